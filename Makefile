@@ -1,0 +1,43 @@
+# Everything works on a fresh clone with Python and pip alone; the environment lives in .venv and is made once.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    a report on a synthetic hospital, in demo/report.html"
+	@echo "make test    every check: lint, types, import contract, all tests"
+	@echo "make lint    ruff, pyright, import-linter"
+	@echo "make bench   speed and memory beside peers, into benchmarks/results/"
+	@echo "make clean   remove .venv and demo/"
+
+.venv/.run: pyproject.toml constraints.txt
+	@echo "Setting up .venv (once; a few minutes) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.dev: .venv/.run
+	@echo "Adding the test tools to .venv (once) ..."
+	@$(PIP) -e ".[dev]"
+	@touch $@
+
+demo: .venv/.run
+	@$(BIN)/mlci demo -o demo
+
+lint: .venv/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/lint-imports --no-cache
+
+test: lint
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+bench: .venv/.dev
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf .venv demo

@@ -1,0 +1,3 @@
+from mlci.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""What is known about ICD codes: how they are written, what they mean, which comorbidity they stand for."""

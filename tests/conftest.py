@@ -1,0 +1,69 @@
+"""What the tests stand on: data, servers and browsers that may be absent on a laptop and must be present in CI."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Two test workers on two cores: one thread each, and the same sums whatever the machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+ROOT = Path(__file__).parents[1]
+SHARED = Path(os.environ.get("MLCI_DATA", ROOT.parent / "shared" / "data"))
+
+
+def require(present: object, what: str) -> None:
+    """Skip a test whose component is missing; under MLCI_REQUIRE_ALL=1 (as in CI) that is a failure."""
+    if present:
+        return
+    if os.environ.get("MLCI_REQUIRE_ALL") == "1":
+        pytest.fail(f"MLCI_REQUIRE_ALL=1, but {what} is missing")
+    pytest.skip(f"{what} is missing")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real open data: NHDS 2010, both MIMIC demos, ICD titles."""
+    require(SHARED.is_dir(), f"the data folder {SHARED} (set MLCI_DATA)")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def vectors(shared_data: Path) -> Path:
+    folder = shared_data.parent / "vectors"
+    require(folder.is_dir(), f"the folder of reference vectors {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def java() -> str:
+    found = shutil.which("java")
+    require(found, "Java 17 (openjdk-17-jre-headless)")
+    return str(found)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    require(found, "Chromium")
+    return str(found)
+
+
+@pytest.fixture
+def mlci_cli(tmp_path: Path):
+    """Run `mlci ...` as a person would, in a process of its own; returns the finished process."""
+
+    def run(*words: object, code: int = 0, cwd: Path = tmp_path, **options) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "mlci", *map(str, words)], cwd=cwd, text=True, capture_output=True, **options
+        )
+        assert done.returncode == code, f"exit {done.returncode}, wanted {code}\n{done.stdout}\n{done.stderr}"
+        if code == 2:
+            assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run
