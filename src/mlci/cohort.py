@@ -4,31 +4,29 @@ In comes a table from a source or a cohort file; out comes the same for every la
 asks where the rows came from.
 """
 
+import hashlib
+import inspect
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import mlci
+from mlci import sources
 from mlci.codes.admissions import Admissions
 from mlci.errors import InputError
 from mlci.files import atomic
+from mlci.sources import Step
 
 SPLITS = ("train", "valid", "test")
 COLUMNS = ("admission_id", "subject_id", "icd_version", "codes", "split")
 KEY = b"mlci"
-
-
-@dataclass(frozen=True)
-class Step:
-    """One rule of the selection, in words, with the admissions it removed and those it left."""
-
-    rule: str
-    removed: int
-    left: int
 
 
 @dataclass(frozen=True)
@@ -87,6 +85,14 @@ class Cohort:
             offsets=offsets - offsets[0],
         )
 
+    def describe(self) -> dict[str, list[str]]:
+        """Table 1 as text: each line's name, then its value for all admissions and for each split."""
+        lines: dict[str, list[str]] = {}
+        for part in (self, *map(self.split, SPLITS)):
+            for name, text in _table_one(part):
+                lines.setdefault(name, []).append(text)
+        return lines
+
     def write(self, path: str | Path) -> None:
         """Write the cohort file: Parquet, with what is known about the cohort in its metadata."""
         facts = {
@@ -115,3 +121,153 @@ def read_cohort(path: str | Path) -> Cohort:
     facts = json.loads(facts)
     attrition = tuple(Step(**step) for step in facts["attrition"])
     return Cohort(table, facts["source"], facts["outcomes"], attrition, tuple(facts["notes"]), facts["version"])
+
+
+def build_cohort(
+    source: str,
+    location: Any,
+    *,
+    split_by: str = "subject_id",
+    proportions: Sequence[float] = (0.7, 0.1, 0.2),
+    **options: Any,
+) -> Cohort:
+    """Build a cohort from a source (`mlci.sources`) at a location; `options` are those of the source.
+
+    The split is drawn for each distinct value of the column `split_by`; a source's own `split` column is kept.
+    """
+    _check_proportions(proportions)
+    reader = sources.find(source).read
+    allowed = [
+        name for name, option in inspect.signature(reader).parameters.items() if option.kind == option.KEYWORD_ONLY
+    ]
+    unknown = [name for name in options if name not in allowed]
+    if unknown:
+        raise InputError(f"source {source}: has no option {unknown[0]}; allowed are {', '.join(allowed) or 'none'}.")
+    draft = reader(location, **options)
+    table, notes = draft.table, list(draft.notes)
+    if not len(table):
+        rule = draft.attrition[-1].rule if draft.attrition else "the table"
+        raise InputError(f"source {source}: no admission is left after the rule {rule!r}.")
+    ids = table["admission_id"]
+    twice = len(ids) - pc.count_distinct(ids, mode="all").as_py()
+    if twice or ids.null_count:
+        what = f"{twice} rows repeat an earlier one" if twice else f"{ids.null_count} rows have none"
+        raise InputError(f"source {source}: admission_id must name one admission, but {what}.")
+    codes, blank = _normalise(table["codes"].combine_chunks())
+    if blank:
+        notes.append(f"{blank} diagnoses hold neither letter nor digit and were dropped.")
+    if not len(codes.flatten()):
+        raise InputError(f"source {source}: none of {len(table)} admissions has a diagnosis.")
+    table = table.set_column(table.column_names.index("codes"), "codes", codes)
+    if "split" not in table.column_names:
+        if split_by not in table.column_names:
+            raise InputError(
+                f"source {source}: no column {split_by} to split by; it has {', '.join(table.column_names)}."
+            )
+        table = table.append_column("split", _split(table[split_by], proportions))
+    order = (*COLUMNS[:4], *draft.outcomes, "split")
+    rest = [name for name in table.column_names if name not in order]
+    table = table.select([*order, *rest]).take(pc.sort_indices(ids))
+    table = table.cast(_canonical(table.schema)).combine_chunks()
+    cohort = Cohort(table, source, draft.outcomes, draft.attrition)
+    return Cohort(table, source, draft.outcomes, draft.attrition, (*notes, *_unusable(cohort)))
+
+
+def _check_proportions(proportions: Sequence[float]) -> None:
+    if len(proportions) != 3 or min(proportions) < 0 or abs(sum(proportions) - 1) > 1e-9:
+        raise InputError(
+            f"proportions {tuple(proportions)}: allowed are three shares (train, valid, test) that sum to 1."
+        )
+
+
+def _split(keys: pa.ChunkedArray, proportions: Sequence[float]) -> pa.Array:
+    """The paper's split: the MD5 of the key's decimal text, as an integer modulo 10,000, cut at the proportions."""
+    encoded = pa.chunked_array([keys.combine_chunks()]).combine_chunks().dictionary_encode()
+    text = encoded.dictionary.cast(pa.string()).to_pylist()
+    shares = np.array([int(hashlib.md5(key.encode(), usedforsecurity=False).hexdigest(), 16) % 10_000 for key in text])
+    cuts = np.round(np.cumsum(proportions)[:2] * 10_000)
+    part = np.searchsorted(cuts, shares, side="right")
+    return pa.array(SPLITS).take(pa.array(part)).take(encoded.indices)
+
+
+def _normalise(lists: pa.ListArray) -> tuple[pa.ListArray, int]:
+    """Codes in capitals, letters and digits alone; a list that is null becomes empty; how many codes were blank."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    flat = lists.flatten().dictionary_encode()
+    clean = pc.replace_substring_regex(pc.utf8_upper(flat.dictionary), "[^A-Z0-9]", "")
+    codes = clean.take(flat.indices)
+    full = pc.fill_null(pc.greater(pc.binary_length(codes), 0), False)
+    blank = len(codes) - (pc.sum(full).as_py() or 0)
+    if blank:
+        lengths = np.bincount(np.repeat(np.arange(len(lists)), lengths)[full.to_numpy(False)], minlength=len(lists))
+        codes = codes.filter(full)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), codes), blank
+
+
+def _canonical(schema: pa.Schema) -> pa.Schema:
+    """The cohort file's types, whatever the engine that made the rows."""
+    fields = []
+    for column in schema:
+        kind = column.type
+        if column.name == "icd_version":
+            kind = pa.int8()
+        elif column.name in ("admission_id", "subject_id"):
+            kind = pa.int64() if pa.types.is_integer(kind) else pa.string()
+        elif column.name == "codes":
+            kind = pa.list_(pa.string())
+        fields.append(pa.field(column.name, kind))
+    return pa.schema(fields)
+
+
+def _unusable(cohort: Cohort) -> list[str]:
+    """Outcomes that have one class, or lose one where all outcomes must be known together, with the numbers."""
+    labels = cohort.labels()
+    together = ~np.isnan(labels).any(axis=1)
+    notes = []
+    for name, y in zip(cohort.outcomes, labels.T):
+        known = y[~np.isnan(y)]
+        kept = y[together]
+        if len(set(known)) < 2:
+            notes.append(f"{name} cannot be used: {int(known.sum())} of {len(known)} admissions have it.")
+        elif len(set(kept)) < 2:
+            notes.append(
+                f"{name} loses a class where all outcomes must be known together: {int(known.sum())} of {len(known)} "
+                f"admissions have it, but {int(kept.sum())} of the {len(kept)} that remain."
+            )
+    return notes
+
+
+def _table_one(cohort: Cohort) -> Iterator[tuple[str, str]]:
+    """The lines of Table 1; those on age and sex where the cohort carries them."""
+    n = len(cohort)
+    codes = cohort.table["codes"]
+    lengths = codes.combine_chunks().value_lengths().to_numpy()
+    distinct = codes.combine_chunks().flatten().unique()
+    yield "admissions", f"{n:,}"
+    yield "patients", f"{pc.count_distinct(cohort.table['subject_id']).as_py():,}"
+    yield "codes per admission, median [IQR]", _quartiles(lengths)
+    yield "admissions without codes", f"{np.sum(lengths == 0):,}"
+    yield "vocabulary: distinct codes", f"{len(distinct):,}"
+    yield "vocabulary: first four characters", f"{len(pc.utf8_slice_codeunits(distinct, 0, 4).unique()):,}"
+    if "age" in cohort.table.column_names:
+        ages = cohort.table["age"].cast(pa.float64()).drop_null().to_numpy()
+        yield "age, median [IQR]", _quartiles(ages)
+    if "sex" in cohort.table.column_names:
+        women = pc.sum(pc.equal(cohort.table["sex"], "F")).as_py() or 0
+        yield "women", _share(women, n - cohort.table["sex"].null_count)
+    for name in cohort.outcomes:
+        column = cohort.table[name]
+        yield name, _share(pc.sum(column).as_py() or 0, n - column.null_count)
+        yield f"{name}: not known", f"{column.null_count:,}"
+
+
+def _quartiles(values: np.ndarray) -> str:
+    if not len(values):
+        return "-"
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return f"{middle:.0f} [{low:.0f}, {high:.0f}]"
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count:,} ({count / of:.1%})" if of else "-"

@@ -1,0 +1,77 @@
+"""Where the rows of a cohort come from. This folder is the registry: a module `x.py` is the source `x`.
+
+To add a source, add one file with one function and nothing else:
+
+    def read(location, *, option=default, ...) -> Draft
+
+`location` is what the user wrote (a folder, a file, a database URL; from Python also an Ibis backend or a Spark
+session), each keyword is an option that `mlci cohort` and `build_cohort` hand through by the same name. `Draft.table`
+is one row per admission, in any order: `admission_id`, `subject_id`, `icd_version`, `codes` (list of strings, in
+recorded order, as recorded), one Boolean column per outcome (null = not known) and whatever should be carried along
+(`age`, `sex`, an existing `split`). `mlci.cohort.build_cohort` then does what all sources share: normalises the codes,
+sorts the rows by admission, draws the split and says which outcomes cannot be used.
+
+A source that reads tables declares their columns, opens them with `_engine.open_tables`, writes one Ibis expression
+with the rules of `_rules`, and counts what it leaves out with `Attrition`: see `mimic4.py` for the whole of it. Files
+whose names begin with an underscore are not sources.
+"""
+
+import pkgutil
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from mlci.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rule of the selection, in words, with the admissions it removed and those it left."""
+
+    rule: str
+    removed: int
+    left: int
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a source hands over; `outcomes` maps each outcome's column to its rule in words."""
+
+    table: "pa.Table"
+    outcomes: dict[str, str]
+    attrition: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Attrition:
+    """A table of admissions that gets shorter, rule by rule, and the count of each rule."""
+
+    table: "pa.Table"
+    start: str
+    steps: list[Step] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps = [Step(self.start, 0, self.table.num_rows)]
+
+    def keep(self, rows: "pa.Array | pa.ChunkedArray", rule: str) -> None:
+        """Keep the rows that are true; null counts as false."""
+        before = self.table.num_rows
+        self.table = self.table.filter(rows)
+        self.steps.append(Step(rule, before - self.table.num_rows, self.table.num_rows))
+
+
+def names() -> list[str]:
+    """Every source, by name."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def find(name: str) -> ModuleType:
+    """The module of a source."""
+    if name not in names():
+        raise InputError(f"{name!r} is not a source; allowed are {', '.join(names())}.")
+    return import_module(f"{__name__}.{name}")

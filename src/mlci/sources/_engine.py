@@ -1,0 +1,211 @@
+"""Tables where they lie: a folder read by embedded DuckDB, a database by its URL, or a backend that is already open.
+
+In comes a location and the columns that a source needs, with their types; out come Ibis tables with exactly those
+columns, in lower case. What is missing or unreadable is told by file, column and row, before or while the query runs.
+"""
+
+import csv
+import gzip
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import ibis
+import ibis.expr.types as ir
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from ibis.expr import datatypes as dt
+
+from mlci.errors import InputError
+from mlci.sources._rules import WIDTH
+
+Columns = Mapping[str, str]  # column -> Ibis type; a type that ends in "?" may be missing and is then null
+ENDINGS = (".csv", ".csv.gz", ".parquet")
+DUCKDB_TYPES = {"int64": "BIGINT", "float64": "DOUBLE", "string": "VARCHAR", "timestamp": "TIMESTAMP", "date": "DATE"}
+ENGINES = ("duckdb", "_duckdb", "psycopg", "pyspark", "py4j", "google", "snowflake", "ibis")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Opened tables by name, and how each is called in a message."""
+
+    tables: dict[str, ir.Table]
+    where: dict[str, str]
+    backend: ibis.BaseBackend
+
+    def __getitem__(self, name: str) -> ir.Table:
+        return self.tables[name]
+
+    def fetch(self, expression: ir.Table) -> pa.Table:
+        """Run an expression where the tables lie; what the engine refuses is told in one sentence."""
+        try:
+            return self.backend.to_pyarrow(expression)
+        except Exception as error:
+            if type(error).__module__.split(".")[0] not in ENGINES:
+                raise
+            raise InputError(_sentence(str(error), ", ".join(self.where.values()))) from error
+
+
+def open_tables(
+    location: Any, wanted: Mapping[str, Columns], *, schemas: Sequence[str] = (), prefix: str = ""
+) -> Tables:
+    """Open the wanted tables; names match in any case. `schemas` are searched in order, then the default one."""
+    if isinstance(location, str | Path) and "://" not in str(location):
+        backend, found, where = _open_folder(Path(location), wanted, prefix)
+    else:
+        backend, found, where = _open_database(location, wanted, schemas, prefix)
+    return Tables({name: _shape(found[name], wanted[name], where[name]) for name in wanted}, where, backend)
+
+
+def _shape(table: ir.Table, columns: Columns, where: str) -> ir.Table:
+    """Exactly the columns wanted, in lower case, of the wanted types."""
+    actual = {name.lower(): name for name in table.columns}
+    chosen = {}
+    for name, kind in columns.items():
+        optional, kind = kind.endswith("?"), kind.removesuffix("?")
+        if name in actual:
+            chosen[name] = _cast(table[actual[name]], dt.dtype(kind))
+        elif optional:
+            chosen[name] = ibis.null(kind)
+        else:
+            raise InputError(f"{where}: lacks the column {name}; it has {', '.join(table.columns)}.")
+    return table.select(**chosen)
+
+
+def _cast(column: ir.Column, kind: dt.DataType) -> ir.Column:
+    same = (dt.DataType.is_integer, dt.DataType.is_timestamp, dt.DataType.is_string)
+    return column if any(test(kind) and test(column.type()) for test in same) else column.cast(kind)
+
+
+def _open_folder(folder: Path, wanted: Mapping[str, Columns], prefix: str):
+    if not folder.is_dir():
+        reason = "is a file" if folder.exists() else "does not exist"
+        raise InputError(f"{folder}: {reason}; a folder with the tables or a database URL is needed.")
+    # Half the machine would be wasted on hashing less than a gigabyte; the limit makes DuckDB spill instead.
+    spill = str(Path(tempfile.gettempdir()) / "mlci-duckdb")
+    backend = ibis.duckdb.connect(memory_limit="2GB", temp_directory=spill)
+    backend.raw_sql("SET enable_progress_bar = false")
+    tables, where = {}, {}
+    for name, columns in wanted.items():
+        file = _find_file(folder, f"{prefix}{name}")
+        where[name] = str(file)
+        tables[name] = (
+            _read_csv(backend, file, columns) if ".csv" in file.name.lower() else _read_parquet(backend, file)
+        )
+    return backend, tables, where
+
+
+def _find_file(folder: Path, name: str) -> Path:
+    """The one file of a table, in the folder or one of its subfolders (MIMIC-IV's hosp/ and icu/)."""
+    names = {f"{name}{ending}".lower() for ending in ENDINGS}
+    found = [file for pattern in ("*", "*/*") for file in sorted(folder.glob(pattern)) if file.name.lower() in names]
+    if not found:
+        allowed = ", ".join(f"{name}{ending}" for ending in ENDINGS)
+        raise InputError(
+            f"{folder}: lacks the table {name}; allowed are {allowed}, in any case, here or one folder down."
+        )
+    if len(found) > 1:
+        raise InputError(f"{folder}: holds the table {name} {len(found)} times ({found[0]}, {found[1]}); leave one.")
+    return found[0]
+
+
+def _read_csv(backend: ibis.BaseBackend, file: Path, columns: Columns) -> ir.Table:
+    """Only the wanted columns get a type, so that nothing else is parsed and nothing is guessed."""
+    header = _header(file)
+    lower = [name.lower() for name in header]
+    missing = [name for name, kind in columns.items() if name not in lower and not kind.endswith("?")]
+    if missing and len(header) == 1:
+        raise InputError(f"{file}: the header has one column, {header[0]!r}; the separator must be a comma.")
+    if missing:
+        raise InputError(f"{file}: lacks the column {missing[0]}; it has {', '.join(header)}.")
+    types = {name: DUCKDB_TYPES[columns.get(name.lower(), "string").removesuffix("?")] for name in header}
+    return backend.read_csv(file, columns=types, header=True, auto_detect=False, delim=",", quote='"', escape='"')
+
+
+def _header(file: Path) -> list[str]:
+    opened = gzip.open if file.name.lower().endswith(".gz") else open
+    try:
+        with opened(file, "rt", encoding="utf-8-sig", newline="") as lines:
+            header = next(csv.reader(lines), [])
+    except (gzip.BadGzipFile, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            f"{file}: is not readable as {'gzipped ' * (opened is gzip.open)}CSV text ({error})."
+        ) from error
+    if not header:
+        raise InputError(f"{file}: is empty; a header line and rows are needed.")
+    return header
+
+
+def _read_parquet(backend: ibis.BaseBackend, file: Path) -> ir.Table:
+    with file.open("rb") as stream:  # a refusal of the file system is told as such
+        if stream.read(4) != b"PAR1":
+            raise InputError(f"{file}: is not a Parquet file.")
+    return backend.read_parquet(file)
+
+
+def _open_database(location: Any, wanted: Mapping[str, Columns], schemas: Sequence[str], prefix: str):
+    if isinstance(location, str):
+        shown = re.sub(r"//[^/@]*@", "//", location)
+        try:
+            if urlsplit(location).scheme == "duckdb" and "read_only" not in location:
+                location += ("&" if "?" in location else "?") + "read_only=True"
+            backend = ibis.connect(location)
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0]
+            raise InputError(f"{shown}: no connection ({reason}).") from error
+    else:
+        backend = location if isinstance(location, ibis.BaseBackend) else ibis.pyspark.connect(location)
+        shown = backend.name
+    here: dict[str | None, dict[str, str]] = {}
+    for schema in (*schemas, None):
+        try:
+            here[schema] = {table.lower(): table for table in backend.list_tables(database=schema)}
+        except Exception:  # a schema that does not exist is one without tables
+            here[schema] = {}
+    tables, where = {}, {}
+    for name in wanted:
+        key = f"{prefix}{name}".lower()
+        schema = next((schema for schema in here if key in here[schema]), ...)
+        if schema is ...:
+            searched = ", ".join(schema or "the default schema" for schema in here)
+            raise InputError(f"{shown}: lacks the table {prefix}{name}; searched were {searched}.")
+        tables[name] = backend.table(here[schema][key], database=schema)
+        where[name] = f"{shown}: {schema + '.' if schema else ''}{here[schema][key]}"
+    return backend, tables, where
+
+
+def _sentence(message: str, where: str) -> str:
+    """What DuckDB's CSV reader says about a value, as file, row, column and value; else the engine's own first line."""
+    line = re.search(r"CSV Error on Line: (\d+)", message)
+    file = re.search(r"file ?= ?(\S+)", message) or re.search(r'in file "([^"]+)"', message)
+    value = re.search(
+        r"Error when converting column \"([^\"]+)\"\. Could not convert string \"(.*?)\" to '(\w+)'", message
+    )
+    if line and value:
+        column, text, kind = value.groups()
+        name = file.group(1) if file else where
+        return f"{name}: column {column}, row {line.group(1)}: {text!r} is not a {kind.lower()}."
+    if line:
+        reason = next((part for part in message.split("\n")[1:] if part.strip() and "Original" not in part), "")
+        return f"{file.group(1) if file else where}: row {line.group(1)}: {reason.strip()}"
+    return f"{where}: {message.strip().splitlines()[0]}"
+
+
+def codes_in_order(placed: pa.ChunkedArray) -> pa.ListArray:
+    """Lists of codes from lists made with `_rules.placed`: sorted by position, which is then taken off."""
+    lists = pa.chunked_array(placed).combine_chunks() if isinstance(placed, list) else placed.combine_chunks()
+    lists = lists.cast(pa.list_(pa.string()))
+    empty = pc.is_null(lists)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    flat = lists.flatten()
+    position = pc.utf8_slice_codeunits(flat, 0, WIDTH).cast(pa.int32()).to_numpy()
+    code = pc.utf8_slice_codeunits(flat, WIDTH)
+    row = np.repeat(np.arange(len(lists)), lengths)
+    order = np.lexsort((position, row))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), code.take(pa.array(order)), mask=empty)

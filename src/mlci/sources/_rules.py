@@ -1,0 +1,58 @@
+"""Rules that every hospital shares, as Ibis expressions: elapsed time, codes in order, the usual outcomes.
+
+"Days between" differs by engine (calendar boundaries or elapsed time, rounded or cut), so all time is elapsed whole
+seconds. A required time that is missing makes an outcome null, never false.
+"""
+
+from typing import Any
+
+import ibis
+
+Expression = Any  # a column, or a column to come (`ibis._`)
+
+HOUR = 3600
+DAY = 24 * HOUR
+WIDTH = 5  # digits of a code's position; with a code of up to 7 characters DuckDB keeps the string in place
+
+
+def elapsed(later: Expression, earlier: Expression) -> Expression:
+    """Whole seconds from `earlier` to `later`."""
+    return later.truncate("s").epoch_seconds() - earlier.truncate("s").epoch_seconds()
+
+
+def known(value: Expression, when: Expression) -> Expression:
+    """`value` where it can be known (a null value is then false), else null."""
+    return ibis.ifelse(when, value.fill_null(False), ibis.null("boolean"))
+
+
+def died_within(days: int, death: Expression, admitted: Expression, *, death_day_counts: bool) -> Expression:
+    """Death from 0 to `days` elapsed days after admission, both included; no recorded death is false.
+
+    A date of death without time of day is its midnight, so that a death on the day of admission comes out before the
+    admission, hence false, unless `death_day_counts`.
+    """
+    x = elapsed(death, admitted)
+    after = (x >= 0) | same_day(death, admitted) if death_day_counts else x >= 0
+    return known(after & (x <= days * DAY), admitted.notnull())
+
+
+def same_day(one: Expression, other: Expression) -> Expression:
+    return one.truncate("D") == other.truncate("D")
+
+
+def stayed_longer(days: int, discharged: Expression, admitted: Expression) -> Expression:
+    """A stay of strictly more than `days` elapsed days; null where a time is missing or the stay is negative."""
+    x = elapsed(discharged, admitted)
+    return ibis.ifelse(x >= 0, x > days * DAY, ibis.null("boolean"))
+
+
+def entered_after(hours: int, first: Expression, stays: Expression, admitted: Expression) -> Expression:
+    """The first of `stays` units entered strictly more than `hours` after admission; no stay is false."""
+    return known(
+        elapsed(first, admitted) > hours * HOUR, admitted.notnull() & ((stays.fill_null(0) == 0) | first.notnull())
+    )
+
+
+def placed(code: Expression, position: Expression) -> Expression:
+    """A code with its position in front: Spark has no ordered aggregation, so `codes_in_order` sorts afterwards."""
+    return ibis.coalesce(position, 10**WIDTH - 1).cast("string").lpad(WIDTH, "0") + code

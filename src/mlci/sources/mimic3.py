@@ -1,0 +1,59 @@
+"""MIMIC-III (1.4 and its demo): every admission, ICD-9, with the paper's four outcomes.
+
+Nearly every admission of MIMIC-III has an ICU stay, so its ICU outcome is a late transfer: more than 24 hours after
+admission. Admissions without any diagnosis stay in, as in the paper's cohort.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ibis
+import ibis.expr.types as ir
+from ibis import _
+
+from mlci.sources import Draft, _mimic
+from mlci.sources._engine import open_tables
+from mlci.sources._rules import DAY, elapsed
+
+TABLES = {
+    "admissions": {
+        "subject_id": "int64",
+        "hadm_id": "int64",
+        "admittime": "timestamp",
+        "dischtime": "timestamp",
+        "deathtime": "timestamp",
+    },
+    "patients": {"subject_id": "int64", "gender": "string", "dob": "timestamp", "dod": "timestamp"},
+    "diagnoses_icd": {"hadm_id": "int64", "seq_num": "int64", "icd9_code": "string"},
+    "icustays": {"hadm_id": "int64", "intime": "timestamp"},
+}
+SCHEMAS = ("mimiciii",)
+
+
+def read(
+    location: Any,
+    *,
+    death_day_counts: bool = False,
+    negative_stays: bool = False,
+    schema: Sequence[str] = (),
+    prefix: str = "",
+) -> Draft:
+    """All MIMIC-III admissions; `negative_stays` keeps them with an unknown length of stay."""
+    tables = open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix)
+    return _mimic.draft(
+        tables.fetch(admissions(tables, death_day_counts=death_day_counts)),
+        tables,
+        icd_version=9,
+        need_codes=False,
+        icu_hours=24,
+        death_day_counts=death_day_counts,
+        negative_stays=negative_stays,
+    )
+
+
+def admissions(tables: Any, *, death_day_counts: bool = False) -> ir.Table:
+    """One row per admission of the database; `codes` is null where there are none."""
+    diagnoses = tables["diagnoses_icd"].select("hadm_id", "seq_num", icd_code=_.icd9_code, icd_version=ibis.literal(9))
+    # Dates of birth of patients over 89 are moved 300 years back; the cap at 90 brings them home.
+    age = elapsed(_.admittime, _.dob) / DAY / ibis.literal(365.2425, "float64")
+    return _mimic.admissions(tables, diagnoses, age=age, icd_version=9, icu_hours=24, death_day_counts=death_day_counts)

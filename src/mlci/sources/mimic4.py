@@ -1,0 +1,74 @@
+"""MIMIC-IV (2.0 and later, and its demo): ICD-10 admissions, or ICD-9 ones, with the paper's four outcomes.
+
+In come `hosp` and `icu` tables as PhysioNet ships them or as mimic-code loads them into a database; out comes one row
+per admission that has at least one diagnosis of the chosen ICD version.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ibis.expr.types as ir
+from ibis import _
+
+from mlci.errors import InputError
+from mlci.sources import Draft, _mimic
+from mlci.sources._engine import open_tables
+
+TABLES = {
+    "admissions": {
+        "subject_id": "int64",
+        "hadm_id": "int64",
+        "admittime": "timestamp",
+        "dischtime": "timestamp",
+        "deathtime": "timestamp",
+    },
+    "patients": {
+        "subject_id": "int64",
+        "gender": "string",
+        "anchor_age": "int64",
+        "anchor_year": "int64",
+        "dod": "timestamp",
+    },
+    "diagnoses_icd": {"hadm_id": "int64", "seq_num": "int64", "icd_code": "string", "icd_version": "int64"},
+    "icustays": {"hadm_id": "int64", "intime": "timestamp"},
+}
+SCHEMAS = ("mimiciv_hosp", "mimiciv_icu")
+
+
+def read(
+    location: Any,
+    *,
+    icd_version: int = 10,
+    death_day_counts: bool = False,
+    negative_stays: bool = False,
+    schema: Sequence[str] = (),
+    prefix: str = "",
+) -> Draft:
+    """MIMIC-IV admissions of one ICD version; `negative_stays` keeps them with an unknown length of stay."""
+    if icd_version not in (9, 10):
+        raise InputError(f"ICD version {icd_version} is not known; allowed are 9 and 10.")
+    tables = open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix)
+    rows = tables.fetch(admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts))
+    return _mimic.draft(
+        rows,
+        tables,
+        icd_version=icd_version,
+        need_codes=True,
+        icu_hours=0,
+        death_day_counts=death_day_counts,
+        negative_stays=negative_stays,
+    )
+
+
+def admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = False) -> ir.Table:
+    """One row per admission of the database; `codes` is null where none is of the ICD version."""
+    # Age in the year of admission: the anchor is the one year in which the age is known.
+    age = _.anchor_age + _.admittime.year() - _.anchor_year
+    return _mimic.admissions(
+        tables,
+        tables["diagnoses_icd"],
+        age=age,
+        icd_version=icd_version,
+        icu_hours=0,
+        death_day_counts=death_day_counts,
+    )
