@@ -77,7 +77,7 @@ def _shape(table: ir.Table, columns: Columns, where: str) -> ir.Table:
     return table.select(**chosen)
 
 
-def _cast(column: ir.Column, kind: dt.DataType) -> ir.Column:
+def _cast(column: Any, kind: dt.DataType) -> Any:
     same = (dt.DataType.is_integer, dt.DataType.is_timestamp, dt.DataType.is_string)
     return column if any(test(kind) and test(column.type()) for test in same) else column.cast(kind)
 
