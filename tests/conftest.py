@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Two test workers on two cores: one thread each, and the same sums whatever the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
+# The first example of a test may import or compile something slow; a law is not broken by that.
+hypothesis.settings.register_profile("mlci", deadline=None)
+hypothesis.settings.load_profile("mlci")
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("MLCI_DATA", ROOT.parent / "shared" / "data"))

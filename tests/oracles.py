@@ -1,1 +1,28 @@
 """The slow, obvious formulas, straight from the paper: what the fast code must agree with."""
+
+
+def threshold_scan(score, direction):
+    """rho_j of every cut between distinct scores, each from its own centred step vector."""
+    import numpy as np
+
+    direction = direction - direction.mean()
+    found = []
+    for cut in np.unique(score)[1:]:
+        step = (score >= cut).astype(float)
+        step -= step.mean()
+        found.append(direction @ step / np.linalg.norm(direction) / np.linalg.norm(step))
+    return np.array(found)
+
+
+def spacing_by_nnls(score, outcomes, weights):
+    """The best nonnegative mixture of thresholds by a general solver: (value, steps)."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    steps = np.array([score >= cut for cut in np.unique(score)[1:]], dtype=float).T
+    steps -= steps.mean(axis=0)
+    profiles = outcomes - outcomes.mean(axis=0)
+    b = ((profiles.T @ steps) ** 2 / (profiles**2).sum(axis=0)[:, None]).T @ weights
+    lower = np.linalg.cholesky((steps.T @ steps) ** 2)
+    a, _ = nnls(lower.T, np.linalg.solve(lower, b))
+    return np.sqrt(b @ a), a
