@@ -1,0 +1,179 @@
+"""The National Hospital Discharge Survey 2010, as its publisher ships it: one fixed-width record per discharge.
+
+In comes the public-use file (plain, .bz2, .gz or .zip); out comes one row per record with ICD-9-CM codes and the four
+outcomes of the open benchmark. The survey has no patient identifier, so a record's number in the file (from 1) is its
+admission and its patient. The file is read as one matrix of bytes: a field is a block of columns, never a loop.
+"""
+
+import bz2
+import gzip
+import io
+import zipfile
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mlci.errors import InputError
+from mlci.sources import Attrition, Draft
+
+WIDTHS = {
+    "year": 2,
+    "newborn": 1,
+    "age_unit": 1,
+    "age": 2,
+    "sex": 1,
+    "race": 1,
+    "marital_status": 1,
+    "month": 2,
+    "status": 1,
+    "los_days": 4,
+    "same_day": 1,
+    "region": 1,
+    "beds": 1,
+    "ownership": 1,
+    "weight": 5,
+    "century": 2,
+    "diagnoses": 75,  # fifteen of 5
+    "procedures": 32,  # eight of 4
+    "payers": 4,  # two of 2
+    "drg": 3,
+    "admission_type": 1,
+    "admission_origin": 2,
+    "admitting_diagnosis": 5,
+}
+START = dict(zip(WIDTHS, accumulate(WIDTHS.values(), initial=0)))
+WIDTH = sum(WIDTHS.values())
+# What the documentation of the file allows in the fields that decide who is in and with which outcome.
+ALLOWED = {"newborn": "12", "age_unit": "123", "sex": "12", "status": "1234569"}
+YEARS, DEAD = "1", "6"
+# Intubation, ventilation, CPR, vasopressor, balloon pump, ECMO: ICD-9-CM procedures of a life in danger.
+CRITICAL_CARE = ("9604", "9670", "9671", "9672", "9960", "0017", "3761", "3965")
+OUTCOMES = {
+    "mortality": "discharge status dead (6); null when not stated (9)",
+    "non_home_discharge": "discharged to a short-term hospital (3), long-term care (4) or dead (6); null when the "
+    "disposition is not stated (5, 9)",
+    "long_stay": "days of care > 7",
+    "critical_care": "a procedure for intubation, ventilation, CPR, vasopressor, balloon pump or ECMO "
+    f"({', '.join(CRITICAL_CARE)})",
+}
+
+
+def read(location: str | Path) -> Draft:
+    """The open benchmark's cohort: adults."""
+    attrition = Attrition(read_records(location), "records of the survey")
+    attrition.keep(pc.invert(attrition.table["newborn"]), "not a newborn")
+    attrition.keep(pc.greater_equal(attrition.table["age"], 18), "18 years or older")
+    table = attrition.table.drop_columns("newborn")
+    version = pa.repeat(pa.scalar(9, pa.int8()), len(table))
+    return Draft(table.append_column("icd_version", version), OUTCOMES, tuple(attrition.steps))
+
+
+def read_records(path: str | Path) -> pa.Table:
+    """Every record of the file, in order, newborns and children too."""
+    records = _matrix(Path(path))
+
+    def field(name: str, width: int | None = None) -> pa.Array:
+        """A field as text, blanks and filler off; with a `width`, its items one after the other."""
+        block = np.ascontiguousarray(records[:, START[name] : START[name] + WIDTHS[name]])
+        width = width or WIDTHS[name]
+        items = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), block.size // width, [None, pa.py_buffer(block)])
+        return pc.replace_substring(pc.utf8_trim(items.cast(pa.string()), " "), "-", "")
+
+    def number(name: str) -> pa.Array:
+        text = field(name)
+        _refuse(path, name, text, pc.match_substring_regex(text, r"^\d+$"), "a whole number")
+        return text.cast(pa.int32())
+
+    for name, codes in ALLOWED.items():
+        text = field(name)
+        _refuse(path, name, text, pc.is_in(text, pa.array(list(codes))), f"one of {', '.join(codes)}")
+
+    def items(name: str, width: int) -> pa.ListArray:
+        flat = field(name, width)
+        present = pc.not_equal(flat, "")
+        counts = present.to_numpy(zero_copy_only=False).reshape(len(records), -1).sum(axis=1)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        return pa.ListArray.from_arrays(offsets, flat.filter(present))
+
+    def with_any(lists: pa.ListArray, wanted: tuple[str, ...]) -> pa.Array:
+        hits = lists.value_parent_indices().filter(pc.is_in(lists.flatten(), pa.array(wanted)))
+        found = np.zeros(len(lists), dtype=bool)
+        found[hits.to_numpy()] = True
+        return pa.array(found)
+
+    def one_of(text: pa.Array, codes: str, *, unknown: str) -> pa.Array:
+        """Null where the record does not say: an unknown outcome is never a 0."""
+        stated = pc.invert(pc.is_in(text, pa.array(list(unknown))))
+        return pc.if_else(stated, pc.is_in(text, pa.array(list(codes))), pa.scalar(None, pa.bool_()))
+
+    ids = pa.array(np.arange(1, len(records) + 1))
+    status, days = field("status"), number("los_days")
+    return pa.table(
+        {
+            "admission_id": ids,
+            "subject_id": ids,
+            "newborn": pc.equal(field("newborn"), "1"),
+            # Months and days are a child's units: not yet a year.
+            "age": pc.if_else(pc.equal(field("age_unit"), YEARS), number("age").cast(pa.float64()), 0.0),
+            "sex": pc.if_else(pc.equal(field("sex"), "1"), "M", "F"),
+            "codes": items("diagnoses", 5),
+            "mortality": one_of(status, DEAD, unknown="9"),
+            "non_home_discharge": one_of(status, "34" + DEAD, unknown="59"),
+            "long_stay": pc.greater(days, 7),
+            "critical_care": with_any(items("procedures", 4), CRITICAL_CARE),
+            "los_days": days,
+            "race": field("race"),
+            "region": field("region"),
+            "month": number("month"),
+            "weight": number("weight"),
+        }
+    )
+
+
+def _matrix(path: Path) -> np.ndarray:
+    """The file as bytes, one row per record."""
+    try:
+        data = _unpacked(path)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno:  # the file system's own refusal
+            raise
+        raise InputError(f"{path}: the archive is damaged or cut short ({error}).") from error
+    if not data.strip():
+        raise InputError(f"{path}: is empty; the NHDS file has records of {WIDTH} characters.")
+    data = np.frombuffer(data.rstrip(b"\r\n\x1a") + b"\n", dtype=np.uint8)
+    ends = np.flatnonzero(data == ord("\n"))
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    ends = ends - (data[ends - 1] == ord("\r"))
+    odd = np.flatnonzero(ends - starts != WIDTH)
+    if len(odd):
+        width = ends[odd[0]] - starts[odd[0]]
+        raise InputError(f"{path}: record {odd[0] + 1} has {width} characters; an NHDS 2010 record has {WIDTH}.")
+    records = data[starts[:, None] + np.arange(WIDTH)]
+    odd = np.flatnonzero((records < ord(" ")).any(axis=1) | (records > ord("~")).any(axis=1))
+    if len(odd):
+        raise InputError(f"{path}: record {odd[0] + 1} holds a byte that is not plain text.")
+    return records
+
+
+def _unpacked(path: Path) -> bytes:
+    data = path.read_bytes()
+    if data.startswith(b"BZh"):
+        return bz2.decompress(data)
+    if data.startswith(b"\x1f\x8b"):
+        return gzip.decompress(data)
+    if data.startswith(b"PK"):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = [entry for entry in archive.infolist() if not entry.is_dir()]
+            if len(members) != 1:
+                raise ValueError(f"it holds {len(members)} files; one file of records is needed")
+            return archive.read(members[0])
+    return data
+
+
+def _refuse(path: str | Path, name: str, text: pa.Array, good: pa.Array, allowed: str) -> None:
+    if not pc.all(good).as_py():
+        row = pc.index(good, False).as_py()
+        raise InputError(f"{path}: record {row + 1}, field {name}: '{text[row].as_py()}' is not {allowed}.")
