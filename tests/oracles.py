@@ -26,3 +26,16 @@ def spacing_by_nnls(score, outcomes, weights):
     lower = np.linalg.cholesky((steps.T @ steps) ** 2)
     a, _ = nnls(lower.T, np.linalg.solve(lower, b))
     return np.sqrt(b @ a), a
+
+
+def padded_deepsets(model, sets):
+    """DeepSets the plain way: pad to the longest, run phi on every place, mask, pool by mean and by max."""
+    import torch
+
+    longest = max(1, max(map(len, sets)))
+    ids = torch.tensor([one + [0] * (longest - len(one)) for one in sets])
+    mask = (ids != 0)[:, :, None]
+    h = model.phi(model.embedding(ids))
+    mean = (h * mask).sum(1) / mask.sum(1).clamp(min=1)
+    high = h.masked_fill(~mask, 0).max(1).values
+    return model.rho(model.norm(torch.cat([mean, high], dim=1))).squeeze(1)

@@ -1,6 +1,7 @@
 """Codes become token ids: a vocabulary fitted on the training split, then flat ids and offsets, never a padded matrix.
 
-Needs NumPy alone.
+A code gives one token for each depth of the vocabulary: its first so many characters (the paper: one depth of 4). A
+token belongs to an ICD version, because the same text means different things in ICD-9 and ICD-10. Needs NumPy alone.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,12 @@ from mlci.codes.admissions import Admissions
 
 PAD, UNK = 0, 1
 SPECIAL = ("<PAD>", "<UNK>")
+
+
+def positions(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of several runs of a flat array, laid end to end, and the offsets of the runs in the result."""
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts), offsets
 
 
 @dataclass(frozen=True)
@@ -29,40 +36,75 @@ class Tokens:
 
     def take(self, rows: np.ndarray) -> "Tokens":
         """The tokens of the given admissions, in the given order."""
-        counts = self.counts[rows]
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        positions = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], counts)
-        return Tokens(self.ids[positions], offsets)
+        flat, offsets = positions(self.offsets[rows], self.counts[rows])
+        return Tokens(self.ids[flat], offsets)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Known prefixes of k characters; id 0 is padding (never used in flat form), id 1 stands for every other code."""
+    """Known tokens and the ICD version of each; id 0 is padding (never used in flat form), id 1 every other code."""
 
     tokens: tuple[str, ...]
-    k: int = 4
-    max_tokens: int = 256
+    versions: tuple[int, ...]
+    depths: tuple[int, ...] = (4,)
+    max_codes: int = 256
 
     def __len__(self) -> int:
         return len(SPECIAL) + len(self.tokens)
 
     @classmethod
-    def fit(cls, train: Admissions, *, k: int = 4, max_tokens: int = 256, min_admissions: int = 1) -> "Vocabulary":
-        """The prefixes of the training admissions, sorted, that occur in at least `min_admissions` of them."""
-        prefixes, group = np.unique([value[:k] for value in train.values], return_inverse=True)
-        rows = np.repeat(np.arange(len(train)), np.diff(train.offsets))
-        pairs = np.unique(np.column_stack([group[train.indices], rows]), axis=0)[:, 0] if len(rows) else []
-        seen = np.bincount(np.asarray(pairs, dtype=np.int64), minlength=len(prefixes))
-        return cls(tuple(str(prefix) for prefix in prefixes[seen >= min_admissions]), k, max_tokens)
+    def fit(
+        cls, train: Admissions, *, depths: tuple[int, ...] = (4,), max_codes: int = 256, min_admissions: int = 1
+    ) -> "Vocabulary":
+        """The tokens of the training admissions, sorted, that occur in at least `min_admissions` of them."""
+        keys = [_prefixes(value, int(version), depths) for value, version in zip(train.values, train.versions)]
+        names = sorted({key for each in keys for key in each})
+        number = {key: position for position, key in enumerate(names)}
+        indices, offsets = _first(train, max_codes)
+        rows = np.repeat(np.arange(len(train)), np.diff(offsets))
+        # Codes that share a prefix count once for an admission.
+        seen = np.zeros(len(names), dtype=np.int64)
+        for depth in range(len(depths)):
+            group = np.array([number[each[min(depth, len(each) - 1)]] for each in keys], dtype=np.int64)
+            if len(rows):
+                pairs = np.unique(group[indices] * np.int64(len(train)) + rows)
+                seen = np.maximum(seen, np.bincount(pairs // len(train), minlength=len(names)))
+        kept = [name for name, count in zip(names, seen) if count >= min_admissions]
+        return cls(tuple(text for _, text in kept), tuple(version for version, _ in kept), tuple(depths), max_codes)
 
     def encode(self, admissions: Admissions) -> Tokens:
-        """Token ids of each admission's first `max_tokens` codes, in recorded order; duplicates stay."""
-        ids = {token: number for number, token in enumerate(self.tokens, start=len(SPECIAL))}
-        known = np.array([ids.get(value[: self.k], UNK) for value in admissions.values], dtype=np.int32)
-        counts = np.diff(admissions.offsets)
-        kept = np.minimum(counts, self.max_tokens)
-        offsets = np.concatenate([[0], np.cumsum(kept)])
-        flat = known[admissions.indices] if len(known) else np.empty(0, dtype=np.int32)
-        if not np.array_equal(kept, counts):
-            flat = flat[np.arange(offsets[-1]) + np.repeat(admissions.offsets[:-1] - offsets[:-1], kept)]
-        return Tokens(flat, offsets)
+        """Token ids of each admission's first `max_codes` codes, in recorded order; duplicates stay.
+
+        A code without any known token is one UNK. A code whose version nobody said is read as the vocabulary's, where
+        that is unambiguous, and a vocabulary fitted on such codes takes every version.
+        """
+        ids = {key: number for number, key in enumerate(zip(self.versions, self.tokens), start=len(SPECIAL))}
+        versions = set(self.versions)
+        only = versions.pop() if len(versions) == 1 else None
+        found = []
+        for value, version in zip(admissions.values, admissions.versions.tolist()):
+            version = only if only is not None and 0 in (only, version) else version
+            known = [ids[key] for key in _prefixes(value, version, self.depths) if key in ids]
+            found.append(known or [UNK])
+        indices, offsets = _first(admissions, self.max_codes)
+        widths = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
+        table = np.array([token for known in found for token in known], dtype=np.int32)
+        if (widths == 1).all():
+            return Tokens(table[indices], offsets)
+        starts = np.cumsum(widths) - widths
+        flat, ends = positions(starts[indices], widths[indices])
+        return Tokens(table[flat], ends[offsets])
+
+
+def _prefixes(code: str, version: int, depths: tuple[int, ...]) -> list[tuple[int, str]]:
+    """The code's tokens, shortest first; a code shorter than a depth is its own token, once."""
+    return [(version, text) for text in dict.fromkeys(code[:depth] for depth in sorted(depths))]
+
+
+def _first(admissions: Admissions, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """The indices of each admission's first `limit` codes, and their offsets."""
+    counts = np.diff(admissions.offsets)
+    if not len(counts) or counts.max() <= limit:
+        return admissions.indices, admissions.offsets
+    flat, offsets = positions(admissions.offsets[:-1], np.minimum(counts, limit))
+    return admissions.indices[flat], offsets

@@ -1,0 +1,144 @@
+"""The constants of a fit, as frozen dataclasses; the defaults are the paper's. A TOML file may change any of them.
+
+Needs the standard library alone; `read_config` checks a file with pydantic, and an unknown key is an error.
+"""
+
+import json
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from mlci.errors import InputError
+
+
+def within(default: Any, low: float, high: float = float("inf")) -> Any:
+    """A number with a default and the closed range that it must lie in; None is left to the field's type."""
+    return field(default=default, metadata={"range": (low, high)})
+
+
+class Section:
+    __pydantic_config__ = {"extra": "forbid", "strict": True}
+
+    def __post_init__(self) -> None:
+        for key in fields(self):  # pyright: ignore[reportArgumentType]
+            value, choices = getattr(self, key.name), get_args(key.type)
+            if get_origin(key.type) is Literal and value not in choices:
+                raise InputError(f"{key.name} is {value!r}; allowed is {', '.join(map(repr, choices))}.")
+            low, high = key.metadata.get("range", (None, None))
+            numbers = value if isinstance(value, tuple) else (value,)
+            if low is not None and not (numbers and all(number is None or low <= number <= high for number in numbers)):
+                allowed = f"at least {low}" if high == float("inf") else f"from {low} to {high}"
+                raise InputError(f"{key.name} is {value!r}; allowed is {allowed}.")
+
+
+@dataclass(frozen=True)
+class TokenConfig(Section):
+    """How codes become tokens."""
+
+    depths: tuple[int, ...] = within((4,), 1)  # a code gives its prefix of each depth; the paper's k = 4
+    max_codes: int = within(256, 1)  # the paper's D_max: the first so many codes of an admission count
+    min_admissions: int = within(1, 1)  # rarer tokens stay out of the vocabulary (and of the model file)
+
+
+@dataclass(frozen=True)
+class EncoderConfig(Section):
+    """Which set encoder; `pooling` is for deepsets."""
+
+    name: str = "deepsets"
+    width: int = within(128, 1)
+    pooling: str = "mean+max"
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig(Section):
+    """What a fit maximises (alignment) or minimises (bce)."""
+
+    kind: Literal["alignment", "bce"] = "alignment"
+    kernel: Literal["rbf", "multi-rbf", "energy"] = "rbf"
+    floor: float = within(1e-4, 0)  # of the centred score Gram matrix's norm
+    validity: Literal["intersection", "outcome"] = "intersection"  # rows with every outcome, or with the one at hand
+
+
+@dataclass(frozen=True)
+class BandwidthConfig(Section):
+    """The kernel's sigma: median absolute difference of the fresh model's training scores."""
+
+    standardise: bool = True
+    subsample: int | None = within(20_000, 10)
+    seed: int = within(12_345, 0)
+    floor: float = within(0.05, 0)
+
+
+@dataclass(frozen=True)
+class OptimiserConfig(Section):
+    """AdamW, and how long."""
+
+    learning_rate: float = within(1e-3, 0)
+    weight_decay: float = within(0.0, 0)
+    batch: int = within(256, 3)
+    stage1_epochs: int = within(10, 1)
+    stage2_epochs: int = within(10, 1)
+
+
+@dataclass(frozen=True)
+class SelectionConfig(Section):
+    """Which epoch of a fit is kept, judged on the validation split."""
+
+    anchor: str = "mortality"
+    stage1: Literal["anchor", "own"] = "anchor"  # which outcome judges a Stage-1 fit
+    subsample: int | None = within(None, 10)  # None: every validation admission, exactly; the paper draws 20,000
+    seed: int = within(12_345, 0)
+    improvement: float = within(1e-12, 0)
+
+
+@dataclass(frozen=True)
+class WeightConfig(Section):
+    """Stage-2 weights: weak outcomes count more."""
+
+    epsilon: float = within(0.02, 1e-12)
+    gamma: float = within(0.25, 0)
+    clip: float = within(3.0, 1)
+    inactive: Literal["refuse", "omit"] = "refuse"  # an outcome without both classes in the training split
+
+
+@dataclass(frozen=True)
+class Config(Section):
+    """Everything that a fit depends on besides data and seed."""
+
+    tokens: TokenConfig = TokenConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    bandwidth: BandwidthConfig = BandwidthConfig()
+    optimiser: OptimiserConfig = OptimiserConfig()
+    selection: SelectionConfig = SelectionConfig()
+    weights: WeightConfig = WeightConfig()
+
+
+def config_from(values: dict[str, Any], *, where: str = "config") -> Config:
+    """A config from nested dictionaries (as `dataclasses.asdict` gives them); what is absent keeps its default."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Config).validate_json(json.dumps(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = [str(part) for part in first["loc"]]
+        if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+            section = Config()
+            for part in place[:-1]:
+                section = getattr(section, part)
+            known = ", ".join(key.name for key in fields(section))
+            raise InputError(f"{where}: {'.'.join(place)} is not a known key; allowed is {known}.") from None
+        problem = first["msg"].removeprefix("Value error, ").rstrip(".")
+        raise InputError(f"{where}: {'.'.join(place) or 'the file'}: {problem} (it is {first['input']!r}).") from None
+
+
+def read_config(path: str | Path) -> Config:
+    """Read a TOML file whose sections are the fields of `Config`."""
+    try:
+        with open(path, "rb") as file:
+            values = tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not TOML: {error}.") from None
+    return config_from(values, where=str(path))

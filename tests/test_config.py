@@ -1,0 +1,68 @@
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+
+from mlci.config import BandwidthConfig, Config, ObjectiveConfig, OptimiserConfig, TokenConfig, config_from, read_config
+from mlci.errors import InputError
+
+
+def test_the_defaults_are_the_papers_constants():
+    config = Config()
+    assert (config.tokens.depths, config.tokens.max_codes, config.encoder.width) == ((4,), 256, 128)
+    assert (config.objective.floor, config.bandwidth.floor, config.bandwidth.subsample) == (1e-4, 0.05, 20_000)
+    assert (config.optimiser.learning_rate, config.optimiser.batch, config.optimiser.weight_decay) == (1e-3, 256, 0)
+    assert (config.optimiser.stage1_epochs, config.optimiser.stage2_epochs) == (10, 10)
+    assert (config.weights.epsilon, config.weights.gamma, config.weights.clip) == (0.02, 0.25, 3)
+
+
+def test_a_file_changes_what_it_names(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('[tokens]\ndepths = [3, 4, 7]\n[optimiser]\nbatch = 512\n[selection]\nanchor = "died"\n')
+    config = read_config(path)
+    assert config.tokens == TokenConfig(depths=(3, 4, 7))
+    assert config.optimiser == OptimiserConfig(batch=512)
+    assert config.selection.anchor == "died"
+    assert config.bandwidth == BandwidthConfig()
+
+
+def test_a_config_survives_json():
+    config = Config(tokens=TokenConfig(depths=(3, 4)), objective=ObjectiveConfig(kernel="energy"))
+    assert config_from(json.loads(json.dumps(asdict(config)))) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[optimiser]\nbach = 3", "run.toml: optimiser.bach is not a known key; allowed is .*batch"),
+        ("[optimizer]\nbatch = 3", "run.toml: optimizer is not a known key; allowed is .*optimiser"),
+        ("[optimiser]\nbatch = 'many'", "run.toml: optimiser.batch.*integer.*'many'"),
+        ("[optimiser]\nbatch = 2", "run.toml: optimiser: batch is 2; allowed is at least 3"),
+        ("[optimiser]\nlearning_rate = nan", "run.toml: optimiser"),
+        ("[objective]\nkernel = 'rfb'", "run.toml: objective.kernel.*'rbf'"),
+        ("[tokens]\ndepths = []", "depths"),
+        ("tokens = 3", "run.toml: tokens"),
+        ("[tokens", "run.toml: is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, words):
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=words) as error:
+        read_config(path)
+    assert "\n" not in str(error.value)
+
+
+def test_wrong_values_are_refused_in_python_too():
+    with pytest.raises(InputError, match=r"kernel is 'rfb'; allowed is 'rbf', 'multi-rbf', 'energy'"):
+        ObjectiveConfig(kernel="rfb")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="depths"):
+        TokenConfig(depths=(0,))
+
+
+def test_a_bare_machine_needs_neither_arrow_nor_pydantic():
+    probe = "import sys, mlci.training; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", probe], text=True, capture_output=True, check=True).stdout.split()
+    assert not {"pyarrow", "pydantic", "pandas", "scipy", "sklearn"} & set(loaded)
