@@ -98,14 +98,14 @@ def choose(names: list[str] | tuple[str, ...] = ()) -> list[Model]:
     return [model for model in models.values() if not names or model.name in names or model.family in names]
 
 
-def parts(cohort: "Cohort", *, k: int = 4, max_tokens: int = 256) -> dict[str, Part]:
+def parts(cohort: "Cohort", *, depths: tuple[int, ...] = (4,), max_codes: int = 256) -> dict[str, Part]:
     """The three splits of a cohort, with a vocabulary of its training split; the same for every model."""
     splits = {name: cohort.split(name) for name in ("train", "valid", "test")}
     for name, split in splits.items():
         if not len(split):
             raise InputError(f"cohort: the split '{name}' has no admission; train, valid and test are all needed.")
     admissions = {name: split.admissions() for name, split in splits.items()}
-    vocabulary = Vocabulary.fit(admissions["train"], k=k, max_tokens=max_tokens)
+    vocabulary = Vocabulary.fit(admissions["train"], depths=depths, max_codes=max_codes)
     names = tuple(cohort.outcomes)
     return {
         name: Part(
