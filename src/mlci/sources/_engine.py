@@ -37,13 +37,23 @@ class Tables:
     tables: dict[str, ir.Table]
     where: dict[str, str]
     backend: ibis.BaseBackend
+    ours: bool  # opened here, to be closed here
 
     def __getitem__(self, name: str) -> ir.Table:
         return self.tables[name]
 
+    def __enter__(self) -> "Tables":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.ours:
+            self.backend.disconnect()
+
     def fetch(self, expression: ir.Table) -> pa.Table:
         """Run an expression where the tables lie; what the engine refuses is told in one sentence."""
         try:
+            if self.backend.name == "pyspark":  # Ibis would go through pandas, which Spark calls in an outdated way
+                return self.backend._session.sql(self.backend.compile(expression)).toArrow()
             return self.backend.to_pyarrow(expression)
         except Exception as error:
             if type(error).__module__.split(".")[0] not in ENGINES:
@@ -54,12 +64,16 @@ class Tables:
 def open_tables(
     location: Any, wanted: Mapping[str, Columns], *, schemas: Sequence[str] = (), prefix: str = ""
 ) -> Tables:
-    """Open the wanted tables; names match in any case. `schemas` are searched in order, then the default one."""
+    """Open the wanted tables, to be used in a `with`; names match in any case.
+
+    `schemas` of a database are searched in order, then its default one.
+    """
     if isinstance(location, str | Path) and "://" not in str(location):
         backend, found, where = _open_folder(Path(location), wanted, prefix)
     else:
         backend, found, where = _open_database(location, wanted, schemas, prefix)
-    return Tables({name: _shape(found[name], wanted[name], where[name]) for name in wanted}, where, backend)
+    shaped = {name: _shape(found[name], wanted[name], where[name]) for name in wanted}
+    return Tables(shaped, where, backend, ours=isinstance(location, str | Path))
 
 
 def _shape(table: ir.Table, columns: Columns, where: str) -> ir.Table:
@@ -161,19 +175,18 @@ def _open_database(location: Any, wanted: Mapping[str, Columns], schemas: Sequen
     else:
         backend = location if isinstance(location, ibis.BaseBackend) else ibis.pyspark.connect(location)
         shown = backend.name
-    here: dict[str | None, dict[str, str]] = {}
-    for schema in (*schemas, None):
-        try:
-            here[schema] = {table.lower(): table for table in backend.list_tables(database=schema)}
-        except Exception:  # a schema that does not exist is one without tables
-            here[schema] = {}
+    existing = {schema.lower(): schema for schema in backend.list_databases()}
+    searched = [existing[schema.lower()] for schema in schemas if schema.lower() in existing]
+    here = {
+        schema: {table.lower(): table for table in backend.list_tables(database=schema)} for schema in (*searched, None)
+    }
     tables, where = {}, {}
     for name in wanted:
         key = f"{prefix}{name}".lower()
         schema = next((schema for schema in here if key in here[schema]), ...)
         if schema is ...:
-            searched = ", ".join(schema or "the default schema" for schema in here)
-            raise InputError(f"{shown}: lacks the table {prefix}{name}; searched were {searched}.")
+            places = ", ".join((*schemas, "the default schema"))
+            raise InputError(f"{shown}: lacks the table {prefix}{name}; searched were {places}.")
         tables[name] = backend.table(here[schema][key], database=schema)
         where[name] = f"{shown}: {schema + '.' if schema else ''}{here[schema][key]}"
     return backend, tables, where
@@ -197,15 +210,15 @@ def _sentence(message: str, where: str) -> str:
 
 
 def codes_in_order(placed: pa.ChunkedArray) -> pa.ListArray:
-    """Lists of codes from lists made with `_rules.placed`: sorted by position, which is then taken off."""
-    lists = pa.chunked_array(placed).combine_chunks() if isinstance(placed, list) else placed.combine_chunks()
-    lists = lists.cast(pa.list_(pa.string()))
-    empty = pc.is_null(lists)
+    """Lists made with `_rules.placed`, sorted by position (then by code), the position taken off."""
+    lists = placed.cast(pa.list_(pa.string())).combine_chunks()
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten()
-    position = pc.utf8_slice_codeunits(flat, 0, WIDTH).cast(pa.int32()).to_numpy()
-    code = pc.utf8_slice_codeunits(flat, WIDTH)
+    codes = pc.utf8_slice_codeunits(flat, WIDTH).dictionary_encode()
     row = np.repeat(np.arange(len(lists)), lengths)
-    order = np.lexsort((position, row))
+    position = pc.utf8_slice_codeunits(flat, 0, WIDTH).cast(pa.int32()).to_numpy()
+    rank = np.argsort(pc.sort_indices(codes.dictionary).to_numpy())[codes.indices.to_numpy()]
+    order = np.lexsort((rank, position, row))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), code.take(pa.array(order)), mask=empty)
+    values = codes.dictionary.take(codes.indices.take(pa.array(order)))
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pc.is_null(lists))

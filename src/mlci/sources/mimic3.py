@@ -39,9 +39,10 @@ def read(
     prefix: str = "",
 ) -> Draft:
     """All MIMIC-III admissions; `negative_stays` keeps them with an unknown length of stay."""
-    tables = open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix)
+    with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
+        rows = tables.fetch(admissions(tables, death_day_counts=death_day_counts))
     return _mimic.draft(
-        tables.fetch(admissions(tables, death_day_counts=death_day_counts)),
+        rows,
         tables,
         icd_version=9,
         need_codes=False,

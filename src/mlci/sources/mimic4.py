@@ -47,8 +47,8 @@ def read(
     """MIMIC-IV admissions of one ICD version; `negative_stays` keeps them with an unknown length of stay."""
     if icd_version not in (9, 10):
         raise InputError(f"ICD version {icd_version} is not known; allowed are 9 and 10.")
-    tables = open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix)
-    rows = tables.fetch(admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts))
+    with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
+        rows = tables.fetch(admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts))
     return _mimic.draft(
         rows,
         tables,

