@@ -20,6 +20,14 @@ import click
 )
 @click.option("--schema", multiple=True, metavar="NAME", help="Database schema to search; may be repeated.")
 @click.option("--prefix", metavar="TEXT", help="What table or file names begin with.")
+@click.option("--seed", type=click.IntRange(0), help="Which synthetic hospital.  [0]")
+@click.option("--icd9-share", type=float, help="Share of a synthetic hospital's patients first coded in ICD-9.  [0]")
+@click.option(
+    "--as-mimic4",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Also write a synthetic hospital's raw tables, in the form of MIMIC-IV's.",
+)
 @click.option("--split-by", metavar="COLUMN", help="Column whose values stay together in one split.  [subject_id]")
 @click.option("--proportions", metavar="A,B,C", help="Shares of train, valid and test.  [0.7,0.1,0.2]")
 def command(words: tuple[str, ...], output: Path | None, describe: Path | None, **options) -> None:
