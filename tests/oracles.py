@@ -39,3 +39,12 @@ def padded_deepsets(model, sets):
     mean = (h * mask).sum(1) / mask.sum(1).clamp(min=1)
     high = h.masked_fill(~mask, 0).max(1).values
     return model.rho(model.norm(torch.cat([mean, high], dim=1))).squeeze(1)
+
+
+def comorbidity_flags(codes, version, prefixes):
+    """The categories (index, category) one of whose prefixes begins one of the codes; `prefixes`: rows of the lists."""
+    return {
+        (row["index"], row["category"])
+        for row in prefixes
+        if int(row["version"]) == version and any(code.startswith(row["prefix"]) for code in codes)
+    }

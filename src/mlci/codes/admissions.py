@@ -99,14 +99,16 @@ def stream_rows(
     layout = _layout(names, str(path))
     wanted = [name for name in ("admission_id", layout, "icd_version") if name in names]
     encode = _Encoder(str(path), icd_version)
+    carried = [name for name in carry if name in names] if layout == "codes" else []
     if layout == "codes":
-        carried = [name for name in carry if name in names]
-        for table in read(list(dict.fromkeys([*wanted, *carried]))):
-            yield encode(table), table.select(carried)
+        tables = read(list(dict.fromkeys([*wanted, *carried])))
+    elif _ascending(read(["admission_id"]), str(path)):
+        tables = _whole(read(wanted))
     else:
-        tables = read(wanted) if _ascending(read(["admission_id"]), str(path)) else _regroup(read(wanted), batch)
-        for table in _whole(tables):
-            yield encode(table), table.select([])
+        tables = _whole(_regroup(read(wanted), batch))
+    for table in tables:
+        if len(table):
+            yield encode(table), table.select(carried)
 
 
 _ZEROS = "codes must be text, since numbers lose leading zeros (038.9 becomes 38.9)"

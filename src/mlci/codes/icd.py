@@ -2,7 +2,7 @@
 
 In comes text as people store it (dots, small letters, padding); out comes the plain form every table of this package is
 keyed by, and, for ICD-9-CM and ICD-10-CM, the official title. The version is always said: the same text can be a code
-of both (E86.0 is dehydration in ICD-10 and an accident with an insecticide in ICD-9).
+of both (V42.0 is a transplanted kidney in ICD-9 and a car accident in ICD-10).
 """
 
 import re
@@ -89,7 +89,7 @@ def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.nd
 
 
 def search(query: str, version: int, limit: int = 20) -> list[Code]:
-    """Codes that begin with `query`, then those whose title holds all its words: whole words and short titles first."""
+    """Codes that begin with `query`, then titles that hold its words: those that begin so, whole words, short ones."""
     import pyarrow.compute as pc
 
     table, lower = _table(version), _lower(version)
@@ -105,8 +105,9 @@ def search(query: str, version: int, limit: int = 20) -> list[Code]:
     whole = np.ones(len(found), dtype=bool)
     for word in words:
         whole &= pc.match_substring_regex(hits, rf"\b{re.escape(word)}\b").to_numpy(zero_copy_only=False)
+    begins = pc.starts_with(hits, " ".join(words)).to_numpy(zero_copy_only=False)
     length = pc.utf8_length(hits).to_numpy(zero_copy_only=False)
     # Headings before their finer codes: under a prefix by order of the code, among titles by brevity.
-    order = np.lexsort((found, np.where(by_code[found], 0, length), ~whole, ~by_code[found]))
+    order = np.lexsort((found, np.where(by_code[found], 0, length), ~whole, ~begins, ~by_code[found]))
     rows: list[dict[str, Any]] = table.take(found[order[:limit]]).to_pylist()
     return [Code(row["code"], version, row["title"], row["billable"]) for row in rows]

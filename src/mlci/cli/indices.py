@@ -1,0 +1,69 @@
+import click
+
+
+def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from mlci.codes.comorbidity import SHORT, rules, weight_names
+
+    for index, short in SHORT.items():
+        names = [name for name in weight_names(index) if name != "count"]
+        table = Table("flag", "category", *names, "dropped beside", title=f"{index.capitalize()} ({short})")
+        for category in rules().categories:
+            if category.column.startswith(short):
+                weights = [str(category.weights[name]) for name in names]
+                table.add_row(category.column, category.words, *weights, category.yields_to or "")
+        Console(width=110).print(table)
+    ctx.exit()
+
+
+@click.command(short_help="Charlson, Elixhauser and their sum for every admission.")
+@click.argument("admissions", type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(), help="Scores: .parquet or .csv.")
+@click.option("--weights", multiple=True, help="charlson or quan; vw or swiss; count. May be repeated.")
+@click.option("--icd-version", type=int, help="9 or 10, for codes whose version the file does not say.")
+@click.option("--no-hierarchy", is_flag=True, help="Count a milder form even beside its severer one.")
+@click.option("--flags", is_flag=True, help="Write a column for every category too.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings.")
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show, help="List categories and weights."
+)
+def command(admissions, output, weights, icd_version, no_hierarchy, flags, quiet):
+    """Charlson (cci_charlson), Elixhauser (eci_vw) and their sum of z-scores (cci_eci) for every admission.
+
+    ADMISSIONS is a cohort file, or Parquet or CSV with admission_id and codes: one row per admission (a list, or text
+    with blanks between), or one row per code (admission_id, code, icd_version).
+    """
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from mlci.codes.comorbidity import write_scores
+
+    columns = SpinnerColumn(), TextColumn("admissions"), MofNCompleteColumn(), TimeElapsedColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        done = write_scores(
+            admissions,
+            output,
+            icd_version=icd_version,
+            weights=weights,
+            hierarchy=not no_hierarchy,
+            with_flags=flags,
+            progress=lambda n: bar.advance(task, n),
+        )
+    for audit in done.audits:
+        for sentence in audit.warnings:
+            click.echo(f"warning: {admissions}: {sentence}", err=True)
+    if quiet:
+        return
+    click.echo(f"{output}: {done.admissions:,} admissions, {done.without_codes:,} of them without codes (score 0).")
+    for audit in done.audits:
+        click.echo(f"{audit.share}.")
+    base = "the training split" if done.split else "all admissions of this file, which has no split"
+    parts = zip(done.combined.columns, done.combined.means, done.combined.deviations)
+    moments = ", ".join(f"{name} mean {mean:.3f} SD {sd:.3f}" for name, mean, sd in parts)
+    click.echo(f"cci_eci: z-scores by {base} ({done.combined.admissions:,}: {moments}).")

@@ -1,0 +1,403 @@
+"""Charlson and Elixhauser: codes in, category flags and scores out.
+
+Quan's 2005 code lists, the published weights and the rule that a severer form drops its milder one come from `data/`.
+The 17 + 31 categories are the bits of one number: each distinct code is looked up once, an admission is the bitwise OR
+of its codes, a score is the sum of the weights of its bits. An admission without codes scores 0 and is kept.
+"""
+
+import csv
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from mlci.codes import icd
+from mlci.codes.admissions import BATCH, Admissions, as_admissions, stream_rows
+from mlci.errors import InputError
+from mlci.files import atomic
+
+SHORT = {"charlson": "cci", "elixhauser": "eci"}
+PAPER = ("charlson", "vw")
+OTHER = {9: 10, 10: 9}
+
+
+@dataclass(frozen=True)
+class Category:
+    """One comorbidity; `column` is its flag's name, `yields_to` the column of the severer form that drops it."""
+
+    column: str
+    words: str
+    yields_to: str | None
+    weights: dict[str, int]  # by name of the weights; `count` is 1 everywhere
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The published tables; the categories' order is that of the bits."""
+
+    categories: tuple[Category, ...]
+    prefixes: dict[tuple[int, str], int]  # ICD version and prefix -> bits
+    lengths: tuple[int, ...]  # of the prefixes
+
+    def bits(self, code: str, version: int) -> int:
+        found = 0
+        for length in self.lengths:
+            found |= self.prefixes.get((version, code[:length]), 0)
+        return found
+
+
+def _csv(name: str) -> Iterator[dict[str, str]]:
+    with open(icd.DATA / name, newline="") as file:
+        yield from csv.DictReader(file)
+
+
+@cache
+def rules() -> Rules:
+    weights: dict[str, dict[str, int]] = {}
+    for row in _csv("weights.csv"):
+        weights.setdefault(f"{SHORT[row['index']]}_{row['category']}", {"count": 1})[row["weights"]] = int(
+            row["weight"]
+        )
+    categories = []
+    for row in _csv("categories.csv"):
+        index = SHORT[row["index"]]
+        severer = f"{index}_{row['yields_to']}" if row["yields_to"] else None
+        column = f"{index}_{row['category']}"
+        categories.append(Category(column, row["words"], severer, weights[column]))
+    bit = {category.column: 1 << place for place, category in enumerate(categories)}
+    prefixes: dict[tuple[int, str], int] = {}
+    for row in _csv("prefixes.csv"):
+        key = int(row["version"]), row["prefix"]
+        prefixes[key] = prefixes.get(key, 0) | bit[f"{SHORT[row['index']]}_{row['category']}"]
+    return Rules(tuple(categories), prefixes, tuple(sorted({len(prefix) for _, prefix in prefixes})))
+
+
+class _Places(dict):
+    """Code -> place in the lists of a `Coder`, appended on first sight."""
+
+    def __init__(self, coder: "Coder", version: int):
+        self.coder, self.version = coder, version
+
+    def __missing__(self, code: str) -> int:
+        self[code] = place = len(self.coder.codes)
+        self.coder.codes.append((self.version, code))
+        self.coder.bits.append(rules().bits(code, self.version))
+        return place
+
+
+class Coder:
+    """Turns admissions into category bits; remembers each distinct code, and counts it, over all batches."""
+
+    def __init__(self):
+        self.codes: list[tuple[int, str]] = []
+        self.bits = array("Q")
+        self.counts = np.zeros(0, dtype=np.int64)
+        self.admissions = self.without_codes = 0
+        self.places = {version: _Places(self, version) for version in icd.VERSIONS}
+
+    def __call__(self, admissions: Admissions) -> np.ndarray:
+        """The bits of each admission (uint64), milder forms included."""
+        if not admissions.versions.all():
+            raise InputError(
+                "the ICD version of some codes is not said; an icd_version column says it, or one for all."
+            )
+        place = np.empty(len(admissions.values), dtype=np.int64)
+        for version, places in self.places.items():
+            rows = admissions.versions == version
+            place[rows] = np.fromiter(
+                map(places.__getitem__, admissions.values[rows]), np.int64, np.count_nonzero(rows)
+            )
+        self.counts = np.append(self.counts, np.zeros(len(self.codes) - len(self.counts), dtype=np.int64))
+        self.counts[place] += np.bincount(admissions.indices, minlength=len(place))
+        of_code = np.array(self.bits, dtype=np.uint64)[place][admissions.indices]
+        start, end = admissions.offsets[:-1], admissions.offsets[1:]
+        bits, some = np.zeros(len(admissions), dtype=np.uint64), start < end
+        self.admissions += len(bits)
+        self.without_codes += len(bits) - int(some.sum())
+        if some.any():
+            bits[some] = np.bitwise_or.reduceat(of_code, start[some])
+        return bits
+
+    def audit(self) -> list["Audit"]:
+        """What the ICD tables say of the codes met so far, per ICD version."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = []
+        for version in icd.VERSIONS:
+            rows = np.array([number == version for number, _ in self.codes], dtype=bool)
+            counts = self.counts[rows]
+            codes = pa.array([code for number, code in self.codes if number == version], pa.string())
+            unknown = ~icd.known(codes, version)
+            elsewhere = unknown & icd.known(codes, OTHER[version])
+            padded = [icd.known(pc.binary_join_element_wise(zeros, codes, ""), version) for zeros in ("0", "00")]
+            zeros = unknown & ~elsewhere & (padded[0] | padded[1]) & (version == 9)
+            totals = [int(counts[which].sum()) for which in (slice(None), unknown, elsewhere, zeros)]
+            if len(codes):
+                found.append(Audit(version, *totals))
+        return found
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How many recorded codes there are of one ICD version, and how many of them look wrong."""
+
+    version: int
+    codes: int
+    unknown: int  # in no ICD table of that version
+    other: int  # of these, in the table of the other version
+    zeros: int  # of these, in the table once a leading zero is put back
+
+    @property
+    def share(self) -> str:
+        table = f"ICD-{self.version}-CM table"
+        return f"{self.unknown:,} of {self.codes:,} codes ({self.unknown / self.codes:.1%}) are in no {table}"
+
+    @property
+    def warnings(self) -> list[str]:
+        """Said if at least one code in twenty looks so: single slips are no sign of a wrong column."""
+        said = []
+        if self.other * 20 >= self.codes:
+            said.append(
+                f"{self.other:,} of {self.codes:,} codes said to be ICD-{self.version} are in the table of "
+                f"ICD-{OTHER[self.version]} alone; is the ICD version right?"
+            )
+        if self.zeros * 20 >= self.codes:
+            said.append(
+                f"{self.zeros:,} of {self.codes:,} ICD-{self.version} codes exist only with a leading zero put back "
+                f"(38.9 for 038.9), as if a spreadsheet had eaten it; they are taken as they stand."
+            )
+        return said
+
+
+def drop_milder(bits: np.ndarray) -> np.ndarray:
+    """Clear the bit of a milder form where the severer is set: complicated diabetes drops the plain one, and so on."""
+    place = {category.column: np.uint64(i) for i, category in enumerate(rules().categories)}
+    for category in rules().categories:
+        if category.yields_to:
+            severer = (bits >> place[category.yields_to]) & np.uint64(1)
+            bits = bits & ~(severer << place[category.column])
+    return bits
+
+
+def flags(bits: np.ndarray) -> np.ndarray:
+    """0/1, one column per category."""
+    octets = bits.astype("<u8").view(np.uint8).reshape(-1, 8)
+    return np.unpackbits(octets, axis=1, count=len(rules().categories), bitorder="little")
+
+
+def scores(bits: np.ndarray, columns: Sequence[str]) -> np.ndarray:
+    """Whole numbers, a column per score: `cci_` charlson, quan or count, `eci_` vw, swiss or count."""
+    weights = np.zeros((len(rules().categories), len(columns)), dtype=np.float32)
+    for place, category in enumerate(rules().categories):
+        for k, column in enumerate(columns):
+            if column[:4] == category.column[:4]:
+                weights[place, k] = category.weights[column[4:]]
+    return (flags(bits).astype(np.float32) @ weights).astype(np.int32)
+
+
+def weight_names(index: str) -> list[str]:
+    """The names of the weights of `charlson` or `elixhauser`."""
+    first = next(category for category in rules().categories if category.column.startswith(SHORT[index]))
+    return [name for name in first.weights if name != "count"] + ["count"]
+
+
+def score_columns(weights: Iterable[str], indices: Iterable[str] = tuple(SHORT)) -> list[str]:
+    """The score columns that weights ask for, in the tables' order; an index none of them is for takes the paper's."""
+    weights, indices = list(weights), list(indices)
+    allowed = list(dict.fromkeys(name for index in indices for name in weight_names(index)))
+    for name in weights:
+        if name not in allowed:
+            raise InputError(f"weights {name!r} are not known; allowed are {', '.join(allowed)}.")
+    columns = []
+    for index in indices:
+        wanted = [name for name in weight_names(index) if name in weights]
+        default = [name for name in weight_names(index) if name in PAPER]
+        columns += [f"{SHORT[index]}_{name}" for name in wanted or default]
+    return columns
+
+
+def charlson(
+    codes: Any,
+    *,
+    icd_version: int = 10,
+    weights: str | Sequence[str] = "charlson",
+    hierarchy: bool = True,
+    flags: bool = False,
+) -> Any:
+    """Charlson scores (weights `charlson` of 1987, `quan` of 2011, `count`) as a frame of the kind that came in.
+
+    `codes`: a list of lists, a cohort, or a pandas, polars or Arrow frame, one row per admission (`codes`) or per code
+    (`admission_id`, `code`); its `icd_version` column, if any, goes before the argument. With `flags`, one column more
+    for each category; `hierarchy` drops a milder form beside its severer one.
+    """
+    return _frame("charlson", codes, icd_version, weights, hierarchy, flags)
+
+
+def elixhauser(
+    codes: Any,
+    *,
+    icd_version: int = 10,
+    weights: str | Sequence[str] = "vw",
+    hierarchy: bool = True,
+    flags: bool = False,
+) -> Any:
+    """Elixhauser scores (weights `vw`, `swiss`, `count`), otherwise as `charlson`."""
+    return _frame("elixhauser", codes, icd_version, weights, hierarchy, flags)
+
+
+def _frame(index: str, data: Any, icd_version: int, weights: str | Sequence[str], hierarchy: bool, with_flags: bool):
+    import narwhals as nw
+
+    columns = score_columns([weights] if isinstance(weights, str) else weights, [index])
+    admissions = as_admissions(data, icd_version=icd.check_version(icd_version))
+    bits = _bits(admissions, hierarchy, stacklevel=4)
+    found = {"admission_id": admissions.ids, **dict(zip(columns, scores(bits, columns).T))}
+    if with_flags:
+        found |= {name: flag for name, flag in _flag_columns(bits).items() if name.startswith(SHORT[index])}
+    native = nw.from_native(data).implementation if nw.dependencies.is_into_dataframe(data) else "pandas"
+    return nw.from_dict(found, backend=native).to_native()
+
+
+def _flag_columns(bits: np.ndarray) -> dict[str, np.ndarray]:
+    return {category.column: flag for category, flag in zip(rules().categories, flags(bits).astype(bool).T)}
+
+
+def _bits(admissions: Admissions, hierarchy: bool, stacklevel: int) -> np.ndarray:
+    coder = Coder()
+    bits = coder(admissions)
+    for audit in coder.audit():
+        for sentence in audit.warnings:
+            warnings.warn(sentence, stacklevel=stacklevel)
+    return drop_milder(bits) if hierarchy else bits
+
+
+@dataclass(frozen=True)
+class Combined:
+    """CCI+ECI: the sum of the two z-scores, with mean and (population) deviation of the admissions it was fitted on."""
+
+    columns: tuple[str, str]
+    hierarchy: bool
+    means: tuple[float, float]
+    deviations: tuple[float, float]
+    admissions: int  # that it was fitted on
+
+    @classmethod
+    def fit(
+        cls, data: Any, *, icd_version: int | None = None, weights: Sequence[str] = PAPER, hierarchy: bool = True
+    ) -> "Combined":
+        """Fit on the training admissions: anything that `as_admissions` takes."""
+        columns = _pair(score_columns(weights))
+        bits = _bits(as_admissions(data, icd_version=icd_version), hierarchy, stacklevel=3)
+        return cls.of([scores(bits, columns)], columns, hierarchy)
+
+    @classmethod
+    def of(cls, batches: Iterable[np.ndarray], columns: tuple[str, str], hierarchy: bool) -> "Combined":
+        """Fit on batches of the two scores: whole numbers, so running sums of squares lose nothing."""
+        n, total, squares = 0, np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
+        for batch in batches:
+            both = batch.astype(np.int64)
+            n, total, squares = n + len(both), total + both.sum(0), squares + (both**2).sum(0)
+        mean = total / max(n, 1)
+        deviation = np.sqrt((n * squares - total**2) / max(n, 1) ** 2)
+        return cls(columns, hierarchy, tuple(mean.tolist()), tuple(deviation.tolist()), n)
+
+    def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:
+        """One number per admission."""
+        bits = _bits(as_admissions(data, icd_version=icd_version), self.hierarchy, stacklevel=3)
+        return self.apply(scores(bits, self.columns))
+
+    def apply(self, both: np.ndarray) -> np.ndarray:
+        """From the two scores; one that never varied in training adds nothing."""
+        deviation = np.array(self.deviations)
+        return ((both - np.array(self.means)) / np.where(deviation > 0, deviation, np.inf)).sum(axis=1)
+
+
+def _pair(columns: Sequence[str]) -> tuple[str, str]:
+    """The two scores that CCI+ECI adds up: the first of each index."""
+    return next(c for c in columns if c.startswith("cci")), next(c for c in columns if c.startswith("eci"))
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `write_scores` did."""
+
+    admissions: int
+    without_codes: int
+    audits: list[Audit]
+    combined: Combined
+    split: bool  # whether CCI+ECI was fitted on a training split
+
+
+def write_scores(
+    source: str | Path,
+    target: str | Path,
+    *,
+    icd_version: int | None = None,
+    weights: Sequence[str] = (),
+    hierarchy: bool = True,
+    with_flags: bool = False,
+    batch: int = BATCH,
+    progress: Callable[[int], None] = lambda admissions: None,
+) -> Written:
+    """Score a file of admissions into a Parquet or CSV file, in memory that does not grow with it.
+
+    CCI+ECI is fitted on the training split where the file has one, else on all its admissions. Its moments are known
+    only at the end, so the bits (8 bytes an admission) wait in a temporary file.
+    """
+    import pyarrow as pa
+
+    columns = score_columns(weights)
+    pair = _pair(columns)
+    coder, split = Coder(), False
+    if Path(target).suffix not in (".parquet", ".csv"):
+        raise InputError(f"{target}: scores are written as .parquet or .csv.")
+
+    def training(spool: Path) -> Iterator[np.ndarray]:
+        nonlocal split
+        sink = None
+        for admissions, carried in stream_rows(source, carry=("split",), icd_version=icd_version, batch=batch):
+            bits = coder(admissions)
+            bits = drop_milder(bits) if hierarchy else bits
+            rows = pa.record_batch({"admission_id": admissions.ids, "bits": bits})
+            sink = sink or pa.ipc.new_stream(spool, rows.schema)
+            sink.write(rows)
+            progress(len(admissions))
+            split = "split" in carried.column_names
+            yield scores(bits[np.asarray(carried["split"]) == "train"] if split else bits, pair)
+        if sink is None:
+            raise InputError(f"{source}: holds no admissions.")
+        sink.close()
+
+    def tables(spool: Path) -> Iterator[pa.Table]:
+        with pa.memory_map(str(spool)) as stored:
+            for rows in pa.ipc.open_stream(stored):
+                bits = rows["bits"].to_numpy()
+                found = dict(zip(columns, scores(bits, columns).T))
+                found["cci_eci"] = combined.apply(np.column_stack([found[name] for name in pair]))
+                found |= _flag_columns(bits) if with_flags else {}
+                yield pa.table({"admission_id": rows["admission_id"], **found})
+
+    with atomic(target) as temporary, TemporaryDirectory() as folder:
+        spool = Path(folder) / "bits.arrow"
+        combined = Combined.of(training(spool), pair, hierarchy)
+        if not combined.admissions:
+            raise InputError(f"{source}: column split: no admission is in 'train', whose mean and SD CCI+ECI needs.")
+        _write(tables(spool), temporary, as_csv=Path(target).suffix == ".csv")
+    return Written(coder.admissions, coder.without_codes, coder.audit(), combined, split)
+
+
+def _write(tables: Iterator[Any], path: Path, *, as_csv: bool) -> None:
+    from pyarrow import csv, parquet
+
+    first = next(tables)
+    with (csv.CSVWriter if as_csv else parquet.ParquetWriter)(str(path), first.schema) as sink:
+        for table in chain([first], tables):
+            sink.write_table(table)
