@@ -1,0 +1,94 @@
+import click
+
+
+@click.command("fit")
+@click.argument("cohort", type=click.Path(exists=True, dir_okay=False))
+@click.option("-o", "--output", required=True, type=click.Path(), help="The model file, e.g. model.safetensors.")
+@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A TOML file that changes constants.")
+@click.option("--seed", default=11, show_default=True, help="The same seed gives the same model, bit by bit.")
+@click.option("--recipe", type=click.Choice(["paper"]), default="paper", show_default=True)
+@click.option(
+    "--outcome", "outcomes", multiple=True, help="Learn from this outcome alone; may be repeated. All if none."
+)
+@click.option("--anchor", help="The outcome that orients the score.  [default: mortality]")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def command(cohort, output, config, seed, recipe, outcomes, anchor, device, quiet) -> None:
+    """Learn an index from the train and valid splits of a COHORT file.
+
+    An interrupted fit goes on where it stopped when the same command is given again; until then its state lies beside
+    the output, in a file that begins with a dot.
+    """
+    from pathlib import Path
+
+    from mlci.config import read_config
+    from mlci.files import check_writable
+
+    target = Path(output)
+    check_writable(target)
+    settings = read_config(config) if config else None
+
+    from mlci.cohort import read_cohort
+    from mlci.index import MLCI
+
+    index = MLCI(recipe=recipe, config=settings, outcomes=outcomes or None, anchor=anchor, seed=seed, device=device)
+    checkpoint = target.with_name(f".{target.name}.checkpoint")
+    with progress(quiet) as on_event:
+        index.fit(read_cohort(cohort), checkpoint=checkpoint, on_event=on_event)
+    index.save(target)
+    checkpoint.unlink(missing_ok=True)
+    for part in target.parent.glob(f".{target.name}.*.part"):  # what a killed run was writing
+        part.unlink(missing_ok=True)
+    if not quiet:
+        click.echo(f"{target}: {summary(index.model_)}", err=True)
+
+
+def summary(model) -> str:
+    card, cut = model.card, model.cutoff
+    weights = ", ".join(f"{name} {weight:.2f}" for name, weight in card["weights"].items())
+    return (
+        f"{len(model.vocabulary.tokens):,} codes, {card['admissions']['train']:,} training admissions, "
+        f"epoch {card['stage2']['epoch']} kept; weights {weights}; "
+        f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, certificate {cut.certificate:.2f})."
+    )
+
+
+def line(event) -> str:
+    what = f"stage 1, {event.outcome}" if event.outcome else "stage 2"
+    objective = ", ".join(f"{name} {value:.3f}" for name, value in event.objective.items())
+    return f"{what}, epoch {event.epoch}/{event.epochs}: {objective}; validation {event.quality:.4f}"
+
+
+def progress(quiet: bool):
+    """A context that gives what `fit` calls after each epoch: a bar on a terminal, a line in a log, or nothing."""
+    import contextlib
+    import sys
+
+    if quiet:
+        return contextlib.nullcontext()
+    return bar() if sys.stderr.isatty() else contextlib.nullcontext(plain)
+
+
+def plain(event) -> None:
+    click.echo(f"{line(event)}; {event.seconds:.0f} s, {event.eta:.0f} s left", err=True)
+
+
+def bar():
+    import contextlib
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    @contextlib.contextmanager
+    def shown():
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with Progress(*columns, TextColumn("{task.fields[left]}"), console=Console(stderr=True)) as display:
+            task = display.add_task("reading", total=None, left="")
+
+            def on_event(event) -> None:
+                share = event.seconds / (event.seconds + event.eta) if event.seconds else 0
+                display.update(task, description=line(event), total=1, completed=share, left=f"{event.eta:.0f} s left")
+
+            yield on_event
+
+    return shown()

@@ -1,0 +1,35 @@
+import click
+
+
+@click.command("score")
+@click.argument("model", type=click.Path(exists=True, dir_okay=False))
+@click.argument("admissions", type=click.Path(exists=True, dir_okay=False))
+@click.option("-o", "--output", required=True, type=click.Path(), help="scores.parquet or scores.csv.")
+@click.option("--icd-version", type=int, help="9 or 10, for codes of which the file does not say it.")
+@click.option("--quiet", is_flag=True, help="Print warnings alone.")
+def command(model, admissions, output, icd_version, quiet) -> None:
+    """Score ADMISSIONS with a MODEL file, streaming: any number of them in little memory.
+
+    ADMISSIONS is a cohort file, or any Parquet or CSV with admission_id and codes: a list column `codes`, or one row
+    per code (admission_id, code, icd_version).
+    """
+    import sys
+    import time
+
+    from mlci.model import load_model, score_file
+
+    start, done = time.perf_counter(), 0
+
+    def on_batch(many: int) -> None:
+        nonlocal done
+        done += many
+        if not quiet and sys.stderr.isatty():
+            click.echo(
+                f"\r{done:,} admissions, {done / (time.perf_counter() - start):,.0f} a second", err=True, nl=False
+            )
+
+    tally = score_file(load_model(model), admissions, output, icd_version=icd_version, on_batch=on_batch)
+    if not quiet:
+        click.echo(f"\r{output}: {done:,} admissions in {time.perf_counter() - start:.1f} s.", err=True)
+    for doubt in tally.doubts():
+        click.echo(f"mlci: warning: {doubt}", err=True)

@@ -1,0 +1,109 @@
+"""Score tokens with NumPy alone: phi once per vocabulary entry, then a gather, a mean, a max and three small products.
+
+In come the weights of a trained set encoder and flat tokens; out comes one float64 per admission. The table of phi is
+held in whole numbers, so sums are exact: neither the order of the codes nor the company an admission is scored in can
+change a single bit of its score.
+"""
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from mlci.tokens import Tokens
+
+NORM_EPS = 1e-5
+POOL_ROWS, HEAD_ROWS = 4096, 512  # admissions worked on at once: what a core's cache holds
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """The encoder's weights by name (`embedding.weight`, `phi.0.weight`, ...), ready to score."""
+
+    state: Mapping[str, np.ndarray]
+    pooling: str  # mean, max, sum; several joined by +
+    max_tokens: int  # of one admission
+
+    def __call__(self, tokens: Tokens) -> np.ndarray:
+        starts = range(0, len(tokens), POOL_ROWS)
+        self._table, self._layers  # noqa: B018  (made once, before threads need them)
+        with self._blas.limit(limits=1):  # our threads, not those of BLAS: its own are slower on matrices so small
+            if len(starts) < 2:
+                blocks = [self._block(tokens, start) for start in starts]
+            else:
+                with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                    blocks = list(pool.map(lambda start: self._block(tokens, start), starts))
+        return np.concatenate(blocks) if blocks else np.empty(0)
+
+    @cached_property
+    def _blas(self) -> ThreadpoolController:
+        return ThreadpoolController().select(user_api="blas")
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray]:
+        """phi of each token in whole multiples of a step per column, so small that no sum of them overflows."""
+        hidden = self.state["embedding.weight"]
+        for layer in (0, 2):
+            hidden = np.maximum(hidden @ self.state[f"phi.{layer}.weight"].T + self.state[f"phi.{layer}.bias"], 0)
+        whole = np.int32 if self.max_tokens <= 512 else np.int64  # 22 bits or more remain for each value
+        step = hidden.max(axis=0).astype(np.float64) / (np.iinfo(whole).max // self.max_tokens - 1)
+        step[step == 0] = 1
+        return np.rint(hidden / step).astype(whole), step.astype(np.float32)
+
+    @cached_property
+    def _layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """rho with LayerNorm's own scale and shift folded into its first layer."""
+        layers = [(self.state[f"rho.{layer}.weight"], self.state[f"rho.{layer}.bias"]) for layer in (0, 2, 4)]
+        weight, bias = layers[0]
+        layers[0] = (weight * self.state["norm.weight"], bias + weight @ self.state["norm.bias"])
+        return [(np.ascontiguousarray(weight.T), bias) for weight, bias in layers]
+
+    def _block(self, tokens: Tokens, start: int) -> np.ndarray:
+        """Scores of up to `POOL_ROWS` admissions.
+
+        Longest first: those that have a j-th token are then the first rows, for every j, and each step is one dense
+        gather, sum and maximum.
+        """
+        table, step = self._table
+        counts = tokens.counts[start : start + POOL_ROWS]
+        order = np.argsort(-counts, kind="stable")
+        counts, first = counts[order], tokens.offsets[start : start + len(order)][order]
+        total = np.zeros((len(order), len(step)), dtype=table.dtype)
+        largest = np.zeros_like(total)  # phi ends in a ReLU: nothing is below 0, and no codes pool to 0
+        gathered = np.empty_like(total)
+        having = np.searchsorted(-counts, -np.arange(1, counts.max(initial=0) + 1), side="right")
+        for position, many in enumerate(having):
+            rows = gathered[:many]
+            np.take(table, tokens.ids[first[:many] + position], axis=0, out=rows, mode="clip")
+            np.add(total[:many], rows, out=total[:many])
+            np.maximum(largest[:many], rows, out=largest[:many])
+        single = np.float32  # NumPy would go to double from whole numbers
+        pools = {
+            "sum": lambda part: single(total[part]) * step,
+            "mean": lambda part: single(total[part]) * step / single(np.maximum(counts[part], 1))[:, None],
+            "max": lambda part: single(largest[part]) * step,
+        }
+        scores = np.empty(len(order))
+        for lower in range(0, len(order), HEAD_ROWS):
+            part = slice(lower, lower + HEAD_ROWS)
+            scores[order[part]] = self._head([pools[how](part) for how in self.pooling.split("+")])
+        return scores
+
+    def _head(self, pooled: list[np.ndarray]) -> np.ndarray:
+        """LayerNorm and rho, always on `HEAD_ROWS` rows: matrix products then sum in the same order in every batch."""
+        many, width = pooled[0].shape
+        hidden = np.zeros((HEAD_ROWS, width * len(pooled)), dtype=np.float32)
+        np.concatenate(pooled, axis=1, out=hidden[:many])
+        hidden -= hidden.mean(axis=1, keepdims=True)
+        variance = np.einsum("ij,ij->i", hidden, hidden) / hidden.shape[1]
+        hidden /= np.sqrt(variance + np.float32(NORM_EPS))[:, None]
+        *inner, (weight, bias) = self._layers
+        for matrix, shift in inner:
+            hidden = hidden @ matrix
+            hidden += shift
+            np.maximum(hidden, 0, out=hidden)
+        return (hidden[:many] * weight[:, 0]).sum(axis=1) + bias[0]
