@@ -48,3 +48,20 @@ def comorbidity_flags(codes, version, prefixes):
         for row in prefixes
         if int(row["version"]) == version and any(code.startswith(row["prefix"]) for code in codes)
     }
+
+
+def set_score(state, tokens, pooling=("mean", "max")):
+    """rho(LayerNorm(pool(phi(embedding)))) of one admission in float64, one token at a time; no tokens pool to 0."""
+    import numpy as np
+
+    def layers(x, name, numbers, last=None):
+        for number in numbers:
+            x = state[f"{name}.{number}.weight"].astype(float) @ x + state[f"{name}.{number}.bias"]
+            x = x if number == last else np.maximum(x, 0)
+        return x
+
+    rows = [layers(state["embedding.weight"][token].astype(float), "phi", (0, 2)) for token in tokens]
+    rows = np.array(rows or [np.zeros(state["phi.2.bias"].shape)])
+    pooled = np.concatenate([{"mean": np.mean, "max": np.max, "sum": np.sum}[how](rows, axis=0) for how in pooling])
+    normed = (pooled - pooled.mean()) / np.sqrt(pooled.var() + 1e-5) * state["norm.weight"] + state["norm.bias"]
+    return layers(normed, "rho", (0, 2, 4), last=4)[0]

@@ -143,6 +143,7 @@ class Tally:
     """How far admissions are what the model was made for."""
 
     model: Model
+    admissions: int = 0
     codes: int = 0
     unknown: int = 0
     foreign: Counter = field(default_factory=Counter)  # ICD version, not the model's -> codes
@@ -154,7 +155,8 @@ class Tally:
             if version and 0 not in self.model.icd_versions and version not in self.model.icd_versions:
                 foreign[int(version)] += int(recorded[admissions.versions == version].sum())
         unknown = int(recorded[~self.model.known(admissions)].sum())
-        return Tally(self.model, self.codes + len(admissions.indices), self.unknown + unknown, foreign)
+        codes = self.codes + len(admissions.indices)
+        return Tally(self.model, self.admissions + len(admissions), codes, self.unknown + unknown, foreign)
 
     def doubts(self) -> list[str]:
         """What the user should be told, a sentence each."""
@@ -179,32 +181,35 @@ def score_file(
     """Score a file of any size in bounded memory: `admission_id` and `Model.columns`, to Parquet or CSV by name."""
     import pyarrow as pa
 
-    tally = Tally(model)
+    open_writer, tally = _writer(target), Tally(model)
     with atomic(target) as temporary, ThreadPoolExecutor(1) as reader, contextlib.ExitStack() as stack:
         batches = stream_admissions(source, icd_version=icd_version)
-        waiting, writer = reader.submit(next, batches, None), None
-        while (admissions := waiting.result()) is not None:
-            waiting = reader.submit(next, batches, None)  # read on while scoring
-            table = pa.table({"admission_id": admissions.ids, **model.columns(admissions)})
-            if writer is None:
-                writer = stack.enter_context(_writer(target, temporary, table.schema))
+        admissions = next(batches, Admissions.from_lists([]))
+        writer = None
+        while admissions is not None:
+            coming = reader.submit(next, batches, None)  # read on while scoring
+            columns = {"admission_id": admissions.ids, **model.columns(admissions)}
+            table = pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
+            writer = writer or stack.enter_context(open_writer(temporary, table.schema))
             writer.write_table(table)
             tally = tally.add(admissions)
             if on_batch:
-                on_batch(len(admissions))
+                on_batch(tally.admissions)
+            admissions = coming.result()
     return tally
 
 
-def _writer(target: str | Path, temporary: Path, schema):
+def _writer(target: str | Path) -> Callable:
+    """What writes the kind of file that the name asks for."""
     suffix = Path(target).suffix.lower()
     if suffix == ".csv":
         from pyarrow.csv import CSVWriter
 
-        return CSVWriter(temporary, schema)
+        return CSVWriter
     if suffix in (".parquet", ".pq"):
         from pyarrow.parquet import ParquetWriter
 
-        return ParquetWriter(temporary, schema, compression="zstd")
+        return ParquetWriter
     raise InputError(f"{target}: scores are written as .parquet or .csv.")
 
 

@@ -18,18 +18,15 @@ def command(model, admissions, output, icd_version, quiet) -> None:
 
     from mlci.model import load_model, score_file
 
-    start, done = time.perf_counter(), 0
+    start = time.perf_counter()
 
-    def on_batch(many: int) -> None:
-        nonlocal done
-        done += many
+    def on_batch(written: int) -> None:
         if not quiet and sys.stderr.isatty():
-            click.echo(
-                f"\r{done:,} admissions, {done / (time.perf_counter() - start):,.0f} a second", err=True, nl=False
-            )
+            rate = written / (time.perf_counter() - start)
+            click.echo(f"\r{written:,} admissions, {rate:,.0f} a second", err=True, nl=False)
 
     tally = score_file(load_model(model), admissions, output, icd_version=icd_version, on_batch=on_batch)
     if not quiet:
-        click.echo(f"\r{output}: {done:,} admissions in {time.perf_counter() - start:.1f} s.", err=True)
+        click.echo(f"\r{output}: {tally.admissions:,} admissions in {time.perf_counter() - start:.1f} s.", err=True)
     for doubt in tally.doubts():
         click.echo(f"mlci: warning: {doubt}", err=True)

@@ -1,0 +1,87 @@
+"""Small made-up hospitals and models, for tests that need one but are about something else."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pyarrow as pa
+
+from mlci.cohort import Cohort
+from mlci.config import Config, EncoderConfig
+from mlci.curves import Isotonic
+from mlci.model import Model
+from mlci.theory import Cutoff
+from mlci.tokens import Vocabulary
+
+CODES = [f"{letter}{number:02d}{last}" for letter in "ABCDEIJKN" for number in range(8) for last in range(3)]
+
+
+def random_state(vocabulary_size: int, *, width: int = 16, pools: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
+    """Weights as an untrained encoder has them, scaled so that scores spread."""
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "embedding.weight": (vocabulary_size, width),
+        **{
+            f"phi.{layer}.{part}": (width, width)[: 2 - (part == "bias")]
+            for layer in (0, 2)
+            for part in ("weight", "bias")
+        },
+        "norm.weight": (pools * width,),
+        "norm.bias": (pools * width,),
+        "rho.0.weight": (width, pools * width),
+        "rho.0.bias": (width,),
+        "rho.2.weight": (width, width),
+        "rho.2.bias": (width,),
+        "rho.4.weight": (1, width),
+        "rho.4.bias": (1,),
+    }
+    return {name: rng.normal(0, shape[-1] ** -0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def random_model(*, seed: int = 0, version: int = 10, max_codes: int = 256, width: int = 16) -> Model:
+    config = asdict(Config(encoder=EncoderConfig(width=width)))
+    knots = np.linspace(-1, 1, 40)
+    return Model(
+        state=random_state(len(CODES) + 2, width=width, seed=seed),
+        vocabulary=Vocabulary(tuple(CODES), (version,) * len(CODES), (4,), max_codes),
+        icd_versions=(version,),
+        outcomes={"mortality": "died", "long stay": "more than 7 days"},
+        quantiles=np.linspace(-1, 1, 1001),
+        curves={"mortality": Isotonic(knots, knots**2 * (knots > 0)), "long stay": Isotonic(knots, (knots + 1) / 2)},
+        cutoff=Cutoff(0.1, 0.5, 20, 100, ()),
+        card={"recipe": "paper", "seed": seed, "config": config},
+    )
+
+
+def code_lists(n: int, *, seed: int = 0, longest: int = 12) -> list[list[str]]:
+    rng = np.random.default_rng(seed)
+    return [rng.choice(CODES, rng.integers(0, longest + 1)).tolist() for _ in range(n)]
+
+
+def toy_outcomes(codes: list[list[str]], *, seed: int = 0, names=("mortality", "long_stay")) -> dict[str, list]:
+    """Each outcome is likelier with more, and with graver, codes; a few are not known."""
+    rng = np.random.default_rng(seed)
+    gravity = dict(zip(CODES, np.random.default_rng(7).gamma(1, 1, len(CODES))))
+    severity = np.array([sum(gravity[code] for code in each) for each in codes]) / 4
+    result = {}
+    for number, name in enumerate(names):
+        happened = rng.random(len(codes)) < 1 / (1 + np.exp(2.5 - number % 3 - severity))
+        result[name] = [None if missing else bool(one) for one, missing in zip(happened, rng.random(len(codes)) < 0.03)]
+    return result
+
+
+def toy_cohort(n: int, *, seed: int = 0, names=("mortality", "long_stay")) -> Cohort:
+    codes = code_lists(n, seed=seed)
+    table = pa.table(
+        {
+            "admission_id": np.arange(n),
+            "subject_id": np.arange(n) // 2,
+            "icd_version": np.full(n, 10, dtype=np.int8),
+            "codes": pa.array(codes, pa.list_(pa.string())),
+            **{
+                name: pa.array(values, pa.bool_())
+                for name, values in toy_outcomes(codes, seed=seed, names=names).items()
+            },
+            "split": np.where(np.arange(n) % 10 < 7, "train", np.where(np.arange(n) % 10 < 8, "valid", "test")),
+        }
+    )
+    return Cohort(table, "a made-up hospital", {name: f"rule of {name}" for name in names})
