@@ -8,6 +8,7 @@ import time
 
 import pandas as pd
 import pytest
+
 from toys import random_model, toy_cohort
 
 CONFIG = """
@@ -22,7 +23,7 @@ stage2_epochs = 4
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit")
-    toy_cohort(4000).write(folder / "cohort.parquet")
+    toy_cohort(3000).write(folder / "cohort.parquet")
     (folder / "quick.toml").write_text(CONFIG)
     return folder
 
@@ -34,7 +35,7 @@ def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path):
     assert "s left" in log
     chance, killed = random.Random(5), 0
     target, checkpoint = tmp_path / "killed.safetensors", tmp_path / ".killed.safetensors.checkpoint"
-    for _ in range(4):
+    for _ in range(3):
         before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
         process = subprocess.Popen([sys.executable, "-m", "mlci", *map(str, [*words, target, "--quiet"])])
         while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > before):
@@ -42,7 +43,7 @@ def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path):
         time.sleep(chance.uniform(0, 0.15))  # anywhere in an epoch, or in the writing of a checkpoint
         process.send_signal(signal.SIGKILL)
         killed += process.wait() == -signal.SIGKILL
-    assert killed >= 3
+    assert killed >= 2
     assert not target.exists()
     assert mlci_cli(*words, target, "--quiet").stderr == ""
     assert target.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
@@ -52,7 +53,7 @@ def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path):
 def test_score_writes_the_columns(place, mlci_cli, tmp_path):
     random_model().save(tmp_path / "m.safetensors")
     done = mlci_cli("score", "m.safetensors", place / "cohort.parquet", "-o", "s.csv")
-    assert "4,000 admissions" in done.stderr
+    assert "3,000 admissions" in done.stderr
     assert "warning" not in done.stderr
     columns = ["admission_id", "score", "percentile", "risk_mortality", "risk_long stay", "high_severity"]
     assert list(pd.read_csv(tmp_path / "s.csv")) == [*columns, "unknown_share"]

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
-from toys import CODES, code_lists, random_model
 
 from mlci import model as module
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.errors import InputError
 from mlci.model import Tally, load_model, score_file
 from mlci.tokens import Vocabulary
+from toys import CODES, code_lists, random_model
 
 ADMISSIONS = as_admissions(code_lists(50), icd_version=10)
 

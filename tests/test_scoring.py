@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import set_score
-from toys import random_state
 
 from mlci.scoring import HEAD_ROWS, POOL_ROWS, Scorer
 from mlci.tokens import Tokens
+from oracles import set_score
+from toys import random_state
 
 SIZE = 40
 admission = st.lists(st.integers(1, SIZE - 1), max_size=12)
