@@ -162,9 +162,9 @@ def test_an_admission_with_ten_thousand_codes():
 
 
 def test_scoring_warns_about_codes_the_model_was_not_made_for():
-    with pytest.warns(UserWarning, match="unknown") as caught:
+    with pytest.warns(UserWarning) as caught:
         untrained().score([["4280"]], icd_version=9)
-    assert "made for ICD-10" in str(caught[0].message)
+    assert ["made for ICD-10" in str(caught[0].message), "unknown" in str(caught[1].message)] == [True, True]
 
 
 def test_rare_codes_stay_out_of_the_file():

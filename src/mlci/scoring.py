@@ -30,7 +30,7 @@ class Scorer:
 
     def __call__(self, tokens: Tokens) -> np.ndarray:
         starts = range(0, len(tokens), POOL_ROWS)
-        self._table, self._layers  # noqa: B018  (made once, before threads need them)
+        _ = self._table, self._layers  # made once, before threads need them
         with self._blas.limit(limits=1):  # our threads, not those of BLAS: its own are slower on matrices so small
             if len(starts) < 2:
                 blocks = [self._block(tokens, start) for start in starts]
@@ -81,11 +81,11 @@ class Scorer:
             np.take(table, tokens.ids[first[:many] + position], axis=0, out=rows, mode="clip")
             np.add(total[:many], rows, out=total[:many])
             np.maximum(largest[:many], rows, out=largest[:many])
-        single = np.float32  # NumPy would go to double from whole numbers
+        share = (1 / np.maximum(counts, 1)).astype(np.float32)[:, None]
         pools = {
-            "sum": lambda part: single(total[part]) * step,
-            "mean": lambda part: single(total[part]) * step / single(np.maximum(counts[part], 1))[:, None],
-            "max": lambda part: single(largest[part]) * step,
+            "sum": lambda part: total[part].astype(np.float32) * step,
+            "mean": lambda part: total[part].astype(np.float32) * step * share[part],
+            "max": lambda part: largest[part].astype(np.float32) * step,
         }
         scores = np.empty(len(order))
         for lower in range(0, len(order), HEAD_ROWS):
