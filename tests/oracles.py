@@ -1,10 +1,41 @@
 """The slow, obvious formulas, straight from the paper: what the fast code must agree with."""
 
+import numpy as np
+
+
+def gram(score, kernel="rbf", sigma=1.0):
+    """The n x n kernel matrix of a score."""
+    distance = np.abs(np.subtract.outer(np.asarray(score, float), np.asarray(score, float)))
+    if kernel == "energy":
+        return -distance
+    factors = (1.0,) if kernel == "rbf" else (0.25, 0.5, 1.0, 2.0, 4.0)
+    return np.mean([np.exp(-((distance / (sigma * factor)) ** 2) / 2) for factor in factors], axis=0)
+
+
+def centre(matrix):
+    """HKH."""
+    h = np.eye(len(matrix)) - 1 / len(matrix)
+    return h @ matrix @ h
+
+
+def nhsic(score, y, kernel="rbf", sigma=1.0, floor=0.0):
+    """⟨K_c, L_c⟩ / (‖K_c‖ ‖L_c‖) with the label kernel L = 1[y_i = y_j]."""
+    valid = ~np.isnan(y)
+    score, y = np.asarray(score, float)[valid], np.asarray(y)[valid]
+    if len(y) < 3 or len(set(y)) < 2 or len(set(score)) < 2:
+        return 0.0
+    k, labels = centre(gram(score, kernel, sigma)), centre(np.equal.outer(y, y).astype(float))
+    return np.sum(k * labels) / (max(np.linalg.norm(k), floor) * np.linalg.norm(labels))
+
+
+def median_difference(values):
+    """Median of the positive entries of the full |difference| matrix."""
+    distance = np.abs(np.subtract.outer(values, values))
+    return np.median(distance[distance > 0]) if (distance > 0).any() else 0.0
+
 
 def threshold_scan(score, direction):
     """rho_j of every cut between distinct scores, each from its own centred step vector."""
-    import numpy as np
-
     direction = direction - direction.mean()
     found = []
     for cut in np.unique(score)[1:]:
@@ -16,7 +47,6 @@ def threshold_scan(score, direction):
 
 def spacing_by_nnls(score, outcomes, weights):
     """The best nonnegative mixture of thresholds by a general solver: (value, steps)."""
-    import numpy as np
     from scipy.optimize import nnls
 
     steps = np.array([score >= cut for cut in np.unique(score)[1:]], dtype=float).T
@@ -52,7 +82,6 @@ def comorbidity_flags(codes, version, prefixes):
 
 def set_score(state, tokens, pooling=("mean", "max")):
     """rho(LayerNorm(pool(phi(embedding)))) of one admission in float64, one token at a time; no tokens pool to 0."""
-    import numpy as np
 
     def layers(x, name, numbers, last=None):
         for number in numbers:

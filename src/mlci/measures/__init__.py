@@ -1,0 +1,1 @@
+"""The statistics: pure functions on arrays that know nothing of patients."""

@@ -1,0 +1,55 @@
+"""The door: whatever holds numbers comes in, checked float64 arrays go out; the functions behind it then trust them."""
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from mlci.errors import InputError
+
+
+def as_scores(score: Any, name: str = "score") -> np.ndarray:
+    """One finite number per admission, as float64."""
+    scores = _floats(score, name, "a finite number")
+    if scores.ndim != 1:
+        raise InputError(f"{name}: has {scores.ndim} dimensions; one number per admission is needed.")
+    if not scores.size:
+        raise InputError(f"{name}: is empty; at least one admission is needed.")
+    _refuse(~np.isfinite(scores), scores, name, "a finite number")
+    return scores
+
+
+def as_outcomes(y: Any, n: int, name: str = "y", *, soft: bool = False) -> np.ndarray:
+    """Outcomes as n x T float64 with NaN where not known; `soft` lets probabilities through as well."""
+    allowed = "between 0 and 1, or null" if soft else "0, 1 or null"
+    outcomes = _floats(y, name, allowed)
+    if outcomes.ndim not in (1, 2):
+        raise InputError(f"{name}: has {outcomes.ndim} dimensions; one or two are allowed.")
+    if len(outcomes) != n:
+        raise InputError(f"{name}: has {len(outcomes)} admissions and the score has {n}; they must be equal.")
+    known = ~np.isnan(outcomes)
+    good = (outcomes >= 0) & (outcomes <= 1) if soft else (outcomes == 0) | (outcomes == 1)
+    _refuse(known & ~good, outcomes, name, allowed)
+    return outcomes.reshape(n, -1)
+
+
+def _floats(values: Any, name: str, allowed: str) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64)
+    import pandas as pd  # knows the nulls of every library
+
+    array = np.asarray(values, dtype=object)
+    numbers = np.full(array.shape, np.nan)
+    for index, value in np.ndenumerate(array):
+        if isinstance(value, Real | np.bool_):
+            numbers[index] = value
+        elif not pd.isna(value):
+            raise InputError(f"{name}[{', '.join(map(str, index))}]: {value!r} is not {allowed}.")
+    return numbers
+
+
+def _refuse(bad: np.ndarray, array: np.ndarray, name: str, allowed: str) -> None:
+    if bad.any():
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InputError(f"{name}[{', '.join(map(str, index))}]: {array[index]:g} is not {allowed}.")
