@@ -5,6 +5,7 @@ a dict of arrays; `score` turns a state and admissions into one number each. As 
 of functions saves and loads every model. NumPy alone is imported here: neural models also run on a bare GPU machine.
 """
 
+import csv
 import importlib.util
 import json
 import pkgutil
@@ -57,8 +58,6 @@ class Model(ABC):
     name: str  # on the command line and as a folder
     title: str  # the row in the paper's tables
     family: str  # a key of FAMILIES
-    row: int | None = None  # its place in the paper's widest tables; None where the paper does not report it
-    main: bool = False  # also in the paper's two main tables
     seed: int | None = None  # for models whose result does not depend on a seed, or whose randomness is fixed
     needs: str = ""  # an optional library
 
@@ -77,12 +76,29 @@ class Model(ABC):
 
 
 @cache
+def paper_scores() -> tuple[dict[str, str], ...]:
+    """The cells of the paper's tables of dCorr and MI, as printed: `value` and `sd` are scaled by 10 to the `power`."""
+    with (Path(__file__).parent / "data" / "paper_scores.csv").open(newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
+@cache
+def paper_rows() -> dict[str, tuple[int, list[str]]]:
+    """Where the paper reports a model, by title: its row in the widest tables, and the tables."""
+    rows: dict[str, tuple[int, list[str]]] = {}
+    for cell in paper_scores():
+        tables = rows.setdefault(cell["model"], (int(cell["row"]), []))[1]
+        tables.extend(table for table in cell["tables"].split() if table not in tables)
+    return {title: (row, sorted(tables)) for title, (row, tables) in rows.items()}
+
+
+@cache
 def discover() -> dict[str, Model]:
     """Every model in this folder, in the order of the paper's tables."""
     modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     found = [model for module in modules for model in getattr(module, "MODELS", ())]
-    order = list(FAMILIES)
-    found.sort(key=lambda model: (order.index(model.family), model.row is None, model.row or 0, model.name))
+    order, rows = list(FAMILIES), paper_rows()
+    found.sort(key=lambda model: (order.index(model.family), rows.get(model.title, (len(rows) + 1,)), model.name))
     models = {model.name: model for model in found}
     assert len(models) == len(found), "two models share a name"
     return models

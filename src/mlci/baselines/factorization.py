@@ -16,7 +16,6 @@ class FactorizationMachine(Model):
 
     family: str = "classical"
     seed: int | None = 42
-    main: bool = True
     rank: int = 16
     epochs: int = 10
     batch: int = 32
@@ -97,4 +96,4 @@ def _score(state: State, x: sparse.csr_array) -> np.ndarray:
     return state["constant"] + x @ w + 0.5 * ((sums**2).sum(1) - x @ (v**2).sum(1))
 
 
-MODELS = (FactorizationMachine(name="factorization", title="Factorization Machine (FM score)", row=8),)
+MODELS = (FactorizationMachine(name="factorization", title="Factorization Machine (FM score)"),)

@@ -14,7 +14,6 @@ from mlci.baselines import Model, Part, State, _bags
 class Neighbours(Model):
     family: str = "classical"
     seed: int | None = 42
-    main: bool = True
     k: int = 50
     reference: int = 20_000  # admissions kept per outcome, up to half of them positive
     memory_mb: int = 128  # of one block of distances
@@ -73,4 +72,4 @@ class Neighbours(Model):
         return np.log(share / (1 - share))
 
 
-MODELS = (Neighbours(name="knn", title="kNN", row=4),)
+MODELS = (Neighbours(name="knn", title="kNN"),)

@@ -20,7 +20,6 @@ class NaiveBayes(Model):
 
     family: str = "classical"
     seed: int | None = 42
-    main: bool = True
     complement: bool
     alpha: float = 1.0
 
@@ -56,7 +55,6 @@ class FusedLogits(Model):
 
     family: str = "classical"
     seed: int | None = 42
-    main: bool = True
     c: float = 0.2  # inverse strength of the L2 penalty, Stage 1
     c_fusion: float = 1.0
 
@@ -92,7 +90,7 @@ class FusedLogits(Model):
 
 
 MODELS = (
-    NaiveBayes(name="multinomial_nb", title="Multinomial Naive Bayes", row=5, complement=False),
-    NaiveBayes(name="complement_nb", title="Complement Naive Bayes", row=6, complement=True),
-    FusedLogits(name="logistic", title="FusedLogits LR", row=7),
+    NaiveBayes(name="multinomial_nb", title="Multinomial Naive Bayes", complement=False),
+    NaiveBayes(name="complement_nb", title="Complement Naive Bayes", complement=True),
+    FusedLogits(name="logistic", title="FusedLogits LR"),
 )
