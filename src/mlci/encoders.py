@@ -4,6 +4,7 @@ A token's features depend on its id alone, so they are computed once per distinc
 there; admissions are pooled by offsets, without padding. Every encoder ends in `rho`, whose last layer is linear.
 """
 
+import math
 from itertools import pairwise
 from typing import cast
 
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from mlci.config import EncoderConfig
 from mlci.errors import InputError
-from mlci.tokens import PAD
+from mlci.tokens import PAD, UNK
 
 
 def mlp(*widths: int) -> list[nn.Module]:
@@ -22,11 +23,39 @@ def mlp(*widths: int) -> list[nn.Module]:
 
 
 def distinct(ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The distinct ids (padding always among them, so that there is one) and where each of `ids` stands in them."""
+    """The distinct ids (padding always among them, so that there is one) and where each of `ids` stands in them.
+
+    On a GPU all ids are taken: counting the distinct ones would make the host wait for the device at every step.
+    """
+    if ids.is_cuda:
+        return torch.arange(size, device=ids.device), ids
     present = torch.zeros(size, dtype=torch.bool, device=ids.device)
     present[ids] = True
     present[PAD] = True
     return present.nonzero().squeeze(1), (present.cumsum(0) - 1)[ids]
+
+
+def rows_of(ids: Tensor, offsets: Tensor) -> Tensor:
+    """The admission that each token belongs to."""
+    admissions = torch.arange(len(offsets) - 1, device=ids.device)
+    return torch.repeat_interleave(admissions, offsets.diff(), output_size=len(ids))
+
+
+def softmax_within(logits: Tensor, rows: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over the tokens of each admission together with one logit of the admission's `own` (-inf for none).
+
+    Returns the weight of each token and of each own.
+    """
+    top = own.detach().clone().scatter_reduce(0, rows, logits.detach(), "amax").clamp(min=-1e30)
+    token, rest = torch.exp(logits - top[rows]), torch.exp(own - top)
+    total = rest.index_add(0, rows, token).clamp(min=1e-30)
+    return token / total[rows], rest / total
+
+
+def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    return F.embedding_bag(
+        where, table, offsets, mode="sum", per_sample_weights=weights.to(table.dtype), include_last_offset=True
+    )
 
 
 class Encoder(nn.Module):
@@ -48,7 +77,7 @@ class DeepSets(Encoder):
     An admission without codes pools to zero, the least value that phi can take.
     """
 
-    POOLINGS = ("mean", "max", "sum")
+    POOLINGS = ("mean", "max", "sum", "attention", "gated")
 
     def __init__(self, vocabulary_size: int, *, width: int = 128, pooling: str = "mean+max") -> None:
         super().__init__()
@@ -60,17 +89,177 @@ class DeepSets(Encoder):
         self.phi = nn.Sequential(*mlp(width, width, width))
         self.norm = nn.LayerNorm(pooled)
         self.rho = nn.Sequential(*mlp(pooled, width, width), nn.Linear(width, 1))
+        if "attention" in self.poolings:
+            self.query = nn.Parameter(torch.randn(width) / math.sqrt(width))
+        if "gated" in self.poolings:
+            self.gate = nn.Sequential(*mlp(width, width), nn.Linear(width, 1), nn.Sigmoid())
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
         tokens, where = distinct(ids, self.embedding.num_embeddings)
         table = self.phi(self.embedding(tokens))
-        pooled = [F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True) for how in self.poolings]
+        pooled = [self.pool(how, where, table, offsets) for how in self.poolings]
         return self.rho(self.norm(torch.cat(pooled, dim=1))).squeeze(1)
+
+    def pool(self, how: str, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
+        if how == "attention":
+            logits = (table @ self.query / math.sqrt(len(self.query)))[where]
+            nothing = logits.new_full((len(offsets) - 1,), -math.inf)
+            return weighted_sum(where, table, offsets, softmax_within(logits, rows_of(where, offsets), nothing)[0])
+        if how == "gated":
+            gates = self.gate(table)
+            both = torch.cat([gates * table, gates], dim=1)
+            sums = F.embedding_bag(where, both, offsets, mode="sum", include_last_offset=True)
+            return sums[:, :-1] / sums[:, -1:].clamp(min=1e-8)
+        return F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True)
+
+
+class BagMLP(Encoder):
+    """A multilayer perceptron on the sum of the codes' embeddings."""
+
+    def __init__(self, vocabulary_size: int, *, width: int = 128) -> None:
+        super().__init__()
+        self.embedding = nn.EmbeddingBag(vocabulary_size, width, mode="sum", include_last_offset=True, padding_idx=PAD)
+        self.norm = nn.LayerNorm(width)
+        self.rho = nn.Sequential(*mlp(width, width, width), nn.Linear(width, 1))
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        return self.rho(self.norm(self.embedding(ids, offsets))).squeeze(1)
+
+
+class AttentionMIL(Encoder):
+    """Attention pooling of the embeddings themselves: each code's logit is linear in its embedding."""
+
+    def __init__(self, vocabulary_size: int, *, width: int = 128) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
+        self.attention = nn.Linear(width, 1)
+        self.norm = nn.LayerNorm(width)
+        self.rho = nn.Sequential(*mlp(width, width), nn.Linear(width, 1))
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        tokens, where = distinct(ids, self.embedding.num_embeddings)
+        table = self.embedding(tokens)
+        logits = self.attention(table).squeeze(1)[where]
+        nothing = logits.new_full((len(offsets) - 1,), -math.inf)
+        weights = softmax_within(logits, rows_of(ids, offsets), nothing)[0]
+        return self.rho(self.norm(weighted_sum(where, table, offsets, weights))).squeeze(1)
+
+
+class DeepCross(Encoder):
+    """Deep and cross network on the mean embedding: two cross layers beside a tower of two, joined by one layer."""
+
+    def __init__(self, vocabulary_size: int, *, width: int = 128, layers: int = 2) -> None:
+        super().__init__()
+        self.embedding = nn.EmbeddingBag(vocabulary_size, width, mode="mean", include_last_offset=True, padding_idx=PAD)
+        self.norm = nn.LayerNorm(width)
+        self.cross = nn.Parameter(0.01 * torch.randn(layers, width))
+        self.shift = nn.Parameter(torch.zeros(layers, width))
+        self.tower = nn.Sequential(*mlp(*[width] * (layers + 1)))
+        self.rho = nn.Sequential(nn.Linear(2 * width, 1))
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        first = crossed = self.norm(self.embedding(ids, offsets))
+        for weight, shift in zip(self.cross, self.shift):
+            crossed = first * (crossed @ weight)[:, None] + shift + crossed
+        return self.rho(torch.cat([crossed, self.tower(first)], dim=1)).squeeze(1)
+
+
+class StarGAT(Encoder):
+    """Graph attention on a star: a centre that sees all codes of the admission, codes that see themselves and it.
+
+    The centre starts at zero, so after the first layer a code's features still depend on the code alone; and of the
+    second layer only the centre is read. So codes live in a table here too, and the star needs no edges.
+    """
+
+    def __init__(self, vocabulary_size: int, *, width: int = 128) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
+        self.first = nn.Linear(width, width, bias=False)
+        self.second = nn.Linear(width, width, bias=False)
+        # Additive attention of each layer: how much a node gives (row 0) and how much it asks for (row 1).
+        self.attention = nn.Parameter(torch.empty(2, 2, width))
+        self.norm = nn.LayerNorm(width)
+        self.rho = nn.Sequential(*mlp(width, width, width), nn.Linear(width, 1))
+        for weight in (self.first.weight, self.second.weight, *self.attention):
+            nn.init.xavier_uniform_(weight)
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        tokens, where = distinct(ids, self.embedding.num_embeddings)
+        rows = rows_of(ids, offsets)
+        table = self.first(self.embedding(tokens))
+        give, ask = self.attention[0]
+        zero = table.new_zeros(len(offsets) - 1)
+        weights, _ = softmax_within(F.leaky_relu(table @ give, 0.2)[where], rows, zero)
+        centre = F.elu(weighted_sum(where, table, offsets, weights))
+        itself, other = F.leaky_relu(table @ (give + ask), 0.2), F.leaky_relu(table @ ask, 0.2)
+        table = self.second(F.elu(torch.sigmoid(itself - other)[:, None] * table))
+        centre = self.second(centre)
+        give, ask = self.attention[1]
+        logits = F.leaky_relu((table @ give)[where] + (centre @ ask)[rows], 0.2)
+        weights, own = softmax_within(logits, rows, F.leaky_relu(centre @ (give + ask), 0.2))
+        centre = F.elu(weighted_sum(where, table, offsets, weights) + own[:, None] * centre)
+        return self.rho(self.norm(centre)).squeeze(1)
+
+
+class AttentionBlock(nn.Module):
+    """Multi-head attention and a small perceptron, each added to its input and normalised (post-norm)."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.feed = nn.Sequential(*mlp(width, width), nn.Linear(width, width))
+
+    def forward(self, queries: Tensor, keys: Tensor, padding: Tensor | None = None) -> Tensor:
+        read = self.attention(queries, keys, keys, key_padding_mask=padding, need_weights=False)[0]
+        hidden = self.norm1(queries + read)
+        return self.norm2(hidden + self.feed(hidden))
+
+
+class SetTransformer(Encoder):
+    """Two blocks of attention through 16 inducing points, then pooling by attention from one seed.
+
+    Codes look at each other here, so admissions are padded, to the longest of the batch. One without codes has an UNK.
+    """
+
+    def __init__(self, vocabulary_size: int, *, width: int = 128, points: int = 16, heads: int = 4) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
+        self.points = nn.Parameter(0.02 * torch.randn(2, points, width))
+        self.gather = nn.ModuleList(AttentionBlock(width, heads) for _ in range(2))
+        self.spread = nn.ModuleList(AttentionBlock(width, heads) for _ in range(2))
+        self.seed = nn.Parameter(0.02 * torch.randn(1, width))
+        self.pool = AttentionBlock(width, heads)
+        self.rho = nn.Sequential(nn.Linear(width, 1))
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        counts, rows = offsets.diff(), rows_of(ids, offsets)
+        longest = max(int(counts.max()), 1)
+        padded = ids.new_full((len(counts) * longest,), PAD)
+        padded[rows * longest + torch.arange(len(ids), device=ids.device) - offsets[rows]] = ids
+        padded = padded.view(len(counts), longest)
+        padded[:, 0] = torch.where(counts == 0, UNK, padded[:, 0])
+        padding = torch.arange(longest, device=ids.device) >= counts.clamp(min=1)[:, None]
+        hidden = self.embedding(padded)
+        for points, gather, spread in zip(self.points, self.gather, self.spread):
+            hidden = spread(hidden, gather(points.expand(len(counts), -1, -1), hidden, padding))
+        pooled = self.pool(self.seed.expand(len(counts), -1, -1), hidden, padding)
+        return self.rho(pooled.squeeze(1)).squeeze(1)
+
+
+ENCODERS = {
+    "deepsets": DeepSets,
+    "bag_mlp": BagMLP,
+    "attention_mil": AttentionMIL,
+    "deep_cross": DeepCross,
+    "star_gat": StarGAT,
+    "set_transformer": SetTransformer,
+}
 
 
 def build(config: EncoderConfig, vocabulary_size: int) -> Encoder:
     """A freshly initialised encoder, drawn from torch's current random state."""
-    encoders = {"deepsets": lambda: DeepSets(vocabulary_size, width=config.width, pooling=config.pooling)}
-    if config.name not in encoders:
-        raise InputError(f"encoder is '{config.name}'; allowed is {', '.join(encoders)}.")
-    return encoders[config.name]()
+    if config.name not in ENCODERS:
+        raise InputError(f"encoder is '{config.name}'; allowed is {', '.join(ENCODERS)}.")
+    options = {"pooling": config.pooling} if config.name == "deepsets" else {}
+    return ENCODERS[config.name](vocabulary_size, width=config.width, **options)
