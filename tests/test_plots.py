@@ -12,8 +12,8 @@ NAMES = ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
 
 def draw(name: str):
     rng = np.random.default_rng(0)
-    score = rng.gamma(2, 1, 2_000)
-    outcomes = (0.8 * score[:, None] + rng.logistic(size=(2_000, 4)) > [4, 3.5, 1.5, 3]).astype(float)
+    score = rng.gamma(2, 1, 1_000)
+    outcomes = (0.8 * score[:, None] + rng.logistic(size=(1_000, 4)) > [4, 3.5, 1.5, 3]).astype(float)
     outcomes[:50, 2] = np.nan
     rates = {key: curves.binned(score, column) for key, column in zip(NAMES, outcomes.T)}
     fits = {key: curves.isotonic(score, column) for key, column in zip(NAMES, outcomes.T)}
@@ -38,6 +38,8 @@ def draw(name: str):
     if name == "calibration":
         groups = {key: curves.binned(fits[key](score), column, bins=10) for key, column in zip(NAMES, outcomes.T)}
         return plots.calibration({key: (group.score, group) for key, group in groups.items()})
+    if name == "influence":
+        return plots.influence(["I50.9 Heart failure, unspecified, " * 3, "Z37", "A41"], np.array([0.5, -0.2, 0.1]))
     if name == "attrition":
         rule = "Age of at least 18 years at admission, and not born during the stay, as the table of patients says"
         return plots.attrition([("Admissions in the source", 0, 1_200_345), (rule, 200_345, 1_000_000)])
@@ -46,7 +48,7 @@ def draw(name: str):
 
 FIGURES = [
     *("risk_curves", "binned", "isotonic", "one_panel", "score_distribution", "threshold_scan", "singular_values"),
-    *("benchmark", "calibration", "attrition", "learning_curves"),
+    *("benchmark", "calibration", "attrition", "influence", "learning_curves"),
 ]
 
 

@@ -241,13 +241,24 @@ def test_outcomes_that_cannot_take_part_are_named():
     assert "one class only among" in found.left_out["mortality"]
 
 
+def test_an_outcome_of_weight_zero_stands_aside():
+    score, outcomes = hospital()
+    found = theory.diagnose(score, outcomes, NAMES, weights=[1, 0, 1])
+    without = theory.diagnose(score, outcomes[:, [0, 2]], ["mortality", "icu_transfer"])
+    assert found.left_out == {"long_stay": "its weight is 0"}
+    assert found.objective == without.objective
+    spaced = [theory.best_spacing(score, outcomes, [1, 0, 1]), theory.best_spacing(score, outcomes[:, [0, 2]])]
+    assert spaced[0].value == spaced[1].value
+    assert len(theory.cutoff(score, outcomes, NAMES, weights=[1, 0, 1]).contrasts) == 3
+
+
 @pytest.mark.parametrize(
     ("score", "outcomes", "options", "said"),
     [
         ([1, 1, 1], [0, 1, 1], {}, "all scores are equal"),
         ([1, 2, 3], [1, 1, 1], {}, "no outcome can be judged: a: it is always present in 3 admissions"),
         ([1, 2], [0, 1, 1], {}, "2 scores for 3 admissions"),
-        ([1, 2, 3], [0, 1, 1], {"weights": [-1.0]}, "one positive number"),
+        ([1, 2, 3], [0, 1, 1], {"weights": [-1.0]}, "one number per outcome, 0 or more"),
         ([1, 2, 3], [0, 1, 1], {"protocol": "best"}, "allowed are exact, paper"),
     ],
 )

@@ -270,6 +270,22 @@ def attrition(steps: Sequence[tuple[str, int, int]]) -> Figure:
 
 
 @_styled
+def influence(names: Sequence[str], effects: np.ndarray) -> Figure:
+    """Mean change of the score by code: to the right it raises the score, to the left it lowers it."""
+    figure, (axis,) = _panels(1, size=(5.2, 0.19 * len(names) + 0.8))
+    rows = np.arange(len(names))
+    axis.hlines(rows, 0, effects, color=[VERMILION if effect > 0 else BLUE for effect in effects], lw=1.4)
+    for sign, colour, mark in ((1, VERMILION, ">"), (-1, BLUE, "<")):
+        chosen = np.sign(effects) == sign
+        axis.plot(effects[chosen], rows[chosen], mark, ms=5, color=colour)
+    axis.axvline(0, color=INK, lw=0.8)
+    axis.set(xlabel="Mean change of the score", yticks=rows, ylim=(len(names) - 0.4, -0.6))
+    axis.set_yticklabels([name if len(name) <= 46 else name[:45] + "…" for name in names], fontsize="small")
+    axis.grid(visible=False, axis="y")
+    return figure
+
+
+@_styled
 def learning_curves(curves: Mapping[str, Sequence[float]], *, best: int | None = None, ylabel: str = "nHSIC") -> Figure:
     """How a fit went, epoch by epoch: one line per name; `best` is the epoch (from 1) that was kept."""
     figure, (axis,) = _panels(1, size=(5.2, 3.2))

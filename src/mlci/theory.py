@@ -121,9 +121,10 @@ def best_spacing(score, outcomes, weights=None, *, cuts: int | None = 400) -> Sp
     upper tail, which keeps the fit from chasing single admissions; None allows a step at every distinct score.
     """
     score, outcomes = np.asarray(score, dtype=float), _matrix(outcomes)
+    weights = _weights(weights, outcomes.shape[1])
+    outcomes, weights = outcomes[:, weights > 0], weights[weights > 0]
     rows = np.isfinite(score) & ~np.isnan(outcomes).any(axis=1)
     score, outcomes = score[rows], outcomes[rows]
-    weights = _weights(weights, outcomes.shape[1])
     if not len(score) or (np.ptp(outcomes, axis=0) == 0).any():
         raise InputError("a spacing needs outcomes with both classes among the admissions where all are known.")
     found = scan(score, outcomes)
@@ -232,17 +233,18 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose a score on the admissions where every outcome is known.
 
-    "exact" takes all of them, the scores as they are and the median of their differences as bandwidth, unless `sigma`
+    "exact" takes all of them, the scores as they are and the median of their differences (at least 0.05 SD) as
+    bandwidth, unless `sigma`
     is given. "paper" follows the authors' diagnostics: `sample` admissions drawn at random, scores scaled to [-1, 1],
     bandwidth from 20,000 random pairs, no floor, cuts also between equal scores.
     """
-    from mlci.measures.alignment import bandwidth, quadratic_forms  # pyright: ignore[reportMissingImports]
+    from mlci.measures.alignment import quadratic_forms, unit_bandwidth
 
     if protocol not in ("exact", "paper"):
         raise InputError(f"protocol: '{protocol}' is not known; allowed are exact, paper.")
     paper = protocol == "paper"
-    weight = dict(zip(names, _weights(weights, len(names))))
-    score, outcomes, kept, left_out = complete(score, outcomes, names)
+    score, outcomes, weight, left_out = _weighted(score, outcomes, names, weights)
+    kept = tuple(weight)
     if paper:
         sample, floor = SAMPLE if sample is None else sample, 0.0
     if sample is not None and sample < len(score):
@@ -273,7 +275,7 @@ def diagnose(
         pairs = np.random.default_rng(seed).integers(0, n, (2, PAIRS))
         sigma = float(np.median(np.abs(score[pairs[0]] - score[pairs[1]]))) or float(score.std())
     elif sigma is None:
-        sigma = float(bandwidth(score))
+        sigma = unit_bandwidth(score)
     forms, norm = quadratic_forms(score, directions, kernel="rbf", sigma=sigma)
     norm = max(norm, floor)
     nhsic = forms[1:] / squares / norm
@@ -363,12 +365,12 @@ class Cutoff:
 
 def cutoff(score, outcomes, names: Sequence[str], *, weights=None) -> Cutoff:
     """Choose the high-severity cutoff; fit it on admissions that will not be used to judge it."""
-    complete_score, complete_outcomes, kept, _ = complete(score, outcomes, names)
-    weights = _weights(weights, len(names))[[name in kept for name in names]]
-    profiles = complete_outcomes - complete_outcomes.mean(axis=0)
-    _, u = _singular(complete_outcomes, weights)
-    v = profiles @ (np.sqrt(weights / (profiles**2).sum(axis=0)) * u)
-    best = scan(complete_score, v).best(0)
+    known_score, known, weight, _ = _weighted(score, outcomes, names, weights)
+    alpha = np.array(list(weight.values()))
+    profiles = known - known.mean(axis=0)
+    _, u = _singular(known, alpha)
+    v = profiles @ (np.sqrt(alpha / (profiles**2).sum(axis=0)) * u)
+    best = scan(known_score, v).best(0)
     score = np.asarray(score, dtype=float)
     tail = int((score >= best.score).sum())
     return Cutoff(best.score, best.rho2, tail, len(score), contrasts(score, outcomes, names, best.score))
@@ -470,6 +472,18 @@ def complete(score, outcomes, names: Sequence[str]) -> tuple[np.ndarray, np.ndar
     raise InputError(f"no outcome can be judged: {reasons}.")
 
 
+def _weighted(
+    score, outcomes, names: Sequence[str], weights
+) -> tuple[np.ndarray, np.ndarray, dict[str, float], dict[str, str]]:
+    """As `complete`, with the weight of each outcome that takes part; an outcome of weight 0 does not."""
+    weight = dict(zip(names, _weights(weights, len(names)).tolist(), strict=True))
+    used = [name for name in names if weight[name] > 0]
+    columns = _matrix(outcomes)[:, [weight[name] > 0 for name in names]]
+    score, outcomes, kept, left_out = complete(score, columns, used)
+    left_out |= {name: "its weight is 0" for name in names if weight[name] == 0}
+    return score, outcomes, {name: weight[name] for name in kept}, left_out
+
+
 def _singular(outcomes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Singular values of W~, largest first, and its leading left vector, from the T x T correlations of outcomes."""
     root = np.sqrt(weights)
@@ -486,6 +500,6 @@ def _matrix(outcomes) -> np.ndarray:
 
 def _weights(weights, count: int) -> np.ndarray:
     weights = np.ones(count) if weights is None else np.asarray(weights, dtype=float)
-    if weights.shape != (count,) or not (weights > 0).all():
-        raise InputError(f"weights: {weights.tolist()} do not fit; allowed is one positive number per outcome.")
+    if weights.shape != (count,) or not (weights >= 0).all() or not weights.any():
+        raise InputError(f"weights: {weights.tolist()} do not fit; allowed is one number per outcome, 0 or more.")
     return weights
