@@ -47,3 +47,67 @@ def edges() -> dict[str, list[list]]:
         "hosp/diagnoses_icd": [[i, 100 + i, 1, "I50.9", 10] for i in range(len(cases))],
         "icu/icustays": [[i, 100 + i, icu] for i, (_, _, _, _, icu) in enumerate(cases) if icu],
     }
+
+
+def omop(demo: Path, folder: Path) -> Path:
+    """The MIMIC-IV demo as an OMOP CDM: dotted concept codes, some source concepts unmapped, outpatient visits too."""
+
+    def rows(name: str) -> list[dict[str, str]]:
+        with (demo / f"{name}.csv").open(newline="") as lines:
+            return list(csv.DictReader(lines))
+
+    def dotted(code: str) -> str:
+        return f"{code[:3]}.{code[3:]}" if len(code) > 3 else code
+
+    def times(text: str) -> tuple[str, str]:
+        return text[:10], text
+
+    patients, diagnoses = rows("hosp/patients"), rows("hosp/diagnoses_icd")
+    concepts = {
+        key: 40_000_000 + i for i, key in enumerate(sorted({(d["icd_version"], d["icd_code"]) for d in diagnoses}))
+    }
+    conditions = []
+    for i, d in enumerate(sorted(diagnoses, key=lambda d: (int(d["hadm_id"]), int(d["seq_num"])))):
+        # Every third ICD-10 code that only ICD-10 can have written, and every ICD-9 number, lost its source concept.
+        lost = d["icd_code"][0].isdigit() if d["icd_version"] == "9" else i % 3 == 0 and d["icd_code"][0] not in "EV"
+        concept = 0 if lost else concepts[d["icd_version"], d["icd_code"]]
+        conditions.append([i, d["subject_id"], d["hadm_id"], concept, dotted(d["icd_code"]) if lost else d["icd_code"]])
+    visits = [
+        [a["hadm_id"], a["subject_id"], 262 if a["edregtime"] else 9201, *times(a["admittime"]), *times(a["dischtime"])]
+        for a in rows("hosp/admissions")
+    ]
+    clinic = [[1, visits[0][1], 9202, "2150-01-01", "2150-01-01 09:00:00", "2150-01-01", "2150-01-01 10:00:00"]]
+    units = [[s["hadm_id"], 32037, *times(s["intime"])] for s in rows("icu/icustays")]
+    wards = [[visits[0][0], 8717, visits[0][3], visits[0][4]]]
+    tables = {
+        "visit_occurrence": visits + clinic,
+        "visit_detail": units + wards,
+        "condition_occurrence": conditions,
+        "concept": [
+            [number, "ICD10CM" if version == "10" else "ICD9CM", dotted(code)]
+            for (version, code), number in concepts.items()
+        ]
+        + [[316139, "SNOMED", "84114007"]],
+        "death": [[p["subject_id"], p["dod"]] for p in patients if p["dod"]],
+        "person": [
+            [p["subject_id"], 8532 if p["gender"] == "F" else 8507, int(p["anchor_year"]) - int(p["anchor_age"])]
+            for p in patients
+        ],
+    }
+    return write(folder, tables, OMOP)
+
+
+OMOP = {
+    name: header.split()
+    for name, header in {
+        "visit_occurrence": "visit_occurrence_id person_id visit_concept_id "
+        "visit_start_date visit_start_datetime visit_end_date visit_end_datetime",
+        "visit_detail": "visit_occurrence_id visit_detail_concept_id "
+        "visit_detail_start_date visit_detail_start_datetime",
+        "condition_occurrence": "condition_occurrence_id person_id visit_occurrence_id "
+        "condition_source_concept_id condition_source_value",
+        "concept": "concept_id vocabulary_id concept_code",
+        "death": "person_id death_date",
+        "person": "person_id gender_concept_id year_of_birth",
+    }.items()
+}

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import mlci
 from mlci import sources
 from mlci.codes.admissions import Admissions
+from mlci.codes.icd import normalise_array
 from mlci.errors import InputError
 from mlci.files import atomic
 from mlci.sources import Step
@@ -194,8 +195,7 @@ def _normalise(lists: pa.ListArray) -> tuple[pa.ListArray, int]:
     """Codes in capitals, letters and digits alone; a list that is null becomes empty; how many codes were blank."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten().dictionary_encode()
-    clean = pc.replace_substring_regex(pc.utf8_upper(flat.dictionary), "[^A-Z0-9]", "")
-    codes = clean.take(flat.indices)
+    codes = normalise_array(flat.dictionary).take(flat.indices)
     full = pc.fill_null(pc.greater(pc.binary_length(codes), 0), False)
     blank = len(codes) - (pc.sum(full).as_py() or 0)
     if blank:

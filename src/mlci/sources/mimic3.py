@@ -11,7 +11,7 @@ import ibis
 import ibis.expr.types as ir
 from ibis import _
 
-from mlci.sources import Draft, _mimic
+from mlci.sources import Draft, _hospital
 from mlci.sources._engine import open_tables
 from mlci.sources._rules import DAY, elapsed
 
@@ -41,15 +41,17 @@ def read(
     """All MIMIC-III admissions; `negative_stays` keeps them with an unknown length of stay."""
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
         rows = tables.fetch(admissions(tables, death_day_counts=death_day_counts))
-    return _mimic.draft(
-        rows,
-        tables,
-        icd_version=9,
-        need_codes=False,
-        icu_hours=24,
-        death_day_counts=death_day_counts,
-        negative_stays=negative_stays,
-    )
+        return _hospital.draft(
+            rows,
+            tables,
+            admissions=("admissions", "hadm_id", "subject_id", "dischtime"),
+            patients="patients",
+            icd_version=9,
+            need_codes=False,
+            outcomes=_hospital.paper_outcomes(24, death_day_counts),
+            death_day_counts=death_day_counts,
+            negative_stays=negative_stays,
+        )
 
 
 def admissions(tables: Any, *, death_day_counts: bool = False) -> ir.Table:
@@ -57,4 +59,4 @@ def admissions(tables: Any, *, death_day_counts: bool = False) -> ir.Table:
     diagnoses = tables["diagnoses_icd"].select("hadm_id", "seq_num", icd_code=_.icd9_code, icd_version=ibis.literal(9))
     # Dates of birth of patients over 89 are moved 300 years back; the cap at 90 brings them home.
     age = elapsed(_.admittime, _.dob) / DAY / ibis.literal(365.2425, "float64")
-    return _mimic.admissions(tables, diagnoses, age=age, icd_version=9, icu_hours=24, death_day_counts=death_day_counts)
+    return _hospital.mimic(tables, diagnoses, age=age, icd_version=9, icu_hours=24, death_day_counts=death_day_counts)

@@ -10,8 +10,8 @@ from typing import Any
 import ibis.expr.types as ir
 from ibis import _
 
-from mlci.errors import InputError
-from mlci.sources import Draft, _mimic
+from mlci.codes.icd import check_version
+from mlci.sources import Draft, _hospital
 from mlci.sources._engine import open_tables
 
 TABLES = {
@@ -45,26 +45,27 @@ def read(
     prefix: str = "",
 ) -> Draft:
     """MIMIC-IV admissions of one ICD version; `negative_stays` keeps them with an unknown length of stay."""
-    if icd_version not in (9, 10):
-        raise InputError(f"ICD version {icd_version} is not known; allowed are 9 and 10.")
+    check_version(icd_version)
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
         rows = tables.fetch(admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts))
-    return _mimic.draft(
-        rows,
-        tables,
-        icd_version=icd_version,
-        need_codes=True,
-        icu_hours=0,
-        death_day_counts=death_day_counts,
-        negative_stays=negative_stays,
-    )
+        return _hospital.draft(
+            rows,
+            tables,
+            admissions=("admissions", "hadm_id", "subject_id", "dischtime"),
+            patients="patients",
+            icd_version=icd_version,
+            need_codes=True,
+            outcomes=_hospital.paper_outcomes(0, death_day_counts),
+            death_day_counts=death_day_counts,
+            negative_stays=negative_stays,
+        )
 
 
 def admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = False) -> ir.Table:
     """One row per admission of the database; `codes` is null where none is of the ICD version."""
     # Age in the year of admission: the anchor is the one year in which the age is known.
     age = _.anchor_age + _.admittime.year() - _.anchor_year
-    return _mimic.admissions(
+    return _hospital.mimic(
         tables,
         tables["diagnoses_icd"],
         age=age,

@@ -1,0 +1,148 @@
+"""What the hospital databases share: MIMIC's rules as one expression, and the checks of every admission.
+
+In come opened tables; out comes a `Draft`. A database that breaks a rule of its own (an admission twice, without
+patient, or ended before it began) is told so: nothing of that may turn into an outcome.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ibis
+import ibis.expr.types as ir
+import pyarrow as pa
+import pyarrow.compute as pc
+from ibis import _
+
+from mlci.errors import InputError
+from mlci.sources import Attrition, Draft, Step
+from mlci.sources._engine import Tables, codes_in_order
+from mlci.sources._rules import died_within, elapsed, entered_after, placed, same_day, stayed_longer
+
+CHECKS = ("other_codes", "unknown_codes", "has_patient", "negative_stay", "died_on_the_day", "died_before")
+
+
+def mimic(
+    tables: Any, diagnoses: ir.Table, *, age: Any, icd_version: int, icu_hours: int, death_day_counts: bool
+) -> ir.Table:
+    """One row per row of ADMISSIONS, with outcomes, placed codes of one ICD version and what `draft` checks."""
+    wanted = (_.icd_version == icd_version) & (_.icd_code.strip() != "")
+    codes = diagnoses.group_by("hadm_id").agg(
+        codes=placed(_.icd_code, _.seq_num).collect(where=wanted),
+        other_codes=(_.icd_version != icd_version).sum(),
+    )
+    stays = tables["icustays"].group_by("hadm_id").agg(first_icu=_.intime.min(), icu_stays=_.count())
+    patients = tables["patients"].mutate(has_patient=True)
+    joined = (
+        tables["admissions"].left_join(patients, "subject_id").left_join(codes, "hadm_id").left_join(stays, "hadm_id")
+    )
+    return joined.select(
+        "subject_id",
+        "codes",
+        "other_codes",
+        "has_patient",
+        admission_id=_.hadm_id,
+        mortality=_.deathtime.notnull(),
+        mortality_30d=died_within(30, _.dod, _.admittime, death_day_counts=death_day_counts),
+        long_stay=stayed_longer(7, _.dischtime, _.admittime),
+        icu_transfer=entered_after(icu_hours, _.first_icu, _.icu_stays, _.admittime),
+        age=capped(age),
+        sex=_.gender,
+        unknown_codes=0,
+        negative_stay=elapsed(_.dischtime, _.admittime) < 0,
+        **deaths_before(_.dod, _.admittime),
+    )
+
+
+def capped(age: Any) -> Any:
+    """Age in years, 90 for everyone over 89, null where negative."""
+    return ibis.cases((age > 89, 90.0), (age >= 0, age.cast("float64")))
+
+
+def deaths_before(death: Any, admitted: Any) -> dict[str, Any]:
+    """The two ways in which a death lies before its admission: on the same day (a bare date), or truly."""
+    before = elapsed(death, admitted) < 0
+    return {
+        "died_on_the_day": before & same_day(death, admitted),
+        "died_before": before & ~same_day(death, admitted),
+    }
+
+
+def draft(
+    rows: pa.Table,
+    tables: Tables,
+    *,
+    admissions: tuple[str, str, str, str],
+    patients: str,
+    icd_version: int,
+    need_codes: bool,
+    outcomes: dict[str, str],
+    death_day_counts: bool,
+    negative_stays: bool,
+    chosen: Sequence[Step] = (),
+) -> Draft:
+    """Check the rows, count what the rules remove, put the codes in order.
+
+    `admissions` names the table and its columns of admission, patient and end of stay, as messages call them; `chosen`
+    are the steps by which the expression itself chose the rows.
+    """
+    table, admission, patient, end = admissions
+    where = tables.where[table]
+    repeated = len(rows) - pc.count_distinct(rows["admission_id"], mode="all").as_py()
+    if repeated:
+        people = tables[patients][patient]
+        twice = tables.fetch(tables[patients].agg(n=people.count() - people.nunique()))["n"][0].as_py()
+        at, column, count = (tables.where[patients], patient, twice) if twice else (where, admission, repeated)
+        raise InputError(f"{at}: column {column}: {count} rows repeat the id of another; each may occur once.")
+    orphans = rows["has_patient"].null_count
+    if orphans:
+        raise InputError(
+            f"{where}: column {patient}: {orphans} admissions have no patient in {tables.where[patients]}."
+        )
+    if not len(rows):
+        raise InputError(f"{where}: has no rows; at least one admission is needed.")
+
+    attrition = Attrition(rows, f"rows of {table}")
+
+    def count(name: str) -> int:
+        return pc.sum(attrition.table[name]).as_py() or 0
+
+    negative = count("negative_stay")
+    if negative and not negative_stays:
+        raise InputError(
+            f"{where}: column {end}: {negative} admissions end before they begin; "
+            "correct them, or keep them with an unknown length of stay (--negative-stays)."
+        )
+    if need_codes:
+        has_code = pc.greater(pc.list_value_length(attrition.table["codes"]), 0)
+        attrition.keep(has_code, f"at least one ICD-{icd_version} diagnosis")
+    counted = "as deaths" if death_day_counts else "as alive, as the paper does (--death-day-counts changes it)"
+    notes = {
+        f"{{}} diagnoses of another ICD version than {icd_version} were dropped.": count("other_codes"),
+        "{} diagnoses whose ICD version cannot be told were dropped.": count("unknown_codes"),
+        "{} admissions have a date of death on the day of admission and no time of death; mortality_30d counts them "
+        f"{counted}.": count("died_on_the_day"),
+        "{} admissions begin on a day after the date of death; mortality_30d is false, as in the paper.": count(
+            "died_before"
+        ),
+        "{} admissions end before they begin; their long_stay is not known.": count("negative_stay"),
+    }
+    kept = attrition.table.drop_columns(list(CHECKS))
+    kept = kept.set_column(kept.column_names.index("codes"), "codes", codes_in_order(kept["codes"]))
+    return Draft(
+        table=kept.append_column("icd_version", pa.repeat(pa.scalar(icd_version, pa.int8()), len(kept))),
+        outcomes=outcomes,
+        attrition=(*chosen, *attrition.steps[bool(chosen) :]),
+        notes=tuple(text.format(f"{number:,}") for text, number in notes.items() if number),
+    )
+
+
+def paper_outcomes(icu_hours: int, death_day_counts: bool) -> dict[str, str]:
+    """The paper's outcomes in words."""
+    after = f"more than {icu_hours} h after admission" if icu_hours else "after admission"
+    return {
+        "mortality": "death in hospital: DEATHTIME is recorded",
+        "mortality_30d": "PATIENTS.DOD from 0 to 30 elapsed days after ADMITTIME"
+        + (", or on the day of admission" if death_day_counts else ""),
+        "long_stay": "DISCHTIME more than 7 elapsed days after ADMITTIME",
+        "icu_transfer": f"first ICU entry {after}",
+    }
