@@ -98,18 +98,20 @@ class MLCI(BaseEstimator):
     def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:
         """One float64 per admission, in order; larger means more severe."""
         admissions = as_admissions(data, icd_version=icd_version)
-        for doubt in Tally(self._model).add(admissions).doubts():
-            warnings.warn(doubt, stacklevel=2)
+        self._warn(admissions)
         return self._model.score(admissions)
 
     def risk(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
         """The risk of each outcome, one row per admission, in order."""
-        score = self.score(data, icd_version=icd_version)
+        admissions = as_admissions(data, icd_version=icd_version)
+        self._warn(admissions)
+        score = self._model.score(admissions)
         return pd.DataFrame({name: curve(score) for name, curve in self._model.curves.items()})
 
     def table(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
         """The columns of a scores file: score, percentile, risk of each outcome, high severity, unknown share."""
         admissions = as_admissions(data, icd_version=icd_version)
+        self._warn(admissions)
         return pd.DataFrame({"admission_id": admissions.ids, **self._model.columns(admissions)})
 
     def explain(self, codes: Sequence[str], *, icd_version: int | None = None) -> tuple[Effect, ...]:
@@ -158,6 +160,10 @@ class MLCI(BaseEstimator):
         if not hasattr(self, "model_"):
             raise NotFittedError("this MLCI is not fitted; call fit, or mlci.load a model file.")
         return self.model_
+
+    def _warn(self, admissions: Admissions) -> None:
+        for doubt in Tally(self._model).add(admissions, self._model.unknown_share(admissions)).doubts():
+            warnings.warn(doubt, stacklevel=3)
 
     def _title(self, admissions: Admissions, value: int) -> str | None:
         from mlci.codes.icd import VERSIONS, title

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -65,17 +65,21 @@ class Model:
         tokens = self.vocabulary.encode(alone)
         return tokens.ids[tokens.offsets[:-1]] != UNK
 
+    def unknown_share(self, admissions: Admissions) -> np.ndarray:
+        """Share of each admission's codes that the vocabulary does not know; NaN without codes."""
+        counts = np.diff(admissions.offsets)
+        unknown = np.concatenate([[0], np.cumsum(~self.known(admissions)[admissions.indices])])[admissions.offsets]
+        return np.divide(np.diff(unknown), counts, out=np.full(len(counts), np.nan), where=counts > 0)
+
     def columns(self, admissions: Admissions) -> dict[str, np.ndarray]:
         """The columns of a scores file, without the identifiers."""
         score = self.score(admissions)
-        counts = np.diff(admissions.offsets)
-        unknown = np.concatenate([[0], np.cumsum(~self.known(admissions)[admissions.indices])])[admissions.offsets]
         return {
             "score": score,
             "percentile": self.percentile(score),
             **{f"risk_{name}": curve(score) for name, curve in self.curves.items()},
             "high_severity": self.cutoff.flag(score),
-            "unknown_share": np.divide(np.diff(unknown), counts, out=np.full(len(score), np.nan), where=counts > 0),
+            "unknown_share": self.unknown_share(admissions),
         }
 
     def save(self, path: str | Path) -> None:
@@ -148,13 +152,13 @@ class Tally:
     unknown: int = 0
     foreign: Counter = field(default_factory=Counter)  # ICD version, not the model's -> codes
 
-    def add(self, admissions: Admissions) -> "Tally":
+    def add(self, admissions: Admissions, unknown_share: np.ndarray) -> "Tally":
         recorded = np.bincount(admissions.indices, minlength=len(admissions.values))
         foreign = Counter(self.foreign)
         for version in np.unique(admissions.versions):
             if version and 0 not in self.model.icd_versions and version not in self.model.icd_versions:
                 foreign[int(version)] += int(recorded[admissions.versions == version].sum())
-        unknown = int(recorded[~self.model.known(admissions)].sum())
+        unknown = round(np.nansum(unknown_share * np.diff(admissions.offsets)))
         codes = self.codes + len(admissions.indices)
         return Tally(self.model, self.admissions + len(admissions), codes, self.unknown + unknown, foreign)
 
@@ -188,11 +192,12 @@ def score_file(
         writer = None
         while admissions is not None:
             coming = reader.submit(next, batches, None)  # read on while scoring
-            columns = {"admission_id": admissions.ids, **model.columns(admissions)}
-            table = pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
+            columns = model.columns(admissions)
+            named = {"admission_id": admissions.ids, **columns}
+            table = pa.table({name: pa.array(values, from_pandas=True) for name, values in named.items()})
             writer = writer or stack.enter_context(open_writer(temporary, table.schema))
             writer.write_table(table)
-            tally = tally.add(admissions)
+            tally = tally.add(admissions, columns["unknown_share"])
             if on_batch:
                 on_batch(tally.admissions)
             admissions = coming.result()
@@ -209,7 +214,7 @@ def _writer(target: str | Path) -> Callable:
     if suffix in (".parquet", ".pq"):
         from pyarrow.parquet import ParquetWriter
 
-        return ParquetWriter
+        return partial(ParquetWriter, use_dictionary=False)  # hardly a value comes twice
     raise InputError(f"{target}: scores are written as .parquet or .csv.")
 
 

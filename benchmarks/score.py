@@ -1,0 +1,131 @@
+"""How fast admissions are scored, Parquet to Parquet, beside the straightforward way.
+
+`mlci score` runs in a process of its own, on files of growing length; the straightforward way is a padded torch forward
+pass over lists of codes, timed on fewer admissions. Figures: admissions a second, processor seconds, peak memory.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mlci.codes.icd import DATA
+from mlci.config import Config
+from mlci.curves import Isotonic
+from mlci.model import Model
+from mlci.theory import Cutoff
+from mlci.tokens import Vocabulary
+
+OUTCOMES = ("mortality", "mortality_30d", "long_stay", "icu_transfer")
+DISTINCT, MEAN = 20_000, 13  # codes in use, and codes per admission, as in MIMIC-IV
+
+
+def codes_in_use(rng: np.random.Generator) -> np.ndarray:
+    titles = pq.read_table(DATA / "titles.parquet", filters=[("version", "=", 10)])
+    return rng.permutation(titles["code"].to_numpy(zero_copy_only=False))[:DISTINCT]
+
+
+def admissions_file(path: Path, names: np.ndarray, n: int, rng: np.random.Generator) -> None:
+    counts = np.clip(rng.poisson(rng.gamma(3, MEAN / 3, n)), 1, 256)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    drawn = (DISTINCT * rng.random(offsets[-1]) ** 3).astype(np.int32)  # a few codes are common
+    codes = pa.ListArray.from_arrays(offsets, pa.DictionaryArray.from_arrays(drawn, names).dictionary_decode())
+    pq.write_table(pa.table({"admission_id": np.arange(n), "icd_version": np.full(n, 10), "codes": codes}), path)
+
+
+def model_file(path: Path, names: np.ndarray, rng: np.random.Generator):
+    """A model of the paper's size with untrained weights: speed does not depend on what was learned."""
+    from mlci.encoders import DeepSets
+
+    prefixes = sorted({code[:4] for code in names})
+    encoder = DeepSets(len(prefixes) + 2)
+    knots = np.linspace(-0.3, 0.3, 300)
+    Model(
+        state={name: tensor.numpy() for name, tensor in encoder.state_dict().items()},
+        vocabulary=Vocabulary(tuple(prefixes), (10,) * len(prefixes)),
+        icd_versions=(10,),
+        outcomes=dict.fromkeys(OUTCOMES, ""),
+        quantiles=np.linspace(-0.3, 0.3, 1001),
+        curves={name: Isotonic(knots, np.sort(rng.random(300))) for name in OUTCOMES},
+        cutoff=Cutoff(0.1, 0.5, 1, 10, ()),
+        card={"recipe": "paper", "seed": 0, "config": asdict(Config())},
+    ).save(path)
+    return encoder, prefixes
+
+
+def timed(*words: str) -> tuple[float, float, float]:
+    """Wall seconds, processor seconds and peak MB of `mlci ...` in a process of its own."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "mlci", *words])
+    ended, peak = 0, 0.0
+    while not ended:
+        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+        time.sleep(0.005)
+        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text()) if not ended else None
+        peak = int(found[1]) / 1024 if found else peak  # of this program, not of the one that started it
+    process.returncode = status
+    assert status == 0, words
+    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, peak
+
+
+def padded(source: Path, encoder, prefixes: list[str], n: int) -> float:
+    """Seconds for n admissions: Python lists, a dictionary, batches padded to their longest."""
+    import torch
+
+    start = time.perf_counter()
+    ids = {prefix: number for number, prefix in enumerate(prefixes, start=2)}
+    lists = pq.read_table(source, columns=["codes"])["codes"][:n].to_pylist()
+    scores = []
+    with torch.no_grad():
+        for at in range(0, n, 256):
+            batch = [[ids.get(code[:4], 1) for code in codes] for codes in lists[at : at + 256]]
+            longest = max(map(len, batch))
+            tokens = torch.tensor([codes + [0] * (longest - len(codes)) for codes in batch])
+            real = (tokens != 0).unsqueeze(2)
+            hidden = encoder.phi(encoder.embedding(tokens))
+            mean = (hidden * real).sum(1) / real.sum(1)
+            largest = hidden.masked_fill(~real, -1e9).amax(1)
+            scores.append(encoder.rho(encoder.norm(torch.cat([mean, largest], 1))))
+    torch.cat(scores)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the admissions")
+    shrink = 10 if parser.parse_args().quick else 1
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        names = codes_in_use(rng)
+        encoder, prefixes = model_file(folder / "model.safetensors", names, rng)
+        print(f"{'what':34} {'admissions':>12} {'wall s':>8} {'cpu s':>8} {'per second':>12} {'peak MB':>8}")
+        for n in (1, 250_000 // shrink, 1_000_000 // shrink, 4_000_000 // shrink):
+            source = folder / f"{n}.parquet"
+            admissions_file(source, names, n, rng)
+            words = (
+                "score",
+                str(folder / "model.safetensors"),
+                str(source),
+                "-o",
+                str(folder / "s.parquet"),
+                "--quiet",
+            )
+            wall, cpu, peak = timed(*words)
+            print(f"{'mlci score, Parquet to Parquet':34} {n:12,} {wall:8.2f} {cpu:8.2f} {n / wall:12,.0f} {peak:8.0f}")
+        n = 50_000 // shrink
+        wall = padded(folder / f"{1_000_000 // shrink}.parquet", encoder, prefixes, n)
+        print(f"{'padded torch forward (no output)':34} {n:12,} {wall:8.2f} {'':8} {n / wall:12,.0f}")
+
+
+if __name__ == "__main__":
+    main()
