@@ -35,7 +35,7 @@ class Scorer:
             if len(starts) < 2:
                 blocks = [self._block(tokens, start) for start in starts]
             else:
-                with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
                     blocks = list(pool.map(lambda start: self._block(tokens, start), starts))
         return np.concatenate(blocks) if blocks else np.empty(0)
 
