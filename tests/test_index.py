@@ -220,6 +220,10 @@ def test_other_bad_input():
         MLCI(outcomes=["sepsis"]).fit(toy_cohort(50))
     with pytest.raises(InputError, match="recipe is 'best'; allowed is paper"):
         MLCI(recipe="best").fit(toy_cohort(50))
+    with pytest.raises(InputError, match="device is 'abacus'"):
+        MLCI(device="abacus").fit(toy_cohort(50))
+    with pytest.raises(InputError, match=r"encoder\.name is 'gru'"):
+        MLCI(config=Config(encoder=EncoderConfig(name="gru"))).fit(toy_cohort(50))
     with pytest.raises(InputError, match="holds its own outcomes"):
         MLCI().fit(toy_cohort(50), OUTCOMES)
 

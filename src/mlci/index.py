@@ -84,13 +84,15 @@ class MLCI(BaseEstimator):
         """Learn from a `Cohort`, or from codes and outcomes (a frame or a dict of columns of 0, 1 and null).
 
         `split` says train or valid for each admission; without it one subject in eight (by `subjects`, else by row) is
-        kept for validation. An interrupted fit with a `checkpoint` folder goes on where it stopped.
+        kept for validation. An interrupted fit with a `checkpoint` file goes on where it stopped.
         """
         if self.recipe not in RECIPES:
             raise InputError(f"recipe is {self.recipe!r}; allowed is {', '.join(RECIPES)}.")
         config = self.config or Config()
         if self.anchor is not None:
             config = replace(config, selection=replace(config.selection, anchor=self.anchor))
+        if config.encoder.name != "deepsets":
+            raise InputError(f"encoder.name is {config.encoder.name!r}; an index that is kept as a file is 'deepsets'.")
         learned = _take(data, outcomes, self.outcomes, split, subjects, icd_version)
         self.model_ = _fit(learned, config, self.recipe, self.seed, self.device, checkpoint, on_event)
         return self
@@ -254,8 +256,14 @@ def _hash_split(subjects: Sequence) -> np.ndarray:
 
 
 def _fit(learned: _Learned, config: Config, recipe: str, seed: int, device: str, checkpoint, on_event) -> Model:
+    import torch
+
     from mlci import training
 
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"device is {device!r}, which this machine does not offer; cpu always works.") from None
     names = list(learned.outcomes)
     rows = {part: np.flatnonzero(learned.split == part) for part in ("train", "valid")}
     flat, offsets = positions(

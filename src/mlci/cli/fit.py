@@ -78,11 +78,13 @@ def bar():
 
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
     @contextlib.contextmanager
     def shown():
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        with Progress(*columns, TextColumn("{task.fields[left]}"), console=Console(stderr=True)) as display:
+        what = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        columns = (what, BarColumn(20), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+        with Progress(*columns, console=Console(stderr=True), expand=True) as display:
             task = display.add_task("reading", total=None, left="")
 
             def on_event(event) -> None:

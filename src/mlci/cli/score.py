@@ -18,15 +18,16 @@ def command(model, admissions, output, icd_version, quiet) -> None:
 
     from mlci.model import load_model, score_file
 
-    start = time.perf_counter()
+    start, clear = time.perf_counter(), "\r\x1b[K" if sys.stderr.isatty() else ""
 
     def on_batch(written: int) -> None:
-        if not quiet and sys.stderr.isatty():
+        if clear and not quiet:
             rate = written / (time.perf_counter() - start)
-            click.echo(f"\r{written:,} admissions, {rate:,.0f} a second", err=True, nl=False)
+            click.echo(f"{clear}{written:,} admissions, {rate:,.0f} a second", err=True, nl=False)
 
     tally = score_file(load_model(model), admissions, output, icd_version=icd_version, on_batch=on_batch)
     if not quiet:
-        click.echo(f"\r{output}: {tally.admissions:,} admissions in {time.perf_counter() - start:.1f} s.", err=True)
+        seconds = time.perf_counter() - start
+        click.echo(f"{clear}{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)
     for doubt in tally.doubts():
         click.echo(f"mlci: warning: {doubt}", err=True)
