@@ -20,6 +20,9 @@ import click
 )
 @click.option("--schema", multiple=True, metavar="NAME", help="Database schema to search; may be repeated.")
 @click.option("--prefix", metavar="TEXT", help="What table or file names begin with.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="TOML", help="Columns and outcomes of own tables (tables)."
+)
 @click.option("--seed", type=click.IntRange(0), help="Which synthetic hospital.  [0]")
 @click.option("--icd9-share", type=float, help="Share of a synthetic hospital's patients first coded in ICD-9.  [0]")
 @click.option(

@@ -1,0 +1,279 @@
+"""Own tables: the MIMIC-III demo described in TOML is the cohort of `mimic3`; every rule at its edge; bad input."""
+
+import copy
+import csv
+from pathlib import Path
+
+import duckdb
+import ibis
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mlci
+from mlci.sources import tables
+
+DEMO = """
+[admissions]
+table = "admissions"
+admission_id = "hadm_id"
+subject_id = "subject_id"
+admitted = "admittime"
+discharged = "dischtime"
+keep = ["insurance"]
+
+[diagnoses]
+table = "diagnoses_icd"
+admission_id = "hadm_id"
+code = "icd9_code"
+position = "seq_num"
+icd_version = 9
+
+[icu]
+table = "icustays"
+admission_id = "hadm_id"
+entered = "intime"
+
+[outcomes]
+mortality = "hospital_expire_flag"
+long_stay = "los_days > 7"
+icu_transfer = "icu after 24 hours"
+"""
+
+LAYOUT = {
+    "admissions": {
+        "table": "stays",
+        "admission_id": "Encounter",
+        "subject_id": "mrn",
+        "admitted": "came",
+        "discharged": "left",
+        "died": "death",
+        "first_icu": "icu",
+        "age": "years",
+        "split": "part",
+    },
+    "diagnoses": {"table": "dx", "admission_id": "encounter", "code": "icd", "icd_version": "version"},
+    "outcomes": {
+        "expired": "expired",
+        "late": "death within 30 days",
+        "week": "los_days > 7",
+        "icu": "icu after 24 hours",
+    },
+}
+STAYS = [
+    ["Encounter", "mrn", "came", "left", "death", "icu", "years", "part", "expired"],
+    [
+        "a1",
+        "p1",
+        "2020-01-01 06:00:00",
+        "2020-01-08 06:00:00",
+        "2020-01-31 06:00:00",
+        "2020-01-02 06:00:00",
+        70,
+        "train",
+        0,
+    ],
+    [
+        "a2",
+        "p1",
+        "2020-01-01 06:00:00",
+        "2020-01-08 06:00:01",
+        "2020-01-31 06:00:01",
+        "2020-01-02 06:00:01",
+        71,
+        "train",
+        1,
+    ],
+    ["a3", "p2", "2020-01-01 06:00:00", "", "", "", "", "valid", ""],
+    ["a4", "p3", "", "2020-01-08 06:00:00", "2020-01-31", "2020-01-02", 40, "test", "true"],
+    ["a5", "p4", "2020-01-01 06:00:00", "2020-01-02 00:00:00", "2020-01-01", "", 40.5, "test", "False"],
+    ["a6", "p5", "2020-01-01 06:00:00", "2020-01-02 00:00:00", "", "", 50, "test", 0],
+]
+DX = [
+    ["encounter", "icd", "version"],
+    *[["a1", code, 10] for code in ("j44.9", "I50.9", "I10")],
+    *[["a2", "4280", 9], ["a2", "I509", 10], ["a2", "5849", 9]],
+    *[[f"a{i}", "N179", 10] for i in (3, 4, 5)],
+]
+
+
+def write(folder: Path, **content: list[list]) -> Path:
+    for name, rows in content.items():
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
+    return folder
+
+
+def test_the_demo_described_in_toml_is_the_demo(shared_data, tmp_path):
+    (tmp_path / "demo.toml").write_text(DEMO)
+    ours = mlci.build_cohort("tables", shared_data / "mimic3_demo", config=tmp_path / "demo.toml").table
+    theirs = mlci.build_cohort("mimic3", shared_data / "mimic3_demo").table
+    for name in (
+        "admission_id",
+        "subject_id",
+        "icd_version",
+        "codes",
+        "split",
+        "mortality",
+        "long_stay",
+        "icu_transfer",
+    ):
+        assert ours[name].equals(theirs[name]), name
+    assert set(ours["insurance"].to_pylist()) >= {"Medicare", "Private"}
+
+
+def known_answer(cohort: mlci.Cohort) -> None:
+    rows = {row["admission_id"]: row for row in cohort.table.to_pylist()}
+    outcomes = {name: tuple(row[k] for k in ("expired", "late", "week", "icu")) for name, row in rows.items()}
+    assert outcomes == {
+        "a1": (False, True, False, False),  # 30 days, 7 days and 24 hours to the second
+        "a2": (True, False, True, True),  # one second more
+        "a3": (None, False, None, False),  # still here
+        "a4": (True, None, None, None),  # nobody noted when
+        "a5": (False, False, False, False),  # died on the day, by date alone: before the admission
+    }
+    assert rows["a1"]["codes"] == ["I10", "I509", "J449"]  # no position: alphabetical
+    assert (rows["a2"]["codes"], rows["a2"]["icd_version"]) == (["4280", "5849"], 9)
+    assert [rows[name]["split"] for name in rows] == ["train", "train", "valid", "test", "test"]
+    assert rows["a5"]["age"] == 40.5
+    assert [(step.removed, step.left) for step in cohort.attrition] == [(0, 6), (1, 5)]
+    assert any(note.startswith("1 diagnoses of another ICD version") for note in cohort.notes)
+    assert any(note.startswith("1 patients died on the day") for note in cohort.notes)
+
+
+def test_rules_at_their_edges_in_a_folder_and_a_database(tmp_path):
+    folder = write(tmp_path, stays=STAYS, dx=DX)
+    known_answer(mlci.build_cohort("tables", folder, config=LAYOUT))
+    with duckdb.connect(tmp_path / "own.duckdb") as own:
+        own.sql("CREATE SCHEMA ward")
+        for name in ("stays", "dx"):
+            own.sql(f"CREATE TABLE ward.{name} AS FROM '{folder / name}.csv'")
+    known_answer(mlci.build_cohort("tables", f"duckdb://{tmp_path}/own.duckdb", config=LAYOUT, schema=["ward"]))
+
+
+def test_death_day_counts_changes_a_death_on_the_day(tmp_path):
+    folder = write(tmp_path, stays=STAYS, dx=DX)
+    cohort = mlci.build_cohort("tables", folder, config=LAYOUT, death_day_counts=True)
+    assert dict(zip(cohort.column("admission_id"), cohort.table["late"].to_pylist()))["a5"] is True
+
+
+def test_days_of_stay_may_be_a_column_and_flags_may_be_of_any_type(tmp_path):
+    stays = {
+        "id": [1, 2, 3],
+        "days": [7.0, 7.5, None],
+        "a": [True, False, None],
+        "b": [1, 0, None],
+        "c": [1.0, 0.0, None],
+    }
+    pq.write_table(pa.table(stays), tmp_path / "stays.parquet")
+    pq.write_table(pa.table({"id": [1, 2, 3], "icd": ["I10"] * 3}), tmp_path / "dx.parquet")
+    layout = {
+        "admissions": {"table": "stays", "admission_id": "id", "subject_id": "id", "los_days": "days"},
+        "diagnoses": {"table": "dx", "admission_id": "id", "code": "icd", "icd_version": 10},
+        "outcomes": {"week": "los_days > 7", "one": "a", "two": "b", "three": "c"},
+    }
+    table = mlci.build_cohort("tables", tmp_path, config=layout).table
+    assert table["admission_id"].to_pylist() == [1, 2, 3]
+    assert table["week"].to_pylist() == [False, True, None]
+    assert table["one"].to_pylist() == table["two"].to_pylist() == table["three"].to_pylist() == [True, False, None]
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "databricks", "bigquery", "snowflake"])
+def test_the_expression_compiles_for_other_engines(dialect):
+    layout, _ = tables._layout(LAYOUT)
+    rules = {name: tables._rule(layout, name, text, "") for name, text in layout.outcomes.items()}
+    schemas = tables._wanted(layout, rules, "")
+    unbound = {name: ibis.table(columns, name=name) for name, columns in schemas.items()}
+    assert "stays" in ibis.to_sql(tables.admissions(unbound, layout, rules), dialect=dialect)
+
+
+def changed(**sections: dict) -> dict:
+    layout = copy.deepcopy(LAYOUT)
+    for name, values in sections.items():
+        layout.setdefault(name, {}).update(values)
+        layout[name] = {key: value for key, value in layout[name].items() if value is not None}
+    return layout
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        (
+            changed(admissions={"admited": "x"}),
+            r"admissions.admited is not a known key; allowed are table, admission_id",
+        ),
+        (
+            changed(admission={"table": "x"}),
+            r"admission is not a known key; allowed are admissions, diagnoses, icu, out",
+        ),
+        (changed(diagnoses={"code": None}), r"diagnoses.code is missing"),
+        (changed(diagnoses={"icd_version": 11}), r"icd_version is 11; allowed is 9, 10 or the name of a column"),
+        (changed(admissions={"keep": "age"}), r"admissions.keep: 'age' is not allowed \(Input should be a valid list"),
+        (
+            changed(outcomes={"week": "los_days >= 7"}),
+            r"outcomes.week: 'los_days >= 7' is not a rule; allowed is a column",
+        ),
+        (changed(admissions={"died": None}), r"outcomes.late: 'death within 30 days' needs admissions.died"),
+        (changed(admissions={"first_icu": None}), r"outcomes.icu: 'icu after 24 hours' needs admissions.first_icu"),
+        (changed(outcomes={"codes": "expired"}), r"the name codes is taken"),
+        (changed(outcomes={"came": "came"}), r"column came of stays is named both as timestamp and as string"),
+        (changed(outcomes={"other": "nowhere"}), r"stays.csv: lacks the column nowhere"),
+        (changed(diagnoses={"table": "codes"}), r"lacks the table codes"),
+        ({**LAYOUT, "outcomes": {}}, r"outcomes is empty"),
+        (None, r"needs the option config"),
+    ],
+)
+def test_a_bad_layout_is_told(layout, message, tmp_path):
+    with pytest.raises(mlci.InputError, match=message):
+        mlci.build_cohort("tables", write(tmp_path, stays=STAYS, dx=DX), config=layout)
+
+
+def with_cell(rows: list[list], row: int, column: int, value: object) -> list[list]:
+    rows = copy.deepcopy(rows)
+    rows[row][column] = value
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("stays", "dx", "message"),
+    [
+        (with_cell(STAYS, 2, 8, "2"), DX, r"stays.csv: column expired, row 3: '2' is not 0 or 1"),
+        (with_cell(STAYS, 6, 8, "no"), DX, r"stays.csv: column expired, row 7: 'no' is not 0 or 1"),
+        (with_cell(STAYS, 3, 7, "val"), DX, r"stays.csv: column part, row 4: 'val' is not a split"),
+        (with_cell(STAYS, 3, 7, ""), DX, r"stays.csv: column part, row 4: '' is not a split"),
+        (STAYS, with_cell(DX, 5, 2, "ICD"), r"dx.csv: column version, row 6: 'ICD' is not an ICD version"),
+        (STAYS, with_cell(DX, 5, 2, ""), r"dx.csv: column version, row 6: '' is not an ICD version"),
+        (with_cell(STAYS, 1, 2, "yesterday"), DX, r"stays.csv: column came, row 2: 'yesterday' is not a timestamp"),
+        (with_cell(STAYS, 1, 3, "2019-12-31 00:00:00"), DX, r"column left: 1 admissions end before they begin"),
+        (with_cell(STAYS, 4, 1, " "), DX, r"column mrn: 1 admissions have none"),
+        (with_cell(STAYS, 4, 0, "a1"), DX, r"1 rows repeat an earlier one"),
+        (STAYS, DX[:1], r"no admission is left after the rule 'has a diagnosis'"),
+    ],
+)
+def test_a_bad_value_is_named_by_file_column_and_row(stays, dx, message, tmp_path):
+    with pytest.raises(mlci.InputError, match=message):
+        mlci.build_cohort("tables", write(tmp_path, stays=stays, dx=dx), config=LAYOUT)
+
+
+def test_the_row_of_a_misfit_is_right_in_a_long_file(tmp_path):
+    many = 300_000
+    stays = pa.table({"id": range(many), "flag": ["0"] * 250_000 + ["x"] + ["1"] * (many - 250_001)})
+    folder = write(tmp_path, dx=[["id", "icd"], [0, "I10"]])
+    pq.write_table(stays, folder / "stays.parquet")
+    layout = {
+        "admissions": {"table": "stays", "admission_id": "id", "subject_id": "id"},
+        "diagnoses": {"table": "dx", "admission_id": "id", "code": "icd", "icd_version": 10},
+        "outcomes": {"flag": "flag"},
+    }
+    with pytest.raises(mlci.InputError, match=r"stays.parquet: column flag, row 250001: 'x' is not 0 or 1"):
+        mlci.build_cohort("tables", folder, config=layout)
+
+
+def test_command_line(mlci_cli, shared_data, tmp_path):
+    (tmp_path / "demo.toml").write_text(DEMO)
+    done = mlci_cli("cohort", "tables", shared_data / "mimic3_demo", "--config", "demo.toml", "-o", "c.parquet")
+    assert "129 admissions" in done.stdout
+    (tmp_path / "demo.toml").write_text(DEMO + "[more]\n")
+    done = mlci_cli("cohort", "tables", shared_data / "mimic3_demo", "--config", "demo.toml", "-o", "d.parquet", code=2)
+    assert "demo.toml: more is not a known key" in done.stderr
+    assert not (tmp_path / "d.parquet").exists()
