@@ -302,15 +302,16 @@ class _Encoder:
             offsets = np.concatenate([[0], np.cumsum(present)])[offsets]
             codes, versions = codes[present], versions[present]
         values = self.cleaned[1] if self.cleaned else np.empty(0, dtype=object)
-        numbers, rank = np.array([0, 9, 10]), np.searchsorted([0, 9, 10], versions)
-        both = codes + rank.astype(np.int32) * np.int32(len(values))
+        numbers, shift = np.array([0, 9, 10], dtype=np.int8), np.zeros(11, dtype=np.int32)
+        shift[numbers] = np.arange(3) * len(values)
+        both = codes + shift[versions]
         used = np.zeros(3 * len(values), dtype=bool)
         used[both] = True
         distinct = np.flatnonzero(used)
         return Admissions(
             ids=ids,
             values=values[distinct % max(len(values), 1)],
-            versions=numbers[distinct // max(len(values), 1)].astype(np.int8),
+            versions=numbers[distinct // max(len(values), 1)],
             indices=(np.cumsum(used, dtype=np.int32) - np.int32(1))[both],
             offsets=offsets,
         )

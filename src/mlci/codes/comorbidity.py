@@ -7,7 +7,6 @@ of its codes, a score is the sum of the weights of its bits. An admission withou
 
 import csv
 import warnings
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -43,14 +42,7 @@ class Rules:
     """The published tables; the categories' order is that of the bits."""
 
     categories: tuple[Category, ...]
-    prefixes: dict[tuple[int, str], int]  # ICD version and prefix -> bits
-    lengths: tuple[int, ...]  # of the prefixes
-
-    def bits(self, code: str, version: int) -> int:
-        found = 0
-        for length in self.lengths:
-            found |= self.prefixes.get((version, code[:length]), 0)
-        return found
+    prefixes: dict[int, dict[str, int]]  # ICD version -> prefix -> bits
 
 
 def _csv(name: str) -> Iterator[dict[str, str]]:
@@ -62,9 +54,8 @@ def _csv(name: str) -> Iterator[dict[str, str]]:
 def rules() -> Rules:
     weights: dict[str, dict[str, int]] = {}
     for row in _csv("weights.csv"):
-        weights.setdefault(f"{SHORT[row['index']]}_{row['category']}", {"count": 1})[row["weights"]] = int(
-            row["weight"]
-        )
+        of_category = weights.setdefault(f"{SHORT[row['index']]}_{row['category']}", {"count": 1})
+        of_category[row["weights"]] = int(row["weight"])
     categories = []
     for row in _csv("categories.csv"):
         index = SHORT[row["index"]]
@@ -72,57 +63,68 @@ def rules() -> Rules:
         column = f"{index}_{row['category']}"
         categories.append(Category(column, row["words"], severer, weights[column]))
     bit = {category.column: 1 << place for place, category in enumerate(categories)}
-    prefixes: dict[tuple[int, str], int] = {}
+    prefixes: dict[int, dict[str, int]] = {version: {} for version in icd.VERSIONS}
     for row in _csv("prefixes.csv"):
-        key = int(row["version"]), row["prefix"]
-        prefixes[key] = prefixes.get(key, 0) | bit[f"{SHORT[row['index']]}_{row['category']}"]
-    return Rules(tuple(categories), prefixes, tuple(sorted({len(prefix) for _, prefix in prefixes})))
+        listed, prefix = prefixes[int(row["version"])], row["prefix"]
+        listed[prefix] = listed.get(prefix, 0) | bit[f"{SHORT[row['index']]}_{row['category']}"]
+    return Rules(tuple(categories), prefixes)
 
 
-class _Places(dict):
-    """Code -> place in the lists of a `Coder`, appended on first sight."""
+def code_bits(codes: Sequence[str] | np.ndarray, version: int) -> np.ndarray:
+    """The categories (bits, uint64) of each normalised code: those of all its listed beginnings."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    def __init__(self, coder: "Coder", version: int):
-        self.coder, self.version = coder, version
+    text, listed = pa.array(codes, pa.string()), rules().prefixes[version]
+    bits = np.zeros(len(text), dtype=np.uint64)
+    for length in {len(prefix) for prefix in listed}:
+        values = {prefix: bits for prefix, bits in listed.items() if len(prefix) == length}
+        place = pc.index_in(pc.utf8_slice_codeunits(text, 0, length), value_set=pa.array(values))
+        bits |= np.array([*values.values(), 0], dtype=np.uint64)[pc.fill_null(place, -1).to_numpy()]
+    return bits
 
-    def __missing__(self, code: str) -> int:
-        self[code] = place = len(self.coder.codes)
-        self.coder.codes.append((self.version, code))
-        self.coder.bits.append(rules().bits(code, self.version))
-        return place
+
+class _Met:
+    """The distinct codes of one ICD version met so far: their categories, and how often each came."""
+
+    def __init__(self, version: int):
+        self.version = version
+        self.places: dict[str, int] = {}
+        self.bits = np.zeros(0, dtype=np.uint64)
+        self.counts = np.zeros(0, dtype=np.int64)
+
+    def __call__(self, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        new = [code for code in codes if code not in self.places]
+        self.places.update(zip(new, range(len(self.places), len(self.places) + len(new))))
+        self.bits = np.append(self.bits, code_bits(new, self.version))
+        self.counts = np.append(self.counts, np.zeros(len(new), dtype=np.int64))
+        place = np.fromiter(map(self.places.__getitem__, codes), np.int64, len(codes))
+        self.counts[place] += counts
+        return self.bits[place]
 
 
 class Coder:
-    """Turns admissions into category bits; remembers each distinct code, and counts it, over all batches."""
+    """Turns admissions into category bits, batch after batch; each distinct code is looked up once and counted."""
 
     def __init__(self):
-        self.codes: list[tuple[int, str]] = []
-        self.bits = array("Q")
-        self.counts = np.zeros(0, dtype=np.int64)
+        self.met = {version: _Met(version) for version in icd.VERSIONS}
         self.admissions = self.without_codes = 0
-        self.places = {version: _Places(self, version) for version in icd.VERSIONS}
 
     def __call__(self, admissions: Admissions) -> np.ndarray:
         """The bits of each admission (uint64), milder forms included."""
         if not admissions.versions.all():
-            raise InputError(
-                "the ICD version of some codes is not said; an icd_version column says it, or one for all."
-            )
-        place = np.empty(len(admissions.values), dtype=np.int64)
-        for version, places in self.places.items():
+            raise InputError("some codes have no ICD version; an icd_version column says it, or one for all codes.")
+        counts = np.bincount(admissions.indices, minlength=len(admissions.values))
+        of_value = np.zeros(len(admissions.values), dtype=np.uint64)
+        for version, met in self.met.items():
             rows = admissions.versions == version
-            place[rows] = np.fromiter(
-                map(places.__getitem__, admissions.values[rows]), np.int64, np.count_nonzero(rows)
-            )
-        self.counts = np.append(self.counts, np.zeros(len(self.codes) - len(self.counts), dtype=np.int64))
-        self.counts[place] += np.bincount(admissions.indices, minlength=len(place))
-        of_code = np.array(self.bits, dtype=np.uint64)[place][admissions.indices]
+            of_value[rows] = met(admissions.values[rows], counts[rows])
         start, end = admissions.offsets[:-1], admissions.offsets[1:]
         bits, some = np.zeros(len(admissions), dtype=np.uint64), start < end
+        if some.any():
+            bits[some] = np.bitwise_or.reduceat(of_value[admissions.indices], start[some])
         self.admissions += len(bits)
         self.without_codes += len(bits) - int(some.sum())
-        if some.any():
-            bits[some] = np.bitwise_or.reduceat(of_code, start[some])
         return bits
 
     def audit(self) -> list["Audit"]:
@@ -131,15 +133,13 @@ class Coder:
         import pyarrow.compute as pc
 
         found = []
-        for version in icd.VERSIONS:
-            rows = np.array([number == version for number, _ in self.codes], dtype=bool)
-            counts = self.counts[rows]
-            codes = pa.array([code for number, code in self.codes if number == version], pa.string())
+        for version, met in self.met.items():
+            codes = pa.array(met.places, pa.string())
             unknown = ~icd.known(codes, version)
             elsewhere = unknown & icd.known(codes, OTHER[version])
             padded = [icd.known(pc.binary_join_element_wise(zeros, codes, ""), version) for zeros in ("0", "00")]
             zeros = unknown & ~elsewhere & (padded[0] | padded[1]) & (version == 9)
-            totals = [int(counts[which].sum()) for which in (slice(None), unknown, elsewhere, zeros)]
+            totals = [int(met.counts[which].sum()) for which in (slice(None), unknown, elsewhere, zeros)]
             if len(codes):
                 found.append(Audit(version, *totals))
         return found
@@ -187,20 +187,33 @@ def drop_milder(bits: np.ndarray) -> np.ndarray:
     return bits
 
 
+def _octets(bits: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(bits, dtype="<u8").view(np.uint8).reshape(-1, 8)
+
+
 def flags(bits: np.ndarray) -> np.ndarray:
     """0/1, one column per category."""
-    octets = bits.astype("<u8").view(np.uint8).reshape(-1, 8)
-    return np.unpackbits(octets, axis=1, count=len(rules().categories), bitorder="little")
+    return np.unpackbits(_octets(bits), axis=1, count=len(rules().categories), bitorder="little")
 
 
 def scores(bits: np.ndarray, columns: Sequence[str]) -> np.ndarray:
     """Whole numbers, a column per score: `cci_` charlson, quan or count, `eci_` vw, swiss or count."""
-    weights = np.zeros((len(rules().categories), len(columns)), dtype=np.float32)
+    tables = _octet_scores(tuple(columns))
+    octets = _octets(bits)
+    return np.stack([sum(part[octets[:, i]] for i, part in enumerate(table)) for table in tables], axis=1)
+
+
+@cache
+def _octet_scores(columns: tuple[str, ...]) -> np.ndarray:
+    """What each of the 256 values of each octet of the bits adds to each score: eight categories at one look."""
+    weights = np.zeros((len(columns), 64), dtype=np.int32)
     for place, category in enumerate(rules().categories):
         for k, column in enumerate(columns):
             if column[:4] == category.column[:4]:
-                weights[place, k] = category.weights[column[4:]]
-    return (flags(bits).astype(np.float32) @ weights).astype(np.int32)
+                weights[k, place] = category.weights[column[4:]]
+    octets = -(-len(rules().categories) // 8)
+    single = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.int32)
+    return np.einsum("vb,kob->kov", single, weights[:, : 8 * octets].reshape(len(columns), octets, 8))
 
 
 def weight_names(index: str) -> list[str]:

@@ -1,0 +1,213 @@
+"""Charlson and Elixhauser, Parquet in and scores out: `mlci indices` beside comorbidipy, pycomorb and a DuckDB join.
+
+`python benchmarks/indices.py [--quick]`. Each tool runs in a process of its own, on the same made-up admissions of 12
+ICD-10-CM codes (common codes common, rare ones rare); seconds are from opening the file to the closed scores file, with
+imports left out. The peers get one row per code, the form they ask for, so that reshaping is not on their bill; their
+scores are compared with ours. comorbidipy needs Python 3.13: the peers are installed into build/peers with the
+interpreter that --peers-python names; one that cannot be installed is left out with a sentence.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mlci.codes import icd
+
+ROOT = Path(__file__).parents[1]
+CODES = 12
+CHUNK = 250_000  # admissions written at once, so that making the data needs little memory too
+
+MLCI = """
+import pyarrow.csv, pyarrow.parquet
+from mlci.codes.comorbidity import write_scores
+def work(): write_scores(folder + "/wide.parquet", out)
+"""
+MLCI_LONG = MLCI.replace("/wide.", "/long.")
+COMORBIDIPY = """
+import polars as pl
+from comorbidipy import comorbidity, ScoreType, WeightingVariant
+def work():
+    rows = pl.read_parquet(folder + "/long.parquet")
+    cci = comorbidity(rows, "admission_id", "code", score=ScoreType.CHARLSON, weighting=WeightingVariant.CHARLSON)
+    eci = comorbidity(rows, "admission_id", "code", score=ScoreType.ELIXHAUSER, weighting=WeightingVariant.VAN_WALRAVEN)
+    cci = cci.select("admission_id", cci_charlson="comorbidity_score")
+    eci = eci.select("admission_id", eci_vw="comorbidity_score")
+    cci.join(eci, on="admission_id").write_parquet(out)
+"""
+PYCOMORB = """
+import polars as pl
+from pycomorb import comorbidity
+def work():
+    rows = pl.read_parquet(folder + "/long.parquet").with_columns(age=pl.lit(30))  # no points for age
+    cci = comorbidity("charlson", rows, id_col="admission_id", implementation="quan", weights="charlson")
+    eci = comorbidity("elixhauser", rows, id_col="admission_id", implementation="quan", weights="van_walraven")
+    cci = cci.select("admission_id", cci_charlson=cci.columns[-1])
+    eci = eci.select("admission_id", eci_vw=eci.columns[-1])
+    cci.join(eci, on="admission_id").write_parquet(out)
+"""
+DUCKDB = """
+import duckdb
+from mlci.codes.comorbidity import rules, SHORT
+categories = rules().categories
+place = {category.column: i for i, category in enumerate(categories)}
+bit = lambda column: f"((bits >> {place[column]}) & 1)"
+def term(category, weights):
+    flag = bit(category.column) + (f" * (1 - {bit(category.yields_to)})" if category.yields_to else "")
+    return f"{category.weights[weights]} * {flag}"
+total = lambda short, weights: " + ".join(term(c, weights) for c in categories if c.column.startswith(short))
+prefixes = [(prefix, bits) for prefix, bits in rules().prefixes[10].items()]
+def work():
+    db = duckdb.connect()
+    db.execute("CREATE TABLE prefixes (prefix VARCHAR, bits UBIGINT)")
+    db.executemany("INSERT INTO prefixes VALUES (?, ?)", prefixes)
+    joins = " ".join(f"LEFT JOIN prefixes p{n} ON left(code, {n}) = p{n}.prefix" for n in (3, 4, 5))
+    masks = " | ".join(f"coalesce(p{n}.bits, 0)" for n in (3, 4, 5))
+    db.execute(f'''COPY (SELECT admission_id, {total("cci", "charlson")} AS cci_charlson, {total("eci", "vw")} AS eci_vw
+        FROM (SELECT admission_id, bit_or({masks})::BIGINT AS bits FROM '{folder}/long.parquet' {joins}
+        GROUP BY admission_id)) TO '{out}' (FORMAT parquet)''')
+"""
+CHILD = """
+import json, resource, sys, time
+folder, out = sys.argv[1:]
+{task}
+base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start, cpu = time.perf_counter(), time.process_time()
+work()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([time.perf_counter() - start, time.process_time() - cpu, peak / 1024, (peak - base) / 1024]))
+"""
+TOOLS = {
+    "mlci": MLCI,
+    "mlci, row per code": MLCI_LONG,
+    "DuckDB join": DUCKDB,
+    "comorbidipy": COMORBIDIPY,
+    "pycomorb": PYCOMORB,
+}
+
+
+def make(folder: Path, admissions: int) -> None:
+    """wide.parquet (a list of codes per admission) and long.parquet (a row per code), with the same content."""
+    table = icd._table(10)
+    codes = table["code"].filter(table["billable"]).combine_chunks()
+    rng = np.random.default_rng(0)
+    shuffled = rng.permutation(len(codes))
+    sinks = {}
+    for start in range(0, admissions, CHUNK):
+        n = min(CHUNK, admissions - start)
+        flat = codes.take(pa.array(shuffled[(len(codes) * rng.random(n * CODES) ** 3).astype(int)]))
+        ids = np.arange(start, start + n)
+        lists = pa.ListArray.from_arrays(np.arange(0, n * CODES + 1, CODES, dtype=np.int32), flat)
+        parts = {
+            "wide": pa.table({"admission_id": ids, "codes": lists, "icd_version": np.full(n, 10, dtype=np.int8)}),
+            "long": pa.table(
+                {"admission_id": np.repeat(ids, CODES), "code": flat, "icd_version": np.full(n * CODES, 10, np.int8)}
+            ),
+        }
+        for name, part in parts.items():
+            sinks[name] = sinks.get(name) or pq.ParquetWriter(folder / f"{name}.parquet", part.schema)
+            sinks[name].write_table(part)
+    for sink in sinks.values():
+        sink.close()
+
+
+def measure(python: str, task: str, folder: Path) -> tuple[list[float] | None, str]:
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [python, "-c", CHILD.format(task=task), str(folder), str(folder / "scores.parquet")],
+        text=True,
+        capture_output=True,
+        env=env,
+    )
+    if done.returncode:
+        return None, textwrap.shorten(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "killed", 100)
+    return json.loads(done.stdout.splitlines()[-1]), ""
+
+
+def peers(python: str) -> tuple[str | None, str]:
+    """An interpreter with the peers installed, or why there is none."""
+    home = ROOT / "build" / "peers"
+    found = shutil.which(python)
+    if not found:
+        return None, f"{python} is not installed"
+    steps = [] if home.exists() else [[found, "-m", "venv", str(home)]]
+    for step in [*steps, [str(home / "bin/pip"), "install", "-q", "comorbidipy>=0.8", "pycomorb", "polars", "pyarrow"]]:
+        done = subprocess.run(step, text=True, capture_output=True)
+        if done.returncode:
+            return None, textwrap.shorten(done.stderr, 100)
+    return str(home / "bin/python"), ""
+
+
+def agreement(ours: pa.Table, theirs: pa.Table) -> str:
+    """The share of admissions with both scores the same."""
+    both = ours.join(theirs, "admission_id", right_suffix="_peer")
+    same = [np.asarray(both[name]) == np.asarray(both[f"{name}_peer"]) for name in ("cci_charlson", "eci_vw")]
+    return f"{(same[0] & same[1]).mean():.2%}"
+
+
+def compare(admissions: int, repeats: int, python: str | None, why: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make(folder, admissions)
+        size = (folder / "wide.parquet").stat().st_size / 1e6
+        print(
+            f"\n{admissions:,} admissions x {CODES} ICD-10 codes, {size:.0f} MB of Parquet; best of {repeats}, "
+            f"{os.cpu_count()} cores"
+        )
+        print(f"{'':20} {'s':>7} {'CPU s':>7} {'admissions/s':>13} {'peak MB':>8}   same scores")
+        best, reference = {}, None
+        for tool, task in TOOLS.items():
+            foreign = tool in ("comorbidipy", "pycomorb")
+            if foreign and python is None:
+                print(f"{tool:20} left out: {why}")
+                continue
+            runs = [measure(python if foreign and python else sys.executable, task, folder) for _ in range(repeats)]
+            if failed := [reason for run, reason in runs if run is None]:
+                print(f"{tool:20} left out: {failed[0]}")
+                continue
+            seconds, cpu, peak, _ = min(run for run, _ in runs if run)
+            best[tool] = admissions / seconds
+            found = pq.read_table(folder / "scores.parquet", columns=["admission_id", "cci_charlson", "eci_vw"])
+            reference = reference or found
+            same = agreement(reference, found)
+            print(f"{tool:20} {seconds:7.2f} {cpu:7.2f} {best[tool]:13,.0f} {peak:8.0f}   {same}")
+        if others := [tool for tool in best if not tool.startswith("mlci")]:
+            peer = max(others, key=best.__getitem__)
+            print(f"mlci is {best['mlci'] / best[peer]:.1f} x the best peer ({peer})")
+
+
+def growth(sizes: list[int]) -> None:
+    print(f"\nGrowth: mlci alone\n{'admissions':>12} {'file MB':>8} {'s':>7} {'admissions/s':>13} {'peak MB':>8}")
+    for admissions in sizes:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            make(folder, admissions)
+            size = (folder / "wide.parquet").stat().st_size / 1e6
+            run, why = measure(sys.executable, MLCI, folder)
+            if run is None:
+                sys.exit(why)
+            print(f"{admissions:12,} {size:8.0f} {run[0]:7.2f} {admissions / run[0]:13,.0f} {run[2]:8.0f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size, once")
+    parser.add_argument("--peers-python", default="python3.13", help="interpreter for comorbidipy and pycomorb")
+    options = parser.parse_args()
+    python, why = peers(options.peers_python)
+    scale = 10 if options.quick else 1
+    compare(1_000_000 // scale, 1 if options.quick else 3, python, why)
+    growth([size // scale for size in (1_000_000, 4_000_000, 16_000_000)])
+
+
+if __name__ == "__main__":
+    main()
