@@ -94,3 +94,14 @@ def set_score(state, tokens, pooling=("mean", "max")):
     pooled = np.concatenate([{"mean": np.mean, "max": np.max, "sum": np.sum}[how](rows, axis=0) for how in pooling])
     normed = (pooled - pooled.mean()) / np.sqrt(pooled.var() + 1e-5) * state["norm.weight"] + state["norm.bias"]
     return layers(normed, "rho", (0, 2, 4), last=4)[0]
+
+
+def gram_nhsic(scores, outcome, kernel, floor=0.0):
+    """Normalised HSIC by the definition: both n x n Gram matrices, both centred by H, on rows with a known outcome."""
+    import torch
+
+    n = len(scores)
+    h = torch.eye(n, dtype=scores.dtype) - 1 / n
+    k = h @ kernel(scores[:, None], scores[None, :]) @ h
+    delta = h @ (outcome[:, None] == outcome[None, :]).to(scores.dtype) @ h
+    return (k * delta).sum() / (k.norm().clamp(min=floor) * delta.norm())

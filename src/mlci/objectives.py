@@ -1,0 +1,142 @@
+"""What a fit is after: scores and outcomes of a batch in, a differentiable loss out.
+
+Outcomes are a matrix with a column each, NaN where not known. For a binary outcome the centred Gram matrix of the
+delta kernel is 2 l l', with l the centred outcome, so normalised HSIC needs one Gram matrix of scores per batch and
+none of outcomes: l'Kl / (|HKH| l'l). With the kernel -|s - s'| the same expression is the squared distance correlation.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mlci.measures.alignment import FACTORS, nhsic
+
+
+class Objective(Protocol):
+    """Qualities are larger for better scores, whatever the loss."""
+
+    @property
+    def signless(self) -> bool:
+        """A score and its negative are equally good."""
+        ...
+
+    @property
+    def needs_bandwidth(self) -> bool: ...
+
+    def loss(self, scores: Tensor, outcomes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """What to minimise on a batch, and the value of each outcome for the record."""
+        ...
+
+    def quality(self, scores: np.ndarray, outcomes: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """How good the scores of a whole split are, and the value of each outcome."""
+        ...
+
+    def strength(self, quality: float) -> float:
+        """A Stage-1 quality as the nonnegative strength that Stage-2 weights are made of."""
+        ...
+
+
+def kernel_less_one(scores: Tensor, *, kernel: str, sigma: float) -> Tensor:
+    """The Gram matrix of scores, less a constant that centring removes: near-equal scores keep their digits."""
+    difference = scores[:, None] - scores
+    if kernel == "energy":
+        return -difference.abs()
+    square = difference.square() / (-2 * sigma**2)
+    parts = [torch.expm1(square / factor**2) for factor in FACTORS[kernel]]
+    return parts[0] if len(parts) == 1 else torch.stack(parts).mean(0)
+
+
+def known_rows(outcomes: Tensor | np.ndarray, validity: str):
+    """Which rows count for each outcome: a column each, or one column where all of them must be known."""
+    known = outcomes == outcomes
+    return known.all(1)[:, None] if validity == "intersection" else known
+
+
+def alignment(
+    scores: Tensor,
+    outcomes: Tensor,
+    *,
+    sigma: float = 1.0,
+    kernel: str = "rbf",
+    floor: float = 1e-4,
+    validity: str = "intersection",
+) -> Tensor:
+    """Normalised HSIC of the scores with each outcome; 0 with fewer than 3 rows that count, or one class in them."""
+    mask = known_rows(outcomes, validity).to(scores.dtype)
+    rows = mask.sum(0)
+    share = mask / rows.clamp(min=1)
+    centred = mask * (outcomes.nan_to_num() - (share * outcomes.nan_to_num()).sum(0))
+    gram = kernel_less_one(scores, kernel=kernel, sigma=sigma)
+    # H K H on the rows that count, one matrix per distinct mask: a mean over rows, over columns, over both.
+    mean = gram @ share
+    middle = gram - mean.T[:, :, None] - mean.T[:, None, :] + (share * mean).sum(0)[:, None, None]
+    square = (middle * (mask.T[:, :, None] * mask.T[:, None, :])).square().sum((1, 2))
+    tiny = torch.finfo(scores.dtype).tiny
+    norm = square.clamp(min=max(floor**2, tiny)).sqrt()
+    energy = centred.square().sum(0)
+    counts = (rows >= 3) & (energy > 0)
+    return torch.where(counts, (centred * (gram @ centred)).sum(0), 0) / (norm * energy.clamp(min=tiny))
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Maximise the weighted sum of normalised HSIC."""
+
+    sigma: float = 1.0
+    kernel: str = "rbf"
+    floor: float = 1e-4
+    validity: str = "intersection"
+
+    signless = True
+
+    @property
+    def needs_bandwidth(self) -> bool:
+        return self.kernel != "energy"
+
+    def loss(self, scores: Tensor, outcomes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        values = alignment(
+            scores, outcomes, sigma=self.sigma, kernel=self.kernel, floor=self.floor, validity=self.validity
+        )
+        return -(weights * values).sum(), values
+
+    def quality(self, scores: np.ndarray, outcomes: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        outcomes = np.where(known_rows(outcomes, self.validity), outcomes, np.nan)
+        values = np.asarray(nhsic(scores, outcomes, sigma=self.sigma, kernel=self.kernel, floor=self.floor))
+        return float(weights @ values), values
+
+    def strength(self, quality: float) -> float:
+        return max(quality, 0.0)
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Minimise the weighted cross-entropy of the score as a logit, over the outcomes that are known."""
+
+    batch: int = 256  # a split's loss is the mean over batches of so many consecutive admissions
+
+    signless = False
+    needs_bandwidth = False
+
+    def loss(self, scores: Tensor, outcomes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        mask = known_rows(outcomes, "outcome").to(scores.dtype)
+        logits = scores[:, None].expand_as(outcomes)
+        each = F.binary_cross_entropy_with_logits(logits, outcomes.nan_to_num(), weight=mask, reduction="none").sum(0)
+        rows = mask.sum(0)
+        total = (weights * rows).sum().clamp(min=torch.finfo(scores.dtype).tiny)
+        return (weights * each).sum() / total, each.detach() / rows.clamp(min=1)
+
+    def quality(self, scores: np.ndarray, outcomes: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        parts = zip(
+            torch.as_tensor(scores).split(self.batch), torch.as_tensor(outcomes).to(torch.float64).split(self.batch)
+        )
+        both = [self.loss(s.to(torch.float64), y, torch.as_tensor(weights)) for s, y in parts]
+        loss = torch.stack([loss for loss, _ in both]).mean()
+        return -float(loss), torch.stack([values for _, values in both]).mean(0).numpy()
+
+    def strength(self, quality: float) -> float:
+        return max(math.log(2) + quality, 0.0)

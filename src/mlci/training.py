@@ -1,0 +1,447 @@
+"""The training loop: tokens and outcomes of two splits in, the oriented weights of one encoder out.
+
+Stage 1 fits one model per outcome and takes from each only how well it does on the validation split; Stage 2 fits one
+model to all outcomes, weighted so that weak ones are not drowned. Encoder, objective and every constant come from the
+config. What a fit draws at random is a function of (seed, fit, epoch), so the same seed gives the same bits, and a run
+that was stopped continues from its checkpoint as if nothing had happened.
+"""
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+import mlci
+from mlci import encoders
+from mlci.config import Config, WeightConfig
+from mlci.encoders import Encoder
+from mlci.errors import InputError
+from mlci.files import atomic, check_writable
+from mlci.measures.alignment import bandwidth
+from mlci.objectives import Alignment, CrossEntropy, Objective, known_rows
+from mlci.tokens import Tokens
+
+SCORING = 16_384  # admissions scored at once: the distinct tokens of so many are nearly the whole vocabulary
+
+
+@dataclass(frozen=True)
+class Data:
+    """One split: the tokens of each admission and its outcomes, a column each, NaN where not known."""
+
+    tokens: Tokens
+    outcomes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def take(self, rows: np.ndarray) -> "Data":
+        return Data(self.tokens.take(rows), self.outcomes[rows])
+
+
+@dataclass(frozen=True)
+class Event:
+    """One epoch is over."""
+
+    stage: int
+    outcome: str | None  # of Stage 1
+    epoch: int
+    epochs: int
+    objective: dict[str, float]  # mean over batches, per outcome
+    validation: dict[str, float]
+    quality: float  # what the epoch is selected by, larger is better
+    seconds: float  # since the fit began, in this process
+    eta: float  # seconds left
+
+
+@dataclass(frozen=True)
+class Epoch:
+    objective: tuple[float, ...]
+    validation: tuple[float, ...]
+    quality: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One model's fit: the kept epoch (from 1), its quality on the validation split, the kernel's sigma."""
+
+    epoch: int
+    quality: float
+    bandwidth: float | None
+    history: tuple[Epoch, ...]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What comes out: the encoder's tensors, already turned so that larger means sicker, and how they came about."""
+
+    state: dict[str, np.ndarray]
+    outcomes: tuple[str, ...]
+    weights: dict[str, float]  # of Stage 2; 0 for an outcome that was left out
+    stage1: dict[str, Trained]
+    stage2: Trained
+    orientation: int  # -1: the score was turned around
+    seconds: float = field(compare=False)
+
+    @property
+    def bandwidth(self) -> float | None:
+        return self.stage2.bandwidth
+
+    @property
+    def history(self) -> tuple[Epoch, ...]:
+        return self.stage2.history
+
+
+def fit(
+    train: Data,
+    valid: Data,
+    *,
+    config: Config,
+    outcomes: Sequence[str],
+    vocabulary_size: int,
+    seed: int,
+    device: str = "cpu",
+    threads: int = 1,
+    checkpoint: Path | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Fit:
+    """Fit in two stages. With `checkpoint` (a file), what was done before an interruption is not done again.
+
+    Sums that are split among threads round differently, so the bits are those of one number of threads: by default
+    one, whatever the machine has.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return _fit(
+            train, valid, config, tuple(outcomes), vocabulary_size, seed, torch.device(device), checkpoint, on_event
+        )
+    finally:
+        torch.set_num_threads(before)
+
+
+def _fit(
+    train: Data,
+    valid: Data,
+    config: Config,
+    outcomes: tuple[str, ...],
+    vocabulary_size: int,
+    seed: int,
+    device: torch.device,
+    checkpoint: Path | None,
+    on_event: Callable[[Event], None] | None,
+) -> Fit:
+    start = time.perf_counter()
+    active = check(train, valid, config=config, outcomes=outcomes)
+    columns = [outcomes.index(name) for name in active]
+    train, valid = (Data(data.tokens, data.outcomes[:, columns].astype(np.float32)) for data in (train, valid))
+    saved = Checkpoint.open(checkpoint, _fingerprint(train, valid, asdict(config), active, vocabulary_size, seed))
+    rounds, last = config.optimiser.stage1_epochs, config.optimiser.stage2_epochs
+    first = saved.epochs
+
+    def tell(number: int, trained: Trained) -> None:
+        stage, name, epochs = (1, active[number], rounds) if number < len(active) else (2, None, last)
+        seconds = time.perf_counter() - start
+        left = len(active) * rounds + last - saved.epochs
+        epoch = trained.history[-1]
+        objective, validation = dict(zip(active, epoch.objective)), dict(zip(active, epoch.validation))
+        place = (stage, name, len(trained.history), epochs)
+        if on_event:
+            eta = seconds / (saved.epochs - first) * left
+            on_event(Event(*place, objective, validation, epoch.quality, seconds, eta))
+
+    def one(number: int, *, weights: np.ndarray, judge: np.ndarray, epochs: int) -> Trained:
+        run = _Run(train, _judges(valid, config, number), config, vocabulary_size, (seed, number), device)
+        return run.train(saved, weights=weights, judge=judge, epochs=epochs, tell=tell)
+
+    unit = np.eye(len(active))
+    stage1 = {}
+    for number, name in enumerate(active):
+        judge = number if config.selection.stage1 == "own" else active.index(config.selection.anchor)
+        stage1[name] = one(number, weights=unit[number], judge=unit[judge], epochs=rounds)
+    objective = objective_of(config)
+    weights = stage2_weights([objective.strength(each.quality) for each in stage1.values()], config.weights)
+    stage2 = one(len(active), weights=weights, judge=weights, epochs=last)
+
+    with _seeded(seed, device=torch.device("cpu")):
+        model = encoders.build(config.encoder, vocabulary_size)
+    model.load_state_dict(saved.part("best"))
+    orientation = 1
+    if objective.signless:
+        column = active.index(config.selection.anchor)
+        rows = np.broadcast_to(known_rows(valid.outcomes, config.objective.validity), valid.outcomes.shape)[:, column]
+        if np.cov(predict(model, valid.tokens)[rows], valid.outcomes[rows, column])[0, 1] < 0:
+            orientation = -1
+            model.negate()
+    return Fit(
+        state={name: tensor.numpy().copy() for name, tensor in model.state_dict().items()},
+        outcomes=outcomes,
+        weights={name: float(weights[active.index(name)]) if name in active else 0.0 for name in outcomes},
+        stage1=stage1,
+        stage2=stage2,
+        orientation=orientation,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def check(train: Data, valid: Data, *, config: Config, outcomes: Sequence[str]) -> list[str]:
+    """The outcomes that take part; what would make a fit meaningless is told before it begins."""
+    for split, data in (("training", train), ("validation", valid)):
+        if not len(data):
+            raise InputError(f"The {split} split has no admissions; a fit needs some.")
+        wrong = data.outcomes[~np.isnan(data.outcomes) & (data.outcomes != 0) & (data.outcomes != 1)]
+        if len(wrong):
+            raise InputError(f"An outcome of the {split} split has the value {wrong[0]:g}; allowed is 0, 1 and null.")
+    active = []
+    for name, column in zip(outcomes, train.outcomes.T):
+        classes = np.unique(column[~np.isnan(column)])
+        if len(classes) == 2:
+            active.append(name)
+        elif config.weights.inactive == "refuse":
+            what = f"is {classes[0]:g} wherever it is known" if len(classes) else "is never known"
+            raise InputError(f"Outcome {name} {what} in the training split; both classes are needed (leave it out).")
+    anchor = config.selection.anchor
+    anchored = config.objective.kind == "alignment" or config.selection.stage1 == "anchor"
+    if not active or (anchored and anchor not in active):
+        raise InputError(f"The anchor '{anchor}' is not among the outcomes {', '.join(active)}; name one of these.")
+    if config.objective.kind == "alignment" and config.objective.validity == "intersection":
+        columns = [list(outcomes).index(name) for name in active]
+        for split, data in (("training", train), ("validation", valid)):
+            known = ~np.isnan(data.outcomes[:, columns])
+            for name, column in zip(active, data.outcomes[:, columns].T):
+                for value in (0, 1):
+                    rows = known[column == value]
+                    if rows.all(1).any() or (split == "validation" and name != anchor):
+                        continue
+                    if not len(rows):
+                        raise InputError(f"The anchor {name} is never {value} in the {split} split; both are needed.")
+                    other = active[int(rows.mean(0).argmin())]
+                    raise InputError(
+                        f"Outcome {name} loses every admission where it is {value} in the {split} split, because a fit "
+                        f"counts admissions with all outcomes known and {other} is then missing; leave {other} out or "
+                        "set objective.validity to 'outcome'."
+                    )
+    elif anchored and len(np.unique(valid.outcomes[:, list(outcomes).index(anchor)])[:2]) < 2:
+        raise InputError(f"The anchor {anchor} has one class in the validation split; both are needed.")
+    return active
+
+
+def objective_of(config: Config, sigma: float | None = None) -> Objective:
+    if config.objective.kind == "bce":
+        return CrossEntropy(config.optimiser.batch)
+    what = config.objective
+    return Alignment(sigma=sigma or 1.0, kernel=what.kernel, floor=what.floor, validity=what.validity)
+
+
+def stage2_weights(strength: Sequence[float], config: WeightConfig) -> np.ndarray:
+    """Capped inverse power of the strengths, mean 1."""
+    floored = np.maximum(strength, config.epsilon)
+    weights = np.clip((floored.max() / floored) ** config.gamma, 1 / config.clip, config.clip)
+    return weights / weights.mean()
+
+
+def predict(model: Encoder, tokens: Tokens) -> np.ndarray:
+    """The score of each admission, float32, in order."""
+    device = next(model.parameters()).device
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        parts = [model(ids, offsets).cpu().numpy() for ids, offsets in _batches(tokens, SCORING, device)]
+    model.train(training)
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One model's fit."""
+
+    train_split: Data
+    valid: Data
+    config: Config
+    vocabulary_size: int
+    seed: tuple[int, int]  # of the whole run, and which of its fits this is
+    device: torch.device
+
+    def train(
+        self,
+        saved: "Checkpoint",
+        *,
+        weights: np.ndarray,
+        judge: np.ndarray,
+        epochs: int,
+        tell: Callable[[int, Trained], None],
+    ) -> Trained:
+        """Fit with `weights` over outcomes; keep the epoch whose scores are best by the weights `judge`."""
+        number = self.seed[1]
+        if saved.has(number, epochs):
+            return saved.fits[number]
+        with _seeded(*self.seed, device=self.device):
+            model = encoders.build(self.config.encoder, self.vocabulary_size).to(self.device)
+        options = self.config.optimiser
+        optimiser = torch.optim.AdamW(
+            model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
+        )
+        if number < len(saved.fits):
+            trained = saved.fits[number]
+            saved.restore(model, optimiser)
+        else:
+            sigma = None
+            if objective_of(self.config).needs_bandwidth:
+                sigma = bandwidth(predict(model, self.train_split.tokens), **asdict(self.config.bandwidth))
+            trained = Trained(0, -np.inf, sigma, ())
+            saved.fits.append(trained)
+        objective = objective_of(self.config, trained.bandwidth)
+        for epoch in range(len(trained.history) + 1, epochs + 1):
+            with _seeded(*self.seed, epoch, device=self.device) as rng:
+                values = self._epoch(model, optimiser, objective, weights, rng.permutation(len(self.train_split)))
+            scores = predict(model, self.valid.tokens)
+            if not np.isfinite(scores).all():
+                raise InputError(f"The scores are no longer finite after epoch {epoch}; lower optimiser.learning_rate.")
+            quality, validation = objective.quality(scores.astype(np.float64), self.valid.outcomes, judge)
+            history = (*trained.history, Epoch(tuple(values), tuple(validation.tolist()), quality))
+            trained = replace(trained, history=history)
+            if quality > trained.quality + self.config.selection.improvement:
+                trained = replace(trained, epoch=epoch, quality=quality)
+            saved.keep(trained, model, optimiser)
+            tell(number, trained)
+        return trained
+
+    def _epoch(
+        self, model: Encoder, optimiser, objective: Objective, weights: np.ndarray, order: np.ndarray
+    ) -> list[float]:
+        """One pass over the training split; the mean over batches of each outcome's value."""
+        data = self.train_split.take(order)
+        outcomes = torch.from_numpy(data.outcomes).to(self.device)
+        share = torch.as_tensor(weights, dtype=outcomes.dtype, device=self.device)
+        size = self.config.optimiser.batch
+        total = torch.zeros(len(share), dtype=torch.float64, device=self.device)
+        model.train()
+        for (ids, offsets), y in zip(_batches(data.tokens, size, self.device), outcomes.split(size)):
+            loss, values = objective.loss(model(ids, offsets), y, share)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            total += values.detach()
+        return (total / -(-len(order) // size)).tolist()
+
+
+@dataclass
+class Checkpoint:
+    """The fits so far, the last perhaps unfinished, with its tensors; written whole at the end of each epoch."""
+
+    path: Path | None
+    fingerprint: str
+    fits: list[Trained] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: Path | None, fingerprint: str) -> "Checkpoint":
+        """What was saved under `path` by the same fit, or an empty one."""
+        if path is not None:
+            check_writable(path)
+        if path is None or not path.exists():
+            return cls(path, fingerprint)
+        try:
+            with safe_open(path, "pt") as file:
+                facts = json.loads((file.metadata() or {})["mlci.checkpoint"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            fits = [
+                Trained(**{**each, "history": tuple(Epoch(tuple(a), tuple(b), q) for a, b, q in each["history"])})
+                for each in facts["fits"]
+            ]
+        except (SafetensorError, KeyError, ValueError, TypeError):
+            raise InputError(f"{path}: is not the checkpoint of a fit; remove it or name another file.") from None
+        if facts["fingerprint"] != fingerprint:
+            raise InputError(
+                f"{path}: is the checkpoint of a fit with other data, settings or seed; remove it or name another file."
+            )
+        return cls(path, fingerprint, fits, tensors)
+
+    @property
+    def epochs(self) -> int:
+        return sum(len(trained.history) for trained in self.fits)
+
+    def has(self, number: int, epochs: int) -> bool:
+        """Whether a fit is finished."""
+        return number < len(self.fits) and len(self.fits[number].history) == epochs
+
+    def part(self, name: str) -> dict[str, Tensor]:
+        start = f"{name}."
+        return {key.removeprefix(start): tensor for key, tensor in self.tensors.items() if key.startswith(start)}
+
+    def keep(self, trained: Trained, model: Encoder, optimiser: torch.optim.Optimizer) -> None:
+        """Take over the state at the end of an epoch, and write it."""
+        self.fits[-1] = trained
+        state = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+        if trained.epoch == len(trained.history):
+            best = {f"best.{name}": tensor.clone() for name, tensor in model.state_dict().items()}
+        else:
+            best = {f"best.{name}": tensor for name, tensor in self.part("best").items()}
+        moments = {
+            f"adam.{parameter}.{name}": tensor
+            for parameter, values in optimiser.state_dict()["state"].items()
+            for name, tensor in values.items()
+        }
+        self.tensors = {name: tensor.cpu() for name, tensor in {**state, **best, **moments}.items()}
+        if self.path is None:
+            return
+        fits = [
+            {**asdict(each), "history": [(e.objective, e.validation, e.quality) for e in each.history]}
+            for each in self.fits
+        ]
+        facts = {"fingerprint": self.fingerprint, "fits": fits}
+        with atomic(self.path) as temporary:
+            save_file(self.tensors, temporary, metadata={"mlci.checkpoint": json.dumps(facts)})
+
+    def restore(self, model: Encoder, optimiser: torch.optim.Optimizer) -> None:
+        model.load_state_dict(self.part("model"))
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in self.part("adam").items():
+            parameter, name = key.split(".")
+            state.setdefault(int(parameter), {})[name] = tensor
+        optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+
+
+@contextlib.contextmanager
+def _seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
+    """Torch's generators seeded for the block and put back after it, and a NumPy generator of the same seed."""
+    sequence = np.random.SeedSequence(seed)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
+        yield np.random.default_rng(sequence)
+
+
+def _batches(tokens: Tokens, size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Consecutive batches of ids and offsets on the device."""
+    ids, offsets = (torch.from_numpy(array).to(device, torch.int64) for array in (tokens.ids, tokens.offsets))
+    for start in range(0, len(tokens), size):
+        part = offsets[start : start + size + 1]
+        first, last = int(tokens.offsets[start]), int(tokens.offsets[min(start + size, len(tokens))])
+        yield ids[first:last], part - first
+
+
+def _judges(valid: Data, config: Config, number: int) -> Data:
+    """The validation admissions that judge one fit: all, or a deterministic subsample of those that count."""
+    limit = config.selection.subsample
+    rows = np.flatnonzero(known_rows(valid.outcomes, config.objective.validity).any(1))
+    if limit is None or len(rows) <= limit:
+        return valid
+    rng = np.random.default_rng([config.selection.seed, number])
+    return valid.take(rng.choice(rows, limit, replace=False))
+
+
+def _fingerprint(train: Data, valid: Data, *facts: object) -> str:
+    """One number for all that a fit depends on."""
+    digest = hashlib.sha256(json.dumps([mlci.__version__, *facts], sort_keys=True).encode())
+    for data in (train, valid):
+        for array in (data.tokens.ids, data.tokens.offsets, data.outcomes):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
