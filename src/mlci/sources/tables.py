@@ -245,7 +245,7 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
         stays = stays.group_by("admission_id").agg(entered=_.entered.min(), stays=_.count())
         joined = joined.left_join(stays, "admission_id").drop("admission_id_right")
     else:
-        joined = joined.mutate(entered=_.first_icu, stays=_.first_icu.notnull().cast("int64"))
+        joined = joined.mutate(entered=_.first_icu, stays=ibis.ifelse(_.first_icu.notnull(), 1, 0))
 
     def outcome(name: str, kind: str, value: Any) -> Any:
         if kind == "column":
