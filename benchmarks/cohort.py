@@ -1,0 +1,71 @@
+"""Building a cohort of MIMIC-IV's size from CSV.gz, beside what merely unpacking the same files takes.
+
+A synthetic hospital writes raw tables in MIMIC-IV's form (546,028 admissions, 6.4 million diagnoses, ICD-9 and ICD-10
+mixed). `mlci cohort mimic4` then runs in a process of its own: wall time, peak memory of that process, and the ratio to
+`gzip -dc FILES > /dev/null`, at a quarter, a half and the whole size, so that growth with the rows is seen.
+
+    python benchmarks/cohort.py [--quick]
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from mlci.sources import synthetic
+
+ADMISSIONS = 546_028
+ICD9_SHARE = 0.68  # leaves about as many ICD-10 admissions as MIMIC-IV has
+LIMITS = {"ratio": 4.0, "memory": 3.0}
+
+
+def timed(*command: object) -> tuple[float, float]:
+    """Wall seconds and peak resident gigabytes of one process."""
+    start = time.perf_counter()
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{command[0]} failed with status {status}")
+    return time.perf_counter() - start, usage.ru_maxrss / 2**20  # Linux counts kilobytes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the size")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each; the fastest counts")
+    options = parser.parse_args()
+    full = ADMISSIONS // 20 if options.quick else ADMISSIONS
+    print(
+        "| admissions | diagnoses | CSV.gz MB | write s | gzip -dc s | cohort s | ratio | peak GB | µs per diagnosis |"
+    )
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    worst = {"ratio": 0.0, "memory": 0.0}
+    with tempfile.TemporaryDirectory() as scratch:
+        for size in (full // 4, full // 2, full):
+            folder = Path(scratch) / str(size)
+            start = time.perf_counter()
+            hospital = synthetic.read(size, seed=1, icd9_share=ICD9_SHARE, as_mimic4=folder)
+            written = time.perf_counter() - start
+            diagnoses = pc.sum(pc.list_value_length(hospital.table["codes"])).as_py()
+            files = sorted(folder.rglob("*.csv.gz"))
+            megabytes = sum(file.stat().st_size for file in files) / 1e6
+            del hospital
+            unpack = min(timed("gzip", "-dc", *files)[0] for _ in range(options.repeat))
+            build = [sys.executable, "-m", "mlci", "cohort", "mimic4", folder, "-o", folder / "cohort.parquet"]
+            seconds, memory = min(timed(*build) for _ in range(options.repeat))
+            worst = {"ratio": max(worst["ratio"], seconds / unpack), "memory": max(worst["memory"], memory)}
+            cells = [f"{size:,}", f"{diagnoses:,}", f"{megabytes:.0f}", f"{written:.1f}", f"{unpack:.2f}"]
+            cells += [f"{seconds:.2f}", f"{seconds / unpack:.2f}", f"{memory:.2f}", f"{seconds / diagnoses * 1e6:.2f}"]
+            print(f"| {' | '.join(cells)} |", flush=True)
+    met = {name: "met" if worst[name] <= limit else "missed" for name, limit in LIMITS.items()}
+    print(f"\nlargest ratio {worst['ratio']:.2f} (at most {LIMITS['ratio']:.0f}: {met['ratio']}), ", end="")
+    print(f"peak memory {worst['memory']:.2f} GB (at most {LIMITS['memory']:.0f}: {met['memory']})")
+
+
+if __name__ == "__main__":
+    main()
