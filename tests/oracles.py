@@ -28,6 +28,17 @@ def nhsic(score, y, kernel="rbf", sigma=1.0, floor=0.0):
     return np.sum(k * labels) / (max(np.linalg.norm(k), floor) * np.linalg.norm(labels))
 
 
+def calibration_error(risk, y, groups=10):
+    """Mean |observed − predicted| over groups of equal size by risk, weighted by their size."""
+    edges = np.quantile(risk, np.linspace(0, 1, groups + 1))
+    error = 0.0
+    for low, high, first in zip(edges[:-1], edges[1:], [True] + [False] * (groups - 1)):
+        inside = ((risk > low) | (first & (risk >= low))) & (risk <= high)
+        if inside.any():
+            error += inside.mean() * abs(y[inside].mean() - risk[inside].mean())
+    return error
+
+
 def median_difference(values):
     """Median of the positive entries of the full |difference| matrix."""
     distance = np.abs(np.subtract.outer(values, values))

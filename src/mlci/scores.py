@@ -13,10 +13,15 @@ from mlci.cohort import Cohort
 from mlci.errors import InputError
 
 KEY = "admission_id"
+RISK = "risk_"  # risk_<outcome>: a probability
+BESIDE = ("percentile", "unknown_share")
 
 
-def read_scores(path: str | Path, *, columns: Sequence[str] = ()) -> pd.DataFrame:
-    """The score columns, indexed by admission: those named, else `score`, else every numeric one."""
+def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = False) -> pd.DataFrame:
+    """The score columns, indexed by admission: those named, else `score`, else every numeric one.
+
+    What `mlci score` writes beside the score (percentile, risk_*, ...) is no score; `risks` adds the risk columns.
+    """
     try:
         table = pa.parquet.read_table(path) if _is_parquet(Path(path)) else pa.csv.read_csv(path)
     except pa.ArrowInvalid as error:
@@ -27,9 +32,12 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = ()) -> pd.DataFram
     for name in columns:
         if name not in numeric:
             raise InputError(f"{path}: has no numeric column {name}; allowed are {', '.join(numeric) or 'none'}.")
-    chosen = list(columns) or (["score"] if "score" in numeric else numeric)
+    risky = [name for name in numeric if name.startswith(RISK)]
+    plain = [name for name in numeric if name not in (*BESIDE, *risky)]
+    chosen = list(columns) or (["score"] if "score" in numeric else plain)
     if not chosen:
         raise InputError(f"{path}: has no numeric column beside {KEY}; one score column at least is needed.")
+    chosen += [name for name in risky if risks and name not in chosen]
     values = {name: table[name].cast(pa.float64()).to_numpy() for name in chosen}
     frame = pd.DataFrame(values, index=pd.Index(table[KEY].to_pylist(), name=KEY))
     if not frame.index.is_unique:

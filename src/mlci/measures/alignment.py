@@ -99,33 +99,34 @@ def _forms(scores: np.ndarray, directions: np.ndarray, kernel: str, sigma: float
     if len(values) < 2:
         return np.zeros(directions.shape[1]), 0.0
     sums = np.column_stack([np.bincount(inverse, column, len(values)) for column in directions.T])
-    unit = np.abs(values).max()  # so that no difference overflows or loses digits among the denormals
-    values, mass = values / unit, mass.astype(np.float64)
     if kernel == "energy":
-        forms, norm = _energy(np.diff(values), mass, sums)
+        unit = np.abs(values).max()  # no difference overflows, none loses its digits among the denormals
+        forms, norm = energy(np.diff(values / unit), mass.astype(np.float64), sums.T)
         with np.errstate(over="ignore"):
             return forms * unit, float(norm * unit)
-    with np.errstate(over="ignore"):
-        widths = np.clip(np.array(FACTORS[kernel]) * (np.float64(sigma) / unit), np.finfo(float).tiny, 1e150)
-        return _rbf(values, mass, sums, widths)
+    forms, norm = rbf(values, mass[:, None].astype(np.float64), sums[:, None], kernel, sigma)
+    return forms[0], float(norm[0])
 
 
-def _energy(gaps: np.ndarray, mass: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, float]:
-    n = mass.sum()
-    below = np.cumsum(mass)[:-1]
-    beyond = n - below
-    forms = 2 * gaps @ np.cumsum(sums, axis=0)[:-1] ** 2
-    lower = np.cumsum(gaps * (below / n) ** 2)  # Σ over gaps k ≤ l
+def energy(gaps: np.ndarray, mass: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Forms and norm for the energy kernel over distinct sorted values (last axis) with these gaps between them.
+
+    `mass` is the weight at each value and `sums` that of the centred direction; leading axes are broadcast.
+    """
+    below = np.cumsum(mass, axis=-1)
+    n = below[..., -1:]
+    below = below[..., :-1]
     own = gaps * (below / n) ** 2
-    squared = np.sum(gaps * beyond**2 * (2 * lower - own))
-    return forms, 2 * squared**0.5
+    squared = np.sum(gaps * (n - below) ** 2 * (2 * np.cumsum(own, axis=-1) - own), axis=-1)
+    forms = 2 * np.sum(gaps * np.cumsum(sums, axis=-1)[..., :-1] ** 2, axis=-1)
+    return forms, 2 * np.sqrt(squared)
 
 
 @dataclass(frozen=True)
 class _Blocks:
     """What `_join` needs of K within each block: K_ij = mean + u_i + u_j + rest_ij, u and rest centred in the block.
 
-    mass, mean, uu = Σ u², rr = ‖rest‖², one per block; s = Σ l, lu = lᵀu, lr = lᵀ rest l, blocks x directions.
+    Blocks x weightings: mass, mean, uu = Σ u², rr = ‖rest‖²; x directions: s = Σ l, lu = lᵀu, lr = lᵀ rest l.
     """
 
     mass: np.ndarray
@@ -137,40 +138,43 @@ class _Blocks:
     lr: np.ndarray
 
 
-def _join(parts: list[_Blocks]) -> tuple[np.ndarray, float]:
+def _join(parts: list[_Blocks]) -> tuple[np.ndarray, np.ndarray]:
     """Centring the whole of a block-diagonal K. Every term is positive, so that a far outlier costs no digits."""
     mass, mean, uu, rr, s, lu, lr = (
         np.concatenate([getattr(part, name) for part in parts]) for name in _Blocks.__dataclass_fields__
     )
-    n = mass.sum()
-    order = np.argsort(-mass)
-    spread = mass * ((n - mass) / n)  # ‖g_b‖² of the block's centred indicator; 0 when there is but one block
-    pull = (mean * mass**2)[order]
-    cross = 2 * np.sum(pull[1:] * np.cumsum(pull)[:-1]) / n**2
-    squared = rr.sum() + 2 * (uu * spread).sum() + ((mean * spread) ** 2).sum() + cross
-    forms = (mean[:, None] * s**2 + 2 * s * lu + lr).sum(axis=0)
-    return np.maximum(forms, 0), float(squared**0.5)
+    n = mass.sum(axis=0)
+    spread = mass * ((n - mass) / n)  # squared norm of the block's centred indicator; 0 when there is but one block
+    pull = -np.sort(-mean * mass**2, axis=0)
+    cross = 2 * np.sum(pull[1:] * np.cumsum(pull, axis=0)[:-1], axis=0) / n**2
+    squared = (rr + 2 * uu * spread + (mean * spread) ** 2).sum(axis=0) + cross
+    forms = (mean[..., None] * s**2 + 2 * s * lu + lr).sum(axis=0)
+    return np.maximum(forms, 0), np.sqrt(squared)
 
 
-def _rbf(values: np.ndarray, mass: np.ndarray, sums: np.ndarray, widths: np.ndarray) -> tuple[np.ndarray, float]:
-    window = REACH * widths.max()
-    starts = np.flatnonzero(np.r_[True, np.diff(values) > window])
-    stops = np.r_[starts[1:], len(values)]
-    first = np.searchsorted(values, values - window)
-    pairs = np.add.reduceat(np.arange(len(values)) - first, starts) * 2
-    parts, slow = [], np.zeros(len(values), dtype=bool)
-    for start, stop, count in zip(starts, stops, pairs):
-        size = stop - start
-        # Nanoseconds on one core: 0.1 for a multiply-add, 2 for a feature, 6 for an exponential.
-        degree = 0 if size < 64 else _degree((values[stop - 1] - values[start]) / 2 / widths.min())
-        if size < 64 or 6 * len(widths) * count < 0.1 * (size + 2 * degree) * degree**2 + 2 * size * degree:
-            slow[start:stop] = True
-        else:
-            rows = slice(start, stop)
-            parts.append(_polynomial(values[rows], mass[rows], sums[rows], widths, degree))
-    if slow.any():
-        parts.append(_windowed(values[slow], mass[slow], sums[slow], widths))
-    return _join(parts)
+def rbf(values: np.ndarray, mass: np.ndarray, sums: np.ndarray, kernel: str, sigma: float | None):
+    """Forms (b x m) and norms (b) over k distinct sorted values, for b weightings: mass is k x b, sums k x b x m."""
+    unit = np.abs(values).max()
+    values = values / unit
+    with np.errstate(over="ignore"):  # of squares beyond reach
+        widths = np.clip(np.array(FACTORS[kernel]) * (np.float64(sigma) / unit), np.finfo(float).tiny, 1e150)
+        starts = np.flatnonzero(np.r_[True, np.diff(values) > REACH * widths.max()])
+        stops = np.r_[starts[1:], len(values)]
+        first = np.searchsorted(values, values - REACH * widths.max())
+        pairs = np.add.reduceat(np.arange(len(values)) - first, starts) * 2
+        parts, slow = [], np.zeros(len(values), dtype=bool)
+        for start, stop, count in zip(starts, stops, pairs):
+            size = stop - start
+            # Nanoseconds on one core: 0.1 for a multiply-add, 2 for a feature, 6 for an exponential.
+            degree = 0 if size < 64 else _degree((values[stop - 1] - values[start]) / 2 / widths.min())
+            if size < 64 or 6 * len(widths) * count < 0.1 * (size + 2 * degree) * degree**2 + 2 * size * degree:
+                slow[start:stop] = True
+            else:
+                rows = slice(start, stop)
+                parts.append(_polynomial(values[rows], mass[rows], sums[rows], widths, degree))
+        if slow.any():
+            parts.append(_windowed(values[slow], mass[slow], sums[slow], widths))
+        return _join(parts)
 
 
 def _degree(half: float) -> int:
@@ -215,25 +219,37 @@ def _polynomial(values, mass, sums, widths, degree: int) -> _Blocks:
     x = np.clip((values - values[0]) / half - 1, -1, 1)
     matrix = coefficients(half, widths, degree)
     chunks = [slice(start, start + CHUNK) for start in range(0, len(x), CHUNK)]
-    total = mass.sum()
-    mean = sum(features(x[rows], degree) @ mass[rows] for rows in chunks) / total
-    gram = np.zeros((degree + 1, degree + 1))
-    lt = np.zeros((degree + 1, sums.shape[1]))
+    many = mass.shape[1]
+    highest = degree if many == 1 else 2 * degree
+    moments = np.zeros((highest + 1, many))
+    along = np.zeros((degree + 1, sums[0].size))
     for rows in chunks:
-        centred = features(x[rows], degree) - mean[:, None]
-        gram += (centred * mass[rows]) @ centred.T
-        lt += centred @ sums[rows]
+        basis = features(x[rows], highest)
+        moments += basis @ mass[rows]
+        along += basis[: degree + 1] @ sums[rows].reshape(-1, sums[0].size)
+    total = moments[0]
+    mean = moments[: degree + 1] / np.maximum(total, 1e-300)
+    if many == 1:  # the covariance itself, to the last digits
+        gram = np.zeros((1, degree + 1, degree + 1))
+        for rows in chunks:
+            centred = features(x[rows], degree) - mean
+            gram[0] += (centred * mass[rows, 0]) @ centred.T
+    else:  # T_a T_b = (T_(a+b) + T_|a−b|) / 2: all covariances of one weighting from 2q moments
+        a = np.arange(degree + 1)
+        products = (moments[a[:, None] + a] + moments[np.abs(a[:, None] - a)]) / 2
+        gram = np.moveaxis(products - total * mean[:, None] * mean, 2, 0)
+    s = sums.sum(axis=0)
+    along = along.reshape(degree + 1, *s.shape) - mean[..., None] * s
     toward = matrix @ mean
     product = matrix @ gram
-    one = np.ones(1)
     return _Blocks(
-        mass=total * one,
-        mean=(1 + mean @ toward) * one,
-        uu=toward @ gram @ toward * one,
-        rr=np.sum(product * product.T) * one,
-        s=sums.sum(axis=0)[None],
-        lu=(toward @ lt)[None],
-        lr=np.sum(lt * (matrix @ lt), axis=0)[None],
+        mass=total[None],
+        mean=1 + np.sum(mean * toward, axis=0)[None],
+        uu=np.einsum("ab,bac,cb->b", toward, gram, toward)[None],
+        rr=np.maximum(np.sum(product * product.swapaxes(1, 2), axis=(1, 2)), 0)[None],
+        s=s[None],
+        lu=np.einsum("ab,abm->bm", toward, along)[None],
+        lr=np.einsum("abm,ac,cbm->bm", along, matrix, along, optimize=True)[None],
     )
 
 
@@ -247,7 +263,7 @@ def _windowed(values, mass, sums, widths) -> _Blocks:
     offset = np.repeat(np.where(narrow, 0.0, 1.0), sizes)
     first = np.searchsorted(values, values - window)
     last = np.searchsorted(values, values + window, side="right")
-    right = np.column_stack([mass, sums])
+    right = np.concatenate([mass, sums.reshape(len(values), -1)], axis=1)
     products, squares = np.empty_like(right), np.empty_like(mass)
     start = 0
     while start < len(values):
@@ -260,21 +276,22 @@ def _windowed(values, mass, sums, widths) -> _Blocks:
         squares[start:stop] = kernel**2 @ mass[columns]
         start = stop
     total = np.add.reduceat(mass, starts)
-    rows = products[:, 0] / np.repeat(total, sizes)
-    mean = np.add.reduceat(mass * rows, starts) / total
-    u = rows - np.repeat(mean, sizes)
+    divisor = np.maximum(total, 1e-300)
+    rows = products[:, : mass.shape[1]] / np.repeat(divisor, sizes, axis=0)
+    mean = np.add.reduceat(mass * rows, starts) / divisor
+    u = rows - np.repeat(mean, sizes, axis=0)
     uu = np.add.reduceat(mass * u**2, starts)
     s = np.add.reduceat(sums, starts)
-    lu = np.add.reduceat(sums * u[:, None], starts)
-    form = np.add.reduceat(sums * products[:, 1:], starts)
+    lu = np.add.reduceat(sums * u[..., None], starts)
+    form = np.add.reduceat(sums * products[:, mass.shape[1] :].reshape(sums.shape), starts)
     return _Blocks(
         mass=total,
-        mean=mean + narrow,
+        mean=mean + narrow[:, None],
         uu=uu,
         rr=np.maximum(np.add.reduceat(mass * squares, starts) - 2 * total * uu - (total * mean) ** 2, 0),
         s=s,
         lu=lu,
-        lr=form - 2 * s * lu - mean[:, None] * s**2,
+        lr=form - 2 * s * lu - mean[..., None] * s**2,
     )
 
 

@@ -1,0 +1,184 @@
+"""Intervals by resampling patients: all admissions of a patient come and go together.
+
+Scores, outcomes and patients come in; an array of resampled figures goes out, one row per resample. Nothing is sorted
+or searched again: each score is sorted once, and a resample is a vector of whole weights on its distinct values, from
+which every figure follows by running sums (dCorr, AUROC, average precision), by a matrix product with the kernel's
+features (nHSIC), or as a weighted mean (mutual information, calibration). Resamples depend on the seed alone, so that
+figures of several scores or outcomes drawn with the same seed are paired.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlci.errors import InputError
+from mlci.measures import alignment, discrimination
+
+Weights = Callable[[np.ndarray], np.ndarray]  # admissions -> resamples x admissions
+Statistic = Callable[[Weights], np.ndarray]  # -> resamples x figures
+RANKING = ("dcorr", "nhsic", "auroc", "average_precision", "rank_dcorr")
+CELLS = 1 << 20  # weights held at once by a thread
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its percentile interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Difference(Interval):
+    """A paired difference with the two-sided p-value of no difference (+1 rule)."""
+
+    p: float
+
+
+def interval(value: float, resampled: np.ndarray, *, level: float = 0.95) -> Interval:
+    """Percentile interval; resamples in which the figure is undefined (one class only) are left out."""
+    low, high = _percentiles(resampled, level)
+    return Interval(float(value), low, high)
+
+
+def difference(value: float, first: np.ndarray, second: np.ndarray, *, level: float = 0.95) -> Difference:
+    """Of two figures resampled together: first − second. p = 2 (1 + the lesser number beyond 0) / (1 + resamples)."""
+    apart = first - second
+    known = apart[~np.isnan(apart)]
+    low, high = _percentiles(known, level)
+    beyond = min((known <= 0).sum(), (known >= 0).sum())
+    return Difference(float(value), low, high, float(min(1.0, 2 * (1 + beyond) / (1 + len(known)))))
+
+
+def _percentiles(resampled: np.ndarray, level: float) -> tuple[float, float]:
+    known = resampled[~np.isnan(resampled)]
+    if not len(known):
+        return np.nan, np.nan
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def bootstrap(
+    statistics: list[Statistic], patients: Any, *, resamples: int = 1000, seed: int = 0, threads: int | None = None
+) -> list[np.ndarray]:
+    """Each statistic on the same resamples of patients: a list of arrays, resamples x figures."""
+    _, patient = np.unique(np.asarray(patients), return_inverse=True)
+    if resamples < 1:
+        raise InputError(f"resamples: {resamples} is not a positive number.")
+    number = int(patient.max()) + 1
+    batch = max(2, min(64, CELLS // len(patient)))
+    seeds = np.random.SeedSequence(seed).spawn(-(-resamples // batch))
+
+    def run(task: int) -> list[np.ndarray]:
+        rng = np.random.default_rng(seeds[task])
+        size = min(batch, resamples - task * batch)
+        counts = np.empty((size, number))
+        for row in counts:
+            row[:] = np.bincount(rng.integers(number, size=number), minlength=number)
+        return [statistic(lambda rows: counts[:, patient[rows]]) for statistic in statistics]
+
+    with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
+        parts = list(pool.map(run, range(len(seeds))))
+    return [np.concatenate(part) for part in zip(*parts)]
+
+
+def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, kernel: str = "rbf") -> Statistic:
+    """The figures of RANKING of a score for one outcome (0, 1, NaN), to be resampled."""
+    rows = np.flatnonzero(~np.isnan(y))
+    rows = rows[np.argsort(scores[rows], kind="stable")]
+    values, starts = np.unique(scores[rows], return_index=True)
+    positive = y[rows] == 1
+    tied = len(values) < len(rows)
+    unit = np.abs(values).max() or 1.0 if len(values) else 1.0
+    gaps = np.diff(values / unit)
+
+    def statistic(weights: Weights) -> np.ndarray:
+        weight = weights(rows)
+        figures = np.full((len(weight), len(RANKING)), np.nan)
+        if len(values) < 2:
+            return figures
+        cases = weight * positive
+        if tied:
+            weight, cases = np.add.reduceat(weight, starts, axis=1), np.add.reduceat(cases, starts, axis=1)
+        n, n1 = weight.sum(axis=1), cases.sum(axis=1)
+        both = (n1 > 0) & (n1 < n)
+        weight, cases, n, n1 = weight[both], cases[both], n[both, None], n1[both, None]
+        if len(n):
+            figures[both] = _ranking(weight, cases, n, n1, gaps, values, kernel, sigma)
+        return figures
+
+    return statistic
+
+
+def _ranking(weight, cases, n, n1, gaps, values, kernel: str, sigma: float | None) -> np.ndarray:
+    prevalence = n1 / n
+    profile = cases - prevalence * weight
+    squared = n1 * (1 - prevalence)  # ‖l‖²
+    controls = weight - cases
+    below = np.cumsum(controls, axis=1) - controls / 2
+    area = np.sum(cases * below, axis=1) / (n1 * (n - n1))[:, 0]
+    # From the highest score down: precision at each distinct score, weighted by the cases found there.
+    found, seen = np.cumsum(cases[:, ::-1], axis=1), np.cumsum(weight[:, ::-1], axis=1)
+    precision = np.divide(found, seen, out=np.zeros_like(found), where=seen > 0)
+    average = np.sum(precision * cases[:, ::-1], axis=1) / n1[:, 0]
+    order = (weight[:, 1:] + weight[:, :-1]) / 2  # between the mid-ranks of neighbouring values
+    dependence = []
+    for gap in (gaps, order):
+        forms, norm = alignment.energy(gap, weight, profile)
+        dependence.append(np.sqrt(_ratio(forms, norm * squared[:, 0])))
+    forms, norm = alignment.rbf(values, weight.T, profile.T[..., None], kernel, sigma)
+    nhsic = _ratio(forms[:, 0], norm * squared[:, 0])
+    return np.column_stack([dependence[0], nhsic, area, average, dependence[1]])
+
+
+def _ratio(forms: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return np.clip(np.divide(forms, scale, out=np.zeros_like(forms), where=scale > 0), 0, 1)
+
+
+def mean(values: np.ndarray, y: np.ndarray) -> Statistic:
+    """The mean, floored at 0, of one number per valid admission (the contributions to mutual information)."""
+    rows = np.flatnonzero(~np.isnan(y))
+
+    def statistic(weights: Weights) -> np.ndarray:
+        weight = weights(rows)
+        return np.maximum(weight @ values / np.maximum(weight.sum(axis=1), 1), 0)[:, None]
+
+    return statistic
+
+
+def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
+    """Brier score, slope, intercept and calibration error, to be resampled.
+
+    Slope and intercept take one Newton step from the full fit, which has the bootstrap's spread to first order; the
+    groups of the calibration error stay those of the full data.
+    """
+    rows = np.flatnonzero(~np.isnan(y))
+    risk, y = risks[rows], y[rows]
+    x = discrimination.logit(risk)
+    groups = np.eye(10)[discrimination.risk_groups(risk)] * (y - risk)[:, None]
+    columns = [(y - risk) ** 2, np.ones_like(x)]
+    starts = []
+    for slope in (None, 1.0):
+        at = np.array(discrimination.calibration_line(risk, y, slope=slope))
+        fitted = 0.5 * (1 + np.tanh((at[0] + at[1] * x) / 2))
+        spread = fitted * (1 - fitted)
+        columns += [y - fitted, (y - fitted) * x, spread, spread * x, spread * x**2]
+        starts.append(at)
+    sums = np.column_stack([*columns, groups])
+
+    def statistic(weights: Weights) -> np.ndarray:
+        total = weights(rows) @ sums
+        n = np.maximum(total[:, 1], 1)
+        g0, g1, h00, h01, h11 = total[:, 2:7].T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = starts[0][1] + (h00 * g1 - h01 * g0) / (h00 * h11 - h01**2)
+            intercept = starts[1][0] + total[:, 7] / total[:, 9]
+        error = np.abs(total[:, 12:]).sum(axis=1) / n
+        return np.column_stack([total[:, 0] / n, slope, intercept, error])
+
+    return statistic
