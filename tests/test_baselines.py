@@ -13,7 +13,7 @@ from mlci.tokens import Tokens, Vocabulary
 
 NAMES = ("mortality", "long_stay")
 # The smallest budget that still goes through every step of a fit.
-SMALL = {"epochs": 1, "rounds": 3, "reference": 60, "k": 5}
+SMALL = {"epochs": 1, "rounds": 3, "reference": 60, "k": 5, "width": 8}
 
 
 def small(model):

@@ -1,0 +1,147 @@
+"""Every neural model, several seeds, side by side on one GPU; a bare machine with torch and NumPy is enough there.
+
+    python benchmarks/gpu_models.py export cohort.parquet tokens.npz       # where the cohort is
+    python benchmarks/gpu_models.py run tokens.npz runs.npz --processes 15 # where the GPU is
+    mlci benchmark cohort.parquet -o DIR --import runs.npz                 # where the cohort is: they count as done
+
+One archive goes there (tokens, outcomes, splits: no codes, no identifiers), one comes back (scores). Runs that the
+output already holds are kept, so an interrupted job goes on where it stopped.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from mlci.baselines import Part
+from mlci.baselines.neural import MODELS
+from mlci.files import atomic
+from mlci.tokens import Tokens
+
+SPLITS = ("train", "valid", "test")
+SLOW = ("set_transformer", "star_gat", "deepsets_attention", "attention_mil")  # begin with these
+
+
+def export(cohort: str, target: str) -> None:
+    from mlci import baselines
+    from mlci.benchmark import fingerprint
+    from mlci.cohort import read_cohort
+
+    parts = baselines.parts(read_cohort(cohort))
+    size = parts["train"].vocabulary_size
+    facts = {"digest": fingerprint(parts), "names": parts["train"].names, "vocabulary_size": size}
+    arrays = {"facts": np.array(json.dumps(facts))}
+    for name, part in parts.items():
+        arrays[f"{name}/ids"] = part.tokens.ids.astype(np.uint16 if size <= 2**16 else np.uint32)
+        arrays[f"{name}/counts"] = part.tokens.counts.astype(np.uint16)
+        arrays[f"{name}/outcomes"] = np.nan_to_num(part.outcomes, nan=2).astype(np.int8)
+    with atomic(target) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, **arrays)
+    print(f"{target}: {Path(target).stat().st_size / 1e6:.1f} MB")
+
+
+def read(path: str) -> tuple[dict, dict[str, Part]]:
+    with np.load(path, allow_pickle=False) as archive:
+        facts = json.loads(str(archive["facts"]))
+        parts = {}
+        for name in SPLITS:
+            outcomes = archive[f"{name}/outcomes"].astype(np.float32)
+            outcomes[outcomes == 2] = np.nan
+            offsets = np.concatenate([[0], np.cumsum(archive[f"{name}/counts"], dtype=np.int64)])
+            tokens = Tokens(archive[f"{name}/ids"].astype(np.int32), offsets)
+            parts[name] = Part(tokens, outcomes, tuple(facts["names"]), facts["vocabulary_size"])
+    return facts, parts
+
+
+DATA: dict[str, Part] = {}
+
+
+def begin(path: str) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    DATA.update(read(path)[1])
+
+
+def work(model, seed: int, device: str) -> tuple[dict, dict[str, np.ndarray]]:
+    start = time.perf_counter()
+    state = model.fit(DATA["train"], DATA["valid"], seed=seed, device=device)
+    fitted = time.perf_counter()
+    scores = {name: model.score(state, DATA[name]).astype(np.float32) for name in ("valid", "test")}
+    cost = {"fit_seconds": fitted - start, "seconds": time.perf_counter() - start, "device": device}
+    return {"model": asdict(model), "seed": seed, "cost": cost}, scores
+
+
+def run(source: str, target: str, *, models: list[str], seeds: list[int], processes: int, device: str, epochs: int):
+    digest = read(source)[0]["digest"]
+    about, arrays = {}, {}
+    if Path(target).exists():
+        with np.load(target, allow_pickle=False) as archive:
+            facts = json.loads(str(archive["facts"]))
+            if facts["digest"] != digest:
+                sys.exit(f"{target}: holds the scores of another cohort")
+            about = facts["runs"]
+            arrays = {name: archive[name] for name in archive.files if name != "facts"}
+    chosen = [replace(model, epochs=epochs) for model in MODELS if not models or model.name in models]
+    chosen.sort(key=lambda model: not model.name.startswith(SLOW))
+    # Seeds outermost: if time runs out, whole seeds are there rather than whole models.
+    left = [(model, seed) for seed in seeds for model in chosen if f"{model.name}/{seed}" not in about]
+    start = time.perf_counter()
+    with ProcessPoolExecutor(
+        processes, mp_context=multiprocessing.get_context("spawn"), initializer=begin, initargs=(source,)
+    ) as pool:
+        pending = {pool.submit(work, model, seed, device): (model.name, seed) for model, seed in left}
+        for number, future in enumerate(as_completed(pending), start=1):
+            name, seed = pending[future]
+            key = f"{name}/{seed}"
+            about[key], scores = future.result()
+            arrays |= {f"{key}/{split}": score for split, score in scores.items()}
+            with atomic(target) as temporary, open(temporary, "wb") as file:
+                np.savez(file, facts=np.array(json.dumps({"digest": digest, "runs": about})), **arrays)
+            took, spent = about[key]["cost"]["seconds"], time.perf_counter() - start
+            print(f"{number}/{len(left)} {key}: {took:.0f} s; {spent:.0f} s since the start", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(dest="action", required=True)
+    there = actions.add_parser("export")
+    there.add_argument("cohort")
+    there.add_argument("target")
+    here = actions.add_parser("run")
+    here.add_argument("source")
+    here.add_argument("target")
+    here.add_argument("--models", default="", help="names, separated by commas; all neural ones by default")
+    here.add_argument("--seeds", default="11,101,1001")
+    here.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) - 1))
+    here.add_argument("--device", default="cuda")
+    here.add_argument("--epochs", type=int, default=10)
+    words = parser.parse_args()
+    if words.action == "export":
+        export(words.cohort, words.target)
+        return
+    models = [name for name in words.models.split(",") if name]
+    unknown = set(models) - {model.name for model in MODELS}
+    if unknown:
+        sys.exit(f"unknown model {unknown.pop()}; known are {', '.join(model.name for model in MODELS)}")
+    seeds = [int(seed) for seed in words.seeds.split(",")]
+    run(
+        words.source,
+        words.target,
+        models=models,
+        seeds=seeds,
+        processes=words.processes,
+        device=words.device,
+        epochs=words.epochs,
+    )
+
+
+if __name__ == "__main__":
+    main()

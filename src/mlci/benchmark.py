@@ -1,0 +1,527 @@
+"""Models x seeds on one cohort: run folders in, the paper's tables out.
+
+A run is a folder `DIR/<model>/<seed>/` with its config, the fitted model, the scores of valid and test, the metrics of
+test, and DONE, written last: what has it is kept, what lacks it is done again. Tables are made from the folders alone.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import mlci
+from mlci import baselines
+from mlci.baselines import FAMILIES, Model, Part
+from mlci.cohort import Cohort, read_cohort
+from mlci.errors import InputError
+from mlci.files import atomic
+from mlci.scores import match, read_scores
+
+SEEDS = (11, 101, 1001)
+METRICS = {
+    "dcorr": "distance correlation",
+    "mi": "mutual information (nats)",
+    "rank_dcorr": "distance correlation of the ranks (order alone)",
+    "auroc": "AUROC (order alone)",
+}
+TABLES = {
+    "table1_dcorr": ("1", "dcorr", "Table 1. Distance correlation"),
+    "table2_mi": ("2", "mi", "Table 2. Mutual information"),
+    "table4_dcorr_all": ("4", "dcorr", "Table 4. Distance correlation, with every pooling and kernel"),
+    "table5_mi_all": ("5", "mi", "Table 5. Mutual information, with every pooling and kernel"),
+    "rank_dcorr": ("4", "rank_dcorr", "Distance correlation of the ranks: order alone, whatever the spacing"),
+    "auroc": ("4", "auroc", "Area under the ROC curve: order alone, whatever the spacing"),
+}
+OWN = "Own scores"
+
+
+@dataclass
+class Run:
+    """One model and one seed, and how far it is."""
+
+    model: Model
+    seed: int
+    folder: Path
+    status: str = "left"  # left, running, done, failed, skipped
+    started: float = 0.0
+    seconds: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a benchmark depends on besides the cohort; `epochs` and `anchor` go to the models that have them."""
+
+    seeds: tuple[int, ...] = SEEDS
+    epochs: int | None = None
+    anchor: str = "mortality"
+    device: str = "cpu"
+
+    def adapt(self, model: Model) -> Model:
+        known = {each.name for each in fields(model)}
+        given = {"epochs": self.epochs, "anchor": self.anchor}
+        return replace(model, **{name: value for name, value in given.items() if name in known and value is not None})
+
+
+# ---------------------------------------------------------------------------------------------------------- running
+
+
+def fingerprint(parts: Mapping[str, Part]) -> str:
+    """A digest of all that models and metrics see of a cohort: the same cohort, the same digest, on any machine."""
+    digest = hashlib.sha256()
+    for name in ("train", "valid", "test"):
+        part = parts[name]
+        digest.update(json.dumps([name, part.names, part.vocabulary_size]).encode())
+        digest.update(part.tokens.ids.astype("<i4").tobytes())
+        digest.update(part.tokens.offsets.astype("<i8").tobytes())
+        # Null compares unequal to itself: a byte for yes, no and not known.
+        digest.update(np.nan_to_num(part.outcomes, nan=2).astype(np.int8).tobytes())
+    return digest.hexdigest()
+
+
+def plan(directory: Path, models: Iterable[Model], settings: Settings) -> list[Run]:
+    """The runs that are wanted: a model with a fixed seed runs once, a model whose library is missing not at all."""
+    runs = []
+    for model in map(settings.adapt, models):
+        for seed in settings.seeds if model.seed is None else (model.seed,):
+            run = Run(model, seed, directory / model.name / str(seed))
+            if (run.folder / "DONE").exists():
+                run.status, run.seconds = "done", read_metrics(run.folder)["seconds"]
+            elif model.missing:
+                run.status, run.message = "skipped", f"needs {model.missing}"
+            runs.append(run)
+    return runs
+
+
+def run_benchmark(
+    cohort: str | Path,
+    directory: str | Path,
+    *,
+    models: Sequence[str] = (),
+    settings: Settings | None = None,
+    jobs: int = 1,
+    on_change: Callable[[list[Run]], None] | None = None,
+) -> list[Run]:
+    """Do the runs that are not done yet, `jobs` at a time in processes of their own (one: in this process)."""
+    settings, directory = settings or Settings(), Path(directory)
+    tell = on_change or (lambda runs: None)
+    chosen = baselines.choose(models)
+    table = read_cohort(cohort)
+    if any(field.name == "anchor" for model in chosen for field in fields(model)):
+        check_anchor(table, settings.anchor)
+    parts = baselines.parts(table)
+    claim(directory, table, parts)
+    runs = plan(directory, chosen, settings)
+    tell(runs)
+
+    def work(run: Run) -> None:
+        run.status, run.started = "running", time.monotonic()
+        tell(runs)
+        try:
+            if jobs == 1:
+                execute(run, parts, table, device=settings.device)
+            else:
+                _in_process(run, cohort, directory, settings, threads=max(1, (os.cpu_count() or 1) // jobs))
+            run.status, run.seconds = "done", read_metrics(run.folder)["seconds"]
+        except InputError as error:
+            run.status, run.message = "failed", str(error)
+        tell(runs)
+
+    left = [run for run in runs if run.status == "left"]
+    if jobs == 1:
+        for run in left:
+            work(run)
+    else:
+        with ThreadPoolExecutor(jobs) as pool:
+            try:
+                list(pool.map(work, left))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return runs
+
+
+def check_anchor(cohort: Cohort, anchor: str) -> None:
+    if anchor not in cohort.outcomes:
+        known = ", ".join(cohort.outcomes)
+        raise InputError(
+            f"cohort: has no outcome '{anchor}' to anchor the neural models; --anchor takes one of {known}."
+        )
+
+
+def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Part]) -> None:
+    """Make the folder this cohort's; refuse one that holds the runs of another."""
+    path, digest = directory / "cohort.json", fingerprint(parts)
+    if path.exists():
+        found = json.loads(path.read_text())
+        if found["digest"] != digest:
+            raise InputError(
+                f"{directory}: holds runs of another cohort ({found['source']}, {found['admissions']['train']:,} "
+                f"training admissions, digest {found['digest'][:12]}, not {digest[:12]}); choose another folder."
+            )
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    facts = {
+        "digest": digest,
+        "source": cohort.source,
+        "outcomes": cohort.outcomes,
+        "admissions": {name: len(part) for name, part in parts.items()},
+        "vocabulary": parts["train"].vocabulary_size,
+        "version": mlci.__version__,
+    }
+    _write_json(path, facts)
+
+
+def execute(run: Run, parts: Mapping[str, Part], cohort: Cohort, *, device: str = "cpu") -> None:
+    """Fit, score and measure one model; DONE comes last."""
+    start = time.perf_counter()
+    state = run.model.fit(parts["train"], parts["valid"], seed=run.seed, device=device)
+    fitted = time.perf_counter()
+    scores = {name: run.model.score(state, parts[name]) for name in ("valid", "test")}
+    cost = {
+        "fit_seconds": fitted - start,
+        "seconds": time.perf_counter() - start,
+        "device": device,
+        "process_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        / (2**20 if sys.platform == "darwin" else 1024),
+    }
+    run.folder.mkdir(parents=True, exist_ok=True)
+    baselines.save(run.folder / "model.safetensors", run.model, state)
+    finish(run, scores, cost, cohort)
+
+
+def finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object], cohort: Cohort) -> None:
+    """Write what a run leaves behind, wherever its scores were computed."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    splits = {name: cohort.split(name) for name in ("valid", "test")}
+    for name, split in splits.items():
+        if len(split) != len(scores[name]) or not np.isfinite(scores[name]).all():
+            raise InputError(f"{run.model.name}, seed {run.seed}: {name} needs {len(split)} finite scores.")
+    _write_json(run.folder / "config.json", {"model": asdict(run.model), "seed": run.seed, "version": mlci.__version__})
+    ids = pa.concat_arrays([split.table["admission_id"].combine_chunks() for split in splits.values()])
+    table = pa.table({"admission_id": ids, run.model.name: np.concatenate([scores[name] for name in splits])})
+    with atomic(run.folder / "scores.parquet") as temporary:
+        pq.write_table(table, temporary)
+    metrics = measure(scores["test"], splits["test"].labels(), list(cohort.outcomes))
+    _write_json(run.folder / "metrics.json", {**cost, "metrics": metrics})
+    with atomic(run.folder / "DONE") as temporary:
+        temporary.write_text("")
+
+
+def measure(score: np.ndarray, outcomes: np.ndarray, names: Sequence[str]) -> dict[str, dict[str, float | None]]:
+    """Each metric of a score with each outcome, on the admissions whose outcome is known."""
+    from scipy.stats import rankdata
+    from sklearn.metrics import roc_auc_score
+
+    from mlci.measures.alignment import distance_correlation
+    from mlci.measures.information import mutual_information  # pyright: ignore[reportMissingImports]
+
+    def auroc(y: np.ndarray) -> float | None:
+        known = ~np.isnan(y)
+        return float(roc_auc_score(y[known], score[known])) if len(np.unique(y[known])) == 2 else None
+
+    values = {
+        "dcorr": distance_correlation(score, outcomes),
+        "mi": mutual_information(score, outcomes),
+        "rank_dcorr": distance_correlation(rankdata(score), outcomes),
+        "auroc": [auroc(column) for column in outcomes.T],
+    }
+    return {
+        metric: {name: None if value is None else float(value) for name, value in zip(names, each)}
+        for metric, each in values.items()
+    }
+
+
+def import_runs(path: str | Path, cohort: str | Path, directory: str | Path) -> list[Run]:
+    """Take over runs computed elsewhere: scores per model and seed, as `benchmarks/gpu_models.py` writes them."""
+    directory, table = Path(directory), read_cohort(cohort)
+    parts = baselines.parts(table)
+    claim(directory, table, parts)
+    runs = []
+    with np.load(path, allow_pickle=False) as archive:
+        facts = json.loads(str(archive["facts"]))
+        if facts["digest"] != fingerprint(parts):
+            raise InputError(
+                f"{path}: holds the scores of another cohort; this one's digest is not {facts['digest'][:12]}."
+            )
+        for key, about in facts["runs"].items():
+            known = type(baselines.choose([about["model"]["name"]])[0])
+            model, seed = known(**about["model"]), about["seed"]
+            run = Run(model, seed, directory / model.name / str(seed), status="done", seconds=about["cost"]["seconds"])
+            scores = {name: archive[f"{key}/{name}"].astype(np.float64) for name in ("valid", "test")}
+            finish(run, scores, about["cost"], table)
+            runs.append(run)
+    return runs
+
+
+def _in_process(run: Run, cohort: str | Path, directory: Path, settings: Settings, *, threads: int) -> None:
+    words = {"cohort": str(cohort), "directory": str(directory), "model": run.model.name, "seed": run.seed}
+    program = "import json, sys; from mlci.benchmark import _one; _one(**json.loads(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps({**words, "settings": asdict(settings)})],
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+        raise InputError(f"{run.model.name}, seed {run.seed}: {last}")
+
+
+def _one(*, cohort: str, directory: str, model: str, seed: int, settings: dict) -> None:
+    """One run, in a process of its own."""
+    settings["seeds"] = (seed,)
+    [run] = plan(Path(directory), baselines.choose([model]), Settings(**settings))
+    table = read_cohort(cohort)
+    execute(run, baselines.parts(table), table, device=settings["device"])
+
+
+def remaining(runs: Sequence[Run], jobs: int = 1) -> float | None:
+    """Seconds left, by the times of finished runs of the same model, else of its family, else of all; None: no idea."""
+    done = [run for run in runs if run.seconds is not None]
+
+    def expected(run: Run) -> float | None:
+        for alike in (
+            [each for each in done if each.model.name == run.model.name],
+            [each for each in done if each.model.family == run.model.family],
+            done,
+        ):
+            if alike:
+                return float(np.mean([each.seconds or 0.0 for each in alike]))
+        return None
+
+    total = 0.0
+    for run in runs:
+        if run.status not in ("left", "running"):
+            continue
+        seconds = expected(run)
+        if seconds is None:
+            return None
+        spent = time.monotonic() - run.started if run.status == "running" else 0.0
+        total += max(seconds - spent, 0.0)
+    return total / jobs
+
+
+# ----------------------------------------------------------------------------------------------------------- tables
+
+
+@dataclass(frozen=True)
+class Cell:
+    mean: float
+    sd: float | None  # over seeds, n - 1; None for one run
+    place: int = 0  # 1: best of the column, 2: second
+
+    def text(self, power: int) -> str:
+        scaled = f"{self.mean * 10**power:.2f}"
+        return scaled if self.sd is None else f"{scaled} ± {self.sd * 10**power:.2f}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Models down, outcomes across; `powers` are the columns' scaling by ten."""
+
+    name: str
+    title: str
+    outcomes: tuple[str, ...]
+    powers: tuple[int, ...]
+    rows: tuple[tuple[str, str, tuple[Cell, ...]], ...]  # family, model, cells
+    notes: tuple[str, ...] = field(default=())
+
+    def groups(self) -> list[tuple[str, list[tuple[str, tuple[Cell, ...]]]]]:
+        """The rows of each family, in order."""
+        found: dict[str, list[tuple[str, tuple[Cell, ...]]]] = {}
+        for family, model, cells in self.rows:
+            found.setdefault(family, []).append((model, cells))
+        return list(found.items())
+
+
+def read_metrics(folder: Path) -> dict:
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def results(runs: Iterable[Run], own: Mapping[str, dict] | None = None) -> pd.DataFrame:
+    """Every finished run's metrics, one row each: family, model, title, seed, metric, outcome, value."""
+    rows = []
+    for run in runs:
+        if run.status != "done":
+            continue
+        about = (FAMILIES[run.model.family], run.model.name, run.model.title, run.seed)
+        rows.extend((*about, *cell) for cell in _cells(read_metrics(run.folder)["metrics"]))
+    for name, metrics in (own or {}).items():
+        rows.extend((OWN, name, name, 0, *cell) for cell in _cells(metrics))
+    return pd.DataFrame(rows, columns=["family", "model", "title", "seed", "metric", "outcome", "value"])
+
+
+def _cells(metrics: Mapping[str, Mapping[str, float | None]]) -> Iterable[tuple[str, str, float]]:
+    for metric, values in metrics.items():
+        for outcome, value in values.items():
+            yield metric, outcome, np.nan if value is None else value
+
+
+def summarise(frame: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation (n - 1) over seeds; order of models and outcomes as they came."""
+    keys = ["family", "model", "title", "metric", "outcome"]
+    summary = frame.groupby(keys, sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
+    return summary.rename(columns={"std": "sd", "count": "seeds"})
+
+
+def tables(frame: pd.DataFrame, notes: Sequence[str] = ()) -> list[Table]:
+    """The paper's tables of a benchmark's results, and their order-only companions."""
+    summary, reported = summarise(frame), baselines.paper_rows()
+    built = []
+    for name, (number, metric, title) in TABLES.items():
+        part = summary[summary["metric"] == metric]
+        if number in "12":  # the main tables leave out what the paper shows in the wide ones only
+            part = part[[number in reported.get(each, (0, [number]))[1] for each in part["title"]]]
+            part = part[part["family"] != FAMILIES["ablation"]]
+        if len(part):
+            built.append(_table(name, title, part, metric, tuple(notes)))
+    return built
+
+
+def _table(name: str, title: str, part: pd.DataFrame, metric: str, notes: tuple[str, ...]) -> Table:
+    outcomes = tuple(part["outcome"].unique())
+    wide = part.pivot(index="model", columns="outcome", values="mean").reindex(columns=outcomes)
+    powers = tuple(2 if metric != "mi" else power_of_ten(wide[outcome].to_numpy()) for outcome in outcomes)
+    places = wide.round(12).rank(ascending=False, method="min")
+    rows = []
+    for model, cells in part.groupby("model", sort=False):
+        found = {cell.outcome: cell for cell in cells.itertuples()}
+        made = tuple(
+            Cell(
+                float(found[outcome].mean),
+                float(found[outcome].sd) if found[outcome].seeds > 1 else None,
+                int(place) if (place := places.at[model, outcome]) in (1, 2) else 0,
+            )
+            for outcome in outcomes
+        )
+        rows.append((cells["family"].iloc[0], cells["title"].iloc[0], made))
+    return Table(name, title, outcomes, powers, tuple(rows), notes)
+
+
+def power_of_ten(values: np.ndarray) -> int:
+    """The paper's scaling of a column of mutual information: the middle cell has two digits before the point."""
+    middle = float(np.nanmedian(values))
+    return 2 if middle <= 0 else max(2, 1 - int(np.floor(np.log10(middle))))
+
+
+def as_text(table: Table) -> str:
+    """Plain text; * marks the best of a column, + the second."""
+    marks = {0: " ", 1: "*", 2: "+"}
+    head = ["", *(f"{outcome} (x10^{power})" for outcome, power in zip(table.outcomes, table.powers))]
+    lines: list[list[str]] = []
+    for family, rows in table.groups():
+        lines.append([family])
+        for model, cells in rows:
+            texts = (cell.text(power) + marks[cell.place] for cell, power in zip(cells, table.powers))
+            lines.append([f"  {model}", *texts])
+    widths = [max(len(line[k]) for line in [head, *lines] if len(line) > k and len(line) > 1) for k in range(len(head))]
+    shown = [
+        line[0]
+        if len(line) == 1
+        else "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))])
+        for line in [head, *lines]
+    ]
+    return "\n".join([table.title, "", *(line.rstrip() for line in shown), "", "* best, + second.", *table.notes, ""])
+
+
+def as_markdown(table: Table) -> str:
+    marks = {0: "{}", 1: "**{}**", 2: "<u>{}</u>"}
+    head = ["model", *(f"{outcome} (×10^{power})" for outcome, power in zip(table.outcomes, table.powers))]
+    lines = [f"**{table.title}**", "", _bar(head), _bar(["---", *["---:"] * len(table.outcomes)])]
+    for family, rows in table.groups():
+        lines.append(_bar([f"*{family}*", *[""] * len(table.outcomes)]))
+        for model, cells in rows:
+            texts = (marks[cell.place].format(cell.text(power)) for cell, power in zip(cells, table.powers))
+            lines.append(_bar([model, *texts]))
+    return "\n".join([*lines, "", *table.notes, ""])
+
+
+def _bar(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def as_latex(table: Table) -> str:
+    """A booktabs table as in the paper."""
+    marks = {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}
+
+    def escape(text: str) -> str:
+        return text.replace("&", r"\&").replace("_", r"\_").replace("%", r"\%").replace("+", "{+}")
+
+    columns = [rf"{escape(name)} ($\times 10^{{{power}}}$)" for name, power in zip(table.outcomes, table.powers)]
+    lines = [
+        r"\begin{table}",
+        rf"\caption{{{escape(table.title)}}}",
+        rf"\begin{{tabular}}{{l{'c' * len(columns)}}}",
+        r"\toprule",
+        f"Model & {' & '.join(columns)} \\\\",
+    ]
+    for family, rows in table.groups():
+        lines += [r"\midrule", rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{\textit{{{escape(family)}}}}} \\"]
+        for model, cells in rows:
+            texts = [
+                marks[cell.place].format(cell.text(power).replace("±", r"$\pm$"))
+                for cell, power in zip(cells, table.powers)
+            ]
+            lines.append(f"{escape(model)} & {' & '.join(texts)} \\\\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def costs(runs: Iterable[Run]) -> pd.DataFrame:
+    """What each finished run took: seconds and the process's peak memory."""
+    done = [(run, read_metrics(run.folder)) for run in runs if run.status == "done"]
+    columns = ("device", "fit_seconds", "seconds", "process_peak_mb")
+    return pd.DataFrame(
+        [(run.model.name, run.seed, *(facts.get(column) for column in columns)) for run, facts in done],
+        columns=["model", "seed", *columns],
+    )
+
+
+def write_tables(directory: Path, made: Sequence[Table], frame: pd.DataFrame, runs: Sequence[Run]) -> list[Path]:
+    """Each table as text, Markdown and LaTeX; all results and the costs as CSV."""
+    folder = directory / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        f"{table.name}.{ending}": form(table)
+        for table in made
+        for ending, form in (("txt", as_text), ("md", as_markdown), ("tex", as_latex))
+    }
+    files["results.csv"] = summarise(frame).to_csv(index=False)
+    files["runs.csv"] = frame.to_csv(index=False)
+    files["costs.csv"] = costs(runs).to_csv(index=False)
+    for name, text in files.items():
+        with atomic(folder / name) as temporary:
+            temporary.write_text(text)
+    return [folder / name for name in files]
+
+
+def own_metrics(name: str, path: str | Path, cohort: Cohort) -> dict[str, dict]:
+    """The metrics of a person's own score file, a row for each of its columns; it must cover the test split."""
+    test = cohort.split("test")
+    scores, found = match(read_scores(path), test, where=str(path))
+    if len(found) < len(test):
+        lacking = len(test) - len(found)
+        raise InputError(f"{path}: lacks {lacking:,} of {len(test):,} test admissions; a comparison needs them all.")
+    names = [name] if scores.shape[1] == 1 else [f"{name}.{column}" for column in scores]
+    outcomes = test.labels()
+    return {
+        name: measure(scores[column].to_numpy(), outcomes, list(cohort.outcomes)) for name, column in zip(names, scores)
+    }
+
+
+def _write_json(path: Path, content: object) -> None:
+    with atomic(path) as temporary, contextlib.suppress(FileExistsError):
+        temporary.write_text(json.dumps(content, indent=1, allow_nan=False))

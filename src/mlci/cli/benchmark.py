@@ -1,0 +1,188 @@
+"""`mlci benchmark`: every model of the paper on one cohort, and the paper's tables of them."""
+
+import click
+
+
+@click.command("benchmark", short_help="Fit every model on a cohort and print the paper's tables.")
+@click.argument("cohort", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option("-o", "--output", type=click.Path(file_okay=False), help="Folder of runs and tables; may exist.")
+@click.option("--models", default="", metavar="A,B", help="Models or families by name.  [all]")
+@click.option("--seeds", default="11,101,1001", show_default=True, help="Of the models whose result depends on one.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Runs at a time.")
+@click.option("--epochs", type=click.IntRange(1), help="Of the models that learn in epochs.  [10, the paper's]")
+@click.option("--anchor", default="mortality", show_default=True, help="Outcome that anchors and orients nHSIC models.")
+@click.option("--device", default="cpu", show_default=True, help="Of the neural models: cpu, cuda or cuda:N.")
+@click.option("--scores", multiple=True, metavar="NAME=FILE", help="Your own score joins the tables; may be repeated.")
+@click.option(
+    "--import", "imported", type=click.Path(exists=True, dir_okay=False), metavar="NPZ", help="Take over runs."
+)
+@click.option("--list", "listing", is_flag=True, help="Name every model, its family and where the paper reports it.")
+@click.option("--quiet", is_flag=True, help="Write the files and print nothing.")
+def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores, imported, listing, quiet) -> None:
+    """Fit every model on the splits of a COHORT file and compare them on its test split.
+
+    Interrupt it and give the same command again: finished runs are kept.
+    """
+    if listing:
+        return show_models()
+    if cohort is None or output is None:
+        raise click.UsageError("COHORT and -o are needed (or --list).")
+    from pathlib import Path
+
+    from mlci import benchmark
+    from mlci.errors import InputError
+
+    try:
+        numbers = tuple(int(seed) for seed in seeds.split(","))
+    except ValueError:
+        raise InputError(f"seeds: '{seeds}' is not a list of whole numbers such as 11,101,1001.") from None
+    names = [name for name in models.split(",") if name]
+    settings = benchmark.Settings(seeds=numbers, epochs=epochs, anchor=anchor, device=device)
+    own = read_own(scores, cohort)
+    if imported:
+        benchmark.import_runs(imported, cohort, output)
+    with watch(quiet, jobs) as on_change:
+        runs = benchmark.run_benchmark(cohort, output, models=names, settings=settings, jobs=jobs, on_change=on_change)
+    frame = benchmark.results(runs, own)
+    notes = [f"{run.model.title}: skipped, {run.message}." for run in runs if run.status == "skipped"]
+    made = benchmark.tables(frame, notes)
+    benchmark.write_tables(Path(output), made, frame, runs)
+    draw(Path(output), frame)
+    if not quiet:
+        show_tables(made)
+    failed = [run.message for run in runs if run.status == "failed"]
+    if failed:
+        raise InputError(f"{len(failed)} of {len(runs)} runs failed; the first: {failed[0]}")
+    return None
+
+
+def read_own(scores, cohort) -> dict[str, dict]:
+    """The metrics of a person's own scores."""
+    from mlci import benchmark
+    from mlci.cohort import read_cohort
+    from mlci.errors import InputError
+
+    found = {}
+    for word in scores:
+        name, _, path = word.partition("=")
+        if not name or not path:
+            raise InputError(f"scores: '{word}' is not NAME=FILE.")
+        found |= benchmark.own_metrics(name, path, read_cohort(cohort))
+    return found
+
+
+def draw(folder, frame) -> None:
+    """The dot plots: mean and one SD to each side."""
+    from mlci import benchmark, plots
+
+    summary = benchmark.summarise(frame)
+    summary["model"] = summary["title"]
+    summary["value"] = summary["mean"]
+    spread = summary["sd"].fillna(0)
+    summary["low"], summary["high"] = summary["mean"] - spread, summary["mean"] + spread
+    for metric in summary["metric"].unique():
+        plots.save(plots.benchmark(summary, metric), folder / "tables" / f"{metric}.svg")
+
+
+def show_models() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from mlci import baselines
+
+    table = Table()
+    table.add_column("model", no_wrap=True)
+    for head in ("family", "paper's row", "paper's tables"):
+        table.add_column(head)
+    for model in baselines.discover().values():
+        reported = baselines.paper_rows().get(model.title)
+        missing = f" (skipped: needs {model.missing})" if model.missing else ""
+        table.add_row(model.name, model.family, model.title + missing, ", ".join(reported[1]) if reported else "none")
+    Console().print(table)
+
+
+def show_tables(made) -> None:
+    """The tables on the terminal: best bold, second underlined."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console, styles = Console(), {0: "", 1: "bold", 2: "underline"}
+    for table in made:
+        shown = Table(title=table.title, title_justify="left")
+        shown.add_column("model")
+        for outcome, power in zip(table.outcomes, table.powers):
+            shown.add_column(f"{outcome}\n×10^{power}", justify="right")
+        for family, rows in table.groups():
+            shown.add_section()
+            shown.add_row(Text(family, style="italic"))
+            for model, cells in rows:
+                texts = (Text(cell.text(power), styles[cell.place]) for cell, power in zip(cells, table.powers))
+                shown.add_row(Text(model), *texts)
+        console.print(shown)
+        for note in table.notes:
+            console.print(note)
+
+
+def watch(quiet: bool, jobs: int):
+    """A context that gives what is called on every change: a live table on a terminal, lines in a log, or nothing."""
+    import contextlib
+    import sys
+
+    if quiet:
+        return contextlib.nullcontext()
+    return live(jobs) if sys.stderr.isatty() else contextlib.nullcontext(plain())
+
+
+def plain():
+    told: set = set()
+
+    def on_change(runs) -> None:
+        for run in runs:
+            key = (run.model.name, run.seed, run.status)
+            if run.status != "left" and key not in told:
+                told.add(key)
+                seconds = "" if run.seconds is None else f" ({run.seconds:.1f} s)"
+                message = f": {run.message}" if run.message else ""
+                click.echo(f"{run.model.name}, seed {run.seed}: {run.status}{seconds}{message}", err=True)
+
+    return on_change
+
+
+def live(jobs: int):
+    import contextlib
+    import time
+
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    from mlci.benchmark import remaining
+
+    state: list = []
+
+    def cell(run) -> str:
+        if run.status == "running":
+            return f"running {time.monotonic() - run.started:.0f} s"
+        return f"{run.status}{'' if run.seconds is None else f' {run.seconds:.0f} s'} {run.message}".strip()
+
+    def picture():
+        left = remaining(state, jobs) if state else None
+        done = sum(run.status == "done" for run in state)
+        when = "" if left is None else f", about {left / 60:.0f} min left"
+        table = Table("model", "runs", title=f"{done} of {len(state)} runs done{when}", title_justify="left")
+        for name in dict.fromkeys(run.model.name for run in state):
+            runs = [run for run in state if run.model.name == name]
+            table.add_row(name, "; ".join(f"{run.seed}: {cell(run)}" for run in runs))
+        return table
+
+    @contextlib.contextmanager
+    def shown():
+        with Live(get_renderable=picture, console=Console(stderr=True), refresh_per_second=2, transient=True):
+
+            def on_change(runs) -> None:
+                state[:] = runs
+
+            yield on_change
+
+    return shown()
