@@ -19,7 +19,6 @@ _HOME = {
     "nhsic": "mlci.measures.alignment",
     "distance_correlation": "mlci.measures.alignment",
     "mutual_information": "mlci.measures.information",
-    "evaluate": "mlci.evaluate",
     "InputError": "mlci.errors",
 }
 __all__ = sorted(_HOME)
