@@ -79,6 +79,11 @@ def work(model, seed: int, device: str) -> tuple[dict, dict[str, np.ndarray]]:
     return {"model": asdict(model), "seed": seed, "cost": cost}, scores
 
 
+def store(target: str, digest: str, about: dict, arrays: dict[str, np.ndarray]) -> None:
+    with atomic(target) as temporary, open(temporary, "wb") as file:
+        np.savez(file, facts=np.array(json.dumps({"digest": digest, "runs": about})), **arrays)
+
+
 def run(source: str, target: str, *, models: list[str], seeds: list[int], processes: int, device: str, epochs: int):
     digest = read(source)[0]["digest"]
     about, arrays = {}, {}
@@ -103,8 +108,7 @@ def run(source: str, target: str, *, models: list[str], seeds: list[int], proces
             key = f"{name}/{seed}"
             about[key], scores = future.result()
             arrays |= {f"{key}/{split}": score for split, score in scores.items()}
-            with atomic(target) as temporary, open(temporary, "wb") as file:
-                np.savez(file, facts=np.array(json.dumps({"digest": digest, "runs": about})), **arrays)
+            store(target, digest, about, arrays)
             took, spent = about[key]["cost"]["seconds"], time.perf_counter() - start
             print(f"{number}/{len(left)} {key}: {took:.0f} s; {spent:.0f} s since the start", flush=True)
 

@@ -28,6 +28,9 @@ from mlci.baselines import FAMILIES, Model, Part
 from mlci.cohort import Cohort, read_cohort
 from mlci.errors import InputError
 from mlci.files import atomic
+from mlci.measures.alignment import distance_correlation
+from mlci.measures.discrimination import auroc, rank_distance_correlation
+from mlci.measures.information import mutual_information
 from mlci.scores import match, read_scores
 
 SEEDS = (11, 101, 1001)
@@ -222,25 +225,14 @@ def finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object
 
 
 def measure(score: np.ndarray, outcomes: np.ndarray, names: Sequence[str]) -> dict[str, dict[str, float | None]]:
-    """Each metric of a score with each outcome, on the admissions whose outcome is known."""
-    from scipy.stats import rankdata
-    from sklearn.metrics import roc_auc_score
-
-    from mlci.measures.alignment import distance_correlation
-    from mlci.measures.information import mutual_information  # pyright: ignore[reportMissingImports]
-
-    def auroc(y: np.ndarray) -> float | None:
-        known = ~np.isnan(y)
-        return float(roc_auc_score(y[known], score[known])) if len(np.unique(y[known])) == 2 else None
-
+    """Each metric of a score with each outcome, on the admissions whose outcome is known; None: not defined."""
+    functions = (distance_correlation, mutual_information, rank_distance_correlation, auroc)
     values = {
-        "dcorr": distance_correlation(score, outcomes),
-        "mi": mutual_information(score, outcomes),
-        "rank_dcorr": distance_correlation(rankdata(score), outcomes),
-        "auroc": [auroc(column) for column in outcomes.T],
+        metric: [float(function(score, column)) for column in outcomes.T]
+        for metric, function in zip(METRICS, functions, strict=True)
     }
     return {
-        metric: {name: None if value is None else float(value) for name, value in zip(names, each)}
+        metric: {name: value if np.isfinite(value) else None for name, value in zip(names, each)}
         for metric, each in values.items()
     }
 
