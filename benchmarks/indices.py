@@ -1,10 +1,10 @@
 """Charlson and Elixhauser, Parquet in and scores out: `mlci indices` beside comorbidipy, pycomorb and a DuckDB join.
 
 `python benchmarks/indices.py [--quick]`. Each tool runs in a process of its own, on the same made-up admissions of 12
-ICD-10-CM codes (common codes common, rare ones rare); seconds are from opening the file to the closed scores file, with
-imports left out. The peers get one row per code, the form they ask for, so that reshaping is not on their bill; their
-scores are compared with ours. comorbidipy needs Python 3.13: the peers are installed into build/peers with the
-interpreter that --peers-python names; one that cannot be installed is left out with a sentence.
+ICD-10-CM codes (common codes common, rare ones rare). Seconds go from opening the file to closing the scores, after a
+first run on few admissions that pays for imports and tables. The peers get one row per code, the form they ask for, so
+that reshaping is not on their bill; their scores are compared with ours. comorbidipy needs Python 3.13: the peers are
+installed into build/peers with the interpreter that --peers-python names, or left out with a sentence.
 """
 
 import argparse
@@ -28,15 +28,14 @@ CODES = 12
 CHUNK = 250_000  # admissions written at once, so that making the data needs little memory too
 
 MLCI = """
-import pyarrow.csv, pyarrow.parquet
 from mlci.codes.comorbidity import write_scores
-def work(): write_scores(folder + "/wide.parquet", out)
+def work(folder): write_scores(folder + "/wide.parquet", out)
 """
 MLCI_LONG = MLCI.replace("/wide.", "/long.")
 COMORBIDIPY = """
 import polars as pl
 from comorbidipy import comorbidity, ScoreType, WeightingVariant
-def work():
+def work(folder):
     rows = pl.read_parquet(folder + "/long.parquet")
     cci = comorbidity(rows, "admission_id", "code", score=ScoreType.CHARLSON, weighting=WeightingVariant.CHARLSON)
     eci = comorbidity(rows, "admission_id", "code", score=ScoreType.ELIXHAUSER, weighting=WeightingVariant.VAN_WALRAVEN)
@@ -47,7 +46,7 @@ def work():
 PYCOMORB = """
 import polars as pl
 from pycomorb import comorbidity
-def work():
+def work(folder):
     rows = pl.read_parquet(folder + "/long.parquet").with_columns(age=pl.lit(30))  # no points for age
     cci = comorbidity("charlson", rows, id_col="admission_id", implementation="quan", weights="charlson")
     eci = comorbidity("elixhauser", rows, id_col="admission_id", implementation="quan", weights="van_walraven")
@@ -66,7 +65,7 @@ def term(category, weights):
     return f"{category.weights[weights]} * {flag}"
 total = lambda short, weights: " + ".join(term(c, weights) for c in categories if c.column.startswith(short))
 prefixes = [(prefix, bits) for prefix, bits in rules().prefixes[10].items()]
-def work():
+def work(folder):
     db = duckdb.connect()
     db.execute("CREATE TABLE prefixes (prefix VARCHAR, bits UBIGINT)")
     db.executemany("INSERT INTO prefixes VALUES (?, ?)", prefixes)
@@ -77,14 +76,16 @@ def work():
         GROUP BY admission_id)) TO '{out}' (FORMAT parquet)''')
 """
 CHILD = """
-import json, resource, sys, time
-folder, out = sys.argv[1:]
+import json, sys, time
+small, folder, out = sys.argv[1:]
 {task}
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+work(small)
 start, cpu = time.perf_counter(), time.process_time()
-work()
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([time.perf_counter() - start, time.process_time() - cpu, peak / 1024, (peak - base) / 1024]))
+work(folder)
+seconds = [time.perf_counter() - start, time.process_time() - cpu]
+# The high-water mark of this process alone: getrusage would count the parent's before exec.
+peak = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(json.dumps([*seconds, int(peak[0]) / 1024]))
 """
 TOOLS = {
     "mlci": MLCI,
@@ -97,6 +98,7 @@ TOOLS = {
 
 def make(folder: Path, admissions: int) -> None:
     """wide.parquet (a list of codes per admission) and long.parquet (a row per code), with the same content."""
+    folder.mkdir(exist_ok=True)
     table = icd._table(10)
     codes = table["code"].filter(table["billable"]).combine_chunks()
     rng = np.random.default_rng(0)
@@ -122,12 +124,9 @@ def make(folder: Path, admissions: int) -> None:
 
 def measure(python: str, task: str, folder: Path) -> tuple[list[float] | None, str]:
     env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [python, "-c", CHILD.format(task=task), str(folder), str(folder / "scores.parquet")],
-        text=True,
-        capture_output=True,
-        env=env,
-    )
+    places = map(str, (folder / "small", folder, folder / "scores.parquet"))
+    command = [python, "-c", CHILD.replace("{task}", task), *places]
+    done = subprocess.run(command, text=True, capture_output=True, env=env)
     if done.returncode:
         return None, textwrap.shorten(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "killed", 100)
     return json.loads(done.stdout.splitlines()[-1]), ""
@@ -158,6 +157,7 @@ def compare(admissions: int, repeats: int, python: str | None, why: str) -> None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make(folder, admissions)
+        make(folder / "small", 1000)
         size = (folder / "wide.parquet").stat().st_size / 1e6
         print(
             f"\n{admissions:,} admissions x {CODES} ICD-10 codes, {size:.0f} MB of Parquet; best of {repeats}, "
@@ -174,7 +174,7 @@ def compare(admissions: int, repeats: int, python: str | None, why: str) -> None
             if failed := [reason for run, reason in runs if run is None]:
                 print(f"{tool:20} left out: {failed[0]}")
                 continue
-            seconds, cpu, peak, _ = min(run for run, _ in runs if run)
+            seconds, cpu, peak = min(run for run, _ in runs if run)
             best[tool] = admissions / seconds
             found = pq.read_table(folder / "scores.parquet", columns=["admission_id", "cci_charlson", "eci_vw"])
             reference = reference or found
@@ -191,6 +191,7 @@ def growth(sizes: list[int]) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             make(folder, admissions)
+            make(folder / "small", 1000)
             size = (folder / "wide.parquet").stat().st_size / 1e6
             run, why = measure(sys.executable, MLCI, folder)
             if run is None:

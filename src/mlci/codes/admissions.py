@@ -9,10 +9,11 @@ NumPy alone is imported at the top: a bare GPU machine trains too.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,9 +22,10 @@ from mlci.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH = 131_072  # rows held at once when a file is streamed
+BATCH = 131_072  # admissions held at once when a file is streamed, or eight times as many rows of one code each
 MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A"]
 SEPARATORS = r"[\s,;|]+"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,16 @@ def stream_rows(
         tables = _whole(read(wanted))
     else:
         tables = _whole(_regroup(read(wanted), batch))
-    for table in tables:
-        if len(table):
-            yield encode(table), table.select(carried)
+    yield from ahead((encode(table), table.select(carried)) for table in tables if len(table))
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, the next made in a thread while the last is used (Arrow and NumPy let go of Python's lock)."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item
 
 
 _ZEROS = "codes must be text, since numbers lose leading zeros (038.9 becomes 38.9)"
@@ -142,6 +151,7 @@ def _open_parquet(path: str | Path, batch: int) -> tuple[Reader, list[str]]:
             leaves = [file.schema.column(i).path for i in range(len(file.schema))]
             names = file.schema_arrow.names
             text = [leaf for leaf in leaves if leaf.split(".")[0] in ("code", "codes")]
+            size = batch if "codes" in names else 8 * batch
     except pa.ArrowInvalid as error:
         raise InputError(f"{path}: is neither Parquet nor named .csv, .csv.gz or .tsv.") from error
 
@@ -150,7 +160,7 @@ def _open_parquet(path: str | Path, batch: int) -> tuple[Reader, list[str]]:
         # across row groups would have two of them, which Arrow cannot hold inside a list.)
         with pq.ParquetFile(path, read_dictionary=text) as file:
             for group in range(file.num_row_groups):
-                for rows in file.iter_batches(batch, row_groups=[group], columns=columns):
+                for rows in file.iter_batches(size, row_groups=[group], columns=columns):
                     yield pa.Table.from_batches([rows])
 
     return read, names
@@ -282,7 +292,8 @@ class _Encoder:
             lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
             ids = self._ids(table).to_numpy(zero_copy_only=False) if "admission_id" in table.column_names else None
             ids = np.arange(self.rows, self.rows + len(table)) if ids is None else ids
-            codes, versions = self._indices(lists.flatten()), np.repeat(versions, lengths)
+            codes = self._indices(lists.flatten())
+            versions = versions[:1] if (versions == versions[:1]).all() else np.repeat(versions, lengths)
         else:
             found = self._ids(table).dictionary_encode()
             ids, group = found.dictionary.to_numpy(zero_copy_only=False), found.indices.to_numpy()
@@ -295,12 +306,13 @@ class _Encoder:
         return self._pack(ids, codes, versions, lengths)
 
     def _pack(self, ids: np.ndarray, codes: np.ndarray, versions: np.ndarray, lengths: np.ndarray) -> Admissions:
-        """Leave missing codes (-1) out, and tell apart what is the same text in two ICD versions."""
+        """Leave missing codes (-1) out, and tell apart the same text in two ICD versions (one per code, or one)."""
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         present = codes >= 0
         if not present.all():
             offsets = np.concatenate([[0], np.cumsum(present)])[offsets]
-            codes, versions = codes[present], versions[present]
+            versions = versions[present] if len(versions) == len(codes) else versions
+            codes = codes[present]
         values = self.cleaned[1] if self.cleaned else np.empty(0, dtype=object)
         numbers, shift = np.array([0, 9, 10], dtype=np.int8), np.zeros(11, dtype=np.int32)
         shift[numbers] = np.arange(3) * len(values)

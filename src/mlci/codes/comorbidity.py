@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from mlci.codes import icd
-from mlci.codes.admissions import BATCH, Admissions, as_admissions, stream_rows
+from mlci.codes.admissions import BATCH, Admissions, ahead, as_admissions, stream_rows
 from mlci.errors import InputError
 from mlci.files import atomic
 
@@ -94,11 +94,12 @@ class _Met:
         self.counts = np.zeros(0, dtype=np.int64)
 
     def __call__(self, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        new = [code for code in codes if code not in self.places]
-        self.places.update(zip(new, range(len(self.places), len(self.places) + len(new))))
-        self.bits = np.append(self.bits, code_bits(new, self.version))
-        self.counts = np.append(self.counts, np.zeros(len(new), dtype=np.int64))
-        place = np.fromiter(map(self.places.__getitem__, codes), np.int64, len(codes))
+        place = np.fromiter(map(self.places.get, codes, repeat(-1)), np.int64, len(codes))
+        if (new := place < 0).any():
+            place[new] = range(len(self.places), len(self.places) + np.count_nonzero(new))
+            self.places.update(zip(codes[new], place[new].tolist()))
+            self.bits = np.append(self.bits, code_bits(codes[new], self.version))
+            self.counts = np.append(self.counts, np.zeros(np.count_nonzero(new), dtype=np.int64))
         self.counts[place] += counts
         return self.bits[place]
 
@@ -403,7 +404,7 @@ def write_scores(
         combined = Combined.of(training(spool), pair, hierarchy)
         if not combined.admissions:
             raise InputError(f"{source}: column split: no admission is in 'train', whose mean and SD CCI+ECI needs.")
-        _write(tables(spool), temporary, as_csv=Path(target).suffix == ".csv")
+        _write(ahead(tables(spool)), temporary, as_csv=Path(target).suffix == ".csv")
     return Written(coder.admissions, coder.without_codes, coder.audit(), combined, split)
 
 
