@@ -23,6 +23,11 @@ import click
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="TOML", help="Columns and outcomes of own tables (tables)."
 )
+@click.option(
+    "--not-stated",
+    type=click.Choice(["non-home", "null"]),
+    help="What a discharge status that is not stated says of non-home discharge (nhds).  [non-home]",
+)
 @click.option("--seed", type=click.IntRange(0), help="Which synthetic hospital.  [0]")
 @click.option("--icd9-share", type=float, help="Share of a synthetic hospital's patients first coded in ICD-9.  [0]")
 @click.option(

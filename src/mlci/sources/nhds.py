@@ -53,25 +53,41 @@ YEARS, DEAD = "1", "6"
 CRITICAL_CARE = ("9604", "9670", "9671", "9672", "9960", "0017", "3761", "3965")
 OUTCOMES = {
     "mortality": "discharge status dead (6); null when not stated (9)",
-    "non_home_discharge": "discharged to a short-term hospital (3), long-term care (4) or dead (6); null when the "
-    "disposition is not stated (5, 9)",
+    "non_home_discharge": "discharged to a short-term hospital (3), long-term care (4) or dead (6); null when alive "
+    "with the disposition not stated (5)",
     "long_stay": "days of care > 7",
     "critical_care": "a procedure for intubation, ventilation, CPR, vasopressor, balloon pump or ECMO "
     f"({', '.join(CRITICAL_CARE)})",
 }
 
 
-def read(location: str | Path) -> Draft:
-    """The open benchmark's cohort: adults."""
-    attrition = Attrition(read_records(location), "records of the survey")
+# What becomes of a discharge whose status is not stated (9), as to non-home discharge.
+NOT_STATED = {"non-home": "; not stated (9) counts as non-home", "null": "; null when not stated (9)"}
+
+
+def read(location: str | Path, *, not_stated: str = "non-home") -> Draft:
+    """The open benchmark's cohort: adults.
+
+    The benchmark's published counts and reference results take a discharge status that is not stated as non-home, and
+    so does the default; `not_stated="null"` leaves the outcome of these records open. Both are told in the notes.
+    """
+    if not_stated not in NOT_STATED:
+        raise InputError(f"not_stated is {not_stated!r}; allowed is {', '.join(NOT_STATED)}.")
+    attrition = Attrition(read_records(location, not_stated=not_stated), "records of the survey")
     attrition.keep(pc.invert(attrition.table["newborn"]), "not a newborn")
     attrition.keep(pc.greater_equal(attrition.table["age"], 18), "18 years or older")
     table = attrition.table.drop_columns("newborn")
     version = pa.repeat(pa.scalar(9, pa.int8()), len(table))
-    return Draft(table.append_column("icd_version", version), OUTCOMES, tuple(attrition.steps))
+    outcomes = OUTCOMES | {"non_home_discharge": OUTCOMES["non_home_discharge"] + NOT_STATED[not_stated]}
+    count = table["mortality"].null_count  # null exactly where the status is not stated
+    effect = "counts as a non-home discharge (as in the benchmark's counts; --not-stated null leaves it open)"
+    if not_stated == "null":
+        effect = "leaves non_home_discharge open (the benchmark's counts take it as non-home)"
+    note = f"A discharge status that is not stated ({count:,} admissions) {effect}."
+    return Draft(table.append_column("icd_version", version), outcomes, tuple(attrition.steps), (note,))
 
 
-def read_records(path: str | Path) -> pa.Table:
+def read_records(path: str | Path, *, not_stated: str = "non-home") -> pa.Table:
     """Every record of the file, in order, newborns and children too."""
     records = _matrix(Path(path))
 
@@ -111,6 +127,7 @@ def read_records(path: str | Path) -> pa.Table:
 
     ids = pa.array(np.arange(1, len(records) + 1))
     status, days = field("status"), number("los_days")
+    elsewhere, unknown = ("349", "5") if not_stated == "non-home" else ("34", "59")
     return pa.table(
         {
             "admission_id": ids,
@@ -121,7 +138,7 @@ def read_records(path: str | Path) -> pa.Table:
             "sex": pc.if_else(pc.equal(field("sex"), "1"), "M", "F"),
             "codes": items("diagnoses", 5),
             "mortality": one_of(status, DEAD, unknown="9"),
-            "non_home_discharge": one_of(status, "34" + DEAD, unknown="59"),
+            "non_home_discharge": one_of(status, elsewhere + DEAD, unknown=unknown),
             "long_stay": pc.greater(days, 7),
             "critical_care": with_any(items("procedures", 4), CRITICAL_CARE),
             "los_days": days,
