@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 import mlci
 from mlci.codes.admissions import Admissions, stream_admissions
@@ -97,7 +97,7 @@ class Model:
         facts = json.loads(json.dumps(facts, allow_nan=False))
         header = json.dumps({"format": FORMAT, "sha256": _digest(facts, state), "facts": facts})
         with atomic(path) as temporary:
-            save_file(state, temporary, metadata={KEY: header})
+            temporary.write_bytes(save(state, metadata={KEY: header}))
 
 
 def load_model(path: str | Path) -> Model:
