@@ -160,7 +160,13 @@ def build_cohort(
     if not len(codes.flatten()):
         raise InputError(f"source {source}: none of {len(table)} admissions has a diagnosis.")
     table = table.set_column(table.column_names.index("codes"), "codes", codes)
-    if "split" not in table.column_names:
+    if "split" in table.column_names:
+        odd = [name for name in table["split"].unique().to_pylist() if name not in SPLITS]
+        if odd:
+            raise InputError(
+                f"source {source}: column split: {odd[0]!r} is not a split; allowed are {', '.join(SPLITS)}."
+            )
+    else:
         if split_by not in table.column_names:
             raise InputError(
                 f"source {source}: no column {split_by} to split by; it has {', '.join(table.column_names)}."

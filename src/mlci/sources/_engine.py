@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ibis.expr import datatypes as dt
 
 from mlci.errors import InputError
-from mlci.sources._rules import WIDTH
+from mlci.sources._rules import FIRST
 
 Columns = Mapping[str, str]  # column -> Ibis type; a type that ends in "?" may be missing and is then null
 ENDINGS = (".csv", ".csv.gz", ".parquet")
@@ -52,13 +52,34 @@ class Tables:
     def fetch(self, expression: ir.Table) -> pa.Table:
         """Run an expression where the tables lie; what the engine refuses is told in one sentence."""
         try:
+            query = self.backend.compile(expression)
             if self.backend.name == "pyspark":  # Ibis would go through pandas, which Spark calls in an outdated way
-                return self.backend._session.sql(self.backend.compile(expression)).toArrow()
+                return self.backend._session.sql(query).toArrow()
+            if self.backend.name == "duckdb":  # Ibis would copy the result once more
+                return self.backend.con.sql(query).to_arrow_table()
             return self.backend.to_pyarrow(expression)
         except Exception as error:
             if type(error).__module__.split(".")[0] not in ENGINES:
                 raise
-            raise InputError(_sentence(str(error), ", ".join(self.where.values()))) from error
+            raise InputError(_csv_sentence(str(error)) or self._cast_sentence() or self._sentence(error)) from error
+
+    def _cast_sentence(self) -> str | None:
+        """The first text in a table of DuckDB that is not of its column's type."""
+        for name, table in self.tables.items() if self.backend.name == "duckdb" else ():
+            raw = table.op().parent.to_expr()
+            for column, kind in table.schema().items():
+                there = next((other for other in raw.columns if other.lower() == column), None)
+                if there is None or not raw[there].type().is_string() or kind.is_string():
+                    continue
+                odd = raw.filter(raw[there].notnull() & raw[there].try_cast(kind).isnull()).select(value=there)
+                values = self.backend.to_pyarrow(odd)["value"]
+                if len(values):
+                    return _no(f"{self.where[name]}: column {column}, {len(values)} rows", values[0].as_py(), str(kind))
+        return None
+
+    def _sentence(self, error: Exception) -> str:
+        """The engine's own first line."""
+        return f"{', '.join(self.where.values())}: {str(error).strip().splitlines()[0].rstrip('.')}."
 
 
 def open_tables(
@@ -72,18 +93,19 @@ def open_tables(
         backend, found, where = _open_folder(Path(location), wanted, prefix)
     else:
         backend, found, where = _open_database(location, wanted, schemas, prefix)
-    shaped = {name: _shape(found[name], wanted[name], where[name]) for name in wanted}
+    lax = backend.name == "pyspark"
+    shaped = {name: _shape(found[name], wanted[name], where[name], lax=lax) for name in wanted}
     return Tables(shaped, where, backend, ours=isinstance(location, str | Path))
 
 
-def _shape(table: ir.Table, columns: Columns, where: str) -> ir.Table:
+def _shape(table: ir.Table, columns: Columns, where: str, *, lax: bool) -> ir.Table:
     """Exactly the columns wanted, in lower case, of the wanted types."""
     actual = {name.lower(): name for name in table.columns}
     chosen = {}
     for name, kind in columns.items():
         optional, kind = kind.endswith("?"), kind.removesuffix("?")
         if name in actual:
-            chosen[name] = _cast(table[actual[name]], dt.dtype(kind))
+            chosen[name] = _cast(table[actual[name]], dt.dtype(kind), f"{where}: column {name}", lax)
         elif optional:
             chosen[name] = ibis.null(kind)
         else:
@@ -91,7 +113,9 @@ def _shape(table: ir.Table, columns: Columns, where: str) -> ir.Table:
     return table.select(**chosen)
 
 
-def _cast(column: Any, kind: dt.DataType) -> Any:
+def _cast(column: Any, kind: dt.DataType, where: str, lax: bool) -> Any:
+    if lax and column.type().is_string() and not kind.is_string():
+        raise InputError(f"{where}: is text; Spark would turn what it cannot read into null, so {kind} is needed.")
     same = (dt.DataType.is_integer, dt.DataType.is_timestamp, dt.DataType.is_string)
     return column if any(test(kind) and test(column.type()) for test in same) else column.cast(kind)
 
@@ -192,33 +216,32 @@ def _open_database(location: Any, wanted: Mapping[str, Columns], schemas: Sequen
     return backend, tables, where
 
 
-def _sentence(message: str, where: str) -> str:
-    """What DuckDB's CSV reader says about a value, as file, row, column and value; else the engine's own first line."""
-    line = re.search(r"CSV Error on Line: (\d+)", message)
-    file = re.search(r"file ?= ?(\S+)", message) or re.search(r'in file "([^"]+)"', message)
-    value = re.search(
-        r"Error when converting column \"([^\"]+)\"\. Could not convert string \"(.*?)\" to '(\w+)'", message
-    )
-    if line and value:
-        column, text, kind = value.groups()
-        name = file.group(1) if file else where
-        return f"{name}: column {column}, row {line.group(1)}: {text!r} is not a {kind.lower()}."
-    if line:
-        reason = next((part for part in message.split("\n")[1:] if part.strip() and "Original" not in part), "")
-        return f"{file.group(1) if file else where}: row {line.group(1)}: {reason.strip()}"
-    return f"{where}: {message.strip().splitlines()[0]}"
+def _csv_sentence(message: str) -> str | None:
+    """What DuckDB's CSV reader says, as file, column, row and value; never the line itself, which is a patient's."""
+    where = re.search(r"CSV Error on Line: (\d+)\n(?:.|\n)*\n  file ?= ?(.*)\n", message)
+    if not where:
+        return None
+    row, file = where.groups()
+    odd = re.search(r"converting column \"([^\"]+)\"\. Could not convert string \"((?:.|\n)*?)\" to '(\w+)'", message)
+    if odd:
+        return _no(f"{file}: column {odd[1]}, row {row}", odd[2], odd[3])
+    return f"{file}: row {row}: {message.split(chr(10) + 'Possible')[0].strip().splitlines()[-1].rstrip('.')}."
+
+
+def _no(where: str, value: str, kind: str) -> str:
+    words = {"int": "a whole number", "big": "a whole number", "tim": "a time; allowed is YYYY-MM-DD hh:mm:ss"}
+    return f"{where}: {value!r} is not {words.get(kind.lower()[:3], 'a number')}."
 
 
 def codes_in_order(placed: pa.ChunkedArray) -> pa.ListArray:
     """Lists made with `_rules.placed`, sorted by position (then by code), the position taken off."""
     lists = placed.cast(pa.list_(pa.string())).combine_chunks()
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    flat = lists.flatten()
-    codes = pc.utf8_slice_codeunits(flat, WIDTH).dictionary_encode()
-    row = np.repeat(np.arange(len(lists)), lengths)
-    position = pc.utf8_slice_codeunits(flat, 0, WIDTH).cast(pa.int32()).to_numpy()
-    rank = np.argsort(pc.sort_indices(codes.dictionary).to_numpy())[codes.indices.to_numpy()]
-    order = np.lexsort((rank, position, row))
+    flat = lists.flatten().dictionary_encode()
+    rank = np.argsort(pc.sort_indices(flat.dictionary).to_numpy())  # digits of one width: as text, so by position
+    place = np.repeat(np.arange(len(lists)), lengths) * len(rank) + rank[flat.indices.to_numpy()]
+    order = np.argsort(place, kind="stable")  # linear where an engine collects in the order of the file, as most do
+    codes = pc.utf8_slice_codeunits(flat.dictionary, len(str(FIRST)))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    values = codes.dictionary.take(codes.indices.take(pa.array(order)))
+    values = pa.DictionaryArray.from_arrays(flat.indices.take(pa.array(order)), codes)
     return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pc.is_null(lists))

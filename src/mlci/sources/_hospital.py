@@ -25,9 +25,9 @@ def mimic(
     tables: Any, diagnoses: ir.Table, *, age: Any, icd_version: int, icu_hours: int, death_day_counts: bool
 ) -> ir.Table:
     """One row per row of ADMISSIONS, with outcomes, placed codes of one ICD version and what `draft` checks."""
-    wanted = (_.icd_version == icd_version) & (_.icd_code.strip() != "")
+    wanted = ibis.ifelse(_.icd_version == icd_version, placed(_.icd_code, _.seq_num), ibis.null("string"))
     codes = diagnoses.group_by("hadm_id").agg(
-        codes=placed(_.icd_code, _.seq_num).collect(where=wanted),
+        codes=wanted.collect(),
         other_codes=(_.icd_version != icd_version).sum(),
     )
     stays = tables["icustays"].group_by("hadm_id").agg(first_icu=_.intime.min(), icu_stays=_.count())
@@ -73,6 +73,7 @@ def draft(
     *,
     admissions: tuple[str, str, str, str],
     patients: str,
+    diagnoses: str,
     icd_version: int,
     need_codes: bool,
     outcomes: dict[str, str],
@@ -87,7 +88,12 @@ def draft(
     """
     table, admission, patient, end = admissions
     where = tables.where[table]
-    repeated = len(rows) - pc.count_distinct(rows["admission_id"], mode="all").as_py()
+    if not len(rows):
+        raise InputError(f"{where}: has no rows; at least one admission is needed.")
+    ids = rows["admission_id"]
+    if ids.null_count:
+        raise InputError(f"{where}: column {admission}: {ids.null_count} rows have none; every admission needs one.")
+    repeated = len(rows) - pc.count_distinct(ids).as_py()
     if repeated:
         people = tables[patients][patient]
         twice = tables.fetch(tables[patients].agg(n=people.count() - people.nunique()))["n"][0].as_py()
@@ -98,15 +104,12 @@ def draft(
         raise InputError(
             f"{where}: column {patient}: {orphans} admissions have no patient in {tables.where[patients]}."
         )
-    if not len(rows):
-        raise InputError(f"{where}: has no rows; at least one admission is needed.")
-
     attrition = Attrition(rows, f"rows of {table}")
 
-    def count(name: str) -> int:
+    def total(name: str) -> int:
         return pc.sum(attrition.table[name]).as_py() or 0
 
-    negative = count("negative_stay")
+    negative = total("negative_stay")
     if negative and not negative_stays:
         raise InputError(
             f"{where}: column {end}: {negative} admissions end before they begin; "
@@ -115,16 +118,20 @@ def draft(
     if need_codes:
         has_code = pc.greater(pc.list_value_length(attrition.table["codes"]), 0)
         attrition.keep(has_code, f"at least one ICD-{icd_version} diagnosis")
+        if not len(attrition.table):
+            raise InputError(
+                f"{tables.where[diagnoses]}: none of {len(rows)} admissions has an ICD-{icd_version} diagnosis."
+            )
     counted = "as deaths" if death_day_counts else "as alive, as the paper does (--death-day-counts changes it)"
     notes = {
-        f"{{}} diagnoses of another ICD version than {icd_version} were dropped.": count("other_codes"),
-        "{} diagnoses whose ICD version cannot be told were dropped.": count("unknown_codes"),
+        f"{{}} diagnoses of another ICD version than {icd_version} were dropped.": total("other_codes"),
+        "{} diagnoses whose ICD version cannot be told were dropped.": total("unknown_codes"),
         "{} admissions have a date of death on the day of admission and no time of death; mortality_30d counts them "
-        f"{counted}.": count("died_on_the_day"),
-        "{} admissions begin on a day after the date of death; mortality_30d is false, as in the paper.": count(
+        f"{counted}.": total("died_on_the_day"),
+        "{} admissions begin on a day after the date of death; mortality_30d is false, as in the paper.": total(
             "died_before"
         ),
-        "{} admissions end before they begin; their long_stay is not known.": count("negative_stay"),
+        "{} admissions end before they begin; their long_stay is not known.": total("negative_stay"),
     }
     kept = attrition.table.drop_columns(list(CHECKS))
     kept = kept.set_column(kept.column_names.index("codes"), "codes", codes_in_order(kept["codes"]))

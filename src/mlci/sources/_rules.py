@@ -12,7 +12,7 @@ Expression = Any  # a column, or a column to come (`ibis._`)
 
 HOUR = 3600
 DAY = 24 * HOUR
-WIDTH = 5  # digits of a code's position; with a code of up to 7 characters DuckDB keeps the string in place
+FIRST, LAST = 10_000, 89_999  # what is added to a code's position, and the last position
 
 
 def elapsed(later: Expression, earlier: Expression) -> Expression:
@@ -54,5 +54,8 @@ def entered_after(hours: int, first: Expression, stays: Expression, admitted: Ex
 
 
 def placed(code: Expression, position: Expression) -> Expression:
-    """A code with its position in front: Spark has no ordered aggregation, so `codes_in_order` sorts afterwards."""
-    return ibis.coalesce(position, 10**WIDTH - 1).cast("string").lpad(WIDTH, "0") + code
+    """A code with its position in front: Spark has no ordered aggregation, so the collected lists are sorted later.
+
+    Five digits and a code of up to seven characters are what DuckDB keeps in place; later positions count as the last.
+    """
+    return (ibis.least(ibis.coalesce(position, LAST), LAST) + FIRST).cast("string") + code

@@ -46,6 +46,7 @@ def read(
             tables,
             admissions=("admissions", "hadm_id", "subject_id", "dischtime"),
             patients="patients",
+            diagnoses="diagnoses_icd",
             icd_version=9,
             need_codes=False,
             outcomes=_hospital.paper_outcomes(24, death_day_counts),

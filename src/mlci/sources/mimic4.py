@@ -53,6 +53,7 @@ def read(
             tables,
             admissions=("admissions", "hadm_id", "subject_id", "dischtime"),
             patients="patients",
+            diagnoses="diagnoses_icd",
             icd_version=icd_version,
             need_codes=True,
             outcomes=_hospital.paper_outcomes(0, death_day_counts),

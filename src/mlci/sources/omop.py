@@ -67,6 +67,7 @@ def read(
             tables,
             admissions=("visit_occurrence", "visit_occurrence_id", "person_id", "visit_end_date"),
             patients="person",
+            diagnoses="condition_occurrence",
             icd_version=icd_version,
             need_codes=True,
             outcomes={

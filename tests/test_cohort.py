@@ -1,0 +1,189 @@
+import hashlib
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mlci.cohort
+from mlci import sources
+from mlci.cohort import Cohort, Step, build_cohort, read_cohort
+from mlci.errors import InputError
+from mlci.sources import Draft
+
+
+def paper_split(subject: object) -> str:
+    """The rule of the paper's cohort, as its authors wrote it down in words."""
+    share = int(hashlib.md5(str(subject).encode()).hexdigest(), 16) % 10_000 / 10_000
+    return "train" if share < 0.7 else "valid" if share < 0.8 else "test"
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Build a cohort from a table that is simply there."""
+
+    def build(columns: dict, outcomes=("mortality",), notes=(), **options) -> Cohort:
+        table = pa.table(columns)
+        draft = Draft(table, dict.fromkeys(outcomes, "as recorded"), (Step("rows", 0, len(table)),), notes)
+        source = type("source", (), {"read": staticmethod(lambda location: draft)})
+        monkeypatch.setattr(sources, "find", lambda name: source)
+        return build_cohort("here", None, **options)
+
+    return build
+
+
+def columns(n: int = 4, **more) -> dict:
+    return {
+        "subject_id": list(range(n)),
+        "admission_id": list(range(n, 0, -1)),
+        "icd_version": [10] * n,
+        "codes": [["i50.9", " E11.9"]] * n,
+        "mortality": [True, False] * (n // 2),
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "counts"),
+    [
+        # admissions, patients, then the positives of mortality, long_stay, icu_transfer, counted by other means
+        ("mimic4", (123, 44, 9, 40, 51)),
+        ("mimic3", (129, 100, 40, 60, 17)),
+    ],
+)
+def test_the_demos(source, counts, shared_data):
+    cohort = build_cohort(source, shared_data / f"{source}_demo")
+    positives = [int(np.sum(cohort.column(name))) for name in ("mortality", "long_stay", "icu_transfer")]
+    assert (len(cohort), len(set(cohort.column("subject_id"))), *positives) == counts
+    assert list(cohort.outcomes) == ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
+    assert cohort.attrition[-1].left == len(cohort)
+    assert [paper_split(subject) for subject in cohort.column("subject_id")] == cohort.column("split").tolist()
+    assert np.all(np.diff(cohort.column("admission_id")) > 0)
+
+
+def test_codes_of_the_demo_are_those_of_the_file(shared_data):
+    """Order of seq_num, duplicates, one ICD version: against the file read line by line."""
+    import csv
+
+    expected: dict[int, list] = {}
+    with (shared_data / "mimic4_demo/hosp/diagnoses_icd.csv").open() as lines:
+        for row in csv.DictReader(lines):
+            if row["icd_version"] == "10":
+                expected.setdefault(int(row["hadm_id"]), []).append((int(row["seq_num"]), row["icd_code"].strip()))
+    cohort = build_cohort("mimic4", shared_data / "mimic4_demo")
+    found = dict(zip(cohort.column("admission_id").tolist(), cohort.table["codes"].to_pylist()))
+    assert found == {key: [code for _, code in sorted(codes)] for key, codes in expected.items()}
+
+
+def test_both_versions_share_the_admissions_of_the_demo(shared_data):
+    both = [
+        set(build_cohort("mimic4", shared_data / "mimic4_demo", icd_version=v).column("admission_id")) for v in (9, 10)
+    ]
+    assert len(both[0] | both[1]) == 275
+    assert not both[0] & both[1]
+
+
+def test_names_in_any_case_and_any_format(shared_data, tmp_path):
+    """MIMIC-III in capitals, as CSV.gz and as Parquet, is the same cohort."""
+    import gzip
+
+    from pyarrow import csv
+    from pyarrow import parquet as pq
+
+    for i, file in enumerate(sorted((shared_data / "mimic3_demo").glob("*.csv"))):
+        if i % 2:
+            head, rest = file.read_text().split("\n", 1)
+            (tmp_path / f"{file.stem}.csv.gz").write_bytes(gzip.compress(f"{head.upper()}\n{rest}".encode()))
+        else:
+            table = csv.read_csv(file)
+            pq.write_table(
+                table.rename_columns([name.upper() for name in table.column_names]), tmp_path / f"{file.stem}.parquet"
+            )
+    assert build_cohort("mimic3", tmp_path) == build_cohort("mimic3", shared_data / "mimic3_demo")
+
+
+def test_an_admission_without_codes_stays_in_mimic3(shared_data, tmp_path):
+    for file in (shared_data / "mimic3_demo").glob("*.csv"):
+        lines = file.read_text().splitlines(keepends=True)
+        lines = [line for line in lines if file.stem != "DIAGNOSES_ICD" or ",142345," not in line]
+        (tmp_path / file.name).write_text("".join(lines))
+    cohort = build_cohort("mimic3", tmp_path)
+    assert len(cohort) == 129
+    assert cohort.where(cohort.column("admission_id") == 142345).table["codes"].to_pylist() == [[]]
+    assert cohort.admissions().offsets[-1] == len(cohort.table["codes"].combine_chunks().flatten())
+
+
+@given(st.lists(st.integers(0, 10**9) | st.integers(-5, 5), min_size=1, max_size=50))
+def test_split_is_the_papers(subjects):
+    split = mlci.cohort._split(pa.chunked_array([pa.array(subjects)]), (0.7, 0.1, 0.2))
+    assert split.to_pylist() == [paper_split(subject) for subject in subjects]
+
+
+def test_split_proportions():
+    split = mlci.cohort._split(pa.chunked_array([pa.array(range(20_000))]), (0.5, 0.2, 0.3)).to_pylist()
+    shares = [split.count(name) / len(split) for name in ("train", "valid", "test")]
+    assert np.allclose(shares, (0.5, 0.2, 0.3), atol=0.015)  # four standard errors
+
+
+def test_split_by_and_existing_split(made):
+    ward = ["a", "a", "b", "b"]
+    cohort = made(columns(ward=ward), split_by="ward")
+    assert cohort.column("split").tolist() == [paper_split(name) for name in reversed(ward)]
+    kept = made(columns(split=["test", "valid", "train", "train"]))
+    assert kept.column("split").tolist() == ["train", "train", "valid", "test"]
+    with pytest.raises(InputError, match="no column ward"):
+        made(columns(), split_by="ward")
+    with pytest.raises(InputError, match="'spare' is not a split"):
+        made(columns(split=["test", "valid", "train", "spare"]))
+
+
+def test_rows_are_sorted_and_codes_normalised(made):
+    cohort = made(columns(codes=[["b"], None, ["i50.9", " i50.9 ", "-"], ["E11-9"]]))
+    assert cohort.column("admission_id").tolist() == [1, 2, 3, 4]
+    assert cohort.table["codes"].to_pylist() == [["E119"], ["I509", "I509"], [], ["B"]]
+    assert "1 diagnoses hold neither letter nor digit and were dropped." in cohort.notes
+
+
+def test_duplicate_and_missing_ids(made):
+    with pytest.raises(InputError, match="1 rows repeat"):
+        made(columns(admission_id=[1, 1, 2, 3]))
+    with pytest.raises(InputError, match="1 rows have none"):
+        made(columns(admission_id=[1, None, 2, 3]))
+
+
+def test_one_class_and_lost_classes_are_said_aloud(made):
+    cohort = made(
+        columns(facility=[None, True, None, False], never=[False] * 4), outcomes=("mortality", "facility", "never")
+    )
+    assert (
+        "mortality loses a class where all outcomes must be known together: 2 of 4 admissions have it, but 0 of the 2 "
+        "that remain." in cohort.notes
+    )
+    assert "never cannot be used: 0 of 4 admissions have it." in cohort.notes
+    assert not any(note.startswith("facility") for note in cohort.notes)
+
+
+def test_file_keeps_everything(made, tmp_path):
+    cohort = made(columns(age=[30.0, None, 50.0, 60.0], mortality=[True, None, False, True]), notes=("a note",))
+    cohort.write(tmp_path / "c.parquet")
+    assert read_cohort(tmp_path / "c.parquet") == cohort
+    assert np.array_equal(cohort.labels()[:, 0], [1, 0, np.nan, 1], equal_nan=True)
+
+
+def test_command_builds_and_describes(shared_data, mlci_cli, tmp_path):
+    done = mlci_cli("cohort", "mimic4", shared_data / "mimic4_demo", "-o", "c.parquet")
+    assert "at least one ICD-10 diagnosis" in done.stdout
+    assert "152" in done.stdout
+    table = mlci_cli("cohort", "--describe", "c.parquet", env={**os.environ, "COLUMNS": "120"}).stdout
+    lines = {
+        line.split("│")[1].strip(): line.split("│")[2].strip() for line in table.splitlines() if line.count("│") == 6
+    }
+    assert lines["admissions"] == "123"
+    assert lines["patients"] == "44"
+    assert lines["mortality"] == "9 (7.3%)"
+    assert lines["long_stay"] == "40 (32.5%)"
+    assert lines["icu_transfer"] == "51 (41.5%)"
+    assert lines["mortality: not known"] == "0"
+    assert {"age, median [IQR]", "women", "vocabulary: distinct codes"} <= set(lines)
