@@ -58,4 +58,5 @@ def placed(code: Expression, position: Expression) -> Expression:
 
     Five digits and a code of up to seven characters are what DuckDB keeps in place; later positions count as the last.
     """
-    return (ibis.least(ibis.coalesce(position, LAST), LAST) + FIRST).cast("string") + code
+    place: Expression = ibis.least(ibis.coalesce(position, LAST), LAST)
+    return (place + FIRST).cast("string") + code
