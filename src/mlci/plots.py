@@ -73,6 +73,12 @@ def label(name: str) -> str:
     return LABELS.get(name) or name.replace("_", " ").capitalize()
 
 
+def words(name: str) -> str:
+    """The same inside a sentence: ICU keeps its capitals, others begin small."""
+    text = label(name)
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
+
+
 def _styled(draw):
     """Draw in the house style, whatever the reader's own settings."""
 
@@ -96,38 +102,32 @@ def _panels(count: int, *, columns: int = 2, size: tuple[float, float] = (3.6, 2
 
 @_styled
 def risk_curves(
-    curves: Mapping[str, tuple[Rates | None, Isotonic | None]], *, cutoff: float | None = None, xlabel: str = "Score"
+    curves: Mapping[str, tuple[Rates | None, Isotonic | None]], *, cutoff: float | None = None, legend: bool = True
 ) -> Figure:
     """Observed rates (points with 95% intervals) and the monotone fit (line), one panel per outcome."""
     figure, axes = _panels(len(curves))
     for axis, (name, (rates, fit)) in zip(axes, curves.items()):
-        ends = []
-        if rates is not None:
-            axis.errorbar(
-                rates.score,
-                rates.risk,
-                yerr=np.abs([rates.risk - rates.low, rates.high - rates.risk]),
-                fmt="o",
-                ms=3,
-                lw=0.7,
-                color=BLUE,
-                alpha=0.75,
-                label="observed, 95% interval",
-            )
-            ends.append(rates.score[[0, -1]])
+        axis.set_ylim(bottom=0)
         if fit is not None:
             axis.plot(fit.score, fit.risk, color=VERMILION, label="monotone fit")
-            ends.append(fit.score[[0, -1]])
-        if rates is not None and fit is not None:  # single extreme scores must not squeeze the rest
-            low, high = ends[0]
-            axis.set_xlim(low - 0.06 * (high - low or 1), high + 0.12 * (high - low or 1))
+        if rates is not None:
+            _points(axis, rates.score, rates, ms=3, lw=0.7, alpha=0.75, label="observed, 95% interval")
+            # The fit's first and last steps may rest on a few admissions: they must not squeeze the rest.
+            low, high = rates.score[[0, -1]]
+            margin = (high - low) or 1.0
+            axis.set(xlim=(low - 0.06 * margin, high + 0.12 * margin), ylim=(0, 1.05 * rates.high.max()))
         if cutoff is not None:
             axis.axvline(cutoff, color=INK, lw=1, ls=":", label="high-severity cutoff")
-        axis.set(title=label(name), xlabel=xlabel, ylabel="Risk")
-        axis.set_ylim(bottom=0)
+        axis.set(title=label(name), xlabel="Score", ylabel="Risk")
         axis.yaxis.set_major_formatter(PERCENT)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3 if len(axes) > 1 else 1)
+    if legend:
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3 if len(axes) > 1 else 1)
     return figure
+
+
+def _points(axis, x: np.ndarray, rates: Rates, **style) -> None:
+    spread = np.abs([rates.risk - rates.low, rates.high - rates.risk])
+    axis.errorbar(x, rates.risk, yerr=spread, fmt="o", color=BLUE, **style)
 
 
 @_styled
@@ -221,15 +221,7 @@ def calibration(groups: Mapping[str, tuple[np.ndarray, Rates]]) -> Figure:
     for axis, (name, (predicted, rates)) in zip(axes, groups.items()):
         top = max(float(predicted.max()), float(rates.high.max())) * 1.05 or 1.0
         axis.plot([0, top], [0, top], color=INK, lw=1, ls=":")
-        axis.errorbar(
-            predicted,
-            rates.risk,
-            yerr=np.abs([rates.risk - rates.low, rates.high - rates.risk]),
-            fmt="o",
-            ms=4,
-            lw=1,
-            color=BLUE,
-        )
+        _points(axis, predicted, rates, ms=4, lw=1)
         axis.set(title=label(name), xlabel="Predicted risk", ylabel="Observed", xlim=(0, top), ylim=(0, top))
         axis.xaxis.set_major_formatter(PERCENT)
         axis.yaxis.set_major_formatter(PERCENT)

@@ -1,0 +1,43 @@
+"""`mlci report`: a model and a cohort in, one self-contained HTML page out."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="One HTML page: how good an index is, and what it means.")
+@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL|DIR")
+@click.argument("cohort", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="HTML file to write.")
+@click.option(
+    "--resamples", type=click.IntRange(20), default=200, show_default=True, help="Bootstrap resamples of patients."
+)
+@click.option("--seed", type=int, default=12345, show_default=True, help="Of resamples and draws.")
+def command(model: Path, cohort: Path, output: Path, resamples: int, seed: int) -> None:
+    """Write a report on an index: on whom, how good beside Charlson and Elixhauser, risk, cutoff, theory, codes.
+
+    MODEL is a model file, or DIR a folder with one model file in it; COHORT is a cohort file, judged on its test split.
+    The page holds aggregates only, needs no network and runs no script.
+    """
+    import shlex
+    import sys
+
+    from mlci.errors import InputError
+    from mlci.files import atomic, check_writable
+
+    check_writable(output)
+    if model.is_dir():
+        found = sorted(model.glob("*.safetensors"))
+        if len(found) != 1:
+            raise InputError(f"{model}: holds {len(found)} model files (*.safetensors); name one of them.")
+        model = found[0]
+
+    from mlci.cohort import read_cohort
+    from mlci.index import load
+    from mlci.report import build
+
+    words = shlex.join(["mlci", *sys.argv[1:]])
+    page = build(load(model), read_cohort(cohort), command=words, resamples=resamples, seed=seed)
+    with atomic(output) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    click.echo(f"{output}: {len(page.encode()) / 1e6:.1f} MB; open it in a browser.")
