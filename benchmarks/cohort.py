@@ -24,14 +24,15 @@ ICD9_SHARE = 0.68  # leaves about as many ICD-10 admissions as MIMIC-IV has
 LIMITS = {"ratio": 4.0, "memory": 3.0}
 
 
-def timed(*command: object) -> tuple[float, float]:
-    """Wall seconds and peak resident gigabytes of one process."""
+def timed(*command: object) -> tuple[float, float, float]:
+    """Wall seconds, processor seconds and peak resident gigabytes of one process."""
     start = time.perf_counter()
     process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{command[0]} failed with status {status}")
-    return time.perf_counter() - start, usage.ru_maxrss / 2**20  # Linux counts kilobytes
+    wall = time.perf_counter() - start
+    return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20  # Linux counts kilobytes
 
 
 def main() -> None:
@@ -40,11 +41,9 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each; the fastest counts")
     options = parser.parse_args()
     full = ADMISSIONS // 20 if options.quick else ADMISSIONS
-    print(
-        "| admissions | diagnoses | CSV.gz MB | write s | gzip -dc s | cohort s | ratio | peak GB | µs per diagnosis |"
-    )
-    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
-    worst = {"ratio": 0.0, "memory": 0.0}
+    header = ["admissions", "diagnoses", "CSV.gz MB", "write s", "gzip -dc s", "cohort s", "ratio", "gzip -dc CPU s"]
+    header += ["cohort CPU s", "peak GB", "CPU µs per diagnosis"]
+    print(f"| {' | '.join(header)} |\n|{'---:|' * len(header)}")
     with tempfile.TemporaryDirectory() as scratch:
         for size in (full // 4, full // 2, full):
             folder = Path(scratch) / str(size)
@@ -55,16 +54,19 @@ def main() -> None:
             files = sorted(folder.rglob("*.csv.gz"))
             megabytes = sum(file.stat().st_size for file in files) / 1e6
             del hospital
-            unpack = min(timed("gzip", "-dc", *files)[0] for _ in range(options.repeat))
+            unpack, unpack_cpu, _ = min(timed("gzip", "-dc", *files) for _ in range(options.repeat))
             build = [sys.executable, "-m", "mlci", "cohort", "mimic4", folder, "-o", folder / "cohort.parquet"]
-            seconds, memory = min(timed(*build) for _ in range(options.repeat))
-            worst = {"ratio": max(worst["ratio"], seconds / unpack), "memory": max(worst["memory"], memory)}
+            seconds, cpu, memory = min(timed(*build) for _ in range(options.repeat))
             cells = [f"{size:,}", f"{diagnoses:,}", f"{megabytes:.0f}", f"{written:.1f}", f"{unpack:.2f}"]
-            cells += [f"{seconds:.2f}", f"{seconds / unpack:.2f}", f"{memory:.2f}", f"{seconds / diagnoses * 1e6:.2f}"]
+            cells += [f"{seconds:.2f}", f"{seconds / unpack:.2f}", f"{unpack_cpu:.2f}", f"{cpu:.2f}", f"{memory:.2f}"]
+            cells += [f"{cpu / diagnoses * 1e6:.2f}"]
             print(f"| {' | '.join(cells)} |", flush=True)
-    met = {name: "met" if worst[name] <= limit else "missed" for name, limit in LIMITS.items()}
-    print(f"\nlargest ratio {worst['ratio']:.2f} (at most {LIMITS['ratio']:.0f}: {met['ratio']}), ", end="")
-    print(f"peak memory {worst['memory']:.2f} GB (at most {LIMITS['memory']:.0f}: {met['memory']})")
+    if options.quick:
+        print("Start-up outweighs the work at this size: the limits are for the whole.")
+        return
+    for name, reached in {"ratio": seconds / unpack, "memory": memory}.items():
+        verdict = "met" if reached <= LIMITS[name] else "missed"
+        print(f"{name} at the whole size: {reached:.2f}; at most {LIMITS[name]:.0f}: {verdict}")
 
 
 if __name__ == "__main__":

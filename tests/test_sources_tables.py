@@ -243,7 +243,7 @@ def with_cell(rows: list[list], row: int, column: int, value: object) -> list[li
         (with_cell(STAYS, 3, 7, ""), DX, r"stays.csv: column part, row 4: '' is not a split"),
         (STAYS, with_cell(DX, 5, 2, "ICD"), r"dx.csv: column version, row 6: 'ICD' is not an ICD version"),
         (STAYS, with_cell(DX, 5, 2, ""), r"dx.csv: column version, row 6: '' is not an ICD version"),
-        (with_cell(STAYS, 1, 2, "yesterday"), DX, r"stays.csv: column came, row 2: 'yesterday' is not a timestamp"),
+        (with_cell(STAYS, 1, 2, "yesterday"), DX, r"stays.csv: column came, row 2: 'yesterday' is not a time"),
         (with_cell(STAYS, 1, 3, "2019-12-31 00:00:00"), DX, r"column left: 1 admissions end before they begin"),
         (with_cell(STAYS, 4, 1, " "), DX, r"column mrn: 1 admissions have none"),
         (with_cell(STAYS, 4, 0, "a1"), DX, r"1 rows repeat an earlier one"),
