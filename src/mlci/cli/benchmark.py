@@ -32,12 +32,8 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
     from mlci import benchmark
     from mlci.errors import InputError
 
-    try:
-        numbers = tuple(int(seed) for seed in seeds.split(","))
-    except ValueError:
-        raise InputError(f"seeds: '{seeds}' is not a list of whole numbers such as 11,101,1001.") from None
     names = [name for name in models.split(",") if name]
-    settings = benchmark.Settings(seeds=numbers, epochs=epochs, anchor=anchor, device=device)
+    settings = benchmark.Settings(seeds=numbers(seeds), epochs=epochs, anchor=anchor, device=device)
     own = read_own(scores, cohort)
     if imported:
         benchmark.import_runs(imported, cohort, output)
@@ -47,13 +43,22 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
     notes = [f"{run.model.title}: skipped, {run.message}." for run in runs if run.status == "skipped"]
     made = benchmark.tables(frame, notes)
     benchmark.write_tables(Path(output), made, frame, runs)
-    draw(Path(output), frame)
+    draw(Path(output), runs, own)
     if not quiet:
         show_tables(made)
     failed = [run.message for run in runs if run.status == "failed"]
     if failed:
         raise InputError(f"{len(failed)} of {len(runs)} runs failed; the first: {failed[0]}")
     return None
+
+
+def numbers(seeds: str) -> tuple[int, ...]:
+    from mlci.errors import InputError
+
+    try:
+        return tuple(int(seed) for seed in seeds.split(","))
+    except ValueError:
+        raise InputError(f"seeds: '{seeds}' is not a list of whole numbers such as 11,101,1001.") from None
 
 
 def read_own(scores, cohort) -> dict[str, dict]:
@@ -71,11 +76,11 @@ def read_own(scores, cohort) -> dict[str, dict]:
     return found
 
 
-def draw(folder, frame) -> None:
+def draw(folder, runs, own=None) -> None:
     """The dot plots: mean and one SD to each side."""
     from mlci import benchmark, plots
 
-    summary = benchmark.summarise(frame)
+    summary = benchmark.summarise(benchmark.results(runs, own))
     summary["model"] = summary["title"]
     summary["value"] = summary["mean"]
     spread = summary["sd"].fillna(0)

@@ -1,0 +1,67 @@
+"""`mlci reproduce`: the paper's tables again, from a person's own copy of MIMIC."""
+
+import click
+
+
+@click.command("reproduce", short_help="Run the paper on your copy of MIMIC; our cells beside the paper's.")
+@click.argument("dataset", metavar="mimic3|mimic4")
+@click.argument("location")
+@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder of cohort, runs, tables.")
+@click.option("--models", default="", metavar="A,B", help="Models or families by name.  [all]")
+@click.option("--seeds", default="11,101,1001", show_default=True)
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Runs at a time.")
+@click.option("--epochs", type=click.IntRange(1), help="Of the models that learn in epochs.  [10, the paper's]")
+@click.option("--device", default="cpu", show_default=True, help="Of the neural models: cpu, cuda or cuda:N.")
+@click.option("--quiet", is_flag=True, help="Write the files and print nothing.")
+def command(dataset, location, output, models, seeds, jobs, epochs, device, quiet) -> None:
+    """Build the cohort from the tables at LOCATION (a folder or a database URL), fit every model, diagnose the index,
+    and print our figures beside the paper's, with the difference in standard deviations over seeds.
+
+    Interrupt it and give the same command again: cohort and finished runs are kept.
+    """
+    from pathlib import Path
+
+    from mlci.benchmark import Settings
+    from mlci.cli.benchmark import draw, numbers, watch
+    from mlci.reproduce import reproduce
+
+    settings = Settings(seeds=numbers(seeds), epochs=epochs, device=device)
+    names = [name for name in models.split(",") if name]
+    with watch(quiet, jobs) as on_change:
+        found = reproduce(dataset, location, output, models=names, settings=settings, jobs=jobs, on_change=on_change)
+    draw(Path(output), found.runs)
+    if not quiet:
+        show(found)
+
+
+def show(found) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    for remark in found.remarks:
+        console.print(Text(remark, "bold"))
+    parts = {
+        "Distance correlation": (found.scores[found.scores["metric"] == "dcorr"], ["title", "outcome"], 100),
+        "Mutual information": (found.scores[found.scores["metric"] == "mi"], ["title", "outcome"], 100),
+        "Diagnostics of the index": (found.diagnostics, ["quantity", "outcome"], 1),
+        "Rise of the risk curves": (found.curves, ["quantity", "outcome"], 1),
+    }
+    for title, (frame, keys, scale) in parts.items():
+        heads = (*keys, "ours", "paper", "difference", "in SDs")
+        table = Table(*heads, title=title + (" (x 100)" if scale == 100 else ""), title_justify="left")
+        for row in frame.to_dict("records"):
+            ours = cell(row["mean"], row["sd"], scale)
+            paper = cell(row["paper"], row["paper_sd"], scale)
+            difference, sds = cell(row["difference"], None, scale), cell(row["in_sds"], None, 1)
+            table.add_row(*(str(row[key]) for key in keys), ours, paper, difference, sds)
+        console.print(table)
+
+
+def cell(value, sd, scale: int) -> str:
+    if value != value:
+        return ""
+    digits = 2 if scale == 100 else 3
+    text = f"{value * scale:.{digits}f}"
+    return text if sd is None or sd != sd else f"{text} ± {sd * scale:.{digits}f}"

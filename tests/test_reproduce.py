@@ -1,0 +1,75 @@
+"""The paper's protocol end to end on the MIMIC demos: they are tiny, so only that it runs, compares and says so."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlci import reproduce as module
+from mlci.benchmark import Settings
+from mlci.errors import InputError
+
+QUICK = ["charlson", "multinomial_nb", "deepsets_sum", "mlci"]
+
+
+@pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
+def test_the_demos_run_whole_and_say_how_small_they_are(dataset, shared_data, tmp_path):
+    settings = Settings(seeds=(11, 101), epochs=1)
+    location = shared_data / f"{dataset}_demo"
+    found = module.reproduce(dataset, location, tmp_path, models=QUICK, settings=settings)
+    assert {run.status for run in found.runs} == {"done"}
+    assert "mean nothing" in found.remarks[0]
+    assert "paper 50,971" in found.remarks[0] or "paper 11,909" in found.remarks[0]
+    # Four models, two metrics, four outcomes, all of which the paper reports.
+    assert len(found.scores) == 4 * 2 * 4
+    assert found.scores["paper"].notna().all()
+    row = found.scores.set_index(["title", "metric", "outcome"]).loc[("Our Model", "dcorr", "mortality")]
+    assert row["paper"] == pytest.approx({"mimic4": 0.5480, "mimic3": 0.3906}[dataset])
+    deviation = np.hypot(row["sd"], row["paper_sd"])
+    assert row["in_sds"] == pytest.approx((row["mean"] - row["paper"]) / deviation)
+    assert set(found.diagnostics["quantity"]) >= {"sigma_1", "J", "J1", "j_v", "rho2_v", "nhsic", "rho2"}
+    assert found.diagnostics["paper"].notna().all()
+    assert list(found.curves["outcome"]) == ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
+    for name in ("cohort.parquet", "tables/beside_paper_scores.csv", "tables/table1_dcorr.md", "tables/remarks.txt"):
+        assert (tmp_path / name).exists()
+
+
+def test_the_index_may_be_absent(shared_data, tmp_path):
+    found = module.reproduce("mimic3", shared_data / "mimic3_demo", tmp_path, models=["charlson"])
+    assert len(found.curves) == len(found.diagnostics) == 0
+    # A clinical index has no deviation on either side: the difference stands alone.
+    assert found.scores["in_sds"].isna().all()
+    assert found.scores["difference"].notna().all()
+
+
+def test_a_folder_of_the_other_dataset_is_refused(shared_data, tmp_path):
+    module.reproduce("mimic3", shared_data / "mimic3_demo", tmp_path, models=["charlson"])
+    with pytest.raises(InputError, match="cohort of mimic3, not of mimic4"):
+        module.reproduce("mimic4", shared_data / "mimic4_demo", tmp_path, models=["charlson"])
+
+
+def test_the_papers_own_size_is_recognised(shared_data, tmp_path, monkeypatch):
+    real = module.paper_diagnostics("mimic3")
+    module.reproduce("mimic3", shared_data / "mimic3_demo", tmp_path, models=["charlson"])
+    cohort = module.read_cohort(tmp_path / "cohort.parquet")
+    same = real.assign(
+        value=[len(cohort.split(row.quantity)) if row.table == "splits" else row.value for row in real.itertuples()]
+    )
+    monkeypatch.setattr(module, "paper_diagnostics", lambda dataset: same)
+    assert module.sizes(cohort, "mimic3")[0].startswith("The cohort has the paper's size in every split")
+
+
+def test_difference_in_deviations():
+    ours = pd.DataFrame({"k": ["a", "b", "c"], "mean": [1.0, 2.0, 3.0], "sd": [0.3, np.nan, np.nan]})
+    paper = pd.DataFrame({"k": ["a", "b"], "value": [0.5, 1.0], "sd": [0.4, np.nan]})
+    both = module.beside(ours, paper, ["k"])
+    assert both["in_sds"].tolist()[0] == pytest.approx(1.0)
+    assert both["in_sds"].isna().tolist() == [False, True, True]
+    assert both["difference"].isna().tolist() == [False, False, True]
+
+
+def test_command_line(mlci_cli, shared_data, tmp_path):
+    words = ("reproduce", "mimic4", shared_data / "mimic4_demo", "-o", tmp_path / "out", "--models", "charlson")
+    shown = mlci_cli(*words, "--seeds", "11").stdout
+    assert "mean nothing" in " ".join(shown.split())
+    assert "12.59" in shown
+    assert "allowed are mimic3, mimic4" in mlci_cli("reproduce", "omop", tmp_path, "-o", tmp_path / "x", code=2).stderr
