@@ -229,7 +229,7 @@ def _csv_sentence(message: str) -> str | None:
 
 
 def _no(where: str, value: str, kind: str) -> str:
-    words = {"int": "a whole number", "big": "a whole number", "tim": "a time; allowed is YYYY-MM-DD hh:mm:ss"}
+    words = {"int": "a whole number", "big": "a whole number", "tim": "a timestamp; allowed is YYYY-MM-DD hh:mm:ss"}
     return f"{where}: {value!r} is not {words.get(kind.lower()[:3], 'a number')}."
 
 
