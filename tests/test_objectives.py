@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import oracles
 from mlci.measures.alignment import distance_correlation
-from mlci.objectives import Alignment, CrossEntropy, alignment
+from mlci.objectives import Alignment, CrossEntropy, alignment, large_alignment
 
 SIGMA = 0.7
 
@@ -169,3 +169,21 @@ def test_no_known_outcome_is_a_zero_loss_with_a_graph():
     assert loss == 0
     assert scores.grad is not None
     assert scores.grad.eq(0).all()
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "multi-rbf", "energy"])
+@pytest.mark.parametrize("validity", ["intersection", "outcome"])
+def test_large_batches_give_the_gram_matrix_form_and_its_gradient(kernel, validity):
+    rng = np.random.default_rng(5)
+    scores = torch.tensor(np.r_[rng.normal(size=60), 2.0, 2.0, 9.0], requires_grad=True)
+    outcomes = torch.tensor((rng.random((63, 3)) < 0.3).astype(float))
+    outcomes[:4, 1] = torch.nan
+    options = {"sigma": 0.7, "kernel": kernel, "floor": 1e-4, "validity": validity}
+    expected, found = alignment(scores, outcomes, **options), large_alignment(scores, outcomes, **options)
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)
+    weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    gradients = [torch.autograd.grad(each @ weights, scores)[0] for each in (expected, found)]
+    smooth_at = slice(60 if kernel == "energy" else None)  # |s - s'| has no derivative where scores are equal
+    torch.testing.assert_close(*(each[smooth_at] for each in gradients), rtol=1e-8, atol=1e-11)
+    smooth = torch.tensor(rng.normal(size=12), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s: large_alignment(s, outcomes[10:22], **options), (smooth,))

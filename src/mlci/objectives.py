@@ -16,6 +16,9 @@ from torch.nn import functional as F
 
 from mlci.measures.alignment import FACTORS, nhsic
 
+LARGE = 4096  # scores; beyond, their Gram matrix would be the cost of a step
+TAIL = 8.8  # exp(-8.8^2 / 2) < 2e-17: a Gaussian and its Fourier transform end here
+
 
 class Objective(Protocol):
     """Qualities are larger for better scores, whatever the loss."""
@@ -66,7 +69,12 @@ def alignment(
     floor: float = 1e-4,
     validity: str = "intersection",
 ) -> Tensor:
-    """Normalised HSIC of the scores with each outcome; 0 with fewer than 3 rows that count, or one class in them."""
+    """Normalised HSIC of the scores with each outcome; 0 with fewer than 3 rows that count, or one class in them.
+
+    Up to LARGE scores by their Gram matrix, beyond in time and memory that grow with their number alone.
+    """
+    if len(scores) > LARGE:
+        return large_alignment(scores, outcomes, sigma=sigma, kernel=kernel, floor=floor, validity=validity)
     mask = known_rows(outcomes, validity).to(scores.dtype)
     rows = mask.sum(0)
     share = mask / rows.clamp(min=1)
@@ -81,6 +89,55 @@ def alignment(
     energy = centred.square().sum(0)
     counts = (rows >= 3) & (energy > 0)
     return torch.where(counts, (centred * (gram @ centred)).sum(0), 0) / (norm * energy.clamp(min=tiny))
+
+
+def large_alignment(
+    scores: Tensor, outcomes: Tensor, *, sigma: float, kernel: str, floor: float, validity: str
+) -> Tensor:
+    """`alignment` without a Gram matrix, in float64: by cosine features (RBF) or one sort (energy)."""
+    known = known_rows(outcomes, validity)
+    tiny = torch.finfo(torch.float64).tiny
+    values = []
+    for column, rows in enumerate(known.T):
+        y = (outcomes if validity == "intersection" else outcomes[:, [column]])[rows].double()
+        centred = y - y.mean(0)
+        energy = centred.square().sum(0)
+        if len(y) < 3:
+            values.append(torch.zeros_like(energy))
+            continue
+        if kernel == "energy":
+            forms, square = _by_sorting(scores[rows].double(), centred)
+        else:
+            forms, square = _by_cosines(scores[rows].double(), centred, [sigma * factor for factor in FACTORS[kernel]])
+        norm = square.clamp(min=max(floor**2, tiny)).sqrt()
+        values.append(torch.where(energy > 0, forms, 0) / (norm * energy.clamp(min=tiny)))
+    return torch.cat(values).to(scores.dtype)
+
+
+def _by_sorting(scores: Tensor, centred: Tensor) -> tuple[Tensor, Tensor]:
+    """l'Kl of each column and |HKH|^2 for K = -|s - s'|: sums over the gaps between neighbours."""
+    order = scores.argsort()
+    gaps = scores[order].diff()
+    below = torch.arange(1, len(scores), dtype=scores.dtype, device=scores.device)
+    forms = 2 * gaps @ centred[order].cumsum(0)[:-1].square()
+    own = gaps * (below / len(scores)).square()
+    return forms, 4 * (gaps * (len(scores) - below).square() * (2 * own.cumsum(0) - own)).sum()
+
+
+def _by_cosines(scores: Tensor, centred: Tensor, widths: list[float]) -> tuple[Tensor, Tensor]:
+    """The same for a mean of RBFs: a Gaussian is its cosine sum (trapezoid rule) over a period beyond the range."""
+    features = []
+    for width in widths:
+        x = (scores - scores.mean()) / width
+        period = float((x.max() - x.min()).detach()) + TAIL
+        count = int(TAIL * period / (2 * math.pi)) + 1
+        frequencies = torch.arange(1, count + 1, dtype=x.dtype, device=x.device) * (2 * math.pi / period)
+        heights = (2 * math.sqrt(2 * math.pi) / period / len(widths) * (-frequencies.square() / 2).exp()).sqrt()
+        angles = x[:, None] * frequencies
+        features += [heights * angles.cos(), heights * angles.sin()]
+    whole = torch.cat(features, dim=1)
+    whole = whole - whole.mean(0)
+    return (whole.T @ centred).square().sum(0), (whole.T @ whole).square().sum()
 
 
 @dataclass(frozen=True)

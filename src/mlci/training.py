@@ -78,6 +78,13 @@ class Trained:
     bandwidth: float | None
     history: tuple[Epoch, ...]
 
+    def after(self, epoch: Epoch, improvement: float) -> "Trained":
+        """The record with one more epoch, which is kept if it is better by more than `improvement`."""
+        longer = replace(self, history=(*self.history, epoch))
+        if epoch.quality > self.quality + improvement:
+            return replace(longer, epoch=len(longer.history), quality=epoch.quality)
+        return longer
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -159,7 +166,7 @@ def _fit(
             on_event(Event(*place, objective, validation, epoch.quality, seconds, eta))
 
     def one(number: int, *, weights: np.ndarray, judge: np.ndarray, epochs: int) -> Trained:
-        run = _Run(train, _judges(valid, config, number), config, vocabulary_size, (seed, number), device)
+        run = _Run(train, valid.take(judges(valid, config, number)), config, vocabulary_size, (seed, number), device)
         return run.train(saved, weights=weights, judge=judge, epochs=epochs, tell=tell)
 
     unit = np.eye(len(active))
@@ -171,19 +178,35 @@ def _fit(
     weights = stage2_weights([objective.strength(each.quality) for each in stage1.values()], config.weights)
     stage2 = one(len(active), weights=weights, judge=weights, epochs=last)
 
-    with _seeded(seed, device=torch.device("cpu")):
+    with seeded(seed, device=torch.device("cpu")):
         model = encoders.build(config.encoder, vocabulary_size)
     model.load_state_dict(saved.part("best"))
+    return finish(model, valid, stage1, stage2, weights, outcomes=outcomes, config=config, start=start)
+
+
+def finish(
+    model: Encoder,
+    valid: Data,
+    stage1: dict[str, Trained],
+    stage2: Trained,
+    weights: np.ndarray,
+    *,
+    outcomes: Sequence[str],
+    config: Config,
+    start: float,
+) -> Fit:
+    """Turn the kept model so that larger means sicker, by the anchor on the validation split."""
+    active = list(stage1)
     orientation = 1
-    if objective.signless:
+    if objective_of(config).signless:
         column = active.index(config.selection.anchor)
         rows = np.broadcast_to(known_rows(valid.outcomes, config.objective.validity), valid.outcomes.shape)[:, column]
         if np.cov(predict(model, valid.tokens)[rows], valid.outcomes[rows, column])[0, 1] < 0:
             orientation = -1
             model.negate()
     return Fit(
-        state={name: tensor.numpy().copy() for name, tensor in model.state_dict().items()},
-        outcomes=outcomes,
+        state={name: tensor.cpu().numpy().copy() for name, tensor in model.state_dict().items()},
+        outcomes=tuple(outcomes),
         weights={name: float(weights[active.index(name)]) if name in active else 0.0 for name in outcomes},
         stage1=stage1,
         stage2=stage2,
@@ -283,7 +306,7 @@ class _Run:
         number = self.seed[1]
         if saved.has(number, epochs):
             return saved.fits[number]
-        with _seeded(*self.seed, device=self.device):
+        with seeded(*self.seed, device=self.device):
             model = encoders.build(self.config.encoder, self.vocabulary_size).to(self.device)
         options = self.config.optimiser
         optimiser = torch.optim.AdamW(
@@ -300,16 +323,14 @@ class _Run:
             saved.fits.append(trained)
         objective = objective_of(self.config, trained.bandwidth)
         for epoch in range(len(trained.history) + 1, epochs + 1):
-            with _seeded(*self.seed, epoch, device=self.device) as rng:
+            with seeded(*self.seed, epoch, device=self.device) as rng:
                 values = self._epoch(model, optimiser, objective, weights, rng.permutation(len(self.train_split)))
             scores = predict(model, self.valid.tokens)
             if not np.isfinite(scores).all():
                 raise InputError(f"The scores are no longer finite after epoch {epoch}; lower optimiser.learning_rate.")
             quality, validation = objective.quality(scores.astype(np.float64), self.valid.outcomes, judge)
-            history = (*trained.history, Epoch(tuple(values), tuple(validation.tolist()), quality))
-            trained = replace(trained, history=history)
-            if quality > trained.quality + self.config.selection.improvement:
-                trained = replace(trained, epoch=epoch, quality=quality)
+            record = Epoch(tuple(values), tuple(validation.tolist()), quality)
+            trained = trained.after(record, self.config.selection.improvement)
             saved.keep(trained, model, optimiser)
             tell(number, trained)
         return trained
@@ -411,7 +432,7 @@ class Checkpoint:
 
 
 @contextlib.contextmanager
-def _seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
+def seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
     """Torch's generators seeded for the block and put back after it, and a NumPy generator of the same seed."""
     sequence = np.random.SeedSequence(seed)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -428,14 +449,13 @@ def _batches(tokens: Tokens, size: int, device: torch.device) -> Iterator[tuple[
         yield ids[first:last], part - first
 
 
-def _judges(valid: Data, config: Config, number: int) -> Data:
-    """The validation admissions that judge one fit: all, or a deterministic subsample of those that count."""
+def judges(valid: Data, config: Config, number: int) -> np.ndarray:
+    """The validation admissions that judge one fit: all that count, or a deterministic subsample of them."""
     limit = config.selection.subsample
     rows = np.flatnonzero(known_rows(valid.outcomes, config.objective.validity).any(1))
     if limit is None or len(rows) <= limit:
-        return valid
-    rng = np.random.default_rng([config.selection.seed, number])
-    return valid.take(rng.choice(rows, limit, replace=False))
+        return rows
+    return np.random.default_rng([config.selection.seed, number]).choice(rows, limit, replace=False)
 
 
 def _fingerprint(train: Data, valid: Data, *facts: object) -> str:

@@ -1,0 +1,81 @@
+"""The whole three-seed protocol on one GPU: 12 Stage-1 and 3 Stage-2 fits, stacked. Needs NumPy, torch, safetensors.
+
+python benchmarks/gpu_fit.py                    MIMIC-IV-sized made-up admissions
+python benchmarks/gpu_fit.py --eager            one fit of one seed beside it, a kernel launch at a time
+python benchmarks/gpu_fit.py --profile          where a step's time goes
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+from mlci.config import Config, OptimiserConfig
+from mlci.stacked import fit_many
+from mlci.tokens import Tokens
+from mlci.training import Data, fit
+
+OUTCOMES = ("mortality", "mortality_30d", "long_stay", "icu_transfer")
+RATES = (0.019, 0.03, 0.22, 0.16)
+VOCABULARY = 9_000  # four-character ICD-10 prefixes of MIMIC-IV's training split, about
+
+
+def made(admissions: int, rng: np.random.Generator) -> Data:
+    """Admissions like MIMIC-IV's: 13 codes on average, a few codes common and most rare, outcomes that hang on them."""
+    counts = np.clip(rng.negative_binomial(3, 3 / 16, admissions) + 1, 1, 39)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    share = 1 / (np.arange(1, VOCABULARY - 1) + 20.0)
+    ids = (2 + rng.choice(VOCABULARY - 2, offsets[-1], p=share / share.sum())).astype(np.int32)
+    effect = np.random.default_rng(0).normal(0, 1, VOCABULARY)
+    severity = np.add.reduceat(effect[ids], offsets[:-1]) / np.sqrt(counts) + rng.normal(0, 1, admissions)
+    outcomes = np.column_stack([severity > np.quantile(severity, 1 - rate) for rate in RATES]).astype(np.float32)
+    return Data(Tokens(ids, offsets), outcomes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--admissions", type=int, default=178_178)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    rng = np.random.default_rng(1)
+    train, valid = made(options.admissions, rng), made(options.admissions * 25_228 // 178_178, rng)
+    facts = {"outcomes": OUTCOMES, "vocabulary_size": VOCABULARY, "device": options.device}
+    config = Config(optimiser=OptimiserConfig(stage1_epochs=options.epochs, stage2_epochs=options.epochs))
+    short = Config(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
+    seeds = (11, 101, 1001)[: options.seeds]
+    fit_many(made(4_096, rng), made(2_048, rng), config=short, seeds=seeds, **facts)  # start-up: libraries, allocator
+
+    def tell(event):
+        print(
+            f"  stage {event.stage} epoch {event.epoch}: {event.seconds:.2f} s, quality {event.quality:.3f}", flush=True
+        )
+
+    if options.profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            fit_many(train, valid, config=short, seeds=seeds, **facts)
+        print(profile.key_averages().table(sort_by="cuda_time_total", row_limit=40, max_name_column_width=90))
+        return
+    start = time.perf_counter()
+    fit_many(train, valid, config=config, seeds=seeds, on_event=tell, **facts)
+    seconds = time.perf_counter() - start
+    steps = -(-options.admissions // 256) * options.epochs * len(seeds) * (len(OUTCOMES) + 1)
+    print(f"stacked: {seconds:.2f} s for {len(seeds)} seeds, {steps / seconds:,.0f} model-steps/s")
+    if options.device == "cuda":
+        print(f"peak device memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
+    if options.eager:
+        start = time.perf_counter()
+        fit(train, valid, config=short, seed=11, **facts)
+        seconds = (time.perf_counter() - start) * options.epochs
+        print(f"one by one, eager: {seconds * len(seeds):.0f} s for {len(seeds)} seeds (one epoch of each fit, scaled)")
+
+
+if __name__ == "__main__":
+    main()

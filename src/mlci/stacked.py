@@ -1,0 +1,421 @@
+"""Many fits at once: the same protocol for several seeds, every Stage-1 fit of all of them trained side by side.
+
+In come the two splits and the seeds, out comes what `training.fit` gives for each. A single fit leaves a GPU idle: its
+kernels are shorter than their launches. Here the weights of all fits are stacked, a step is one set of kernels for all
+of them, and on CUDA it is recorded once as a graph and replayed. Each fit keeps its own initial weights, batch order,
+bandwidth and best epoch, so that it differs from a fit on its own by rounding alone.
+
+An epoch is laid out on the device beforehand: which tokens stand in each step, and where. Steps have fixed shapes, as a
+graph needs them, without padding admissions: all tokens of a step lie end to end, only the end of the step is filled.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mlci import encoders
+from mlci.config import Config
+from mlci.encoders import DeepSets
+from mlci.errors import InputError
+from mlci.measures.alignment import bandwidth
+from mlci.objectives import alignment
+from mlci.tokens import PAD
+from mlci.training import Data, Epoch, Event, Fit, Trained, check, finish, judges, objective_of, seeded, stage2_weights
+
+FILL = 256  # what fills a step is spread over so many bags, lest one thread walk through all of it
+GRAIN = 64  # buffers come in multiples of this, so that sums over them can be cut into equal parts
+ROOM = 1.02  # and are so much larger than the first epoch needs, so that later ones rarely outgrow them
+
+
+def enough(needed: int, room: int) -> int:
+    """The room there is, or a larger one if it does not do."""
+    return room if needed <= room else (int(needed * ROOM) // GRAIN + 1) * GRAIN
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A split on the device; its last admission is an empty one that fills the last batch."""
+
+    ids: Tensor  # int32, flat
+    starts: Tensor  # int64, of each admission
+    counts: Tensor  # int64
+    outcomes: Tensor  # float32, NaN where not known
+
+    @classmethod
+    def of(cls, data: Data, device: torch.device) -> "Resident":
+        offsets = torch.from_numpy(data.tokens.offsets).to(device)
+        return cls(
+            ids=torch.from_numpy(data.tokens.ids).to(device),
+            starts=offsets,
+            counts=F.pad(offsets.diff(), (0, 1)),
+            outcomes=F.pad(torch.from_numpy(data.outcomes).to(device), (0, 0, 0, 1), value=float("nan")),
+        )
+
+    def __len__(self) -> int:
+        return len(self.counts) - 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An epoch's steps, each of fits x batch admissions whose tokens lie end to end."""
+
+    tokens: Tensor  # steps x fits x distinct: the distinct tokens of each fit's batch, then padding
+    where: Tensor  # steps x places: for each token, its row in the table of all fits' distinct tokens
+    bags: Tensor  # steps x places: for each token, its admission
+    offsets: Tensor  # steps x (fits * batch + 1 + FILL): of the admissions, then of bags that hold the filling
+    outcomes: Tensor  # steps x fits x batch x outcomes
+
+    @classmethod
+    def of(cls, data: Resident, orders: Tensor, batch: int, vocabulary: int, room: tuple[int, int]) -> "Layout":
+        """`orders` is fits x admissions; `room` is what the buffers hold so far (distinct tokens, places)."""
+        fits, rows = orders.shape
+        steps = -(-rows // batch)
+        orders = F.pad(orders, (0, steps * batch - rows), value=len(data)).view(fits, steps, batch).transpose(0, 1)
+        counts = data.counts[orders].reshape(steps, -1)
+        offsets = F.pad(counts.cumsum(1), (1, 0))
+        places = enough(int(offsets[:, -1].max()), room[1])
+        # Every token of the epoch: the bag it is in, its place in the step, and its id.
+        bag = torch.repeat_interleave(counts.view(-1))
+        step, within = bag // counts.shape[1], bag % counts.shape[1]
+        begin = F.pad(counts.view(-1).cumsum(0), (1, 0))[:-1]
+        rank = torch.arange(len(bag), device=bag.device) - begin[bag]
+        ids = data.ids[data.starts[orders].reshape(-1)[bag] + rank]
+        place = step * places + offsets[:, :-1].reshape(-1)[bag] + rank
+        # Which tokens each fit's batch has, and which of its distinct tokens each one is.
+        table = step * fits + within // batch
+        present = torch.zeros(steps * fits, vocabulary, dtype=torch.bool, device=ids.device)
+        present[table, ids.long()] = True
+        number = present.cumsum(1, dtype=torch.int32)
+        distinct = enough(int(number[:, -1].max()), room[0])
+        tokens = torch.full((steps * fits, distinct), PAD, dtype=torch.int32, device=ids.device)
+        row, token = present.nonzero(as_tuple=True)
+        tokens[row, number[row, token].long() - 1] = token.int()
+        where = torch.full((steps * places,), fits * distinct, dtype=torch.int64, device=ids.device)
+        where[place] = (table % fits) * distinct + number[table, ids.long()] - 1
+        bags = torch.zeros(steps * places, dtype=torch.int64, device=ids.device)
+        bags[place] = within
+        shift = torch.arange(fits, device=ids.device)[:, None] * vocabulary
+        filling = (places - offsets[:, -1:]) * torch.arange(1, FILL + 1, device=ids.device) // FILL
+        return cls(
+            tokens=tokens.view(steps, fits, distinct).long() + shift,
+            where=where.view(steps, places),
+            bags=bags.view(steps, places),
+            offsets=torch.cat([offsets, offsets[:, -1:] + filling], dim=1),
+            outcomes=data.outcomes[orders],
+        )
+
+    @property
+    def room(self) -> tuple[int, int]:
+        return self.tokens.shape[2], self.where.shape[1]
+
+
+class Pool(torch.autograd.Function):
+    """Mean and max of each bag's rows, side by side; the gradient of a max goes to its winner alone."""
+
+    @staticmethod
+    def forward(ctx, table: Tensor, where: Tensor, bags: Tensor, offsets: Tensor) -> Tensor:
+        bag = torch.ops.aten._embedding_bag
+        inside = where.clamp(max=len(table) - 1)
+        mean = bag(table, inside, offsets, mode=1, include_last_offset=True)[0]
+        best, *_, winner = bag(table, inside, offsets, mode=2, include_last_offset=True)
+        ctx.save_for_backward(where, bags, offsets[:-FILL], winner[:-FILL])
+        ctx.rows = len(table)
+        return torch.cat([mean[:-FILL], best[:-FILL]], dim=1)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        where, bags, offsets, winner = ctx.saved_tensors
+        mean, best = gradient.chunk(2, dim=1)
+        counts = offsets.diff()
+        share = mean / counts.clamp(min=1)[:, None]
+        table = gradient.new_zeros(ctx.rows + 1, mean.shape[1])  # the last row takes what fills the step
+        table.index_add_(0, where, share[bags])
+        table.scatter_add_(0, winner.clamp(min=0), torch.where(counts[:, None] > 0, best, 0))
+        return table[:-1], None, None, None
+
+
+class Layer(torch.autograd.Function):
+    """ReLU(x W' + b) for each fit; the weights' gradient, a long sum into a small matrix, is cut into parts."""
+
+    PARTS = 128  # products for the device to work on side by side, over all fits
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        y = torch.baddbmm(bias[:, None], x, weight.mT).relu_()
+        ctx.save_for_backward(x, weight, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight, y = ctx.saved_tensors
+        gradient = torch.ops.aten.threshold_backward(gradient, y, 0)
+        fits, rows, width = x.shape
+        parts = math.gcd(rows, max(1, Layer.PARTS // fits))
+        cut = [each.reshape(fits * parts, rows // parts, -1) for each in (gradient, x)]
+        product = torch.bmm(cut[0].mT, cut[1]).view(fits, parts, -1, width).sum(1)
+        return torch.bmm(gradient, weight), product, gradient.sum(1)
+
+
+class Stack:
+    """The weights of several DeepSets, with a leading axis for the fits."""
+
+    def __init__(self, models: Sequence[DeepSets]) -> None:
+        self.models = len(models)
+        states = [model.state_dict() for model in models]
+        self.weights = {name: torch.stack([state[name] for state in states]).requires_grad_() for name in states[0]}
+        self.vocabulary = models[0].embedding.num_embeddings
+
+    def phi(self, embedding: Tensor) -> Tensor:
+        return self._mlp("phi", embedding, 2)
+
+    def head(self, pooled: Tensor) -> Tensor:
+        """fits x admissions scores from what was pooled."""
+        pooled = F.layer_norm(pooled, pooled.shape[-1:])
+        pooled = torch.addcmul(self.weights["norm.bias"][:, None], pooled, self.weights["norm.weight"][:, None])
+        hidden = self._mlp("rho", pooled, 2)
+        last = torch.baddbmm(self.weights["rho.4.bias"][:, None], hidden, self.weights["rho.4.weight"].mT)
+        return last.squeeze(2)
+
+    def _mlp(self, name: str, x: Tensor, layers: int) -> Tensor:
+        for layer in range(0, 2 * layers, 2):
+            weight, bias = self.weights[f"{name}.{layer}.weight"], self.weights[f"{name}.{layer}.bias"]
+            x = Layer.apply(x, weight, bias)
+        return x
+
+    def scores(self, tokens: Tensor, where: Tensor, bags: Tensor, offsets: Tensor) -> Tensor:
+        """fits x batch scores of one step of a layout."""
+        embedding = self.weights["embedding.weight"].flatten(0, 1).index_select(0, tokens.flatten())
+        table = self.phi(embedding.view(*tokens.shape, -1)).flatten(0, 1)
+        pooled = Pool.apply(table, where, bags, offsets)
+        return self.head(pooled.view(self.models, -1, pooled.shape[1]))  # pyright: ignore
+
+    @torch.no_grad()
+    def predict(self, data: Resident) -> Tensor:
+        """fits x admissions scores of a split, from the features of the whole vocabulary."""
+        tables = self.phi(self.weights["embedding.weight"])
+        offsets = F.pad(data.counts[:-1].cumsum(0), (1, 0))
+        pool = partial(F.embedding_bag, data.ids.long(), offsets=offsets, include_last_offset=True)
+        pooled = [torch.cat([pool(table, mode="mean"), pool(table, mode="max")], dim=1) for table in tables]
+        return self.head(torch.stack(pooled))
+
+
+class Steps:
+    """The optimiser's steps over an epoch; on CUDA one step is recorded and replayed."""
+
+    def __init__(self, stack: Stack, loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], config: Config) -> None:
+        self.stack, self.loss = stack, loss
+        weights = list(stack.weights.values())
+        self.cuda = weights[0].is_cuda
+        self.optimiser = torch.optim.AdamW(
+            weights,
+            lr=config.optimiser.learning_rate,
+            weight_decay=config.optimiser.weight_decay,
+            fused=True,
+            capturable=self.cuda,
+        )
+        self.step = torch.zeros(1, dtype=torch.int64, device=weights[0].device)
+        self.total = torch.zeros((), device=weights[0].device)
+        self.layout: Layout | None = None
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def epoch(self, layout: Layout) -> Tensor:
+        """One pass; the mean over steps of each fit's and outcome's value."""
+        steps = len(layout.tokens)
+        if self.layout is None or self.layout.room != layout.room:
+            self.layout, self.graph = layout, None
+            self.total = layout.outcomes.new_zeros(*layout.outcomes.shape[1::2], dtype=torch.float64)
+            if self.cuda:
+                self._record()
+        else:
+            for old, new in zip(vars(self.layout).values(), vars(layout).values()):
+                old.copy_(new)
+        self.step.zero_()
+        self.total.zero_()
+        for _ in range(steps):
+            self.graph.replay() if self.graph else self._step()
+        return self.total / steps
+
+    def _step(self) -> None:
+        layout = self.layout
+        assert layout is not None
+        tokens, where, bags, offsets, outcomes = (
+            part.index_select(0, self.step).squeeze(0) for part in vars(layout).values()
+        )
+        loss, values = self.loss(self.stack.scores(tokens, where, bags, offsets), outcomes)
+        loss.backward()
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.total += values.detach()
+        self.step += 1
+
+    def _record(self) -> None:
+        """Record a step; the steps that warm up the libraries leave no trace in the weights."""
+        kept = [weight.detach().clone() for weight in self.stack.weights.values()]
+        moments = [{name: value.clone() for name, value in state.items()} for state in self.optimiser.state.values()]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                self.step.zero_()
+                self._step()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self._step()
+        with torch.no_grad():
+            for weight, value in zip(self.stack.weights.values(), kept):
+                weight.copy_(value)
+            for position, state in enumerate(self.optimiser.state.values()):
+                for name, value in state.items():
+                    value.copy_(moments[position][name]) if moments else value.zero_()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Which fits are stacked: (seed, number) of each, its weights over outcomes and those its epochs are judged by."""
+
+    numbers: list[tuple[int, int]]
+    weights: np.ndarray
+    judge: np.ndarray
+    epochs: int
+    keep: bool  # the weights after every epoch
+
+
+def fit_many(
+    train: Data,
+    valid: Data,
+    *,
+    config: Config,
+    outcomes: Sequence[str],
+    vocabulary_size: int,
+    seeds: Sequence[int],
+    device: str = "cuda",
+    on_event: Callable[[Event], None] | None = None,
+) -> list[Fit]:
+    """`training.fit` for each of the seeds, all at once; the encoder is DeepSets and the objective an alignment."""
+    if (config.encoder.name, config.encoder.pooling, config.objective.kind) != ("deepsets", "mean+max", "alignment"):
+        raise InputError("Fits are stacked for deepsets with mean+max pooling and an alignment; fit others one by one.")
+    start = time.perf_counter()
+    active = check(train, valid, config=config, outcomes=outcomes)
+    columns = [list(outcomes).index(name) for name in active]
+    train, valid = (Data(data.tokens, data.outcomes[:, columns].astype(np.float32)) for data in (train, valid))
+    resident = [Resident.of(data, torch.device(device)) for data in (train, valid)]
+    seen = len(seeds) * (len(active) * config.optimiser.stage1_epochs + config.optimiser.stage2_epochs)
+    done = 0
+
+    def tell(stage: int, epoch: int, epochs: int, trained: list[Trained]) -> None:
+        nonlocal done
+        done += len(trained)
+        last = [each.history[-1] for each in trained]
+        objective, validation = (
+            dict(zip(active, np.mean(values, axis=0).tolist()))
+            for values in ([each.objective for each in last], [each.validation for each in last])
+        )
+        seconds = time.perf_counter() - start
+        quality = float(np.mean([each.quality for each in last]))
+        if on_event:
+            eta = seconds / done * (seen - done)
+            on_event(Event(stage, None, epoch, epochs, objective, validation, quality, seconds, eta))
+
+    unit = np.eye(len(active))
+    anchor = np.tile(unit[active.index(config.selection.anchor)], (len(active), 1))
+    with ThreadPoolExecutor() as threads:
+        run = partial(_train, resident, valid, config=config, vocabulary_size=vocabulary_size, threads=threads)
+        first, _ = run(
+            Batch(
+                numbers=[(seed, number) for seed in seeds for number in range(len(active))],
+                weights=np.tile(unit, (len(seeds), 1)),
+                judge=np.tile(unit if config.selection.stage1 == "own" else anchor, (len(seeds), 1)),
+                epochs=config.optimiser.stage1_epochs,
+                keep=False,
+            ),
+            tell=partial(tell, 1),
+        )
+        stage1 = [first[at : at + len(active)] for at in range(0, len(first), len(active))]
+        strength = objective_of(config).strength
+        weights = np.array([stage2_weights([strength(e.quality) for e in each], config.weights) for each in stage1])
+        numbers = [(seed, len(active)) for seed in seeds]
+        second, states = run(
+            Batch(numbers, weights, weights, config.optimiser.stage2_epochs, True), tell=partial(tell, 2)
+        )
+    fits = []
+    for position, trained in enumerate(second):
+        model = encoders.build(config.encoder, vocabulary_size).to(device)
+        model.load_state_dict({name: tensor[position] for name, tensor in states[trained.epoch - 1].items()})
+        found = dict(zip(active, stage1[position]))
+        fits.append(
+            finish(model, valid, found, trained, weights[position], outcomes=outcomes, config=config, start=start)
+        )
+    return fits
+
+
+def _train(
+    resident: Sequence[Resident],
+    valid: Data,
+    batch: Batch,
+    *,
+    config: Config,
+    vocabulary_size: int,
+    threads: ThreadPoolExecutor,
+    tell: Callable[[int, int, list[Trained]], None],
+) -> tuple[list[Trained], list[dict[str, Tensor]]]:
+    """Each fit's record, and the weights of all of them after every epoch of Stage 2.
+
+    The processor draws the next epoch's batches while the device trains.
+    """
+    train, held_out = resident
+    device = train.ids.device
+    models = []
+    for number in batch.numbers:
+        with seeded(*number, device=torch.device("cpu")):
+            models.append(encoders.build(config.encoder, vocabulary_size).to(device))
+    stack = Stack(models)
+    sigmas = [None] * len(models)
+    if objective_of(config).needs_bandwidth:
+        initial = stack.predict(train).cpu().numpy()
+        sigmas = list(threads.map(lambda scores: bandwidth(scores, **asdict(config.bandwidth)), initial))
+    widths = torch.tensor([sigma or 1.0 for sigma in sigmas], device=device)
+    share = torch.from_numpy(batch.weights).to(device, torch.float32)
+    what = config.objective
+    each = partial(alignment, kernel=what.kernel, floor=what.floor, validity=what.validity)
+    stacked = torch.vmap(lambda scores, outcomes, sigma: each(scores, outcomes, sigma=sigma))
+
+    def loss(scores: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor]:
+        values = stacked(scores, outcomes, widths)
+        return -(share * values).sum(), values
+
+    def order(number: tuple[int, int], epoch: int) -> np.ndarray:
+        return np.random.default_rng(np.random.SeedSequence((*number, epoch))).permutation(len(train))
+
+    rows = [torch.from_numpy(judges(valid, config, number)).to(device) for _, number in batch.numbers]
+    judged = rows, [held_out.outcomes[each].double() for each in rows], widths.tolist()
+    judge = torch.from_numpy(batch.judge).to(device)
+    steps = Steps(stack, loss, config)
+    trained = [Trained(0, -np.inf, sigma, ()) for sigma in sigmas]
+    states: list[dict[str, Tensor]] = []
+    room = (0, 0)
+
+    orders = [threads.submit(order, number, 1) for number in batch.numbers]
+    for epoch in range(1, batch.epochs + 1):
+        ready = torch.from_numpy(np.stack([each.result() for each in orders])).to(device)
+        orders = [threads.submit(order, number, epoch + 1) for number in batch.numbers if epoch < batch.epochs]
+        layout = Layout.of(train, ready, config.optimiser.batch, vocabulary_size, room)
+        room = layout.room
+        values = steps.epoch(layout)
+        found = torch.stack([each(s[r].double(), y, sigma=w) for s, r, y, w in zip(stack.predict(held_out), *judged)])
+        quality = (found * judge).sum(1)
+        for fit, (mean, judgement, validation) in enumerate(zip(*(t.tolist() for t in (values, quality, found)))):
+            record = Epoch(tuple(mean), tuple(validation), judgement)
+            trained[fit] = trained[fit].after(record, config.selection.improvement)
+        tell(epoch, batch.epochs, trained)
+        if batch.keep:
+            states.append({name: weight.detach().clone() for name, weight in stack.weights.items()})
+    return trained, states
