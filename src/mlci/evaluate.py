@@ -1,9 +1,8 @@
 """Scores against outcomes: a tidy table of metric, value and interval.
 
 Any numbers that claim to be a score come in, from a model or a hospital's own CSV file; each is judged for each outcome
-on the admissions whose outcome is known, with intervals from resampled patients. The dependence figures of the paper
-(dCorr, MI, nHSIC) reward a score's spacing as well as its order, so the order-only ones (AUROC, average precision,
-dCorr of the ranks) always stand beside them.
+on the admissions whose outcome is known, with intervals from resampled patients. dCorr and nHSIC reward a score's
+spacing as well as its order, so the order-only figures (AUROC, average precision, dCorr of the ranks) stand beside.
 """
 
 from collections.abc import Mapping
