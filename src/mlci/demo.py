@@ -45,7 +45,7 @@ def run(folder: Path, *, admissions: int = ADMISSIONS, seed: int = SEED, say: Ca
             continue
         start = time.perf_counter()
         with atomic(folder / name) as temporary:
-            said = step(folder, temporary, **wanted)
+            said = step(folder, temporary, say=say, **wanted)
         say(f"{number}/{len(steps)} {name}: {said} ({time.perf_counter() - start:.0f} s)")
     return folder / REPORT
 
@@ -58,12 +58,17 @@ def _cohort(folder: Path, target: Path, *, admissions: int, seed: int, **_) -> s
     return f"{len(cohort):,} admissions to a synthetic hospital, {len(cohort.outcomes)} outcomes"
 
 
-def _fit(folder: Path, target: Path, *, seed: int, **_) -> str:
+def _fit(folder: Path, target: Path, *, seed: int, say: Callable[[str], None], **_) -> str:
     from mlci.cohort import read_cohort
     from mlci.index import MLCI
 
+    def tell(event) -> None:
+        if event.epoch == event.epochs:
+            what = f"stage 1, {event.outcome}" if event.outcome else "stage 2, all outcomes"
+            say(f"    {what}: fitted; about {event.eta:.0f} s left")
+
     checkpoint = folder / ".fit"
-    index = MLCI(seed=seed).fit(read_cohort(folder / COHORT), checkpoint=checkpoint)
+    index = MLCI(seed=seed).fit(read_cohort(folder / COHORT), checkpoint=checkpoint, on_event=tell)
     index.save(target)
     checkpoint.unlink(missing_ok=True)
     return f"an index learned from {index.model_.card['admissions']['train']:,} of them"

@@ -132,7 +132,7 @@ def _points(axis, x: np.ndarray, rates: Rates, **style) -> None:
 
 @_styled
 def score_distribution(
-    score: np.ndarray, outcomes: np.ndarray, names: Sequence[str], *, cutoff: float | None = None, bins: int = 50
+    score: np.ndarray, outcomes: np.ndarray, names: Sequence[str], *, cutoff: float | None = None, bins: int = 30
 ) -> Figure:
     """How the score is spread among admissions with and without each outcome."""
     figure, axes = _panels(len(names))
@@ -219,7 +219,7 @@ def calibration(groups: Mapping[str, tuple[np.ndarray, Rates]]) -> Figure:
     """Predicted against observed risk per outcome; on the dotted line they agree."""
     figure, axes = _panels(len(groups), size=(3.6, 2.9))
     for axis, (name, (predicted, rates)) in zip(axes, groups.items()):
-        top = max(float(predicted.max()), float(rates.high.max())) * 1.05 or 1.0
+        top = 1.25 * max(float(predicted.max()), float(rates.risk.max())) or 1.0  # not the interval of a tiny group
         axis.plot([0, top], [0, top], color=INK, lw=1, ls=":")
         _points(axis, predicted, rates, ms=4, lw=1)
         axis.set(title=label(name), xlabel="Predicted risk", ylabel="Observed", xlim=(0, top), ylim=(0, top))

@@ -180,7 +180,7 @@ def _verdict(evaluation: Evaluation, names: Sequence[str], metric: str) -> str:
         side = "above" if gap["high"] < 0 else "below" if gap["low"] > 0 else "near"
         sides[side].append(f"{plots.words(name)} ({values[name, OWN]:.3f} against {values[name, rival]:.3f})")
     said = [
-        f"{side} the better of Charlson and Elixhauser for {listing(sides[side])}"
+        f"the index is {side} the better of Charlson and Elixhauser for {listing(sides[side])}"
         for side in ("above", "below")
         if sides[side]
     ]

@@ -1,0 +1,41 @@
+"""
+Quickstart: codes in, one severity number out
+=============================================
+
+A synthetic hospital, an index learned from it, and what the index says about an admission.
+"""
+
+# %%
+# A cohort is one row per admission: codes, outcomes, split. Here it is made up; `mlci cohort` builds one from tables.
+import mlci
+from mlci.config import Config, OptimiserConfig
+
+cohort = mlci.build_cohort("synthetic", 4_000, seed=1)
+print(len(cohort), "admissions;", ", ".join(cohort.outcomes))
+
+# %%
+# Fit on the train and valid splits. Three epochs keep this example short; leave `config` out for the paper's recipe.
+short = Config(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=3))
+index = mlci.MLCI(seed=11, config=short).fit(cohort)
+
+# %%
+# Score the admissions of the test split, or any lists of codes.
+test = cohort.split("test")
+score = index.score(test)
+print("median score", round(float(sorted(score)[len(score) // 2]), 3))
+print(index.score([["I50.9", "N17.9"], ["E11.9"]], icd_version=10))
+
+# %%
+# What the score means: the risk of each outcome, and what each code contributed.
+print(index.risk([["I50.9", "N17.9"]], icd_version=10).round(3).to_string(index=False))
+for effect in index.explain(["I50.9", "N17.9"], icd_version=10):
+    print(f"{effect.code} {effect.title}: {effect.effect:+.3f}")
+
+# %%
+# The classic indices come along, for the same admissions.
+print(mlci.charlson(test)["cci_charlson"].describe().round(2).to_string())
+
+# %%
+# Keep the index as one file, and read it back.
+index.save("model.safetensors")
+assert (mlci.load("model.safetensors").score(test) == score).all()
