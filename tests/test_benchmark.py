@@ -108,6 +108,11 @@ def test_another_cohort_is_refused(done, tmp_path):
         run_benchmark(tmp_path / "other.parquet", done[0], models=FAST)
 
 
+def test_a_run_with_other_settings_is_refused(done, cohort):
+    with pytest.raises(InputError, match="epochs 1, not 2"):
+        run_benchmark(cohort, done[0], models=["mlci"], settings=Settings(seeds=(11,), epochs=2))
+
+
 @pytest.mark.parametrize("name", ["trees", "factorization", "deepsets_mean_max", "mlci"])
 def test_outcomes_of_the_test_split_are_never_read(cohort, tmp_path, name):
     whole = read_cohort(cohort)

@@ -102,11 +102,22 @@ def plan(directory: Path, models: Iterable[Model], settings: Settings) -> list[R
         for seed in settings.seeds if model.seed is None else (model.seed,):
             run = Run(model, seed, directory / model.name / str(seed))
             if (run.folder / "DONE").exists():
+                check_config(run)
                 run.status, run.seconds = "done", read_metrics(run.folder)["seconds"]
             elif model.missing:
                 run.status, run.message = "skipped", f"needs {model.missing}"
             runs.append(run)
     return runs
+
+
+def check_config(run: Run) -> None:
+    """A finished run is kept only for the settings it was made with."""
+    found = json.loads((run.folder / "config.json").read_text())["model"]
+    wanted = json.loads(json.dumps(asdict(run.model)))
+    for name in wanted:
+        if found.get(name) != wanted[name]:
+            was = f"{name} {found.get(name)}, not {wanted[name]}"
+            raise InputError(f"{run.folder}: is a run with other settings ({was}); remove it or choose another folder.")
 
 
 def run_benchmark(
