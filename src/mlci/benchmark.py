@@ -201,13 +201,14 @@ def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Part]) -> None:
 
 def execute(run: Run, parts: Mapping[str, Part], cohort: Cohort, *, device: str = "cpu") -> None:
     """Fit, score and measure one model; DONE comes last."""
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), time.process_time()
     state = run.model.fit(parts["train"], parts["valid"], seed=run.seed, device=device)
     fitted = time.perf_counter()
     scores = {name: run.model.score(state, parts[name]) for name in ("valid", "test")}
     cost = {
         "fit_seconds": fitted - start,
         "seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time() - processor,  # what it costs, however busy the machine
         "device": device,
         "process_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         / (2**20 if sys.platform == "darwin" else 1024),
@@ -486,7 +487,7 @@ def as_latex(table: Table) -> str:
 def costs(runs: Iterable[Run]) -> pd.DataFrame:
     """What each finished run took: seconds and the process's peak memory."""
     done = [(run, read_metrics(run.folder)) for run in runs if run.status == "done"]
-    columns = ("device", "fit_seconds", "seconds", "process_peak_mb")
+    columns = ("device", "fit_seconds", "seconds", "cpu_seconds", "process_peak_mb")
     return pd.DataFrame(
         [(run.model.name, run.seed, *(facts.get(column) for column in columns)) for run, facts in done],
         columns=["model", "seed", *columns],
