@@ -1,0 +1,161 @@
+"""An epoch of the paper's recipe at MIMIC-IV size, beside a plain padded torch implementation of the same step.
+
+`python benchmarks/fit.py [--quick] [--whole]`. The admissions are made up: 178,178 to train on and 25,228 to validate,
+13 codes each on average (a negative binomial), from a vocabulary of 9,000 whose frequencies fall like those of real
+codes. The reference pads each batch (to its longest admission, or to 256), runs phi on every place, forms the score's
+and each outcome's Gram matrix and centres them with matrix products, and steps with torch's default AdamW; it is timed
+over some steps and multiplied. Both get the same number of threads. Each row runs in a process of its own, so peak
+memory is its own. `--whole` runs the two-stage fit to its end (minutes) instead of multiplying.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+TRAIN, VALID, MEAN, VOCABULARY, BATCH = 178_178, 25_228, 13, 9_000, 256
+NAMES = ("mortality", "mortality_30d", "long_stay", "icu_transfer")
+
+
+def hospital(n: int, seed: int):
+    import numpy as np
+
+    from mlci.tokens import Tokens
+    from mlci.training import Data
+
+    rng = np.random.default_rng(seed)
+    frequency = 1 / (np.arange(1, VOCABULARY - 1) + 8) ** 1.25
+    counts = 1 + rng.negative_binomial(2.2, 2.2 / (2.2 + MEAN - 1), n)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    ids = (2 + rng.choice(VOCABULARY - 2, offsets[-1], p=frequency / frequency.sum())).astype(np.int32)
+    weight = np.random.default_rng(0).gamma(0.3, size=VOCABULARY)
+    severity = np.add.reduceat(weight[ids], offsets[:-1]) + rng.normal(scale=1.5, size=(4, n))
+    outcomes = [np.quantile(row, 1 - rate) for row, rate in zip(severity, (0.02, 0.03, 0.18, 0.1))] < severity.T
+    return Data(Tokens(ids, offsets), outcomes.astype(np.float32))
+
+
+def ours(threads: int, share: float, whole: bool) -> dict:
+    from mlci.config import Config, OptimiserConfig
+    from mlci.training import fit
+
+    train, valid = hospital(int(TRAIN * share), 1), hospital(int(VALID * share), 2)
+    config = Config() if whole else Config(optimiser=OptimiserConfig(stage1_epochs=2, stage2_epochs=2))
+    marks: list[float] = []
+
+    def mark(event) -> None:
+        marks.append(event.seconds)
+
+    result = fit(
+        train,
+        valid,
+        config=config,
+        outcomes=NAMES,
+        vocabulary_size=VOCABULARY,
+        seed=11,
+        threads=threads,
+        on_event=mark,
+    )
+    rounds = config.optimiser.stage1_epochs
+    first, later = marks[0::rounds], [b - a for a, b in pairwise(marks)]
+    within = [seconds for i, seconds in enumerate(later, start=1) if i % rounds]
+    epoch = sum(within) / len(within)
+    opening = first[0] - epoch  # data, initial model, bandwidth
+    total = result.seconds if whole else 50 * epoch + 5 * opening
+    return {"epoch": epoch, "fit": total}
+
+
+def padded(threads: int, share: float, width: int | None, steps: int) -> dict:
+    import numpy as np
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(threads)
+    train = hospital(int(TRAIN * share), 1)
+    torch.manual_seed(11)
+
+    class Plain(nn.Module):
+        def __init__(self, d: int = 128) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(VOCABULARY, d, padding_idx=0)
+            self.phi = nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d), nn.ReLU())
+            self.norm = nn.LayerNorm(2 * d)
+            self.rho = nn.Sequential(nn.Linear(2 * d, d), nn.ReLU(), nn.Linear(d, d), nn.ReLU(), nn.Linear(d, 1))
+
+        def forward(self, ids):
+            mask = (ids != 0).unsqueeze(-1)
+            h = self.phi(self.embedding(ids))
+            mean = (h * mask).sum(1) / mask.sum(1).clamp(min=1)
+            high = h.masked_fill(~mask, -1e9).max(1).values
+            return self.rho(self.norm(torch.cat([mean, high], dim=1))).squeeze(-1)
+
+    model = Plain()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0)
+    order = np.random.default_rng(11).permutation(len(train))
+    start = 0.0
+    for step in range(steps + 3):
+        if step == 3:  # after warming up
+            start = time.perf_counter()
+        rows = order[step * BATCH : (step + 1) * BATCH]
+        lists = [train.tokens.ids[train.tokens.offsets[i] : train.tokens.offsets[i + 1]][:256] for i in rows]
+        places = width or max(map(len, lists))
+        ids = torch.zeros(len(rows), places, dtype=torch.long)
+        for place, codes in enumerate(lists):
+            ids[place, : len(codes)] = torch.from_numpy(codes)
+        y = torch.from_numpy(train.outcomes[rows])
+        scores = model(ids)
+        n = len(scores)
+        centre = torch.eye(n) - 1 / n
+        gram = centre @ torch.exp(-((scores[:, None] - scores[None, :]) ** 2) / (2 * 0.93**2)) @ centre
+        loss = scores.new_zeros(())
+        for outcome in y.T:
+            labels = centre @ (outcome[:, None] == outcome[None, :]).float() @ centre
+            loss = loss - (gram * labels).sum() / (gram.norm().clamp(min=1e-4) * labels.norm().clamp(min=1e-4))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    seconds = (time.perf_counter() - start) / steps * -(-len(train) // BATCH)
+    return {"epoch": seconds, "fit": 50 * seconds}
+
+
+def in_a_process(work: str) -> dict:
+    done = subprocess.run([sys.executable, __file__, "--work", work], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the admissions, one thread")
+    parser.add_argument("--whole", action="store_true", help="run the two-stage fit to its end")
+    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        result = eval(options.work)  # our own words, from the lines below
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(json.dumps({**result, "gib": peak}))
+        return
+    share = 0.1 if options.quick else 1.0
+    steps = 5 if options.quick else 20
+    header = f"{'':42s} {'epoch, s':>9s} {'ratio':>7s} {'two-stage fit, min':>19s} {'peak GiB':>9s}"
+    for threads in [1] if options.quick else options.threads:
+        print(f"\n{int(TRAIN * share):,} admissions, batch {BATCH}, {threads} thread(s)\n{header}")
+        base = in_a_process(f"ours({threads}, {share}, {options.whole})")
+        rows = {
+            "mlci (validation included)": base,
+            "padded to the batch's longest": in_a_process(f"padded({threads}, {share}, None, {steps})"),
+            "padded to 256": in_a_process(f"padded({threads}, {share}, 256, {max(3, steps // 4)})"),
+        }
+        for name, row in rows.items():
+            ratio = row["epoch"] / base["epoch"]
+            print(f"{name:42s} {row['epoch']:9.2f} {ratio:7.1f} {row['fit'] / 60:19.1f} {row['gib']:9.2f}")
+    print("\nGrowth (1 thread)")
+    for part in (0.25, 0.5, 1.0):
+        row = in_a_process(f"ours(1, {share * part}, False)")
+        print(f"{int(TRAIN * share * part):>12,} admissions {row['epoch']:21.2f} s {row['gib']:9.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()
