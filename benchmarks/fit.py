@@ -4,8 +4,9 @@
 13 codes each on average (a negative binomial), from a vocabulary of 9,000 whose frequencies fall like those of real
 codes. The reference pads each batch (to its longest admission, or to 256), runs phi on every place, calls for each
 outcome a function that forms both Gram matrices and centres them by matrix products, and steps with torch's default
-AdamW; it is timed over some steps and multiplied. Both get the same number of threads. Our time has the
-validation in it, the reference's has not. Each row runs in a process of its own, so peak memory is its own. `--whole` runs the two-stage fit to its end (minutes) instead of multiplying.
+AdamW; it is timed over some steps and multiplied. Both get the same number of threads. Our time has the validation in
+it, the reference's has not. Each row runs in a process of its own, so peak memory is its own. `--whole` runs the
+two-stage fit to its end (minutes) instead of multiplying.
 """
 
 import argparse
