@@ -50,28 +50,27 @@ def known_rows(outcomes: Tensor | np.ndarray, validity: str):
     return known.all(1)[:, None] if validity == "intersection" else known
 
 
-def kernel_less_one(gap: Tensor, kernel: str, sigma: float) -> tuple[Tensor, Tensor]:
+def kernel_less_one(gap: Tensor, kernel: str, sigma: float | Tensor) -> tuple[Tensor, Tensor]:
     """The kernel of score differences less a constant that centring removes (near-equal scores then keep their
     digits), and its derivative.
     """
     if kernel == "energy":
         return -gap.abs(), -gap.sign()
-    gram, slope = torch.zeros_like(gap), torch.zeros_like(gap)
-    for factor in FACTORS[kernel]:
-        precision, share = 1 / (factor * sigma) ** 2, 1 / len(FACTORS[kernel])
-        part = torch.expm1(gap.square().mul_(-precision / 2))
-        gram.add_(part, alpha=share)
-        slope.addcmul_(part.add_(1), gap, value=-precision * share)
-    return gram, slope
+    precisions = [(factor * sigma) ** -2 for factor in FACTORS[kernel]]
+    parts = [torch.expm1(gap.square() * (-precision / 2)) for precision in precisions]
+    slopes = [(part + 1) * (-precision) for part, precision in zip(parts, precisions)]
+    return sum(parts[1:], parts[0]) / len(parts), sum(slopes[1:], slopes[0]) * gap / len(parts)
 
 
 class _Aligned(torch.autograd.Function):
     """Normalised HSIC with each outcome on the rows of one mask, and its gradient in closed form: autograd would pass
-    over the n x n matrices three times as often.
+    over the n x n matrices three times as often. The outputs after the first are for the backward pass alone.
     """
 
+    generate_vmap_rule = True  # several fits at once
+
     @staticmethod
-    def forward(ctx, scores: Tensor, outcomes: Tensor, mask: Tensor, kernel: str, sigma: float, floor: float) -> Tensor:
+    def forward(scores: Tensor, outcomes: Tensor, mask: Tensor, kernel: str, sigma: float | Tensor, floor: float):
         rows = mask.sum().clamp(min=1)
         profiles = mask[:, None] * (outcomes - mask @ outcomes / rows)
         energy = profiles.square().sum(0)
@@ -80,18 +79,26 @@ class _Aligned(torch.autograd.Function):
         # H K H: less the means of rows and of columns, plus the mean of all.
         mean = gram @ mask / rows
         half = mean - mask @ mean / rows / 2
-        centred = gram.sub_(half[:, None]).sub_(half).mul_(mask[:, None]).mul_(mask)
-        size = torch.linalg.vector_norm(centred)
+        centred = (gram - half[:, None] - half) * mask[:, None] * mask
+        size = centred.square().sum().sqrt()
         least = max(floor, 1e-15)
         counts = (rows >= 3) & (energy > 0)
         scale = torch.where(counts, 1 / (size.clamp(min=least) * energy), 0)
         values = forms * scale
         # Below the floor the norm is a constant and has no gradient.
-        ctx.save_for_backward(slope, centred, profiles, scale, torch.where(size > least, values / size.square(), 0))
-        return values
+        shrink = torch.where(size > least, values / size.square(), 0)
+        return values, slope, centred, profiles, scale, shrink
 
     @staticmethod
-    def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def setup_context(ctx, inputs, output) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor | None, *_):  # pyright: ignore[reportIncompatibleMethodOverride]
+        if grad is None:
+            return (None,) * 6
         slope, centred, profiles, scale, shrink = ctx.saved_tensors
         pull = (profiles * (grad * scale)) @ profiles.T - (grad @ shrink) * centred
         return 2 * (pull * slope).sum(1), None, None, None, None, None
@@ -113,8 +120,9 @@ def alignment(
     if len(scores) > LARGE:
         return large_alignment(scores, outcomes, sigma=sigma, kernel=kernel, floor=floor, validity=validity)
     masks = known_rows(outcomes, validity).to(scores.dtype).T
+    outcomes = outcomes.to(scores.dtype).nan_to_num()
     groups = [outcomes] if len(masks) == 1 else outcomes.split(1, dim=1)
-    parts = [_Aligned.apply(scores, y.nan_to_num(), mask, kernel, sigma, floor) for y, mask in zip(groups, masks)]
+    parts = [_Aligned.apply(scores, y, mask, kernel, sigma, floor)[0] for y, mask in zip(groups, masks)]
     return torch.cat(parts)
 
 

@@ -452,7 +452,9 @@ def _batches(tokens: Tokens, size: int, device: torch.device) -> Iterator[tuple[
 def judges(valid: Data, config: Config, number: int) -> np.ndarray:
     """The validation admissions that judge one fit: all that count, or a deterministic subsample of them."""
     limit = config.selection.subsample
-    rows = np.flatnonzero(known_rows(valid.outcomes, config.objective.validity).any(1))
+    rows = np.arange(len(valid))
+    if config.objective.kind == "alignment":
+        rows = np.flatnonzero(known_rows(valid.outcomes, config.objective.validity).any(1))
     if limit is None or len(rows) <= limit:
         return rows
     return np.random.default_rng([config.selection.seed, number]).choice(rows, limit, replace=False)
