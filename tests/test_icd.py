@@ -70,3 +70,8 @@ def test_search_bounds():
     assert len(icd.search("fracture", 10, limit=7)) == 7
     # a regular expression is only text
     assert icd.search("(heart", 10)[0].title == icd.search("heart", 10)[0].title
+
+
+def test_printed_form():
+    assert [icd.dotted(code, 10) for code in ("I509", "I10", "E1165", "")] == ["I50.9", "I10", "E11.65", ""]
+    assert [icd.dotted(code, 9) for code in ("4280", "V420", "E8809", "E880")] == ["428.0", "V42.0", "E880.9", "E880"]

@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter
 
 from mlci.curves import Isotonic, Rates
 from mlci.files import atomic
+from mlci.labels import label
 from mlci.theory import Scan
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
@@ -55,28 +56,6 @@ STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "mlci",
 }
-LABELS = {
-    "mortality": "In-hospital mortality",
-    "mortality_30d": "30-day mortality",
-    "long_stay": "Long stay",
-    "icu_transfer": "ICU transfer",
-    "dcorr": "Distance correlation",
-    "rank_dcorr": "Distance correlation of ranks",
-    "auroc": "AUROC",
-    "mi": "Mutual information (nats)",
-    "nhsic": "nHSIC",
-}
-
-
-def label(name: str) -> str:
-    """A column's name as a person would write it."""
-    return LABELS.get(name) or name.replace("_", " ").capitalize()
-
-
-def words(name: str) -> str:
-    """The same inside a sentence: ICU keeps its capitals, others begin small."""
-    text = label(name)
-    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _styled(draw):

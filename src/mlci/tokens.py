@@ -5,6 +5,7 @@ token belongs to an ICD version, because the same text means different things in
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -72,16 +73,20 @@ class Vocabulary:
         kept = [name for name, count in zip(names, seen) if count >= min_admissions]
         return cls(tuple(text for _, text in kept), tuple(version for version, _ in kept), tuple(depths), max_codes)
 
+    @cached_property
+    def _ids(self) -> tuple[dict[tuple[int, str], int], int | None]:
+        """The id of each token, and the ICD version if all tokens share one."""
+        versions = set(self.versions)
+        only = versions.pop() if len(versions) == 1 else None
+        return {key: number for number, key in enumerate(zip(self.versions, self.tokens), start=len(SPECIAL))}, only
+
     def encode(self, admissions: Admissions) -> Tokens:
         """Token ids of each admission's first `max_codes` codes, in recorded order; duplicates stay.
 
         A code without any known token is one UNK. A code whose version nobody said is read as the vocabulary's, where
         that is unambiguous, and a vocabulary fitted on such codes takes every version.
         """
-        ids = {key: number for number, key in enumerate(zip(self.versions, self.tokens), start=len(SPECIAL))}
-        versions = set(self.versions)
-        only = versions.pop() if len(versions) == 1 else None
-        found = []
+        (ids, only), found = self._ids, []
         for value, version in zip(admissions.values, admissions.versions.tolist()):
             version = only if only is not None and 0 in (only, version) else version
             known = [ids[key] for key in _prefixes(value, version, self.depths) if key in ids]

@@ -40,6 +40,12 @@ def normalise(text: str) -> str:
     return re.sub(JUNK, "", text).upper()
 
 
+def dotted(code: str, version: int) -> str:
+    """A normalised code as it is printed: `"I509"` becomes `"I50.9"`, in ICD-9 `"E8809"` becomes `"E880.9"`."""
+    head = 4 if version == 9 and code.startswith("E") else 3
+    return f"{code[:head]}.{code[head:]}" if len(code) > head else code
+
+
 def normalise_array(codes: "pa.Array") -> "pa.Array":
     """`normalise` for an Arrow array of text; missing stays missing."""
     import pyarrow.compute as pc

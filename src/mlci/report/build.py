@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import mlci
-from mlci import curves, plots, theory
+from mlci import curves, labels, plots, theory
 from mlci.codes.admissions import Admissions
 from mlci.codes.comorbidity import charlson, elixhauser
 from mlci.cohort import Cohort
@@ -95,7 +95,7 @@ def build(index: MLCI, cohort: Cohort, *, command: str, resamples: int = RESAMPL
         "theory_sentences": _theory_sentences(diagnosis),
         "version": mlci.__version__,
         "source": cohort.source,
-        "rules": {plots.label(name): cohort.outcomes[name] for name in names},
+        "rules": {labels.label(name): cohort.outcomes[name] for name in names},
         "notes": cohort.notes,
         "held_out": held_out,
         "n": len(judged),
@@ -110,7 +110,7 @@ def build(index: MLCI, cohort: Cohort, *, command: str, resamples: int = RESAMPL
         "cutoff": model.cutoff,
         "contrasts": contrasts,
         "diagnosis": diagnosis,
-        "left_out": {plots.label(name): why for name, why in diagnosis.left_out.items()},
+        "left_out": {labels.label(name): why for name, why in diagnosis.left_out.items()},
         "codes": codes,
         "explained": len(some),
         "least": LEAST,
@@ -140,8 +140,8 @@ def _draw(n: int, size: int, rng: np.random.Generator) -> np.ndarray:
 
 def _table_one(cohort: Cohort) -> dict[str, list[str]]:
     """The cohort's Table 1 with the outcomes in words; a line that counts nothing is left out."""
-    words = {name: plots.label(name) for name in cohort.outcomes}
-    words |= {f"{name}: not known": f"{plots.label(name)}: not known" for name in cohort.outcomes}
+    words = {name: labels.label(name) for name in cohort.outcomes}
+    words |= {f"{name}: not known": f"{labels.label(name)}: not known" for name in cohort.outcomes}
     lines = {words.get(name, name[:1].upper() + name[1:]): cells for name, cells in cohort.describe().items()}
     return {name: cells for name, cells in lines.items() if set(cells) != {"0"}}
 
@@ -164,8 +164,8 @@ def _metric_tables(metrics: pd.DataFrame, models: Sequence[str]) -> list[dict]:
             }
             for model in models
         ]
-        titles = [plots.label(outcome) for outcome in outcomes]
-        tables.append({"metric": f"{plots.label(metric)} ({kind})", "outcomes": titles, "rows": rows})
+        titles = [labels.label(outcome) for outcome in outcomes]
+        tables.append({"metric": f"{labels.label(metric)} ({kind})", "outcomes": titles, "rows": rows})
     return tables
 
 
@@ -178,7 +178,7 @@ def _verdict(evaluation: Evaluation, names: Sequence[str], metric: str) -> str:
         rival = values[name].drop(OWN).idxmax()
         gap = gaps.loc[(name, rival)]  # of the rival over the index
         side = "above" if gap["high"] < 0 else "below" if gap["low"] > 0 else "near"
-        sides[side].append(f"{plots.words(name)} ({values[name, OWN]:.3f} against {values[name, rival]:.3f})")
+        sides[side].append(f"{labels.words(name)} ({values[name, OWN]:.3f} against {values[name, rival]:.3f})")
     said = [
         f"the index is {side} the better of Charlson and Elixhauser for {listing(sides[side])}"
         for side in ("above", "below")
@@ -186,7 +186,7 @@ def _verdict(evaluation: Evaluation, names: Sequence[str], metric: str) -> str:
     ]
     if sides["near"]:
         said.append(f"too close to call for {listing(sides['near'])}")
-    return f"{plots.label(metric)} ({METRICS[metric]}): {'; '.join(said)}."
+    return f"{labels.label(metric)} ({METRICS[metric]}): {'; '.join(said)}."
 
 
 def _calibration(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -200,7 +200,7 @@ def _summary(metrics: pd.DataFrame, contrast: theory.Contrast) -> str:
     wins = cells[OWN].to_numpy() > cells.drop(columns=OWN).to_numpy().max(axis=1)
     where = f"all {len(wins)} outcomes" if wins.all() else f"{int(wins.sum())} of {len(wins)} outcomes"
     if len(wins) == 1:
-        where = plots.words(str(cells.index[0]))
+        where = labels.words(str(cells.index[0]))
     first = f"By AUROC, the index orders admissions better than Charlson and Elixhauser do for {where}."
     if not wins.any():
         first = "By AUROC, the index orders admissions no better than Charlson or Elixhauser does for any outcome."
@@ -231,7 +231,7 @@ def _trend_sentence(trends: Sequence[curves.Trend]) -> str:
     words = {"inc.": "rises", "weakly inc.": "rises weakly", "flat": "hardly changes"}
     said = []
     for verdict, word in words.items():
-        found = [f"{plots.words(t.outcome)} (by {100 * t.mean:.1f} points)" for t in trends if t.verdict == verdict]
+        found = [f"{labels.words(t.outcome)} (by {100 * t.mean:.1f} points)" for t in trends if t.verdict == verdict]
         if found:
             said.append(f"{word} for {listing(found)}")
     return f"From the 5th to the 95th percentile of the score, the fitted risk {'; it '.join(said)}."
@@ -265,8 +265,8 @@ def _theory_sentences(found: theory.Diagnosis) -> list[str]:
         f"{percent(found.shared.monotone)}. "
         f"For all outcomes together the best is {same}."
     )
-    steps = [plots.words(t.name) for t in found.tasks if t.threshold.rho2 > 0.9 * t.monotone]
-    smooth = [plots.words(t.name) for t in found.tasks if t.threshold.rho2 <= 0.9 * t.monotone]
+    steps = [labels.words(t.name) for t in found.tasks if t.threshold.rho2 > 0.9 * t.monotone]
+    smooth = [labels.words(t.name) for t in found.tasks if t.threshold.rho2 <= 0.9 * t.monotone]
     third = []
     if steps:
         third.append(f"One cut captures nearly all (over 90%) of what this order can say about {listing(steps)}.")
@@ -305,7 +305,7 @@ def _figures(
         add(
             "risk",
             plots.risk_curves({name: (rates, fit)}, cutoff=cut, legend=False),
-            f"{plots.label(name)}: observed risk in {len(rates.n)} groups of equal size along the score, and the "
+            f"{labels.label(name)}: observed risk in {len(rates.n)} groups of equal size along the score, and the "
             f"monotone fit, which rises by {100 * change:.1f} points from the 5th to the 95th percentile of the score.",
         )
         with_it, without = score[column == 1], score[column == 0]
@@ -313,7 +313,7 @@ def _figures(
             add(
                 "distribution",
                 plots.score_distribution(score, column[:, None], [name], cutoff=cut),
-                f"{plots.label(name)}: the median score is {np.median(with_it):.2f} with and "
+                f"{labels.label(name)}: the median score is {np.median(with_it):.2f} with and "
                 f"{np.median(without):.2f} without the outcome.",
             )
         predicted = model.curves[name](score)
@@ -321,14 +321,14 @@ def _figures(
         add(
             "calibration",
             plots.calibration({name: (groups.score, groups)}),
-            f"{plots.label(name)}: mean predicted risk {percent(float(predicted[~np.isnan(column)].mean()))}, "
+            f"{labels.label(name)}: mean predicted risk {percent(float(predicted[~np.isnan(column)].mean()))}, "
             f"observed {percent(float(np.nanmean(column)))}; points on the dotted line agree.",
         )
     for metric in ("auroc", "dcorr"):
         for name in metrics["outcome"].unique():
             part = metrics[(metrics["metric"] == metric) & (metrics["outcome"] == name)]
             values = ", ".join(f"{row.model} {row.value:.3f}" for row in part.itertuples())
-            said = f"{plots.label(name)}, {plots.label(metric)}: {values}."
+            said = f"{labels.label(name)}, {labels.label(metric)}: {values}."
             add(f"compare_{metric}", plots.benchmark(part, metric), said, caption=False)  # the tables say it
     if len(codes):
         said = [f"{row.code} {row.title or ''}".strip() for row in codes.itertuples()]
@@ -383,7 +383,7 @@ def listing(words: Sequence[str]) -> str:
 
 
 def verb(name: str) -> str:
-    return VERBS.get(name, f"had the outcome “{plots.words(name)}”")
+    return VERBS.get(name, f"had the outcome “{labels.words(name)}”")
 
 
 def _environment():
@@ -396,6 +396,6 @@ def _environment():
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "listing": listing, "verb": verb, "label": plots.label}
+    environment.filters |= {"percent": percent, "listing": listing, "verb": verb, "label": labels.label}
     environment.globals["style"] = files("mlci.report").joinpath("style.css").read_text()
     return environment
