@@ -203,3 +203,18 @@ def test_in_a_browser(made, browser, width, scheme):
     drawn = page.evaluate("getComputedStyle(document.querySelector('svg text')).fill")
     assert drawn == colours[0]  # a figure's text takes the page's ink
     page.context.close()
+
+
+def test_the_energy_kernel_can_be_resampled():
+    """How the report gets its figures: alignment by the energy kernel is the squared dCorr, interval and all."""
+    from mlci.evaluate import evaluate
+
+    rng = np.random.default_rng(0)
+    score = rng.normal(size=300)
+    outcome = (score + rng.normal(size=300) > 1).astype(float)
+    table = evaluate({"a": score}, {"b": outcome}, kernel="energy", resamples=30).set_index("metric")
+    np.testing.assert_allclose(
+        table.loc["nhsic", ["value", "low", "high"]].astype(float),
+        table.loc["dcorr", ["value", "low", "high"]].astype(float) ** 2,
+        rtol=0.05,
+    )

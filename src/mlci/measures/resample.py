@@ -131,6 +131,8 @@ def _ranking(weight, cases, n, n1, gaps, values, kernel: str, sigma: float | Non
     for gap in (gaps, order):
         forms, norm = alignment.energy(gap, weight, profile)
         dependence.append(np.sqrt(_ratio(forms, norm * squared[:, 0])))
+    if kernel == "energy":  # its alignment is the squared distance correlation
+        return np.column_stack([dependence[0], dependence[0] ** 2, area, average, dependence[1]])
     forms, norm = alignment.rbf(values, weight.T, profile.T[..., None], kernel, sigma)
     nhsic = _ratio(forms[:, 0], norm * squared[:, 0])
     return np.column_stack([dependence[0], nhsic, area, average, dependence[1]])
