@@ -125,6 +125,20 @@ def test_distance_correlation_equals_dcor_at_size():
     assert distance_correlation(score, y) == pytest.approx(dcor.distance_correlation(score, y), rel=1e-12)
 
 
+def test_distance_correlation_keeps_its_digits_at_size():
+    """Against the textbook's double centring in 80-bit numbers; running sums of a centred profile would drift."""
+    rng = np.random.default_rng(0)
+    score = np.sort(rng.normal(size=100_000))
+    y = (rng.random(100_000) < 1 / (1 + np.exp(3 - score))).astype(float)
+    long, n = score.astype(np.longdouble), np.longdouble(len(score))
+    long = long - long.mean()
+    rows = (2 * np.arange(1, n + 1) - n) * long - 2 * np.cumsum(long) + long.sum()  # sums of |differences|
+    norm = np.sqrt(2 * n * (long**2).sum() - 2 / n * (rows**2).sum() + (rows.sum() / n) ** 2)
+    profile = y - y.astype(np.longdouble).mean()
+    form = 2 * np.sum(np.diff(long) * np.cumsum(profile)[:-1] ** 2)
+    assert nhsic(score, y, kernel="energy") == pytest.approx(float(form / (norm * (profile**2).sum())), rel=1e-13)
+
+
 @laws
 @given(judged())
 def test_the_centred_label_gram_is_rank_one(judged):

@@ -28,7 +28,7 @@ def mutual_information(
     """Mutual information in nats, at least 0: a float, or an array for an n x T matrix of outcomes.
 
     Each outcome is judged on its valid admissions; fewer than three, a single class or a constant score give 0.
-    `dtype=np.float32` z-scores in single precision, as the authors' programs do: it moves the fifth digit or so.
+    `dtype=np.float32` z-scores in single precision, as the authors' programs do: about the fourth digit moves.
     """
     scores = as_scores(score)
     outcomes = as_outcomes(y, len(scores))

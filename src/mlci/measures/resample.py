@@ -129,7 +129,7 @@ def _ranking(weight, cases, n, n1, gaps, values, kernel: str, sigma: float | Non
     order = (weight[:, 1:] + weight[:, :-1]) / 2  # between the mid-ranks of neighbouring values
     dependence = []
     for gap in (gaps, order):
-        forms, norm = alignment.energy(gap, weight, profile)
+        forms, norm = alignment.energy(gap, weight, cases)
         dependence.append(np.sqrt(_ratio(forms, norm * squared[:, 0])))
     if kernel == "energy":  # its alignment is the squared distance correlation
         return np.column_stack([dependence[0], dependence[0] ** 2, area, average, dependence[1]])
