@@ -34,7 +34,7 @@ lint: .venv/.dev
 	@$(BIN)/lint-imports --no-cache
 
 test: lint
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: .venv/.dev
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -1,0 +1,44 @@
+"""What the README shows is run as it stands, and what the pages link to is there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.S | re.M)
+
+
+def test_readme_commands(mlci_cli, tmp_path):
+    lines = [line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("mlci ")]
+    assert len(commands) >= 7
+    for words in commands:
+        mlci_cli(*words)
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
+def test_readme_python(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    [block] = blocks(ROOT / "README.md", "python")
+    exec(compile(block, "README.md", "exec"), {})
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_readme_make_targets_exist():
+    wanted = {word for page in PAGES for word in re.findall(r"\bmake ([a-z]+)", page.read_text())}
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.M))
+    assert wanted & {"demo", "test", "lint", "bench"} <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if not target.startswith(("http", "mailto")):
+            assert (page.parent / target).exists(), target
