@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import oracles
 from mlci import baselines, benchmark
 from mlci.benchmark import Settings, run_benchmark
 from mlci.cohort import build_cohort, read_cohort
@@ -56,8 +57,7 @@ def test_a_run_is_a_folder_with_done_last(done, cohort):
     np.testing.assert_array_equal(again, scores["mlci"].to_numpy()[-len(again) :])
 
 
-def test_metrics_are_those_of_the_peers(done, cohort):
-    import dcor
+def test_metrics_are_those_of_the_definitions(done, cohort):
     from sklearn.metrics import roc_auc_score
 
     folder, _ = done
@@ -67,7 +67,7 @@ def test_metrics_are_those_of_the_peers(done, cohort):
     for name in test.outcomes:
         y = test.labels(name)[:, 0]
         known = ~np.isnan(y)
-        assert found["dcorr"][name] == pytest.approx(dcor.distance_correlation(score[known], y[known]), rel=1e-9)
+        assert found["dcorr"][name] == pytest.approx(oracles.nhsic(score[known], y[known], "energy") ** 0.5, rel=1e-9)
         assert found["auroc"][name] == pytest.approx(roc_auc_score(y[known], score[known]), rel=1e-9)
 
 
