@@ -51,6 +51,19 @@ def java() -> str:
 
 
 @pytest.fixture(scope="session")
+def spark(java):
+    pyspark = pytest.importorskip("pyspark.sql")
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.host": "127.0.0.1"}
+    settings |= {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
+    builder = pyspark.SparkSession.builder.master("local[1]").appName("mlci")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
 def chromium() -> str:
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     require(found, "Chromium")

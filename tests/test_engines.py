@@ -93,19 +93,6 @@ def postgres(postgres_server):
             server.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
-@pytest.fixture(scope="session")
-def spark(java):
-    pyspark = pytest.importorskip("pyspark.sql")
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.host": "127.0.0.1"}
-    settings |= {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
-    builder = pyspark.SparkSession.builder.master("local[1]").appName("mlci")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
-
-
 def load_spark(session, source: str, folder: Path):
     for name, file in tables_of(source, folder).items():
         session.read.csv(str(file), header=True, inferSchema=True).createOrReplaceTempView(name)

@@ -37,7 +37,8 @@ class Tokens:
 
     def take(self, rows: np.ndarray) -> "Tokens":
         """The tokens of the given admissions, in the given order."""
-        flat, offsets = positions(self.offsets[rows], self.counts[rows])
+        starts = self.offsets[rows]
+        flat, offsets = positions(starts, self.offsets[rows + 1] - starts)
         return Tokens(self.ids[flat], offsets)
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import mlci
-from mlci import encoders
+from mlci import encoders, processes
 from mlci.config import Config, WeightConfig
 from mlci.encoders import Encoder
 from mlci.errors import InputError
@@ -150,7 +150,16 @@ def _fit(
     active = check(train, valid, config=config, outcomes=outcomes)
     columns = [outcomes.index(name) for name in active]
     train, valid = (Data(data.tokens, data.outcomes[:, columns].astype(np.float32)) for data in (train, valid))
+    together = min(config.optimiser.batch, len(train))
+    if processes.count() > together:
+        raise InputError(
+            f"{processes.count()} processes are more than the {together} admissions of a batch; start at most so many."
+        )
     saved = Checkpoint.open(checkpoint, _fingerprint(train, valid, asdict(config), active, vocabulary_size, seed))
+    processes.agree(
+        f"{saved.fingerprint} {saved.epochs}",
+        "The processes do not see the same data, settings and checkpoint; give all of them the same files.",
+    )
     rounds, last = config.optimiser.stage1_epochs, config.optimiser.stage2_epochs
     first = saved.epochs
 
@@ -277,9 +286,10 @@ def predict(model: Encoder, tokens: Tokens) -> np.ndarray:
     training = model.training
     model.eval()
     with torch.no_grad():
-        parts = [model(ids, offsets).cpu().numpy() for ids, offsets in _batches(tokens, SCORING, device)]
+        own = [model(ids, offsets) for ids, offsets in _batches(tokens, processes.share(len(tokens)), device)]
+        scores = processes.gather(torch.cat(own), len(tokens))
     model.train(training)
-    return np.concatenate(parts)
+    return scores.cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -339,16 +349,19 @@ class _Run:
         self, model: Encoder, optimiser, objective: Objective, weights: np.ndarray, order: np.ndarray
     ) -> list[float]:
         """One pass over the training split; the mean over batches of each outcome's value."""
-        data = self.train_split.take(order)
-        outcomes = torch.from_numpy(data.outcomes).to(self.device)
-        share = torch.as_tensor(weights, dtype=outcomes.dtype, device=self.device)
-        size = self.config.optimiser.batch
+        data, size = self.train_split, self.config.optimiser.batch
+        share = torch.as_tensor(weights, dtype=torch.float32, device=self.device)
         total = torch.zeros(len(share), dtype=torch.float64, device=self.device)
         model.train()
-        for (ids, offsets), y in zip(_batches(data.tokens, size, self.device), outcomes.split(size)):
-            loss, values = objective.loss(model(ids, offsets), y, share)
+        for start in range(0, len(order), size):
+            batch = order[start : start + size]
+            outcomes = torch.from_numpy(data.outcomes[batch]).to(self.device)
+            ids, offsets = _on(self.device, data.tokens.take(batch[processes.share(len(batch))]))
+            scores = processes.gather(model(ids, offsets), len(batch))
+            loss, values = objective.loss(scores, outcomes, share)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
+            processes.sum_gradients(model.parameters())
             optimiser.step()
             total += values.detach()
         return (total / -(-len(order) // size)).tolist()
@@ -412,7 +425,7 @@ class Checkpoint:
             for name, tensor in values.items()
         }
         self.tensors = {name: tensor.cpu() for name, tensor in {**state, **best, **moments}.items()}
-        if self.path is None:
+        if self.path is None or processes.rank():
             return
         fits = [
             {**asdict(each), "history": [(e.objective, e.validation, e.quality) for e in each.history]}
@@ -440,13 +453,16 @@ def seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
         yield np.random.default_rng(sequence)
 
 
-def _batches(tokens: Tokens, size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Consecutive batches of ids and offsets on the device."""
-    ids, offsets = (torch.from_numpy(array).to(device, torch.int64) for array in (tokens.ids, tokens.offsets))
-    for start in range(0, len(tokens), size):
-        part = offsets[start : start + size + 1]
-        first, last = int(tokens.offsets[start]), int(tokens.offsets[min(start + size, len(tokens))])
-        yield ids[first:last], part - first
+def _on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    ids, offsets = (torch.tensor(array, dtype=torch.int64) for array in (tokens.ids, tokens.offsets))
+    return ids.to(device), offsets.to(device)
+
+
+def _batches(tokens: Tokens, rows: slice, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Ids and offsets of consecutive rows on the device, `SCORING` admissions at a time; at least one, maybe empty."""
+    for start in range(rows.start, max(rows.stop, rows.start + 1), SCORING):
+        offsets = tokens.offsets[start : min(start + SCORING, rows.stop) + 1]
+        yield _on(device, Tokens(tokens.ids[offsets[0] : offsets[-1]], offsets - offsets[0]))
 
 
 def judges(valid: Data, config: Config, number: int) -> np.ndarray:
@@ -465,5 +481,5 @@ def _fingerprint(train: Data, valid: Data, *facts: object) -> str:
     digest = hashlib.sha256(json.dumps([mlci.__version__, *facts], sort_keys=True).encode())
     for data in (train, valid):
         for array in (data.tokens.ids, data.tokens.offsets, data.outcomes):
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

@@ -28,13 +28,16 @@ def command(cohort, output, config, seed, recipe, outcomes, anchor, device, quie
     check_writable(target)
     settings = read_config(config) if config else None
 
+    from mlci import processes
     from mlci.cohort import read_cohort
     from mlci.index import MLCI
 
-    index = MLCI(recipe=recipe, config=settings, outcomes=outcomes or None, anchor=anchor, seed=seed, device=device)
     checkpoint = target.with_name(f".{target.name}.checkpoint")
-    with progress(quiet) as on_event:
+    with processes.joined(device) as device, progress(quiet or processes.rank() > 0) as on_event:
+        index = MLCI(recipe=recipe, config=settings, outcomes=outcomes or None, anchor=anchor, seed=seed, device=device)
         index.fit(read_cohort(cohort), checkpoint=checkpoint, on_event=on_event)
+        if processes.rank():
+            return
     index.save(target)
     checkpoint.unlink(missing_ok=True)
     for part in target.parent.glob(f".{target.name}.*.part"):  # what a killed run was writing

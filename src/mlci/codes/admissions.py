@@ -98,17 +98,25 @@ def stream_rows(
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """As `stream_admissions`, with those of the columns `carry` that a file of one row per admission has."""
     read, names = (_open_csv if _is_csv(path) else _open_parquet)(path, batch)
-    layout = _layout(names, str(path))
+    layout = layout_of(names, str(path))
     wanted = [name for name in ("admission_id", layout, "icd_version") if name in names]
-    encode = _Encoder(str(path), icd_version)
     carried = [name for name in carry if name in names] if layout == "codes" else []
     if layout == "codes":
         tables = read(list(dict.fromkeys([*wanted, *carried])))
     elif _ascending(read(["admission_id"]), str(path)):
-        tables = _whole(read(wanted))
+        tables = read(wanted)
     else:
-        tables = _whole(_regroup(read(wanted), batch))
-    yield from ahead((encode(table), table.select(carried)) for table in tables if len(table))
+        tables = _regroup(read(wanted), batch)
+    yield from ahead(encode_tables(tables, layout, str(path), carry=carried, icd_version=icd_version))
+
+
+def encode_tables(
+    tables: Iterator["pa.Table"], layout: str, where: str, *, carry: Sequence[str] = (), icd_version: int | None = None
+) -> Iterator[tuple[Admissions, "pa.Table"]]:
+    """Admissions of tables that were cut anywhere, if the rows of each one stand together; the columns `carry` too."""
+    encode = _Encoder(where, icd_version)
+    whole = tables if layout == "codes" else _whole(tables)
+    return ((encode(table), table.select(list(carry))) for table in whole if len(table))
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
@@ -127,7 +135,8 @@ def _is_csv(path: str | Path) -> bool:
     return bool(re.search(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$", str(path).lower()))
 
 
-def _layout(names: Sequence[str], where: str) -> str:
+def layout_of(names: Sequence[str], where: str) -> str:
+    """`codes` (one row per admission) or `code` (one row per code)."""
     if "codes" in names:
         return "codes"
     missing = next((name for name in ("code", "admission_id") if name not in names), None)
@@ -284,7 +293,7 @@ class _Encoder:
     def __call__(self, table: "pa.Table") -> Admissions:
         import pyarrow.compute as pc
 
-        layout = _layout(table.column_names, self.where)
+        layout = layout_of(table.column_names, self.where)
         column = _one(table[layout])
         versions = self._versions(table)
         if layout == "codes":

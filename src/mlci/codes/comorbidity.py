@@ -275,12 +275,12 @@ def _frame(index: str, data: Any, icd_version: int, weights: str | Sequence[str]
     bits = _bits(admissions, hierarchy, stacklevel=4)
     found = {"admission_id": admissions.ids, **dict(zip(columns, scores(bits, columns).T))}
     if with_flags:
-        found |= {name: flag for name, flag in _flag_columns(bits).items() if name.startswith(SHORT[index])}
+        found |= {name: flag for name, flag in flag_columns(bits).items() if name.startswith(SHORT[index])}
     native = nw.from_native(data).implementation if nw.dependencies.is_into_dataframe(data) else "pandas"
     return nw.from_dict(found, backend=native).to_native()
 
 
-def _flag_columns(bits: np.ndarray) -> dict[str, np.ndarray]:
+def flag_columns(bits: np.ndarray) -> dict[str, np.ndarray]:
     return {category.column: flag for category, flag in zip(rules().categories, flags(bits).astype(bool).T)}
 
 
@@ -308,7 +308,7 @@ class Combined:
         cls, data: Any, *, icd_version: int | None = None, weights: Sequence[str] = PAPER, hierarchy: bool = True
     ) -> "Combined":
         """Fit on the training admissions: anything that `as_admissions` takes."""
-        columns = _pair(score_columns(weights))
+        columns = pair_of(score_columns(weights))
         bits = _bits(as_admissions(data, icd_version=icd_version), hierarchy, stacklevel=3)
         return cls.of([scores(bits, columns)], columns, hierarchy)
 
@@ -319,6 +319,13 @@ class Combined:
         for batch in batches:
             both = batch.astype(np.int64)
             n, total, squares = n + len(both), total + both.sum(0), squares + (both**2).sum(0)
+        return cls.from_sums(n, total, squares, columns, hierarchy)
+
+    @classmethod
+    def from_sums(
+        cls, n: int, total: np.ndarray, squares: np.ndarray, columns: tuple[str, str], hierarchy: bool
+    ) -> "Combined":
+        """From the number of admissions and the sums of the two scores and of their squares, exact whole numbers."""
         mean = total / max(n, 1)
         deviation = np.sqrt((n * squares - total**2) / max(n, 1) ** 2)
         return cls(columns, hierarchy, tuple(mean.tolist()), tuple(deviation.tolist()), n)
@@ -334,7 +341,7 @@ class Combined:
         return ((both - np.array(self.means)) / np.where(deviation > 0, deviation, np.inf)).sum(axis=1)
 
 
-def _pair(columns: Sequence[str]) -> tuple[str, str]:
+def pair_of(columns: Sequence[str]) -> tuple[str, str]:
     """The two scores that CCI+ECI adds up: the first of each index."""
     return next(c for c in columns if c.startswith("cci")), next(c for c in columns if c.startswith("eci"))
 
@@ -369,7 +376,7 @@ def write_scores(
     import pyarrow as pa
 
     columns = score_columns(weights)
-    pair = _pair(columns)
+    pair = pair_of(columns)
     coder, split = Coder(), False
     if Path(target).suffix not in (".parquet", ".csv"):
         raise InputError(f"{target}: scores are written as .parquet or .csv.")
@@ -396,7 +403,7 @@ def write_scores(
                 bits = rows["bits"].to_numpy()
                 found = dict(zip(columns, scores(bits, columns).T))
                 found["cci_eci"] = combined.apply(np.column_stack([found[name] for name in pair]))
-                found |= _flag_columns(bits) if with_flags else {}
+                found |= flag_columns(bits) if with_flags else {}
                 yield pa.table({"admission_id": rows["admission_id"], **found})
 
     with atomic(target) as temporary, TemporaryDirectory() as folder:

@@ -1,0 +1,117 @@
+"""Two processes make the same step, and so the same model, as one."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from mlci import processes
+from mlci.errors import InputError
+from mlci.model import load_model
+from mlci.training import fit
+from test_stacked import OUTCOMES, made
+from test_training import SMALL
+from toys import toy_cohort
+
+PROGRAM = """
+import sys
+import numpy as np
+import torch
+from torch import distributed as dist
+from test_processes import fitted, gradients
+from mlci import processes
+
+torch.set_default_dtype(torch.float64)
+dist.init_process_group("gloo")
+found = {**gradients(), **fitted().state}
+if processes.rank() == 0:
+    np.savez(sys.argv[1], **found)
+dist.destroy_process_group()
+"""
+
+
+def gradients() -> dict[str, np.ndarray]:
+    """Of a batch's loss in a fresh model; 25 rows, so that no two shares are alike."""
+    from mlci import encoders, processes
+    from mlci.training import _on, objective_of
+
+    torch.manual_seed(1)
+    model, data = encoders.build(SMALL.encoder, 40), made(25, 4)
+    rows = np.arange(len(data))
+    own = model(*_on(torch.device("cpu"), data.tokens.take(rows[processes.share(len(data))])))
+    scores = processes.gather(own, len(data))
+    loss, _ = objective_of(SMALL, 0.3).loss(scores, torch.from_numpy(data.outcomes), torch.ones(3))
+    loss.backward()
+    processes.sum_gradients(model.parameters())
+    return {f"gradient.{name}": parameter.grad.numpy() for name, parameter in model.named_parameters()}
+
+
+def fitted():
+    """Batches of 64, the last one of a single admission: one of the processes has nothing to do then."""
+    return fit(made(257, 1), made(99, 2), config=SMALL, outcomes=OUTCOMES, vocabulary_size=40, seed=3)
+
+
+def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    tests = Path(__file__).parent
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared["PYTHONPATH"] = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
+    target = tmp_path / "found.npz"
+    both = [
+        subprocess.Popen([sys.executable, "-c", PROGRAM, target], env={**os.environ, **shared, "RANK": str(rank)})
+        for rank in range(2)
+    ]
+    torch.set_default_dtype(torch.float64)
+    try:
+        expected, state = gradients(), fitted().state
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [process.wait() for process in both] == [0, 0]
+    with np.load(target) as found:
+        for name, gradient in expected.items():
+            np.testing.assert_allclose(found[name], gradient, rtol=1e-12, atol=1e-14, err_msg=name)
+        assert any(np.abs(gradient).max() > 1e-3 for gradient in expected.values())
+        for name, tensor in state.items():
+            np.testing.assert_allclose(found[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(tmp_path):
+    toy_cohort(2000).write(tmp_path / "cohort.parquet")
+    (tmp_path / "quick.toml").write_text("[encoder]\nwidth = 32\n[optimiser]\nstage1_epochs = 4\nstage2_epochs = 4\n")
+    runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mlci"]
+    words = [*runner, "fit", "cohort.parquet", "--config", "quick.toml", "-o", "model.safetensors"]
+    run = subprocess.Popen(words, cwd=tmp_path, text=True, stderr=subprocess.PIPE)
+    checkpoint = tmp_path / ".model.safetensors.checkpoint"
+    while not checkpoint.exists():
+        assert run.poll() is None, run.communicate()[1]
+        time.sleep(0.01)
+    second = next(
+        child for child in psutil.Process(run.pid).children(recursive=True) if child.environ().get("RANK") == "1"
+    )
+    second.send_signal(signal.SIGKILL)
+    log = run.communicate()[1]
+    assert run.returncode
+    assert "process 1 of 2: another one has ended, so this one ends too; the same command goes on" in log
+    assert checkpoint.exists()
+    assert not (tmp_path / "model.safetensors").exists()
+    again = subprocess.run(words, cwd=tmp_path, text=True, capture_output=True)
+    assert again.returncode == 0, again.stderr
+    assert 0 < again.stderr.count("s left\n") < 12  # told once, and no epoch twice
+    assert load_model(tmp_path / "model.safetensors").card["admissions"]["train"] == 1400
+    assert not checkpoint.exists()
+
+
+def test_more_processes_than_admissions_are_refused(monkeypatch):
+    monkeypatch.setattr(processes, "count", lambda: 65)
+    with pytest.raises(InputError, match="65 processes are more than the 64 admissions of a batch"):
+        fitted()

@@ -1,0 +1,92 @@
+"""On a cluster: what a Spark frame gives is what a file gives on one machine, bit for bit."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mlci.spark
+from mlci.codes.comorbidity import write_scores
+from mlci.cohort import build_cohort
+from mlci.config import Config, EncoderConfig, OptimiserConfig
+from mlci.errors import InputError
+from mlci.index import MLCI
+from mlci.model import load_model, score_file
+
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    # Spark leaves the sockets through which Arrow comes back to the garbage collector.
+    pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def place(shared_data, tmp_path_factory):
+    """A real cohort as Parquet, one row per admission and one row per code, and a model fitted on it."""
+    folder = tmp_path_factory.mktemp("spark")
+    cohort = build_cohort("mimic4", shared_data / "mimic4_demo")
+    cohort.write(folder / "cohort.parquet")
+    rows = [
+        {"admission_id": row["admission_id"], "code": code, "icd_version": row["icd_version"]}
+        for row in cohort.table.to_pylist()
+        for code in row["codes"] or [None]
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "codes.parquet")
+    config = Config(
+        encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1, batch=64)
+    )
+    MLCI(config=config, outcomes=["mortality", "long_stay"]).fit(cohort).save(folder / "model.safetensors")
+    return folder
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    return table.sort_by("admission_id").combine_chunks().replace_schema_metadata()
+
+
+@pytest.mark.parametrize("name", ["cohort.parquet", "codes.parquet"])
+def test_scores_are_the_local_ones(name, place, spark, tmp_path):
+    score_file(load_model(place / "model.safetensors"), place / name, tmp_path / "scores.parquet")
+    frame = spark.read.parquet(str(place / name)).repartition(3)
+    found = mlci.spark.score(frame, place / "model.safetensors").toArrow()
+    assert in_order(found).equals(in_order(pq.read_table(tmp_path / "scores.parquet")))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("cohort.parquet", {}), ("cohort.parquet", {"weights": ("quan", "swiss"), "flags": True}), ("codes.parquet", {})],
+)
+def test_indices_are_the_local_ones(name, options, place, spark, tmp_path):
+    local = {"with_flags" if key == "flags" else key: value for key, value in options.items()}
+    write_scores(place / name, tmp_path / "scores.parquet", **local)
+    frame = spark.read.parquet(str(place / name)).repartition(3)
+    assert in_order(mlci.spark.indices(frame, **options).toArrow()).equals(
+        in_order(pq.read_table(tmp_path / "scores.parquet"))
+    )
+
+
+def test_the_first_codes_by_seq_num_count(place, spark):
+    """One code more than a model takes: which one is left out is said by a column, as rows have no order in Spark."""
+    model = load_model(place / "model.safetensors")
+    codes = list(model.vocabulary.tokens[: model.vocabulary.max_codes + 1])
+    assert len(codes) > model.vocabulary.max_codes
+    version = model.vocabulary.versions[0]
+    rows = [(1, code, version, place) for place, code in enumerate(codes)]
+    frame = spark.createDataFrame(rows[::-1], "admission_id int, code string, icd_version int, seq_num int")
+    listed = spark.createDataFrame([(1, codes, version)], "admission_id int, codes array<string>, icd_version int")
+    one, two = (mlci.spark.score(each, model).first()["score"] for each in (frame, listed))
+    assert one == two
+    assert one != mlci.spark.score(frame.drop("seq_num"), model).first()["score"]
+
+
+def test_a_frame_that_cannot_do_is_refused_before_any_work(place, spark):
+    path = place / "model.safetensors"
+    frame = spark.createDataFrame([(1, 4280, ["I10"])], "admission_id int, number int, codes array<string>")
+    with pytest.raises(InputError, match=r"lacks the column codes; .* found are admission_id, number"):
+        mlci.spark.score(frame.drop("codes"), path)
+    with pytest.raises(InputError, match="lacks the column admission_id; found are number, codes"):
+        mlci.spark.score(frame.drop("admission_id"), path)
+    with pytest.raises(InputError, match="codes must be text, since numbers lose leading zeros"):
+        mlci.spark.score(frame.selectExpr("admission_id", "number AS code"), path)
+    with pytest.raises(InputError, match="lacks the column icd_version; say icd_version=9 or 10"):
+        mlci.spark.indices(frame)
+    with pytest.raises(InputError, match="no admission has the split train"):
+        mlci.spark.indices(frame.selectExpr("*", "'test' AS split"), icd_version=10)
