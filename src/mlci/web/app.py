@@ -1,0 +1,406 @@
+"""The page and the JSON API as one ASGI application.
+
+In comes a fitted index; out comes the application. Pages are rendered here and work without script; a small one spares
+reloading. Everything a request brings is escaped, limited in size and never logged.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, FastAPI, Form, HTTPException, Query, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+import mlci
+from mlci.codes import icd
+from mlci.errors import InputError
+from mlci.index import MLCI
+from mlci.labels import label, words
+from mlci.web.answers import Answer, answers, model_version
+from mlci.web.case import MOST_TEXT, read_case
+from mlci.web.drawing import Drawing
+from mlci.web.guard import Guard
+from mlci.web.uploads import KEEP_SECONDS, Busy, Uploads
+
+HERE = Path(__file__).parent
+LIMIT, SECONDS = 4_000_000, 30  # bytes and seconds that a request may take to arrive
+UPLOAD_LIMIT, UPLOAD_SECONDS = 1_000_000_000, 600
+MOST_ADMISSIONS, MOST_CODES = 10_000, 1_000  # of a call of the API
+MOST_LEFT_OUT = 5_000_000  # codes to score again when effects are asked for
+EXAMPLES = {
+    10: {
+        "Heart failure with kidney injury": "I50.9 N17.9 I10",
+        "Septic shock": "A41.9 R65.21 J96.01 N17.9",
+        "A knee replacement": "M17.11 I10 E78.5",
+    },
+    9: {
+        "Heart failure with kidney injury": "428.0 584.9 401.9",
+        "Septic shock": "038.9 785.52 518.81 584.9",
+        "A knee replacement": "715.96 401.9 272.4",
+    },
+}
+
+IcdCode = Annotated[str, Field(max_length=40)]
+Codes = Annotated[list[str], Query(max_length=1000)]
+
+
+class Question(BaseModel):
+    """Admissions to score."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"admissions": [["I50.9", "N17.9"], ["E11.9"]]}]}
+    )
+
+    admissions: list[Annotated[list[IcdCode], Field(max_length=MOST_CODES)]] = Field(
+        max_length=MOST_ADMISSIONS, description="the codes of each admission; dots and case do not matter"
+    )
+    icd_version: Literal[9, 10] | None = Field(
+        None, description="of all codes; null: the model's, or 10 if that has both"
+    )
+    explain: bool = Field(False, description="also say what each code did to the score")
+
+
+class Answers(BaseModel):
+    icd_version: int
+    admissions: list[Answer] = Field(description="one for each admission, in order")
+    warnings: list[str] = Field(description="sentences about codes that the model was not made for")
+
+
+class Found(BaseModel):
+    """One entry of an ICD table."""
+
+    code: str
+    icd_version: int
+    title: str
+    billable: bool = Field(description="false for a heading that groups finer codes")
+
+
+class Side(BaseModel):
+    """An outcome's rate on one side of the cutoff, with its 95% Wilson interval."""
+
+    positives: int
+    n: int
+    low: float
+    high: float
+
+
+class Contrast(BaseModel):
+    outcome: str
+    above: Side
+    below: Side
+
+
+class Cutoff(BaseModel):
+    """High severity is a score of at least `score`."""
+
+    score: float
+    certificate: float = Field(description="rho squared of the shared direction: 1 if that is exactly this cut")
+    share: float = Field(description="of the training and validation admissions at or above it")
+    contrasts: list[Contrast]
+
+
+class Card(BaseModel):
+    """What a model is and what it was made from."""
+
+    mlci: str = Field(description="version of the program that answers")
+    outcomes: dict[str, str] = Field(description="name and rule of each outcome")
+    icd_versions: list[int] = Field(description="of the training codes; 0 where nobody said")
+    vocabulary: int = Field(description="distinct codes (their first characters) that the model knows")
+    percentiles: dict[str, float] = Field(description="of the training scores")
+    cutoff: Cutoff
+    alignment: dict[str, float] = Field(description="nHSIC of the score and each outcome on the validation split")
+    training: dict[str, Any] = Field(description="recipe, seed, config, cohort, counts, weights of the outcomes")
+    limits: list[str] = Field(description="what the model must not be used for")
+
+
+class Problem(BaseModel):
+    detail: str = Field(description="one sentence")
+
+
+LIMITS = [
+    "It is not a physiological severity measure: it sees diagnosis codes, no vital sign, laboratory value or note.",
+    "Codes are assigned at discharge and may record what happened during the stay. It suits risk adjustment and "
+    "looking back; it is no tool for decisions at admission, nor about a single patient.",
+    "A code's effect says what the index uses, not what causes an outcome.",
+    "Coding habits differ between hospitals and years: judge it on local admissions (mlci report) before using it.",
+]
+REFUSALS: dict[int | str, dict] = {
+    408: {"model": Problem, "description": "The request arrived too slowly"},
+    413: {"model": Problem, "description": "The request is too large"},
+    422: {"model": Problem, "description": "The request is not understood"},
+}
+
+
+def create_app(
+    index: MLCI,
+    *,
+    loopback: bool = True,
+    limit: int = LIMIT,
+    upload_limit: int = UPLOAD_LIMIT,
+    seconds: float = SECONDS,
+    keep_seconds: float = KEEP_SECONDS,
+) -> FastAPI:
+    """The application; with `loopback` it answers to the names of this machine alone."""
+    uploads = Uploads(index.model_, keep_seconds=keep_seconds)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI):
+        yield
+        uploads.close()
+
+    app = FastAPI(
+        title="MLCI",
+        version=mlci.__version__,
+        description="A machine-learned comorbidity index: diagnosis codes in, one severity number out.",
+        docs_url=None,  # those pages would ask the network for their script
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        lifespan=lifespan,
+    )
+    render = _renderer(index)
+    app.include_router(_api(index))
+    app.include_router(_pages(index, render))
+    app.include_router(_files(index, uploads, render, upload_limit))
+    app.add_api_route("/static/style.css", _style, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=HERE / "static"))
+
+    def refuse(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
+        if request.url.path.startswith("/api/"):
+            return JSONResponse({"detail": sentence}, status, headers)
+        return HTMLResponse(render("error", status=status, sentence=sentence), status, headers)
+
+    @app.exception_handler(AnyHTTPException)
+    def refused(request: Request, error: AnyHTTPException) -> Response:
+        sentence = {404: "There is nothing at this address.", 405: "This address is not used in this way."}
+        told = error.detail if isinstance(error, HTTPException) else sentence.get(error.status_code, error.detail)
+        return refuse(request, error.status_code, told, error.headers)
+
+    @app.exception_handler(InputError)
+    def bad_input(request: Request, error: InputError) -> Response:
+        return refuse(request, 422, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    def not_understood(request: Request, error: RequestValidationError) -> Response:
+        return refuse(request, 422, _sentence(error.errors()))
+
+    app.add_middleware(
+        TrustedHostMiddleware,
+        # a web page elsewhere that gives its own name to this machine must not be answered
+        allowed_hosts=["127.0.0.1", "localhost", "testserver"] if loopback else ["*"],
+        www_redirect=False,
+    )
+    app.add_middleware(
+        Guard, limit=limit, upload_limit=upload_limit, seconds=seconds, upload_seconds=max(seconds, UPLOAD_SECONDS)
+    )
+    return app
+
+
+def _sentence(errors: Sequence[Any]) -> str:
+    """The first of pydantic's complaints: where, and what; the value itself is not repeated."""
+    first = errors[0]
+    where = ".".join(str(part) for part in first["loc"][1:]) or first["loc"][0]
+    return f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}."
+
+
+def _api(index: MLCI) -> APIRouter:
+    api, model = APIRouter(prefix="/api", tags=["api"]), index.model_
+
+    @api.post("/score", responses=REFUSALS)
+    def score(question: Question) -> Answers:
+        """Score admissions: the same numbers as `index.score`, `risk` and `explain`."""
+        version = question.icd_version or model_version(model)
+        if question.explain:
+            most = model.vocabulary.max_codes
+            again = sum(min(len(codes), most) * min(len(codes), most + 1) for codes in question.admissions)
+            if again > MOST_LEFT_OUT:
+                raise InputError("explain: that is too much to explain at once; send fewer admissions.")
+        found, doubts = answers(index, question.admissions, icd_version=version, explain=question.explain)
+        return Answers(icd_version=version, admissions=found, warnings=doubts)
+
+    @api.get("/model")
+    def card() -> Card:
+        """What the model is: outcomes, training cohort, versions, figures, limits of use."""
+        return _card(index)
+
+    @api.get("/codes", responses={422: REFUSALS[422]})
+    def codes(
+        q: Annotated[str, Query(max_length=200, description="the beginning of a code, or words of its title")],
+        icd_version: Annotated[Literal[9, 10] | None, Query(description="the model's unless given")] = None,
+        limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    ) -> list[Found]:
+        """Find codes by their beginning or by words."""
+        version = icd_version or model_version(model)
+        return [_found(code) for code in icd.search(q, version, limit)]
+
+    return api
+
+
+def _found(code: icd.Code) -> Found:
+    shown = icd.dotted(code.code, code.version)
+    return Found(code=shown, icd_version=code.version, title=code.title, billable=code.billable)
+
+
+def _card(index: MLCI) -> Card:
+    model = index.model_
+    card, last = model.card, model.card.get("stage2")
+    quantiles = len(model.quantiles) - 1
+    return Card(
+        mlci=mlci.__version__,
+        outcomes=dict(model.outcomes),
+        icd_versions=list(model.icd_versions),
+        vocabulary=len(model.vocabulary.tokens),
+        percentiles={str(p): float(model.quantiles[round(quantiles * p / 100)]) for p in (0, 5, 25, 50, 75, 95, 100)},
+        cutoff=Cutoff.model_validate(model.cutoff, from_attributes=True),
+        alignment=dict(zip(model.outcomes, last["history"][last["epoch"] - 1]["validation"])) if last else {},
+        training={name: value for name, value in card.items() if name not in ("stage1", "stage2")},
+        limits=LIMITS,
+    )
+
+
+def _renderer(index: MLCI):
+    environment = Environment(
+        loader=PackageLoader("mlci.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "label": label,
+        "words": words,
+        "percent": percent,
+        "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
+        "number": lambda value, digits=2: f"{value:.{digits}f}".replace("-", "−"),
+        "count": lambda value: f"{value:,}",
+        "place": place,
+    }
+    environment.globals |= {"mlci_version": mlci.__version__, "model": index.model_, "drawing": Drawing(index.model_)}
+
+    def render(name: str, **view: object) -> str:
+        return environment.get_template(f"{name}.html.j2").render(view)
+
+    return render
+
+
+def percent(risk: float) -> str:
+    """A risk with as many digits as a person can use."""
+    return "under 0.1%" if 0 < risk < 0.001 else f"{100 * risk:.1f}%"
+
+
+def place(percentile: float) -> str:
+    """A percentile that says 0 or 100 only at the very ends."""
+    if 0 < percentile < 1 or 99 < percentile < 100:
+        return f"{min(max(percentile, 0.1), 99.9):.1f}"
+    return f"{percentile:.0f}"
+
+
+def _style() -> FileResponse:
+    """The report's: one look for both."""
+    return FileResponse(Path(mlci.__file__).parent / "report" / "style.css", headers={"Cache-Control": "no-cache"})
+
+
+def _version(index: MLCI, said: str) -> int:
+    return int(said) if said in ("9", "10") else model_version(index.model_)
+
+
+def _pages(index: MLCI, render) -> APIRouter:
+    pages = APIRouter(include_in_schema=False)
+
+    @pages.get("/")
+    def one(
+        codes: str = "",
+        q: Annotated[str, Query(max_length=200)] = "",
+        off: Codes = [],  # noqa: B006  (read only)
+        plus: Codes = [],  # noqa: B006
+        pick: Annotated[str, Query(max_length=40)] = "",
+        icd_version: Annotated[str, Query(alias="icd", max_length=2)] = "",
+    ) -> Response:
+        version = _version(index, icd_version)
+
+        def address(text: str, *, off: Sequence[str] = (), plus: Sequence[str] = ()) -> str:
+            fields = [("codes", text), *(("off", code) for code in off), *(("plus", code) for code in plus if code)]
+            return "/?" + urlencode([*fields, *([("icd", version)] if icd_version else [])])
+
+        if pick:
+            return RedirectResponse(address(f"{codes.strip()} {pick}".strip(), off=off, plus=plus), 303)
+        case, error = None, ""
+        try:
+            case = read_case(index, codes, off=off, plus=plus, version=version)
+        except InputError as problem:
+            error = str(problem)
+        page = render(
+            "one",
+            text=codes[:MOST_TEXT],
+            q=q,
+            found=[_found(code) for code in icd.search(q, version, 10)],
+            version=version,
+            address=address,
+            case=case,
+            error=error,
+            examples=EXAMPLES[version],
+            dotted=lambda code: icd.dotted(code, version),
+        )
+        return HTMLResponse(page, 422 if error else 200)
+
+    @pages.get("/model")
+    def about() -> HTMLResponse:
+        return HTMLResponse(render("model", card=_card(index)))
+
+    return pages
+
+
+def _files(index: MLCI, uploads: Uploads, render, upload_limit: int) -> APIRouter:
+    files = APIRouter(prefix="/files", include_in_schema=False)
+
+    @files.get("")
+    def form() -> HTMLResponse:
+        return HTMLResponse(render("files", limit=upload_limit, version=model_version(index.model_)))
+
+    @files.post("")
+    def upload(
+        request: Request,
+        file: UploadFile,
+        kind: Annotated[Literal["csv", "parquet"], Form()] = "csv",
+        icd_version: Annotated[str, Form(alias="icd", max_length=2)] = "",
+    ) -> Response:
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise HTTPException(403, "A file can only be sent from this page itself.")
+        try:
+            token = uploads.add(file.file, file.filename or "", kind=kind, icd_version=_version(index, icd_version))
+        except Busy:
+            raise HTTPException(503, "Too many files are in work or not yet fetched; try again in a minute.") from None
+        return RedirectResponse(f"/files/{token}", 303)
+
+    def job_of(token: str):
+        if job := uploads.jobs.get(token):
+            return job
+        raise HTTPException(
+            404, "These scores are gone: they are deleted once fetched, and ten minutes after they were made."
+        )
+
+    @files.get("/{token}")
+    def progress(token: str) -> HTMLResponse:
+        return HTMLResponse(render("job", job=job_of(token), token=token))
+
+    @files.get("/{token}/scores")
+    def scores(token: str) -> FileResponse:
+        job = job_of(token)
+        if not job.done.is_set() or job.error:
+            raise HTTPException(404, "The scores are not made yet.")
+        return FileResponse(job.target, filename=job.target.name, background=BackgroundTask(uploads.forget, token))
+
+    @files.post("/{token}/forget")
+    def forget(token: str) -> Response:
+        uploads.forget(token)
+        return RedirectResponse("/files", 303)
+
+    return files

@@ -1,0 +1,93 @@
+"""Small pictures of a model, as numbers for the templates' inline SVG: made once, so a page only adds its marks."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mlci.model import Model
+
+WIDTH, HEIGHT = 340, 150
+LEFT, RIGHT, TOP, BOTTOM = 34, 12, 26, 24  # room for labels
+BARS = 40
+TAIL = 0.5  # percent of the training admissions at either end that lie beyond the picture
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The risk of one outcome along the score."""
+
+    points: str  # of an SVG polyline
+    top: float  # risk at the upper edge
+    ticks: list[tuple[float, float]]  # risk, y
+    middle: float  # risk at the median score of the training admissions
+    ends: tuple[float, float]  # risk at either end of the picture
+
+    def y(self, risk: float) -> float:
+        return _round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * risk / self.top)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """All pictures share the score axis, so that a mark stands at the same place in each."""
+
+    model: Model
+
+    width, height, left, right = WIDTH, HEIGHT, LEFT, WIDTH - RIGHT
+    top, floor = TOP, HEIGHT - BOTTOM
+
+    @cached_property
+    def limits(self) -> tuple[float, float]:
+        shares = np.linspace(0, 100, len(self.model.quantiles))
+        low, high = np.interp([TAIL, 100 - TAIL], shares, self.model.quantiles)
+        low, high = min(low, self.model.cutoff.score), max(high, self.model.cutoff.score)
+        return (float(low), float(high)) if low < high else (float(low) - 1, float(high) + 1)
+
+    def x(self, score: float) -> float:
+        """Where a score lies; beyond the picture, its edge."""
+        low, high = self.limits
+        return _round(LEFT + (WIDTH - LEFT - RIGHT) * min(max((score - low) / (high - low), 0.0), 1.0))
+
+    @cached_property
+    def ticks(self) -> list[tuple[float, float]]:
+        """Score and x of the numbers below a picture."""
+        return [(score, self.x(score)) for score in _nice(*self.limits)]
+
+    @cached_property
+    def bars(self) -> list[tuple[float, float, float, float]]:
+        """x, y, width, height: the share of the training admissions in each of `BARS` equal steps of the score."""
+        edges = np.linspace(*self.limits, BARS + 1)
+        share = np.diff(self.model.percentile(edges))
+        heights = (self.floor - TOP) * share / max(share.max(), 1e-12)
+        width = (WIDTH - LEFT - RIGHT) / BARS
+        return [
+            (_round(self.x(edge)), _round(self.floor - height), _round(width - 1), _round(height))
+            for edge, height in zip(edges, heights)
+        ]
+
+    @cached_property
+    def curves(self) -> dict[str, Curve]:
+        return {name: self._curve(name) for name in self.model.curves}
+
+    def _curve(self, name: str) -> Curve:
+        curve, (low, high) = self.model.curves[name], self.limits
+        inside = curve.score[(curve.score > low) & (curve.score < high)]
+        scores = np.concatenate([[low], inside, [high]])
+        risks = curve(scores)
+        ticks = _nice(0.0, max(float(risks.max()), 0.001))
+        top = max(ticks[-1], float(risks.max()))
+        drawn = Curve("", top, [], float(curve(np.median(self.model.quantiles))), (float(risks[0]), float(risks[-1])))
+        points = " ".join(f"{self.x(score)},{drawn.y(risk)}" for score, risk in zip(scores, risks))
+        return Curve(points, top, [(tick, drawn.y(tick)) for tick in ticks], drawn.middle, drawn.ends)
+
+
+def _nice(low: float, high: float, most: int = 4) -> list[float]:
+    """A few round numbers between two limits."""
+    rough = (high - low) / most
+    unit = 10.0 ** np.floor(np.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
+    return [float(round(step * k, 10)) for k in range(int(np.ceil(low / step)), int(np.floor(high / step)) + 1)]
+
+
+def _round(value: float) -> float:
+    return round(float(value), 1)

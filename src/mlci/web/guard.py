@@ -1,0 +1,71 @@
+"""The outermost layer: how much and how slowly a client may send, what headers an answer bears, and no traceback."""
+
+import asyncio
+import logging
+import traceback
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger("mlci.web")
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "object-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",  # addresses hold codes
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, *, limit: int, upload_limit: int, seconds: float, upload_seconds: float) -> None:
+        self.app = app
+        self.limits = {False: (limit, seconds), True: (upload_limit, upload_seconds)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        limit, seconds = self.limits[scope["path"] == "/files"]
+        deadline = asyncio.get_running_loop().time() + seconds
+        size, whole, begun = 0, False, False
+
+        async def limited() -> Message:
+            nonlocal size, whole
+            if whole:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"The request did not arrive whole within {seconds:g} seconds.") from None
+            whole = not message.get("more_body")
+            size += len(message.get("body", b""))
+            if size > limit:
+                raise HTTPException(413, f"The request is too large; {limit:,} bytes are allowed.")
+            return message
+
+        async def dressed(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self.app(scope, limited, dressed)
+        except Exception as error:
+            # The place, not the text: that may hold codes.
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            log.error("%s at %s:%s", type(error).__name__, place.filename, place.lineno)
+            if not begun:
+                sentence = "Something went wrong inside; the server's log says where."
+                await JSONResponse({"detail": sentence}, 500)(scope, receive, dressed)

@@ -1,0 +1,60 @@
+"""Run the page: one process, bound to this machine alone unless told otherwise, leaving nothing behind."""
+
+import contextlib
+import logging
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+
+from mlci.errors import InputError
+from mlci.index import MLCI
+from mlci.web.app import create_app
+
+CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
+
+
+def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None]) -> None:
+    """Serve until interrupted; `on_ready` is told the address."""
+    import uvicorn
+
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise InputError(f"{host}, port {port}: cannot be used ({error.strerror}); --port takes another.") from error
+    name = f"[{host}]" if ":" in host else host
+    # Requests are not logged: their addresses hold codes.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    with listener, private_temporary_folder():
+        app = create_app(index, loopback=is_loopback(host))
+        config = uvicorn.Config(
+            app, access_log=False, log_level="warning", server_header=False, limit_concurrency=256, timeout_keep_alive=5
+        )
+        on_ready(f"http://{name}:{listener.getsockname()[1]}/")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+@contextlib.contextmanager
+def private_temporary_folder() -> Iterator[str]:
+    """All temporary files of this process in one folder, which another process deletes when this one is gone.
+
+    That process waits for the end of a pipe, and the pipe ends whatever this process dies of.
+    """
+    folder, before = tempfile.mkdtemp(prefix="mlci-serve-"), tempfile.tempdir
+    cleaner = subprocess.Popen(
+        [sys.executable, "-I", "-c", CLEANER, folder], stdin=subprocess.PIPE, start_new_session=True
+    )
+    tempfile.tempdir = folder
+    try:
+        yield folder
+    finally:
+        tempfile.tempdir = before
+        shutil.rmtree(folder, ignore_errors=True)
+        cleaner.communicate()

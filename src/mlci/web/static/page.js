@@ -1,0 +1,109 @@
+// What the server renders already works; this only spares the reloading.
+"use strict";
+
+const byId = (id) => document.getElementById(id);
+const form = byId("case");
+let running = null;
+
+// Ask the server for the page that the form describes and take over the parts that changed.
+async function refresh(url, submitter) {
+  running?.abort();
+  running = new AbortController();
+  let page, response;
+  try {
+    response = await fetch(url, { signal: running.signal });
+    page = new DOMParser().parseFromString(await response.text(), "text/html");
+  } catch (error) {
+    if (error.name !== "AbortError") byId("said").textContent = "The server does not answer; is mlci serve still running?";
+    byId("said").classList.toggle("hidden", error.name === "AbortError");
+    return;
+  }
+  byId("said").classList.add("hidden");
+  const focused = document.activeElement.id;
+  for (const id of ["found", "result"]) byId(id).replaceWith(page.getElementById(id));
+  if (submitter) {
+    byId("codes").value = page.getElementById("codes").value;
+    byId("q").value = page.getElementById("q").value;
+  }
+  if (focused && document.activeElement.id !== focused) (byId(focused) ?? byId("codes")).focus();
+  byId("said").textContent = ["score", "percentile", "verdict"].map((id) => byId(id)?.textContent).filter(Boolean).join(" ");
+  const address = new URL(response.url);
+  address.searchParams.delete("q");
+  for (const [name, value] of [...address.searchParams]) if (!value) address.searchParams.delete(name, value);
+  history.replaceState(null, "", address.pathname + address.search);
+}
+
+function ask(submitter) {
+  const fields = new URLSearchParams(new FormData(form, submitter));
+  return refresh("/?" + fields, submitter);
+}
+
+if (form) {
+  let pause;
+  for (const id of ["codes", "q"]) {
+    byId(id).addEventListener("input", () => {
+      clearTimeout(pause);
+      pause = setTimeout(ask, 100);
+    });
+  }
+  document.addEventListener("change", (event) => {
+    if (event.target.form === form && event.target.matches("[type=checkbox], select")) ask();
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    ask(event.submitter);
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("#undo, #keep, #result .empty a");
+    if (!link) return;
+    event.preventDefault();
+    refresh(link.href, link);
+  });
+  // Arrow keys walk from the search field through what it found.
+  document.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || !(event.target.id === "q" || event.target.closest("#found"))) return;
+    const stops = [byId("q"), ...document.querySelectorAll("#found [name=pick]")];
+    const at = stops.indexOf(event.target.closest("li")?.querySelector("[name=pick]") ?? event.target);
+    event.preventDefault();
+    stops[Math.min(Math.max(at + step, 0), stops.length - 1)].focus();
+  });
+}
+
+// A file that the server would refuse is not sent at all; one that is dropped or chosen is sent at once.
+byId("upload")?.addEventListener("submit", (event) => {
+  const [file] = byId("file").files;
+  const limit = Number(event.target.dataset.limit);
+  if (!file || file.size <= limit) return;
+  event.preventDefault();
+  byId("too-large").textContent = `${file.name} has ${file.size.toLocaleString("en")} bytes; ${limit.toLocaleString("en")} are allowed. mlci score takes files of any size.`;
+  byId("too-large").hidden = false;
+});
+
+async function watch() {
+  if (!byId("job")?.dataset.waiting) return sortable();
+  await new Promise((later) => setTimeout(later, 400));
+  const page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), "text/html");
+  if (!page.getElementById("job")) return location.reload();
+  byId("job").replaceWith(page.getElementById("job"));
+  document.title = page.title;
+  watch();
+}
+
+function sortable() {
+  for (const head of document.querySelectorAll(".sortable th")) {
+    head.firstElementChild.addEventListener("click", () => {
+      const down = head.ariaSort === "descending" ? 1 : -1;
+      for (const other of head.parentElement.children) other.ariaSort = null;
+      head.ariaSort = down < 0 ? "descending" : "ascending";
+      const body = head.closest("table").tBodies[0];
+      const value = (row) => row.cells[head.cellIndex].dataset.value;
+      const order = (a, b) => down * value(a).localeCompare(value(b), "en", { numeric: true });
+      const numeric = (a, b) => down * (value(a) - value(b));
+      const rows = [...body.rows];
+      body.append(...rows.sort(rows.every((row) => isFinite(value(row))) ? numeric : order));
+    });
+  }
+}
+
+watch();
