@@ -1,4 +1,5 @@
-"""The constants of a fit, as frozen dataclasses; the defaults are the paper's. A TOML file may change any of them.
+"""The constants of a fit, as frozen dataclasses: `Config` with the paper's defaults, `RecipeConfig` with those of the
+recipe that goes beyond it. A TOML file may change any of them.
 
 Needs the standard library alone; `read_config` checks a file with pydantic, and an unknown key is an error.
 """
@@ -7,7 +8,7 @@ import json
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 from mlci.errors import InputError
 
@@ -115,17 +116,104 @@ class Config(Section):
     weights: WeightConfig = WeightConfig()
 
 
-def config_from(values: dict[str, Any], *, where: str = "config") -> Config:
+@dataclass(frozen=True)
+class DeepTokenConfig(TokenConfig):
+    """Category, prefix and full code are a token each, so that an unseen code keeps its known ancestors."""
+
+    depths: tuple[int, ...] = within((3, 4, 8), 1)
+    min_admissions: int = within(10, 1)
+
+
+@dataclass(frozen=True)
+class LearningConfig(Section):
+    """How a set encoder is learned: AdamW with a one-cycle learning rate, every epoch used."""
+
+    epochs: int = within(5, 1)
+    batch: int = within(512, 1)
+    learning_rate: float = within(2e-3, 0)  # at the cycle's top
+    weight_decay: float = within(0.01, 0)
+    dropout: float = within(0.2, 0, 0.9)  # of hidden units
+    token_dropout: float = within(0.1, 0, 0.9)  # of an admission's tokens
+    spread: float = within(0.3, 1e-6)  # SD of the initial embeddings
+
+
+@dataclass(frozen=True)
+class PosteriorConfig(LearningConfig):
+    """The ensemble that learns each outcome's risk; each member sees the training split without its own fold."""
+
+    members: int = within(5, 2)
+
+
+@dataclass(frozen=True)
+class CollapseConfig(Section):
+    """How the risks of all outcomes become one score."""
+
+    method: Literal["alignment", "sum"] = "alignment"  # sum: the weighted sum of the logits, nothing learned
+    objective: Literal["mixed", "rbf", "energy"] = "mixed"
+    energy: float = within(0.5, 0)  # of mixed: the energy kernel's weight beside the RBF's 1
+    observed: float | None = within(None, 0, 1)  # share of the outcome itself beside its risk; None: OBSERVED
+    weights: Literal["equal", "two-stage"] = "equal"
+    importance: dict[str, float] = field(default_factory=dict)  # outcome -> factor on its weight, e.g. mortality = 2.0
+    width: int = within(64, 1)
+    epochs: int = within(25, 1)
+    batch: int = within(8192, 64)
+    learning_rate: float = within(5e-3, 0)
+
+    OBSERVED: ClassVar = {"mixed": 0.3, "rbf": 0.3, "energy": 1.0}
+
+
+@dataclass(frozen=True)
+class SpacingConfig(Section):
+    """The best monotone spacing of the collapsed score, with about so many steps; 0: as it is."""
+
+    cuts: int = within(0, 0)
+
+
+@dataclass(frozen=True)
+class DistilConfig(LearningConfig):
+    """How the one encoder of the model file learns the score from codes, by regression."""
+
+    epochs: int = within(8, 1)
+    dropout: float = within(0.0, 0, 0.9)
+    token_dropout: float = within(0.0, 0, 0.9)
+    source: Literal["out-of-fold", "ensemble"] = "out-of-fold"  # which risks of the training admissions it regresses on
+
+
+@dataclass(frozen=True)
+class AnchorConfig(Section):
+    """The outcome that a larger score must mean more of."""
+
+    anchor: str = "mortality"
+
+
+@dataclass(frozen=True)
+class RecipeConfig(Section):
+    """Everything that a fit of the `mlci` recipe depends on besides data and seed."""
+
+    tokens: DeepTokenConfig = DeepTokenConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    posterior: PosteriorConfig = PosteriorConfig()
+    collapse: CollapseConfig = CollapseConfig()
+    spacing: SpacingConfig = SpacingConfig()
+    distil: DistilConfig = DistilConfig()
+    selection: AnchorConfig = AnchorConfig()
+
+
+RECIPES = {"paper": Config, "mlci": RecipeConfig}
+
+
+def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "config") -> Any:
     """A config from nested dictionaries (as `dataclasses.asdict` gives them); what is absent keeps its default."""
     from pydantic import TypeAdapter, ValidationError
 
+    kind = RECIPES[recipe]
     try:
-        return TypeAdapter(Config).validate_json(json.dumps(values))
+        return TypeAdapter(kind).validate_json(json.dumps(values))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = [str(part) for part in first["loc"]]
         if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-            section = Config()
+            section = kind()
             for part in place[:-1]:
                 section = getattr(section, part)
             known = ", ".join(key.name for key in fields(section))
@@ -134,11 +222,11 @@ def config_from(values: dict[str, Any], *, where: str = "config") -> Config:
         raise InputError(f"{where}: {'.'.join(place) or 'the file'}: {problem} (it is {first['input']!r}).") from None
 
 
-def read_config(path: str | Path) -> Config:
-    """Read a TOML file whose sections are the fields of `Config`."""
+def read_config(path: str | Path, *, recipe: str = "paper") -> Any:
+    """Read a TOML file whose sections are the fields of the recipe's config."""
     try:
         with open(path, "rb") as file:
             values = tomllib.load(file)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is not TOML: {error}.") from None
-    return config_from(values, where=str(path))
+    return config_from(values, recipe=recipe, where=str(path))

@@ -6,7 +6,7 @@ there; admissions are pooled by offsets, without padding. Every encoder ends in 
 
 import math
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -93,12 +93,21 @@ class Encoder(nn.Module):
 class DeepSets(Encoder):
     """rho(LayerNorm(pool(phi(embedding)))); the paper pools by mean and max, side by side.
 
-    An admission without codes pools to zero, the least value that phi can take.
+    An admission without codes pools to zero, the least value that phi can take. With several `outputs` an admission has
+    a row of them; `dropout` is of what enters rho's hidden layers.
     """
 
     POOLINGS = ("mean", "max", "sum", "attention", "gated")
 
-    def __init__(self, vocabulary_size: int, *, width: int = 128, pooling: str = "mean+max") -> None:
+    def __init__(
+        self,
+        vocabulary_size: int,
+        *,
+        width: int = 128,
+        pooling: str = "mean+max",
+        outputs: int = 1,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.poolings = pooling.split("+")
         if not set(self.poolings) <= set(self.POOLINGS):
@@ -107,7 +116,8 @@ class DeepSets(Encoder):
         self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
         self.phi = nn.Sequential(*mlp(width, width, width))
         self.norm = nn.LayerNorm(pooled)
-        self.rho = nn.Sequential(*mlp(pooled, width, width), nn.Linear(width, 1))
+        self.rho = nn.Sequential(*mlp(pooled, width, width), nn.Linear(width, outputs))
+        self.dropout = nn.Dropout(dropout)
         if "attention" in self.poolings:
             self.query = nn.Parameter(torch.randn(width) / math.sqrt(width))
         if "gated" in self.poolings:
@@ -117,7 +127,10 @@ class DeepSets(Encoder):
         tokens, where = distinct(ids, self.embedding.num_embeddings)
         table = self.phi(self.embedding(tokens))
         pooled = [self.pool(how, where, table, offsets) for how in self.poolings]
-        return self.rho(self.norm(torch.cat(pooled, dim=1))).squeeze(1)
+        hidden = self.norm(torch.cat(pooled, dim=1))
+        for place, layer in enumerate(self.rho):
+            hidden = layer(self.dropout(hidden) if place in (0, 2) else hidden)
+        return hidden.squeeze(1)
 
     def pool(self, how: str, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
         if how == "attention":
@@ -278,9 +291,10 @@ ENCODERS = {
 }
 
 
-def build(config: EncoderConfig, vocabulary_size: int) -> Encoder:
-    """A freshly initialised encoder, drawn from torch's current random state."""
+def build(config: EncoderConfig, vocabulary_size: int, **options: Any) -> Encoder:
+    """A freshly initialised encoder, drawn from torch's current random state; `options` are the encoder's own."""
     if config.name not in ENCODERS:
         raise InputError(f"encoder is '{config.name}'; allowed is {', '.join(ENCODERS)}.")
-    options = {"pooling": config.pooling} if config.name == "deepsets" else {}
+    if config.name == "deepsets":
+        options |= {"pooling": config.pooling}
     return ENCODERS[config.name](vocabulary_size, width=config.width, **options)

@@ -8,6 +8,7 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort
-from mlci.config import Config, config_from
+from mlci.config import RECIPES, Config, RecipeConfig, config_from
 from mlci.curves import Isotonic, isotonic
 from mlci.errors import InputError
 from mlci.model import Model, Tally, load_model
@@ -26,7 +27,6 @@ from mlci.scoring import Scorer
 from mlci.theory import Contrast, cutoff
 from mlci.tokens import Vocabulary, positions
 
-RECIPES = ("paper",)
 QUANTILES = 1001  # of the training scores, for percentiles
 CURVE_POINTS = 1000  # at most, of a stored risk curve
 LEAST_CELL = 10  # admissions behind every figure of the training data in a model file
@@ -47,8 +47,9 @@ class Effect:
 class MLCI(BaseEstimator):
     """A machine-learned comorbidity index.
 
-    `config` is a `Config` (None: the recipe's). `outcomes` names those to learn from (None: all). `anchor` names the
-    outcome that orients the score and judges Stage 1 (None: the config's, `mortality`).
+    `recipe` is `paper` or `mlci`; `config` is the `Config` of the one or the `RecipeConfig` of the other (None: its
+    defaults). `outcomes` names those to learn from (None: all). `anchor` names the outcome that orients the score and
+    judges Stage 1 (None: the config's, `mortality`).
     """
 
     model_: Model
@@ -57,7 +58,7 @@ class MLCI(BaseEstimator):
         self,
         *,
         recipe: str = "paper",
-        config: Config | None = None,
+        config: Config | RecipeConfig | None = None,
         outcomes: Sequence[str] | None = None,
         anchor: str | None = None,
         seed: int = 11,
@@ -88,7 +89,10 @@ class MLCI(BaseEstimator):
         """
         if self.recipe not in RECIPES:
             raise InputError(f"recipe is {self.recipe!r}; allowed is {', '.join(RECIPES)}.")
-        config = self.config or Config()
+        kind = RECIPES[self.recipe]
+        config = self.config or kind()
+        if not isinstance(config, kind):
+            raise InputError(f"recipe {self.recipe} takes a {kind.__name__}, not a {type(config).__name__}.")
         if self.anchor is not None:
             config = replace(config, selection=replace(config.selection, anchor=self.anchor))
         if config.encoder.name != "deepsets":
@@ -180,7 +184,7 @@ def load(path: str | Path) -> MLCI:
     """Read a model file."""
     model = load_model(path)
     card = model.card
-    config = config_from(card["config"], where=str(path))
+    config = config_from(card["config"], recipe=card["recipe"], where=str(path))
     index = MLCI(recipe=card["recipe"], config=config, outcomes=list(model.outcomes), seed=card["seed"])
     index.model_ = model
     return index
@@ -194,6 +198,7 @@ class _Learned:
     labels: np.ndarray  # float64, one column per outcome, NaN = not known
     outcomes: dict[str, str]
     split: np.ndarray
+    subjects: np.ndarray
     source: str
 
 
@@ -203,22 +208,25 @@ def _take(data, outcomes, chosen, split, subjects, icd_version) -> _Learned:
             raise InputError("a cohort holds its own outcomes, split and subjects; give them with codes only.")
         rules, labels = dict(data.outcomes), data.labels()
         admissions, parts, source = data.admissions(), data.column("split"), data.source
+        subjects = data.column("subject_id")
     else:
         admissions, source = as_admissions(data, icd_version=icd_version), "data"
         if outcomes is None:
             raise InputError("fit needs outcomes beside the codes: a frame or a dict of columns of 0, 1 and null.")
         columns = _columns(outcomes, len(admissions))
         rules, labels = dict.fromkeys(columns, ""), np.column_stack(list(columns.values()))
-        parts = _hash_split(range(len(admissions)) if subjects is None else subjects) if split is None else split
+        subjects = range(len(admissions)) if subjects is None else subjects
+        parts = _hash_split(subjects) if split is None else split
         parts = np.asarray(parts, dtype=object)
-        if len(parts) != len(admissions):
-            raise InputError(f"split: has {len(parts)} values for {len(admissions)} admissions.")
+        for what, values in (("split", parts), ("subjects", subjects)):
+            if len(values) != len(admissions):
+                raise InputError(f"{what}: has {len(values)} values for {len(admissions)} admissions.")
     names = list(rules) if chosen is None else list(chosen)
     for name in names:
         if name not in rules:
             raise InputError(f"{source}: has no outcome {name}; there is {', '.join(rules) or 'none'}.")
     labels = labels[:, [list(rules).index(name) for name in names]]
-    return _Learned(admissions, labels, {name: rules[name] for name in names}, parts, source)
+    return _Learned(admissions, labels, {name: rules[name] for name in names}, parts, np.asarray(subjects), source)
 
 
 def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
@@ -255,10 +263,13 @@ def _hash_split(subjects: Sequence) -> np.ndarray:
     return np.where(np.array(share) < 1 - VALID_SHARE, "train", "valid").astype(object)
 
 
-def _fit(learned: _Learned, config: Config, recipe: str, seed: int, device: str, checkpoint, on_event) -> Model:
+def _fit(
+    learned: _Learned, config: Config | RecipeConfig, recipe: str, seed: int, device: str, checkpoint, on_event
+) -> Model:
     import torch
 
     from mlci import training
+    from mlci.recipe import fit as fit_recipe
 
     try:
         torch.empty(0, device=device)
@@ -277,7 +288,8 @@ def _fit(learned: _Learned, config: Config, recipe: str, seed: int, device: str,
     )
     vocabulary = Vocabulary.fit(train, **asdict(config.tokens))
     tokens = vocabulary.encode(learned.admissions)
-    fit = training.fit(
+    learn = training.fit if recipe == "paper" else partial(fit_recipe, subjects=learned.subjects[rows["train"]])
+    fit = learn(
         *(training.Data(tokens.take(where), learned.labels[where]) for where in rows.values()),
         config=config,
         outcomes=names,

@@ -61,6 +61,12 @@ class Event:
     seconds: float  # since the fit began, in this process
     eta: float  # seconds left
 
+    @property
+    def text(self) -> str:
+        what = f"stage {self.stage}, {self.outcome}" if self.outcome else f"stage {self.stage}"
+        values = ", ".join(f"{name} {value:.3f}" for name, value in self.objective.items())
+        return f"{what}, epoch {self.epoch}/{self.epochs}: {values}; validation {self.quality:.4f}"
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -125,12 +131,19 @@ def fit(
     Sums that are split among threads round differently, so the bits are those of one number of threads: by default
     one, whatever the machine has.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with limited(threads):
         return _fit(
             train, valid, config, tuple(outcomes), vocabulary_size, seed, torch.device(device), checkpoint, on_event
         )
+
+
+@contextlib.contextmanager
+def limited(threads: int) -> Iterator[None]:
+    """So many threads for torch in the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
     finally:
         torch.set_num_threads(before)
 
@@ -155,7 +168,7 @@ def _fit(
         raise InputError(
             f"{processes.count()} processes are more than the {together} admissions of a batch; start at most so many."
         )
-    saved = Checkpoint.open(checkpoint, _fingerprint(train, valid, asdict(config), active, vocabulary_size, seed))
+    saved = Checkpoint.open(checkpoint, fingerprint(train, valid, asdict(config), active, vocabulary_size, seed))
     processes.agree(
         f"{saved.fingerprint} {saved.epochs}",
         "The processes do not see the same data, settings and checkpoint; give all of them the same files.",
@@ -476,7 +489,7 @@ def judges(valid: Data, config: Config, number: int) -> np.ndarray:
     return np.random.default_rng([config.selection.seed, number]).choice(rows, limit, replace=False)
 
 
-def _fingerprint(train: Data, valid: Data, *facts: object) -> str:
+def fingerprint(train: Data, valid: Data, *facts: object) -> str:
     """One number for all that a fit depends on."""
     digest = hashlib.sha256(json.dumps([mlci.__version__, *facts], sort_keys=True).encode())
     for data in (train, valid):

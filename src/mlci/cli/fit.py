@@ -6,7 +6,7 @@ import click
 @click.option("-o", "--output", required=True, type=click.Path(), help="The model file, e.g. model.safetensors.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A TOML file that changes constants.")
 @click.option("--seed", default=11, show_default=True, help="The same seed gives the same model, bit by bit.")
-@click.option("--recipe", type=click.Choice(["paper"]), default="paper", show_default=True)
+@click.option("--recipe", type=click.Choice(["paper", "mlci"]), default="paper", show_default=True)
 @click.option(
     "--outcome", "outcomes", multiple=True, help="Learn from this outcome alone; may be repeated. All if none."
 )
@@ -26,7 +26,7 @@ def command(cohort, output, config, seed, recipe, outcomes, anchor, device, quie
 
     target = Path(output)
     check_writable(target)
-    settings = read_config(config) if config else None
+    settings = read_config(config, recipe=recipe) if config else None
 
     from mlci import processes
     from mlci.cohort import read_cohort
@@ -56,12 +56,6 @@ def summary(model) -> str:
     )
 
 
-def line(event) -> str:
-    what = f"stage 1, {event.outcome}" if event.outcome else "stage 2"
-    objective = ", ".join(f"{name} {value:.3f}" for name, value in event.objective.items())
-    return f"{what}, epoch {event.epoch}/{event.epochs}: {objective}; validation {event.quality:.4f}"
-
-
 def progress(quiet: bool):
     """A context that gives what `fit` calls after each epoch: a bar on a terminal, a line in a log, or nothing."""
     import contextlib
@@ -73,7 +67,7 @@ def progress(quiet: bool):
 
 
 def plain(event) -> None:
-    click.echo(f"{line(event)}; {event.seconds:.0f} s, {event.eta:.0f} s left", err=True)
+    click.echo(f"{event.text}; {event.seconds:.0f} s, {event.eta:.0f} s left", err=True)
 
 
 def bar():
@@ -92,7 +86,7 @@ def bar():
 
             def on_event(event) -> None:
                 share = event.seconds / (event.seconds + event.eta) if event.seconds else 0
-                display.update(task, description=line(event), total=1, completed=share, left=f"{event.eta:.0f} s left")
+                display.update(task, description=event.text, total=1, completed=share, left=f"{event.eta:.0f} s left")
 
             yield on_event
 

@@ -1,0 +1,425 @@
+"""The recipe beyond the paper: tokens and outcomes of two splits in, the weights of one encoder out.
+
+What an alignment can reach depends on an admission only through the risks of its outcomes. So an ensemble learns these
+first, one logit per outcome, each member without a fold of the training split; then a small network collapses them to
+one score by kernel alignment, on risks of admissions that the risk's member has not seen; then one DeepSets learns
+that score from codes, so that model file and scoring are those of the paper's recipe. What is drawn at random is a
+function of (seed, step, epoch); members that a stopped run had finished are not trained again.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mlci import encoders, processes
+from mlci.config import (
+    CollapseConfig,
+    Config,
+    LearningConfig,
+    ObjectiveConfig,
+    RecipeConfig,
+    SelectionConfig,
+    WeightConfig,
+)
+from mlci.encoders import DeepSets, Encoder, mlp
+from mlci.errors import InputError
+from mlci.files import atomic, check_writable
+from mlci.measures.alignment import nhsic
+from mlci.objectives import alignment
+from mlci.theory import best_spacing
+from mlci.tokens import Tokens
+from mlci.training import (
+    Data,
+    Epoch,
+    Fit,
+    Trained,
+    check,
+    fingerprint,
+    limited,
+    predict,
+    seeded,
+    stage2_weights,
+)
+
+FOLDS, MEMBERS, COLLAPSE, DISTIL = 1, 100, 2, 3  # which step draws
+
+
+@dataclass(frozen=True)
+class Event:
+    """One epoch is over."""
+
+    text: str
+    seconds: float  # since the fit began, in this process
+    eta: float  # seconds left
+
+
+def fit(
+    train: Data,
+    valid: Data,
+    *,
+    config: RecipeConfig,
+    outcomes: Sequence[str],
+    vocabulary_size: int,
+    seed: int,
+    subjects: np.ndarray | None = None,
+    device: str = "cpu",
+    threads: int = 1,
+    checkpoint: Path | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Fit:
+    """Fit the recipe. With `subjects` (the patient of each training admission) no patient is in two folds.
+
+    In the result, `stage1` holds how well each outcome's risk is aligned with the anchor, and `stage2` the share of the
+    collapsed score's variance that the encoder reproduces (R²), both on the validation split.
+    """
+    where, start = torch.device(device), time.perf_counter()
+    train, valid = (Data(data.tokens, data.outcomes.astype(np.float32)) for data in (train, valid))
+    _check(train, valid, config, outcomes)
+    key = fingerprint(train, valid, asdict(config), list(outcomes), vocabulary_size, seed, _facts(subjects))
+    saved = Saved.open(checkpoint, key)
+    tell = _teller(config, len(saved.logits), start, on_event)
+    with limited(threads):
+        folds = draw_folds(len(train), config.posterior.members, seed=seed, subjects=subjects)
+        common = {"config": config, "size": vocabulary_size, "seed": seed, "device": where, "tell": tell}
+        for number in range(len(saved.logits), config.posterior.members):
+            saved.keep(member(train, [valid], folds, number, **common))
+        posteriors = Posteriors(np.stack(saved.logits), folds)
+        taught = teach(posteriors, train, valid, config=config, outcomes=outcomes, seed=seed)
+        model, history = distil(train, valid, taught, **common)
+    if np.cov(predict(model, train.tokens), taught.train)[0, 1] < 0:
+        raise InputError("The encoder did not learn the collapsed score; raise distil.epochs.")
+    return Fit(
+        state={name: tensor.cpu().numpy().copy() for name, tensor in model.state_dict().items()},
+        outcomes=tuple(outcomes),
+        weights=dict(zip(outcomes, taught.weights.tolist())),
+        stage1={
+            name: Trained(config.posterior.epochs, strength, None, ())
+            for name, strength in zip(outcomes, taught.strength)
+        },
+        stage2=Trained(len(history), history[-1].quality, None, history),
+        orientation=1,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def learn(
+    data: Data,
+    *,
+    options: LearningConfig,
+    config: RecipeConfig,
+    size: int,
+    seed: tuple[int, ...],
+    device: torch.device,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    after: Callable[[Encoder, int, float], None],
+) -> Encoder:
+    """An encoder with one output per column of `data.outcomes`; `after` hears of each epoch and its mean loss."""
+    with seeded(*seed, device=torch.device("cpu")):
+        columns = data.outcomes.shape[1]
+        model = encoders.build(config.encoder, size, outputs=columns, dropout=options.dropout)
+        with torch.no_grad():
+            cast(DeepSets, model).embedding.weight.mul_(options.spread)
+    model.to(device)
+    steps = -(-len(data) // options.batch)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
+    )
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, options.learning_rate, total_steps=steps * options.epochs)
+    for epoch in range(1, options.epochs + 1):
+        total = torch.zeros((), device=device)
+        with seeded(*seed, epoch, device=device) as rng:
+            order = data.take(rng.permutation(len(data)))
+            tokens = thin(order.tokens, options.token_dropout, rng)
+            wanted = torch.from_numpy(order.outcomes).to(device).split(options.batch)
+            model.train()
+            for (ids, offsets), y in zip(batches(tokens, options.batch, device), wanted):
+                value = loss(model(ids, offsets).view_as(y), y)
+                optimiser.zero_grad(set_to_none=True)
+                value.backward()
+                optimiser.step()
+                rate.step()
+                total += value.detach()
+        after(model, epoch, float(total) / steps)
+    return model
+
+
+def batches(tokens: Tokens, size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Consecutive batches of ids and offsets; the whole goes to the device at once, so that no step waits for it."""
+    ids, offsets = (torch.from_numpy(array).to(device, torch.int64) for array in (tokens.ids, tokens.offsets))
+    for start in range(0, len(tokens), size):
+        first, last = int(tokens.offsets[start]), int(tokens.offsets[min(start + size, len(tokens))])
+        yield ids[first:last], offsets[start : start + size + 1] - first
+
+
+def thin(tokens: Tokens, share: float, rng: np.random.Generator) -> Tokens:
+    """The tokens without a random `share` of them."""
+    kept = rng.random(len(tokens.ids)) >= share
+    return Tokens(tokens.ids[kept], np.concatenate([[0], np.cumsum(kept)])[tokens.offsets])
+
+
+def cross_entropy(logits: Tensor, outcomes: Tensor) -> Tensor:
+    """Summed over outcomes, each a mean over the admissions where it is known: a missing outcome costs only itself."""
+    known = outcomes == outcomes
+    each = F.binary_cross_entropy_with_logits(logits, outcomes.nan_to_num(), reduction="none") * known
+    return (each.sum(0) / known.sum(0).clamp(min=1)).sum()
+
+
+def draw_folds(n: int, members: int, *, seed: int, subjects: np.ndarray | None = None) -> np.ndarray:
+    """The fold of each training admission; folds are as even in subjects as can be."""
+    groups = np.arange(n) if subjects is None else np.unique(subjects, return_inverse=True)[1]
+    order = np.random.default_rng([seed, FOLDS]).permutation(int(groups.max()) + 1)
+    return (order % members)[groups]
+
+
+def member(
+    train: Data,
+    others: Sequence[Data],
+    folds: np.ndarray,
+    number: int,
+    *,
+    config: RecipeConfig,
+    size: int,
+    seed: int,
+    device: torch.device,
+    tell: Callable[[str], None],
+) -> np.ndarray:
+    """Logits of all admissions, training split first, by the member that has not seen fold `number`."""
+    options, held_out = config.posterior, others[0]
+
+    def after(model: Encoder, epoch: int, loss: float) -> None:
+        logits = torch.from_numpy(predict(model, held_out.tokens).reshape(held_out.outcomes.shape))
+        found = float(cross_entropy(logits, torch.from_numpy(held_out.outcomes)))
+        what = f"risks, member {number + 1}/{options.members}, epoch {epoch}/{options.epochs}"
+        tell(f"{what}: cross-entropy {loss:.4f}; validation {found:.4f}")
+
+    model = learn(
+        train.take(np.flatnonzero(folds != number)),
+        options=options,
+        config=config,
+        size=size,
+        seed=(seed, MEMBERS + number),
+        device=device,
+        loss=cross_entropy,
+        after=after,
+    )
+    parts = [predict(model, data.tokens).reshape(data.outcomes.shape) for data in (train, *others)]
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Posteriors:
+    """What the members say: `logits` is members x admissions x outcomes, the training admissions first."""
+
+    logits: np.ndarray
+    folds: np.ndarray  # of each training admission: the one member that has not seen it
+
+    @property
+    def honest(self) -> np.ndarray:
+        """Of a training admission the logits of the member that has not seen it, of others the mean."""
+        n = len(self.folds)
+        return np.concatenate([self.logits[self.folds, np.arange(n)], self.logits[:, n:].mean(0)])
+
+    @property
+    def ensemble(self) -> np.ndarray:
+        """The mean over members, for training admissions as well."""
+        return self.logits.mean(0)
+
+
+@dataclass(frozen=True)
+class Taught:
+    """The score to be learned, with mean 0 and SD 1 over the training split, and how it came about."""
+
+    train: np.ndarray
+    valid: np.ndarray
+    weights: np.ndarray  # of the outcomes, mean 1
+    strength: list[float]  # of each outcome's risk: its distance correlation with the anchor, squared
+    score: Callable[[np.ndarray], np.ndarray]  # from logits of any admission
+
+
+def teach(
+    posteriors: Posteriors, train: Data, valid: Data, *, config: RecipeConfig, outcomes: Sequence[str], seed: int
+) -> Taught:
+    """Collapse the risks to one score and space it."""
+    options, n = config.collapse, len(train)
+    anchor = list(outcomes).index(config.selection.anchor)
+    logits = posteriors.honest[:n]
+    held_out = posteriors.ensemble[n : n + len(valid)]
+    strength = [
+        float(nhsic(column.astype(np.float64), valid.outcomes[:, anchor], kernel="energy")) for column in held_out.T
+    ]
+    weights = stage2_weights(strength, WeightConfig()) if options.weights == "two-stage" else np.ones(len(outcomes))
+    weights = weights * [options.importance.get(name, 1.0) for name in outcomes]
+    weights = weights / weights.mean()
+    labels = soften(logits, train.outcomes, options)
+    raw = collapse(logits, labels, options=options, weights=weights, seed=seed)
+    known = ~np.isnan(train.outcomes[:, anchor])
+    sign = 1.0 if np.cov(raw(logits)[known], train.outcomes[known, anchor])[0, 1] >= 0 else -1.0
+    space: Callable[[np.ndarray], np.ndarray] = lambda score: score  # noqa: E731
+    if config.spacing.cuts:
+        space = best_spacing(sign * raw(logits), labels, weights, cuts=config.spacing.cuts).apply
+    plain = space(sign * raw(logits))
+    centre, scale = plain.mean(), plain.std() or 1.0
+
+    def score(logits: np.ndarray) -> np.ndarray:
+        return (space(sign * raw(logits)) - centre) / scale
+
+    source = logits if config.distil.source == "out-of-fold" else posteriors.ensemble[:n]
+    return Taught(score(source), score(held_out), weights, strength, score)
+
+
+def soften(logits: np.ndarray, outcomes: np.ndarray, options: CollapseConfig) -> np.ndarray:
+    """What the score is aligned with: outcomes mixed with their risks; the risk alone where an outcome is missing."""
+    share = options.OBSERVED[options.objective] if options.observed is None else options.observed
+    risks = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    return np.where(np.isnan(outcomes), risks, share * np.nan_to_num(outcomes) + (1 - share) * risks)
+
+
+def collapse(
+    logits: np.ndarray, labels: np.ndarray, *, options: CollapseConfig, weights: np.ndarray, seed: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """One score from the logits, in no particular direction; on the CPU, where it takes seconds."""
+    if options.method == "sum":
+        return lambda logits: logits.astype(np.float64) @ weights
+    centre, scale = logits.mean(0), np.maximum(logits.std(0), 1e-6)
+    kernels = {"mixed": {"rbf": 1.0, "energy": options.energy}}.get(options.objective, {options.objective: 1.0})
+    inputs, wanted, share = (
+        torch.from_numpy(np.asarray(array, dtype=np.float32)) for array in ((logits - centre) / scale, labels, weights)
+    )
+    parts = max(1, round(len(inputs) / options.batch))
+    with seeded(seed, COLLAPSE, device=torch.device("cpu")) as rng:
+        net = nn.Sequential(*mlp(inputs.shape[1], options.width, options.width), nn.Linear(options.width, 1))
+        optimiser = torch.optim.AdamW(net.parameters(), lr=options.learning_rate, weight_decay=0.0)
+        rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, options.learning_rate, total_steps=parts * options.epochs)
+        for _ in range(options.epochs):
+            for rows in torch.from_numpy(rng.permutation(len(inputs))).tensor_split(parts):
+                score, label = net(inputs[rows]).squeeze(1), wanted[rows]
+                values = sum(factor * alignment(score, label, kernel=name) for name, factor in kernels.items())
+                optimiser.zero_grad(set_to_none=True)
+                (-(share * values).sum()).backward()
+                optimiser.step()
+                rate.step()
+
+    def score(logits: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            each = net(torch.from_numpy(((logits - centre) / scale).astype(np.float32)))
+        return each.squeeze(1).numpy().astype(np.float64)
+
+    return score
+
+
+def distil(
+    train: Data,
+    valid: Data,
+    taught: Taught,
+    *,
+    config: RecipeConfig,
+    size: int,
+    seed: int,
+    device: torch.device,
+    tell: Callable[[str], None],
+) -> tuple[Encoder, tuple[Epoch, ...]]:
+    """One encoder with the taught score, and R² on the validation split after each epoch."""
+    history = []
+
+    def after(model: Encoder, epoch: int, loss: float) -> None:
+        error = predict(model, valid.tokens) - taught.valid
+        r2 = float(1 - np.mean(error**2) / np.var(taught.valid))
+        history.append(Epoch((loss,), (r2,), r2))
+        tell(f"distil, epoch {epoch}/{config.distil.epochs}: squared error {loss:.4f}; validation R² {r2:.4f}")
+
+    model = learn(
+        Data(train.tokens, taught.train.astype(np.float32)[:, None]),
+        options=config.distil,
+        config=config,
+        size=size,
+        seed=(seed, DISTIL),
+        device=device,
+        loss=F.mse_loss,
+        after=after,
+    )
+    return model, tuple(history)
+
+
+@dataclass
+class Saved:
+    """The logits of the members that are finished, in a file."""
+
+    path: Path | None
+    fingerprint: str
+    logits: list[np.ndarray]
+
+    @classmethod
+    def open(cls, path: Path | None, key: str) -> "Saved":
+        """What was saved under `path` by the same fit, or nothing."""
+        if path is not None:
+            check_writable(path)
+        if path is None or not path.exists():
+            return cls(path, key, [])
+        try:
+            with safe_open(path, "numpy") as file:
+                found = (file.metadata() or {})["mlci.recipe"]
+                logits = [file.get_tensor(f"member.{number}") for number in range(len(file.keys()))]
+        except (SafetensorError, KeyError, ValueError):
+            raise InputError(f"{path}: is not the checkpoint of such a fit; remove it or name another file.") from None
+        if json.loads(found) != key:
+            raise InputError(
+                f"{path}: is the checkpoint of a fit with other data, settings or seed; remove it or name another file."
+            )
+        return cls(path, key, logits)
+
+    def keep(self, logits: np.ndarray) -> None:
+        self.logits.append(logits)
+        if self.path is not None:
+            named = {f"member.{number}": each for number, each in enumerate(self.logits)}
+            with atomic(self.path) as temporary:
+                save_file(named, temporary, metadata={"mlci.recipe": json.dumps(self.fingerprint)})
+
+
+def _check(train: Data, valid: Data, config: RecipeConfig, outcomes: Sequence[str]) -> None:
+    """What would make a fit meaningless is told before it begins."""
+    if processes.count() > 1:
+        raise InputError("The recipe mlci trains in one process; start it without torchrun.")
+    if config.encoder.name != "deepsets":
+        raise InputError(f"encoder.name is {config.encoder.name!r}; the recipe mlci distils into 'deepsets'.")
+    wanted = Config(
+        objective=ObjectiveConfig(validity="outcome"), selection=SelectionConfig(anchor=config.selection.anchor)
+    )
+    check(train, valid, config=wanted, outcomes=outcomes)
+    for name, factor in config.collapse.importance.items():
+        if name not in outcomes:
+            raise InputError(f"collapse.importance: {name} is not an outcome; there is {', '.join(outcomes)}.")
+        if not factor > 0:
+            raise InputError(f"collapse.importance: {name} counts {factor:g} times; allowed is more than 0.")
+
+
+def _facts(subjects: np.ndarray | None) -> list[int] | None:
+    return None if subjects is None else np.unique(subjects, return_inverse=True)[1].tolist()
+
+
+def _teller(
+    config: RecipeConfig, finished: int, start: float, on_event: Callable[[Event], None] | None
+) -> Callable[[str], None]:
+    """Passes on what happened, with the time left: an epoch of a member lacks a fold."""
+    share = 1 - 1 / config.posterior.members
+    whole = (config.posterior.members - finished) * config.posterior.epochs
+    done = 0
+
+    def tell(text: str) -> None:
+        nonlocal done
+        done += 1
+        spent = share * min(done, whole) + max(done - whole, 0)
+        seconds = time.perf_counter() - start
+        if on_event:
+            on_event(Event(text, seconds, seconds / spent * (share * whole + config.distil.epochs - spent)))
+
+    return tell

@@ -1,0 +1,246 @@
+"""The recipe beyond the paper, on small made-up hospitals."""
+
+import json
+import signal
+from dataclasses import asdict, replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mlci
+from mlci import encoders, recipe, training
+from mlci.config import (
+    CollapseConfig,
+    Config,
+    DistilConfig,
+    EncoderConfig,
+    PosteriorConfig,
+    RecipeConfig,
+    SpacingConfig,
+    config_from,
+)
+from mlci.errors import InputError
+from mlci.index import MLCI
+from mlci.measures.alignment import distance_correlation
+from mlci.tokens import Tokens
+from mlci.training import Data
+from test_cli_fit import Fits
+from toys import code_lists, toy_cohort, toy_outcomes
+
+SIZE, NAMES = 60, ("mortality", "long_stay")
+SMALL = RecipeConfig(
+    encoder=EncoderConfig(width=16),
+    posterior=PosteriorConfig(members=3, epochs=4, batch=64, learning_rate=0.01),
+    collapse=CollapseConfig(epochs=20, batch=1000, width=16, learning_rate=0.02),
+    distil=DistilConfig(epochs=6, batch=64, learning_rate=0.01),
+)
+
+
+def hospital(seed: int, n: int) -> tuple[Data, np.ndarray]:
+    """Two outcomes with shared and own causes, and their log odds; half of those who die have no length of stay."""
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.poisson(5, n))])
+    ids = rng.integers(2, SIZE, offsets[-1]).astype(np.int32)
+    weight = np.random.default_rng(99).normal(size=(SIZE, 2)) @ [[1, 0.6], [0, 0.8]]
+    logits = np.array([weight[ids[a:b]].sum(0) for a, b in pairwise(offsets)]) - [2, 0.5]
+    outcomes = (rng.random((n, 2)) < 1 / (1 + np.exp(-logits))).astype(np.float32)
+    outcomes[(outcomes[:, 0] == 1) & (rng.random(n) < 0.5), 1] = np.nan
+    return Data(Tokens(ids, offsets), outcomes), logits.astype(np.float32)
+
+
+(TRAIN, TRUE), (VALID, TRUE_VALID) = hospital(1, 3000), hospital(2, 600)
+FOLDS = recipe.draw_folds(len(TRAIN), 3, seed=5)
+KNOWN = recipe.Posteriors(np.stack([np.concatenate([TRUE, TRUE_VALID])] * 3), FOLDS)  # an ensemble that knows the truth
+
+
+def run(config: RecipeConfig = SMALL, **options) -> training.Fit:
+    return recipe.fit(TRAIN, VALID, config=config, **{"outcomes": NAMES, "vocabulary_size": SIZE, "seed": 5} | options)
+
+
+def teach(cuts: int = 0, **collapse) -> recipe.Taught:
+    config = replace(SMALL, collapse=replace(SMALL.collapse, **collapse), spacing=SpacingConfig(cuts=cuts))
+    return recipe.teach(KNOWN, TRAIN, VALID, config=config, outcomes=NAMES, seed=5)
+
+
+def squares(taught: recipe.Taught) -> np.ndarray:
+    return distance_correlation(taught.train, TRAIN.outcomes) ** 2
+
+
+@pytest.fixture(scope="module")
+def fitted() -> training.Fit:
+    return run()
+
+
+def test_the_score_serves_both_outcomes(fitted):
+    test, logits = hospital(3, 2000)
+    model = encoders.build(SMALL.encoder, SIZE)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in fitted.state.items()})
+    score = training.predict(model, test.tokens)
+    for outcome, own in zip(test.outcomes.T, logits.T):
+        known = ~np.isnan(outcome)
+        assert np.corrcoef(score[known], outcome[known])[0, 1] > 0.25
+        assert distance_correlation(score, outcome) > 0.4 * distance_correlation(own, outcome)
+    assert fitted.stage2.quality == fitted.stage2.history[-1].quality > 0.8
+    assert fitted.weights == {"mortality": 1, "long_stay": 1}
+    assert fitted.state["rho.4.weight"].shape == (1, 16)
+
+
+def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
+    """Stopped anywhere: after each member in turn, and while the score is distilled."""
+    place = tmp_path / "checkpoint"
+    for stop in ("member 2/3, epoch 1/", "member 3/3, epoch 3/", "distil, epoch 2/"):
+
+        def on_event(event, stop=stop):
+            if stop in event.text:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run(checkpoint=place, on_event=on_event)
+    told = []
+    again = run(checkpoint=place, on_event=told.append)
+    assert [event.text.split(",")[0] for event in told] == ["distil"] * 6
+    assert told[-1].eta == 0
+    assert all(array.tobytes() == again.state[name].tobytes() for name, array in fitted.state.items())
+    assert replace(again, state={}) == replace(fitted, state={})
+    with pytest.raises(InputError, match="other data, settings or seed"):
+        run(checkpoint=place, seed=6)
+    place.write_bytes(b"x" * 100)
+    with pytest.raises(InputError, match="not the checkpoint"):
+        run(checkpoint=place)
+
+
+@given(st.integers(1, 80), st.integers(2, 6), st.integers(0, 5), st.booleans())
+def test_folds_are_even_and_keep_patients_whole(n, members, seed, shared):
+    subjects = np.arange(n) // 2 if shared else None
+    folds = recipe.draw_folds(n, members, seed=seed, subjects=subjects)
+    if subjects is not None:
+        assert all(len(set(folds[subjects == one])) == 1 for one in subjects)
+        folds = folds[::2]
+    counts = np.bincount(folds, minlength=members)
+    assert counts.max() - counts.min() <= 1
+
+
+def test_members_speak_only_of_what_they_have_not_seen():
+    logits = np.arange(3 * (len(TRAIN) + 2) * 2, dtype=np.float32).reshape(3, -1, 2)
+    both = recipe.Posteriors(logits, FOLDS)
+    for row in (0, 1, 77):
+        np.testing.assert_array_equal(both.honest[row], logits[FOLDS[row], row])
+    np.testing.assert_array_equal(both.honest[-2:], logits[:, -2:].mean(0))
+
+
+def test_a_missing_outcome_costs_only_itself():
+    logits, outcomes = torch.zeros(4, 2, requires_grad=True), torch.tensor([[1, 0], [0, np.nan], [1, 1], [0, np.nan]])
+    loss = recipe.cross_entropy(logits, outcomes)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(2 * np.log(2))
+    np.testing.assert_allclose(logits.grad, [[-0.125, 0.25], [0.125, 0], [-0.125, -0.25], [0.125, 0]])
+    labels = recipe.soften(np.zeros((4, 2)), outcomes.numpy(), CollapseConfig(observed=0.4))
+    np.testing.assert_allclose(labels, [[0.7, 0.3], [0.3, 0.5], [0.7, 0.7], [0.3, 0.5]])
+
+
+def test_thinning_drops_tokens_but_no_admission():
+    tokens = recipe.thin(TRAIN.tokens, 0.25, np.random.default_rng(0))
+    assert len(tokens) == len(TRAIN)
+    assert len(tokens.ids) / len(TRAIN.tokens.ids) == pytest.approx(0.75, abs=0.02)
+    assert (tokens.counts <= TRAIN.tokens.counts).all()
+    assert set(tokens.take(np.array([9])).ids) <= set(TRAIN.tokens.take(np.array([9])).ids)
+    same = recipe.thin(TRAIN.tokens, 0.0, np.random.default_rng(0))
+    np.testing.assert_array_equal(same.offsets, TRAIN.tokens.offsets)
+
+
+def test_collapse_beats_the_sum_of_logits_and_weights_matter():
+    plain, energy, mixed = teach(method="sum"), teach(objective="energy"), teach()
+    assert squares(energy).sum() > squares(mixed).sum() > squares(plain).sum()
+    deaths = teach(objective="energy", importance={"mortality": 3.0})
+    assert deaths.weights.tolist() == [1.5, 0.5]
+    assert squares(deaths)[0] > squares(energy)[0] + 0.01
+    assert squares(deaths)[1] < squares(energy)[1] - 0.01
+    weights = teach(weights="two-stage").weights
+    assert weights[0] < 1 < weights[1]  # the risk of a long stay says less about death than the risk of death does
+    for taught in (plain, energy, mixed):
+        assert (taught.train.mean(), taught.train.std()) == (pytest.approx(0, abs=1e-9), pytest.approx(1))
+
+
+def test_spacing_keeps_the_order_and_does_not_lower_the_alignment():
+    before, after = teach(method="sum"), teach(method="sum", cuts=200)
+    order = np.argsort(before.train)
+    assert (np.diff(after.train[order]) >= 0).all()
+    assert len(np.unique(after.train)) < 250
+    assert squares(after).sum() > squares(before).sum()
+
+
+def test_the_score_points_upwards():
+    opposite = recipe.Posteriors(-KNOWN.logits, FOLDS)
+    taught = recipe.teach(opposite, TRAIN, VALID, config=SMALL, outcomes=NAMES, seed=5)
+    assert np.corrcoef(taught.train, TRAIN.outcomes[:, 0])[0, 1] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (replace(SMALL, encoder=EncoderConfig("bag_mlp")), "distils into 'deepsets'"),
+        (replace(SMALL, collapse=CollapseConfig(importance={"death": 2})), "death is not an outcome"),
+        (replace(SMALL, collapse=CollapseConfig(importance={"mortality": 0})), "allowed is more than 0"),
+    ],
+)
+def test_what_cannot_be_fitted_is_told_first(config, message):
+    with pytest.raises(InputError, match=message):
+        run(config)
+
+
+def test_config_of_each_recipe():
+    values = {"tokens": {"max_codes": 30}, "collapse": {"importance": {"mortality": 2.0}}}
+    config = config_from(values, recipe="mlci")
+    assert (config.tokens.depths, config.tokens.max_codes) == ((3, 4, 8), 30)
+    assert config_from(json.loads(json.dumps(asdict(config))), recipe="mlci") == config
+    with pytest.raises(InputError, match="collapse is not a known key"):
+        config_from(values)
+    with pytest.raises(InputError, match=r"posterior.members is 1|members is 1; allowed is at least 2"):
+        config_from({"posterior": {"members": 1}}, recipe="mlci")
+
+
+def test_the_index_fits_saves_and_loads(tmp_path):
+    codes = code_lists(900, seed=3)
+    index = MLCI(recipe="mlci", config=SMALL).fit(codes, toy_outcomes(codes), icd_version=10)
+    assert index.model_.card["recipe"] == "mlci"
+    assert index.model_.vocabulary.depths == (3, 4, 8)
+    index.save(tmp_path / "m.safetensors")
+    again = mlci.load(tmp_path / "m.safetensors")
+    assert again.get_params()["config"] == SMALL
+    np.testing.assert_array_equal(again.score(codes, icd_version=10), index.score(codes, icd_version=10))
+    ancestors = index.score([["A0099"], ["A00"], ["Z99"]], icd_version=10)
+    assert ancestors[0] != ancestors[2]  # an unseen code keeps its known category
+    effects = again.explain(["A001", "B021"], icd_version=10)
+    np.testing.assert_allclose(effects[0].effect, again.score([["A001", "B021"]]) - again.score([["B021"]]))
+    with pytest.raises(InputError, match="recipe mlci takes a RecipeConfig"):
+        MLCI(recipe="mlci", config=Config()).fit(codes, toy_outcomes(codes))
+
+
+CONFIG = """
+[encoder]
+width = 16
+[posterior]
+members = 3
+epochs = 2
+[distil]
+epochs = 3
+"""
+
+
+def test_a_killed_fit_goes_on(mlci_cli, tmp_path):
+    toy_cohort(2000).write(tmp_path / "cohort.parquet")
+    (tmp_path / "quick.toml").write_text(CONFIG)
+    words = ["fit", tmp_path / "cohort.parquet", "--recipe", "mlci", "--config", tmp_path / "quick.toml", "-o"]
+    log = mlci_cli(*words, tmp_path / "whole").stderr
+    assert log.count("s left\n") == 3 * 2 + 3
+    checkpoint = tmp_path / ".killed.checkpoint"
+    with Fits() as fits:
+        assert fits.run(*words, tmp_path / "killed", "--quiet", until=checkpoint.exists) == signal.SIGKILL
+        assert not (tmp_path / "killed").exists()
+        assert fits.run(*words, tmp_path / "killed", "--quiet") == 0
+    assert (tmp_path / "killed").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert not checkpoint.exists()
