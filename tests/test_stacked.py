@@ -5,10 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-from mlci.config import Config, OptimiserConfig
+from mlci import stacked
+from mlci.config import Config, EncoderConfig, ObjectiveConfig, OptimiserConfig
+from mlci.errors import InputError
+from mlci.index import MLCI
 from mlci.stacked import Layout, Resident, fit_many
 from mlci.tokens import Tokens
-from mlci.training import Data, fit
+from mlci.training import Data, Fit, fit
+from toys import toy_cohort
 
 OUTCOMES = ("mortality", "long_stay", "icu_transfer")
 
@@ -25,26 +29,97 @@ def made(rows: int, seed: int, *, vocabulary: int = 40) -> Data:
     return Data(Tokens(ids, offsets), outcomes)
 
 
+@pytest.fixture
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize("kernel", ["rbf", "multi-rbf", "energy"])
-def test_stacked_fits_equal_fits_on_their_own(kernel):
+def test_stacked_fits_equal_fits_on_their_own(kernel, float64):
     """In float64 only the algebra is left to differ."""
     train, valid = made(300, 1), made(120, 2)
     config = Config(optimiser=OptimiserConfig(batch=64, stage1_epochs=2, stage2_epochs=3))
     config = replace(config, objective=replace(config.objective, kernel=kernel))
     facts = {"config": config, "outcomes": OUTCOMES, "vocabulary_size": 40}
-    torch.set_default_dtype(torch.float64)
-    try:
-        stacked = fit_many(train, valid, seeds=(11, 101), device="cpu", **facts)
-        alone = [fit(train, valid, seed=seed, **facts) for seed in (11, 101)]
-    finally:
-        torch.set_default_dtype(torch.float32)
-    for one, other in zip(stacked, alone):
+    together = fit_many(train, valid, seeds=(11, 101), device="cpu", **facts)
+    alone = [fit(train, valid, seed=seed, **facts) for seed in (11, 101)]
+    for one, other in zip(together, alone):
         assert one.bandwidth == (other.bandwidth and pytest.approx(other.bandwidth, rel=1e-9))
         assert one.orientation == other.orientation
         assert one.weights == pytest.approx(other.weights, rel=1e-6)
         assert [each.epoch for each in one.stage1.values()] == [each.epoch for each in other.stage1.values()]
         for name, tensor in other.state.items():
             np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+SHORT = Config(encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(batch=64, stage1_epochs=2, stage2_epochs=2))
+
+
+def many(**options) -> list[Fit]:
+    facts = {"config": SHORT, "outcomes": OUTCOMES, "vocabulary_size": 40, "seeds": (11, 101), "device": "cpu"}
+    return fit_many(made(300, 1), made(120, 2), **{**facts, **options})
+
+
+def same(one: Fit, two: Fit) -> None:
+    for name, array in one.state.items():
+        assert array.tobytes() == two.state[name].tobytes(), name
+    assert replace(one, state={}) == replace(two, state={})
+
+
+def test_steps_laid_out_and_scored_a_few_at_a_time_are_the_same_steps(monkeypatch, float64):
+    whole = many()
+    monkeypatch.setattr(stacked, "AHEAD", 2)
+    monkeypatch.setattr(stacked, "SCORED", 50)
+    for one, other in zip(whole, many()):
+        for name, tensor in other.state.items():
+            np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+class Stop(Exception):
+    pass
+
+
+def test_interrupted_stacked_fits_go_on_where_they_stopped(monkeypatch, tmp_path):
+    monkeypatch.setattr(stacked, "PAUSE", 0)
+    told = []
+
+    def tell(event):
+        told.append((event.stage, event.epoch))
+        if len(told) < 4:
+            raise Stop
+
+    for _ in range(3):
+        with pytest.raises(Stop):
+            many(checkpoint=tmp_path / "fit.checkpoint", on_event=tell)
+    for _ in range(2):  # the second time all is done already
+        for one, other in zip(many(checkpoint=tmp_path / "fit.checkpoint", on_event=tell), many()):
+            same(one, other)
+    assert told == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    with pytest.raises(InputError, match="other data, settings or seed"):
+        many(checkpoint=tmp_path / "fit.checkpoint", seeds=(11,))
+
+
+def test_an_index_is_fitted_by_stacks_where_that_pays(monkeypatch, tmp_path):
+    """On a GPU, that is; the same code on the processor gives the index that is fitted one by one, up to rounding."""
+    cohort, score = toy_cohort(400), []
+    for kinds in ((), ("cpu",)):
+        monkeypatch.setattr(stacked, "PAYS", kinds)
+        events = []
+        index = MLCI(config=SHORT, outcomes=["mortality", "long_stay"])
+        score.append(index.fit(cohort, checkpoint=tmp_path / "fit", on_event=events.append).score(cohort))
+        assert len(events) == (4 if kinds else 6)  # the two fits of Stage 1 side by side, or one after the other
+        (tmp_path / "fit").unlink()
+    # A shift of all scores changes nothing, so rounding alone moves the last bias.
+    np.testing.assert_allclose(*(each - each.mean() for each in score), atol=1e-4)
+
+
+def test_fits_that_cannot_be_stacked_are_told():
+    large = replace(SHORT, optimiser=replace(SHORT.optimiser, batch=5000))
+    for config in (large, replace(SHORT, objective=ObjectiveConfig(kind="bce"))):
+        with pytest.raises(InputError, match="Fits are stacked for deepsets"):
+            many(config=config)
 
 
 def test_a_layout_holds_every_token_of_every_fit_once():

@@ -268,7 +268,7 @@ def _fit(
 ) -> Model:
     import torch
 
-    from mlci import training
+    from mlci import stacked, training
     from mlci.recipe import fit as fit_recipe
 
     try:
@@ -288,7 +288,7 @@ def _fit(
     )
     vocabulary = Vocabulary.fit(train, **asdict(config.tokens))
     tokens = vocabulary.encode(learned.admissions)
-    learn = training.fit if recipe == "paper" else partial(fit_recipe, subjects=learned.subjects[rows["train"]])
+    learn = stacked.fit if recipe == "paper" else partial(fit_recipe, subjects=learned.subjects[rows["train"]])
     fit = learn(
         *(training.Data(tokens.take(where), learned.labels[where]) for where in rows.values()),
         config=config,

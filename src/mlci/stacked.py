@@ -5,34 +5,53 @@ kernels are shorter than their launches. Here the weights of all fits are stacke
 of them, and on CUDA it is recorded once as a graph and replayed. Each fit keeps its own initial weights, batch order,
 bandwidth and best epoch, so that it differs from a fit on its own by rounding alone.
 
-An epoch is laid out on the device beforehand: which tokens stand in each step, and where. Steps have fixed shapes, as a
-graph needs them, without padding admissions: all tokens of a step lie end to end, only the end of the step is filled.
+Steps are laid out on the device beforehand: which tokens stand in each, and where. They have fixed shapes, as a graph
+needs them, without padding admissions: all tokens of a step lie end to end, only the end of the step is filled.
 """
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mlci import encoders
+from mlci import encoders, processes, training
 from mlci.config import Config
 from mlci.encoders import DeepSets
 from mlci.errors import InputError
 from mlci.measures.alignment import bandwidth
-from mlci.objectives import alignment
+from mlci.objectives import LARGE, alignment
 from mlci.tokens import PAD
-from mlci.training import Data, Epoch, Event, Fit, Trained, check, finish, judges, objective_of, seeded, stage2_weights
+from mlci.training import (
+    Checkpoint,
+    Data,
+    Epoch,
+    Event,
+    Fit,
+    Trained,
+    check,
+    fingerprint,
+    finish,
+    judges,
+    objective_of,
+    seeded,
+    stage2_weights,
+)
 
 FILL = 256  # what fills a step is spread over so many bags, lest one thread walk through all of it
 GRAIN = 64  # buffers come in multiples of this, so that sums over them can be cut into equal parts
 ROOM = 1.02  # and are so much larger than the first epoch needs, so that later ones rarely outgrow them
+AHEAD = 1024  # steps laid out at once, and
+SCORED = 262_144  # admissions scored at once: what the device must hold does not grow with the split
+PAUSE = 10.0  # seconds between checkpoints
+PAYS = ("cuda",)  # kinds of device where a step is mostly launching kernels
 
 
 def enough(needed: int, room: int) -> int:
@@ -65,7 +84,7 @@ class Resident:
 
 @dataclass(frozen=True)
 class Layout:
-    """An epoch's steps, each of fits x batch admissions whose tokens lie end to end."""
+    """The steps of an epoch, or some of them, each of fits x batch admissions whose tokens lie end to end."""
 
     tokens: Tensor  # steps x fits x distinct: the distinct tokens of each fit's batch, then padding
     where: Tensor  # steps x places: for each token, its row in the table of all fits' distinct tokens
@@ -201,14 +220,26 @@ class Stack:
     def predict(self, data: Resident) -> Tensor:
         """fits x admissions scores of a split, from the features of the whole vocabulary."""
         tables = self.phi(self.weights["embedding.weight"])
-        offsets = F.pad(data.counts[:-1].cumsum(0), (1, 0))
-        pool = partial(F.embedding_bag, data.ids.long(), offsets=offsets, include_last_offset=True)
-        pooled = [torch.cat([pool(table, mode="mean"), pool(table, mode="max")], dim=1) for table in tables]
-        return self.head(torch.stack(pooled))
+        scores = []
+        for start in range(0, len(data), SCORED):
+            offsets = data.starts[start : start + SCORED + 1]
+            ids = data.ids[int(offsets[0]) : int(offsets[-1])].long()
+            pool = partial(F.embedding_bag, ids, offsets=offsets - offsets[0], include_last_offset=True)
+            pooled = [torch.cat([pool(table, mode="mean"), pool(table, mode="max")], dim=1) for table in tables]
+            scores.append(self.head(torch.stack(pooled)))
+        return torch.cat(scores, dim=1)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {name: weight.detach() for name, weight in self.weights.items()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        for name, weight in self.weights.items():
+            weight.copy_(state[name])
 
 
 class Steps:
-    """The optimiser's steps over an epoch; on CUDA one step is recorded and replayed."""
+    """The optimiser's steps; on CUDA one step is recorded and replayed."""
 
     def __init__(self, stack: Stack, loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], config: Config) -> None:
         self.stack, self.loss = stack, loss
@@ -226,22 +257,22 @@ class Steps:
         self.layout: Layout | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def epoch(self, layout: Layout) -> Tensor:
-        """One pass; the mean over steps of each fit's and outcome's value."""
+    def run(self, layout: Layout) -> Tensor:
+        """Take the steps laid out; the sum over them of each fit's and outcome's value."""
         steps = len(layout.tokens)
-        if self.layout is None or self.layout.room != layout.room:
+        if self.layout is None or self.layout.room != layout.room or len(self.layout.tokens) < steps:
             self.layout, self.graph = layout, None
             self.total = layout.outcomes.new_zeros(*layout.outcomes.shape[1::2], dtype=torch.float64)
             if self.cuda:
                 self._record()
         else:
             for old, new in zip(vars(self.layout).values(), vars(layout).values()):
-                old.copy_(new)
+                old[:steps].copy_(new)
         self.step.zero_()
         self.total.zero_()
         for _ in range(steps):
             self.graph.replay() if self.graph else self._step()
-        return self.total / steps
+        return self.total.clone()
 
     def _step(self) -> None:
         layout = self.layout
@@ -286,7 +317,32 @@ class Batch:
     weights: np.ndarray
     judge: np.ndarray
     epochs: int
-    keep: bool  # the weights after every epoch
+
+
+def supported(config: Config) -> bool:
+    """Whether fits of this kind can be stacked."""
+    what = (config.encoder.name, config.encoder.pooling, config.objective.kind)
+    return what == ("deepsets", "mean+max", "alignment") and config.optimiser.batch <= LARGE
+
+
+def fit(
+    train: Data,
+    valid: Data,
+    *,
+    config: Config,
+    outcomes: Sequence[str],
+    vocabulary_size: int,
+    seed: int,
+    device: str = "cpu",
+    checkpoint: Path | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Fit:
+    """`training.fit`, with all of Stage 1 at once where the device gains by it and there is but one process."""
+    facts = {"config": config, "outcomes": outcomes, "vocabulary_size": vocabulary_size, "device": device}
+    facts |= {"checkpoint": checkpoint, "on_event": on_event}
+    if torch.device(device).type in PAYS and supported(config) and processes.count() == 1:
+        return fit_many(train, valid, seeds=(seed,), **facts)[0]
+    return training.fit(train, valid, seed=seed, **facts)
 
 
 def fit_many(
@@ -298,18 +354,24 @@ def fit_many(
     vocabulary_size: int,
     seeds: Sequence[int],
     device: str = "cuda",
+    checkpoint: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> list[Fit]:
     """`training.fit` for each of the seeds, all at once; the encoder is DeepSets and the objective an alignment."""
-    if (config.encoder.name, config.encoder.pooling, config.objective.kind) != ("deepsets", "mean+max", "alignment"):
-        raise InputError("Fits are stacked for deepsets with mean+max pooling and an alignment; fit others one by one.")
+    if not supported(config):
+        raise InputError(
+            f"Fits are stacked for deepsets with mean+max pooling, an alignment and batches of at most {LARGE}; "
+            "fit others one by one."
+        )
     start = time.perf_counter()
     active = check(train, valid, config=config, outcomes=outcomes)
     columns = [list(outcomes).index(name) for name in active]
     train, valid = (Data(data.tokens, data.outcomes[:, columns].astype(np.float32)) for data in (train, valid))
     resident = [Resident.of(data, torch.device(device)) for data in (train, valid)]
+    facts = ("stacked", asdict(config), active, vocabulary_size, list(seeds))
+    saved = Checkpoint.open(checkpoint, fingerprint(train, valid, *facts) if checkpoint else "")
     seen = len(seeds) * (len(active) * config.optimiser.stage1_epochs + config.optimiser.stage2_epochs)
-    done = 0
+    done = before = saved.epochs
 
     def tell(stage: int, epoch: int, epochs: int, trained: list[Trained]) -> None:
         nonlocal done
@@ -322,20 +384,20 @@ def fit_many(
         seconds = time.perf_counter() - start
         quality = float(np.mean([each.quality for each in last]))
         if on_event:
-            eta = seconds / done * (seen - done)
+            eta = seconds / (done - before) * (seen - done)
             on_event(Event(stage, None, epoch, epochs, objective, validation, quality, seconds, eta))
 
     unit = np.eye(len(active))
     anchor = np.tile(unit[active.index(config.selection.anchor)], (len(active), 1))
     with ThreadPoolExecutor() as threads:
-        run = partial(_train, resident, valid, config=config, vocabulary_size=vocabulary_size, threads=threads)
+        options = {"config": config, "vocabulary_size": vocabulary_size, "threads": threads, "saved": saved}
+        run = partial(_train, resident, valid, **options)
         first, _ = run(
             Batch(
                 numbers=[(seed, number) for seed in seeds for number in range(len(active))],
                 weights=np.tile(unit, (len(seeds), 1)),
                 judge=np.tile(unit if config.selection.stage1 == "own" else anchor, (len(seeds), 1)),
                 epochs=config.optimiser.stage1_epochs,
-                keep=False,
             ),
             tell=partial(tell, 1),
         )
@@ -343,13 +405,11 @@ def fit_many(
         strength = objective_of(config).strength
         weights = np.array([stage2_weights([strength(e.quality) for e in each], config.weights) for each in stage1])
         numbers = [(seed, len(active)) for seed in seeds]
-        second, states = run(
-            Batch(numbers, weights, weights, config.optimiser.stage2_epochs, True), tell=partial(tell, 2)
-        )
+        second, best = run(Batch(numbers, weights, weights, config.optimiser.stage2_epochs), tell=partial(tell, 2))
     fits = []
     for position, trained in enumerate(second):
         model = encoders.build(config.encoder, vocabulary_size).to(device)
-        model.load_state_dict({name: tensor[position] for name, tensor in states[trained.epoch - 1].items()})
+        model.load_state_dict({name: tensor[position] for name, tensor in best.items()})
         found = dict(zip(active, stage1[position]))
         fits.append(
             finish(model, valid, found, trained, weights[position], outcomes=outcomes, config=config, start=start)
@@ -365,12 +425,17 @@ def _train(
     config: Config,
     vocabulary_size: int,
     threads: ThreadPoolExecutor,
+    saved: Checkpoint,
     tell: Callable[[int, int, list[Trained]], None],
-) -> tuple[list[Trained], list[dict[str, Tensor]]]:
-    """Each fit's record, and the weights of all of them after every epoch of Stage 2.
+) -> tuple[list[Trained], dict[str, Tensor]]:
+    """Each fit's record, and the weights of their kept epochs.
 
     The processor draws the next epoch's batches while the device trains.
     """
+    place = 0 if batch.numbers[0][1] == 0 else len(batch.numbers) * batch.weights.shape[1]
+    mine = slice(place, place + len(batch.numbers))
+    if saved.has(place, batch.epochs):
+        return saved.fits[mine], saved.part("best")
     train, held_out = resident
     device = train.ids.device
     models = []
@@ -378,8 +443,9 @@ def _train(
         with seeded(*number, device=torch.device("cpu")):
             models.append(encoders.build(config.encoder, vocabulary_size).to(device))
     stack = Stack(models)
-    sigmas = [None] * len(models)
-    if objective_of(config).needs_bandwidth:
+    trained = saved.fits[mine]
+    sigmas = [each.bandwidth for each in trained] or [None] * len(models)
+    if objective_of(config).needs_bandwidth and not trained:
         initial = stack.predict(train).cpu().numpy()
         sigmas = list(threads.map(lambda scores: bandwidth(scores, **asdict(config.bandwidth)), initial))
     widths = torch.tensor([sigma or 1.0 for sigma in sigmas], device=device)
@@ -399,23 +465,37 @@ def _train(
     judged = rows, [held_out.outcomes[each].double() for each in rows], widths.tolist()
     judge = torch.from_numpy(batch.judge).to(device)
     steps = Steps(stack, loss, config)
-    trained = [Trained(0, -np.inf, sigma, ()) for sigma in sigmas]
-    states: list[dict[str, Tensor]] = []
+    best = {name: weight.clone() for name, weight in stack.state_dict().items()}
+    if trained:
+        saved.restore(stack, steps.optimiser)
+        best = {name: weight.to(device) for name, weight in saved.part("best").items()}
+    else:
+        trained = [Trained(0, -np.inf, sigma, ()) for sigma in sigmas]
+    begun, written = len(trained[0].history) + 1, time.perf_counter()
     room = (0, 0)
 
-    orders = [threads.submit(order, number, 1) for number in batch.numbers]
-    for epoch in range(1, batch.epochs + 1):
+    orders = [threads.submit(order, number, begun) for number in batch.numbers]
+    for epoch in range(begun, batch.epochs + 1):
         ready = torch.from_numpy(np.stack([each.result() for each in orders])).to(device)
         orders = [threads.submit(order, number, epoch + 1) for number in batch.numbers if epoch < batch.epochs]
-        layout = Layout.of(train, ready, config.optimiser.batch, vocabulary_size, room)
-        room = layout.room
-        values = steps.epoch(layout)
+        values = torch.zeros_like(judge)
+        for part in ready.split(AHEAD * config.optimiser.batch, dim=1):
+            layout = Layout.of(train, part, config.optimiser.batch, vocabulary_size, room)
+            room = layout.room
+            values += steps.run(layout)
+        values /= -(-len(train) // config.optimiser.batch)
         found = torch.stack([each(s[r].double(), y, sigma=w) for s, r, y, w in zip(stack.predict(held_out), *judged)])
         quality = (found * judge).sum(1)
         for fit, (mean, judgement, validation) in enumerate(zip(*(t.tolist() for t in (values, quality, found)))):
             record = Epoch(tuple(mean), tuple(validation), judgement)
             trained[fit] = trained[fit].after(record, config.selection.improvement)
+        better = torch.tensor([each.epoch == epoch for each in trained], device=device)
+        for name, weight in stack.state_dict().items():
+            best[name][better] = weight[better]
+        saved.fits[mine] = trained
+        if saved.path and (epoch == batch.epochs or time.perf_counter() > written + PAUSE):
+            saved.hold(stack, best, steps.optimiser)
+            saved.write()
+            written = time.perf_counter()
         tell(epoch, batch.epochs, trained)
-        if batch.keep:
-            states.append({name: weight.detach().clone() for name, weight in stack.weights.items()})
-    return trained, states
+    return trained, best

@@ -10,9 +10,10 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -380,6 +381,14 @@ class _Run:
         return (total / -(-len(order) // size)).tolist()
 
 
+class Stateful(Protocol):
+    """A model, or several."""
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> object: ...
+
+
 @dataclass
 class Checkpoint:
     """The fits so far, the last perhaps unfinished, with its tensors; written whole at the end of each epoch."""
@@ -427,17 +436,23 @@ class Checkpoint:
     def keep(self, trained: Trained, model: Encoder, optimiser: torch.optim.Optimizer) -> None:
         """Take over the state at the end of an epoch, and write it."""
         self.fits[-1] = trained
-        state = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-        if trained.epoch == len(trained.history):
-            best = {f"best.{name}": tensor.clone() for name, tensor in model.state_dict().items()}
-        else:
-            best = {f"best.{name}": tensor for name, tensor in self.part("best").items()}
+        kept = trained.epoch == len(trained.history)
+        best = {name: tensor.clone() for name, tensor in model.state_dict().items()} if kept else self.part("best")
+        self.hold(model, best, optimiser)
+        self.write()
+
+    def hold(self, model: Stateful, best: dict[str, Tensor], optimiser: torch.optim.Optimizer) -> None:
         moments = {
-            f"adam.{parameter}.{name}": tensor
+            f"{parameter}.{name}": tensor
             for parameter, values in optimiser.state_dict()["state"].items()
             for name, tensor in values.items()
         }
-        self.tensors = {name: tensor.cpu() for name, tensor in {**state, **best, **moments}.items()}
+        parts = {"model": model.state_dict(), "best": best, "adam": moments}
+        self.tensors = {
+            f"{part}.{name}": tensor.cpu() for part, tensors in parts.items() for name, tensor in tensors.items()
+        }
+
+    def write(self) -> None:
         if self.path is None or processes.rank():
             return
         fits = [
@@ -448,7 +463,7 @@ class Checkpoint:
         with atomic(self.path) as temporary:
             save_file(self.tensors, temporary, metadata={"mlci.checkpoint": json.dumps(facts)})
 
-    def restore(self, model: Encoder, optimiser: torch.optim.Optimizer) -> None:
+    def restore(self, model: Stateful, optimiser: torch.optim.Optimizer) -> None:
         model.load_state_dict(self.part("model"))
         state: dict[int, dict[str, Tensor]] = {}
         for key, tensor in self.part("adam").items():
