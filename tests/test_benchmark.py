@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import oracles
-from mlci import baselines, benchmark
+from mlci import baselines, benchmark, stacked
 from mlci.benchmark import Settings, run_benchmark
 from mlci.cohort import build_cohort, read_cohort
 from mlci.errors import InputError
@@ -100,6 +100,30 @@ def test_processes_give_the_same_scores(cohort, done, tmp_path):
     for name, seed in (("charlson", "0"), ("logistic", "42")):
         ours, theirs = (pq.read_table(root / name / seed / "scores.parquet")[name] for root in (tmp_path, folder))
         np.testing.assert_allclose(ours.to_numpy(), theirs.to_numpy(), rtol=1e-9)
+
+
+def test_seeds_that_are_fitted_at_once_give_nearly_the_same_scores(cohort, done, tmp_path, monkeypatch):
+    """As on a GPU; here by the same code on the processor."""
+    monkeypatch.setattr(stacked, "PAYS", ("cpu",))
+    seen = []
+    run_benchmark(
+        cohort,
+        tmp_path,
+        models=["charlson", "mlci"],
+        settings=Settings(seeds=(11, 101), epochs=1),
+        on_change=lambda runs: seen.append([run.status for run in runs]),
+    )
+    assert ["done", "running", "running"] in seen
+    assert seen[-1] == ["done"] * 3
+    for seed in ("11", "101"):
+        ours, theirs = (pq.read_table(root / "mlci" / seed / "scores.parquet")["mlci"] for root in (tmp_path, done[0]))
+        # In single precision Adam makes much of rounding; that the algebra is equal is shown in double precision.
+        assert np.corrcoef(ours, theirs)[0, 1] > 0.995
+
+
+def test_a_device_that_is_not_there_is_one_sentence(cohort, tmp_path):
+    with pytest.raises(InputError, match="device is 'cuda:77', which this machine does not offer"):
+        run_benchmark(cohort, tmp_path, models=["mlci"], settings=Settings(device="cuda:77"))
 
 
 def test_another_cohort_is_refused(done, tmp_path):

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import mlci
 from mlci import baselines
 from mlci.baselines import FAMILIES, Model, Part
+from mlci.baselines.neural import Neural
 from mlci.cohort import Cohort, read_cohort
 from mlci.errors import InputError
 from mlci.files import atomic
@@ -136,28 +137,35 @@ def run_benchmark(
     table = read_cohort(cohort)
     if any(field.name == "anchor" for model in chosen for field in fields(model)):
         check_anchor(table, settings.anchor)
+    if any(isinstance(model, Neural) for model in chosen):
+        from mlci.processes import check_device
+
+        check_device(settings.device)
     parts = baselines.parts(table)
     claim(directory, table, parts)
     runs = plan(directory, chosen, settings)
     tell(runs)
 
-    def work(run: Run) -> None:
-        run.status, run.started = "running", time.monotonic()
+    def work(some: list[Run]) -> None:
+        for run in some:
+            run.status, run.started = "running", time.monotonic()
         tell(runs)
         try:
             if jobs == 1:
-                execute(run, parts, table, device=settings.device)
+                execute(some, parts, table, device=settings.device)
             else:
-                _in_process(run, cohort, directory, settings, threads=max(1, (os.cpu_count() or 1) // jobs))
-            run.status, run.seconds = "done", read_metrics(run.folder)["seconds"]
+                _in_process(some[0], cohort, directory, settings, threads=max(1, (os.cpu_count() or 1) // jobs))
+            for run in some:
+                run.status, run.seconds = "done", read_metrics(run.folder)["seconds"]
         except InputError as error:
-            run.status, run.message = "failed", str(error)
+            for run in some:
+                run.status, run.message = "failed", str(error)
         tell(runs)
 
-    left = [run for run in runs if run.status == "left"]
+    left = [[run] for run in runs if run.status == "left"]
     if jobs == 1:
-        for run in left:
-            work(run)
+        for some in at_once(left, settings.device):
+            work(some)
     else:
         with ThreadPoolExecutor(jobs) as pool:
             try:
@@ -199,23 +207,40 @@ def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Part]) -> None:
     _write_json(path, facts)
 
 
-def execute(run: Run, parts: Mapping[str, Part], cohort: Cohort, *, device: str = "cpu") -> None:
-    """Fit, score and measure one model; DONE comes last."""
+def at_once(left: list[list[Run]], device: str) -> list[list[Run]]:
+    """The seeds of a model together where a GPU fits them all at once, else one by one."""
+    grouped: dict[object, list[Run]] = {}
+    for number, [run] in enumerate(left):
+        together = isinstance(run.model, Neural) and run.model.stacks(device)
+        grouped.setdefault(run.model.name if together else number, []).append(run)
+    return list(grouped.values())
+
+
+def execute(runs: Sequence[Run], parts: Mapping[str, Part], cohort: Cohort, *, device: str = "cpu") -> None:
+    """Fit, score and measure one model, with one seed or several at once; DONE comes last."""
+    model, (train, valid) = runs[0].model, (parts[name] for name in ("train", "valid"))
     start, processor = time.perf_counter(), time.process_time()
-    state = run.model.fit(parts["train"], parts["valid"], seed=run.seed, device=device)
-    fitted = time.perf_counter()
-    scores = {name: run.model.score(state, parts[name]) for name in ("valid", "test")}
-    cost = {
-        "fit_seconds": fitted - start,
-        "seconds": time.perf_counter() - start,
-        "cpu_seconds": time.process_time() - processor,  # what it costs, however busy the machine
-        "device": device,
-        "process_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        / (2**20 if sys.platform == "darwin" else 1024),
-    }
-    run.folder.mkdir(parents=True, exist_ok=True)
-    baselines.save(run.folder / "model.safetensors", run.model, state)
-    finish(run, scores, cost, cohort)
+    if len(runs) > 1:
+        assert isinstance(model, Neural)
+        states = model.fit_seeds(train, valid, seeds=[run.seed for run in runs], device=device)
+    else:
+        states = [model.fit(train, valid, seed=runs[0].seed, device=device)]
+    # Seeds that were fitted together share the time.
+    fitted, worked = (time.perf_counter() - start) / len(runs), (time.process_time() - processor) / len(runs)
+    for run, state in zip(runs, states):
+        start, processor = time.perf_counter(), time.process_time()
+        scores = {name: model.score(state, parts[name]) for name in ("valid", "test")}
+        cost = {
+            "fit_seconds": fitted,
+            "seconds": fitted + time.perf_counter() - start,
+            "cpu_seconds": worked + time.process_time() - processor,  # what it costs, however busy the machine
+            "device": device,
+            "process_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            / (2**20 if sys.platform == "darwin" else 1024),
+        }
+        run.folder.mkdir(parents=True, exist_ok=True)
+        baselines.save(run.folder / "model.safetensors", model, state)
+        finish(run, scores, cost, cohort)
 
 
 def finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object], cohort: Cohort) -> None:
@@ -290,7 +315,7 @@ def _one(*, cohort: str, directory: str, model: str, seed: int, settings: dict) 
     settings["seeds"] = (seed,)
     [run] = plan(Path(directory), baselines.choose([model]), Settings(**settings))
     table = read_cohort(cohort)
-    execute(run, baselines.parts(table), table, device=settings["device"])
+    execute([run], baselines.parts(table), table, device=settings["device"])
 
 
 def remaining(runs: Sequence[Run], jobs: int = 1) -> float | None:

@@ -266,15 +266,10 @@ def _hash_split(subjects: Sequence) -> np.ndarray:
 def _fit(
     learned: _Learned, config: Config | RecipeConfig, recipe: str, seed: int, device: str, checkpoint, on_event
 ) -> Model:
-    import torch
-
-    from mlci import stacked, training
+    from mlci import processes, stacked, training
     from mlci.recipe import fit as fit_recipe
 
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
-        raise InputError(f"device is {device!r}, which this machine does not offer; cpu always works.") from None
+    processes.check_device(device)
     names = list(learned.outcomes)
     rows = {part: np.flatnonzero(learned.split == part) for part in ("train", "valid")}
     flat, offsets = positions(

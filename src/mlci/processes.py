@@ -22,6 +22,13 @@ class Lost(InputError):
     """Another process is gone."""
 
 
+def check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"device is {device!r}, which this machine does not offer; cpu always works.") from None
+
+
 @contextlib.contextmanager
 def joined(device: str) -> Iterator[str]:
     """Meet the other processes of a torchrun, if that is how this one was started; gives the device of this one.
@@ -31,6 +38,7 @@ def joined(device: str) -> Iterator[str]:
     if not (dist.is_available() and dist.is_torchelastic_launched()):
         yield device
         return
+    check_device(device)
     if device == "cuda":
         place, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if place >= there:

@@ -325,6 +325,11 @@ def supported(config: Config) -> bool:
     return what == ("deepsets", "mean+max", "alignment") and config.optimiser.batch <= LARGE
 
 
+def pays(config: Config, device: str) -> bool:
+    """Whether fits of this kind are best stacked on this device."""
+    return torch.device(device).type in PAYS and supported(config) and processes.count() == 1
+
+
 def fit(
     train: Data,
     valid: Data,
@@ -340,7 +345,7 @@ def fit(
     """`training.fit`, with all of Stage 1 at once where the device gains by it and there is but one process."""
     facts = {"config": config, "outcomes": outcomes, "vocabulary_size": vocabulary_size, "device": device}
     facts |= {"checkpoint": checkpoint, "on_event": on_event}
-    if torch.device(device).type in PAYS and supported(config) and processes.count() == 1:
+    if pays(config, device):
         return fit_many(train, valid, seeds=(seed,), **facts)[0]
     return training.fit(train, valid, seed=seed, **facts)
 

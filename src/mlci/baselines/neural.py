@@ -4,8 +4,9 @@ The BCE baselines and the nHSIC ablations follow the paper's protocol: two stage
 by the validation split. They differ in the encoder, its pooling, the loss and the kernel alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,17 +38,31 @@ class Neural(Model):
         )
 
     def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
-        from mlci.training import Data, fit
+        from mlci.stacked import fit
 
-        return fit(
-            Data(train.tokens, train.outcomes),
-            Data(valid.tokens, valid.outcomes),
-            config=self.config(),
-            outcomes=train.names,
-            vocabulary_size=train.vocabulary_size,
-            seed=seed,
-            device=device,
-        ).state
+        return fit(**self._facts(train, valid), seed=seed, device=device).state
+
+    def stacks(self, device: str) -> bool:
+        """Whether the fits of several seeds are best made at once on this device."""
+        from mlci.stacked import pays
+
+        return pays(self.config(), device)
+
+    def fit_seeds(self, train: Part, valid: Part, *, seeds: Sequence[int], device: str) -> list[State]:
+        from mlci.stacked import fit_many
+
+        return [one.state for one in fit_many(**self._facts(train, valid), seeds=seeds, device=device)]
+
+    def _facts(self, train: Part, valid: Part) -> dict[str, Any]:
+        from mlci.training import Data
+
+        return {
+            "train": Data(train.tokens, train.outcomes),
+            "valid": Data(valid.tokens, valid.outcomes),
+            "config": self.config(),
+            "outcomes": train.names,
+            "vocabulary_size": train.vocabulary_size,
+        }
 
     def score(self, state: State, part: Part) -> np.ndarray:
         import torch
