@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -26,7 +26,7 @@ from mlci.errors import InputError
 from mlci.index import MLCI
 from mlci.labels import label, words
 from mlci.web.answers import Answer, answers, model_version
-from mlci.web.case import MOST_TEXT, read_case
+from mlci.web.case import MOST_CODES, MOST_TEXT, read_case
 from mlci.web.drawing import Drawing
 from mlci.web.guard import Guard
 from mlci.web.uploads import KEEP_SECONDS, Busy, Uploads
@@ -34,7 +34,7 @@ from mlci.web.uploads import KEEP_SECONDS, Busy, Uploads
 HERE = Path(__file__).parent
 LIMIT, SECONDS = 4_000_000, 30  # bytes and seconds that a request may take to arrive
 UPLOAD_LIMIT, UPLOAD_SECONDS = 1_000_000_000, 600
-MOST_ADMISSIONS, MOST_CODES = 10_000, 1_000  # of a call of the API
+MOST_ADMISSIONS = 1_000  # of a call of the API; more go as a file
 MOST_LEFT_OUT = 5_000_000  # codes to score again when effects are asked for
 EXAMPLES = {
     10: {
@@ -66,7 +66,7 @@ class Question(BaseModel):
     icd_version: Literal[9, 10] | None = Field(
         None, description="of all codes; null: the model's, or 10 if that has both"
     )
-    explain: bool = Field(False, description="also say what each code did to the score")
+    explain: StrictBool = Field(False, description="also say what each code did to the score")
 
 
 class Answers(BaseModel):
@@ -180,6 +180,8 @@ def create_app(
 
     @app.exception_handler(AnyHTTPException)
     def refused(request: Request, error: AnyHTTPException) -> Response:
+        if error.status_code == 400:  # FastAPI's word for a body that it cannot even decode
+            return refuse(request, 422, "The body of the request cannot be read.")
         sentence = {404: "There is nothing at this address.", 405: "This address is not used in this way."}
         told = error.detail if isinstance(error, HTTPException) else sentence.get(error.status_code, error.detail)
         return refuse(request, error.status_code, told, error.headers)
@@ -207,6 +209,8 @@ def create_app(
 def _sentence(errors: Sequence[Any]) -> str:
     """The first of pydantic's complaints: where, and what; the value itself is not repeated."""
     first = errors[0]
+    if first["type"] == "json_invalid":
+        return "The body of the request is not JSON."
     where = ".".join(str(part) for part in first["loc"][1:]) or first["loc"][0]
     return f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}."
 
@@ -234,7 +238,7 @@ def _api(index: MLCI) -> APIRouter:
     @api.get("/codes", responses={422: REFUSALS[422]})
     def codes(
         q: Annotated[str, Query(max_length=200, description="the beginning of a code, or words of its title")],
-        icd_version: Annotated[Literal[9, 10] | None, Query(description="the model's unless given")] = None,
+        icd_version: Annotated[int | None, Query(ge=9, le=10, description="the model's unless given")] = None,
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
     ) -> list[Found]:
         """Find codes by their beginning or by words."""

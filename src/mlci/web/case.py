@@ -126,4 +126,4 @@ def _what(code: str, version: int) -> str:
         return f"an ICD-{version} code that was not among the training admissions"
     if icd.title(code, other):
         return f"not in the ICD-{version} table, but in that of ICD-{other}"
-    return f"not in the ICD-{version} table; mistyped?"
+    return f"not in the ICD-{version} table and perhaps mistyped"

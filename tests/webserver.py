@@ -1,0 +1,48 @@
+"""A running page, for the tests of the API and those in a browser."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import uvicorn
+
+from mlci.codes.admissions import as_admissions
+from mlci.index import MLCI
+from mlci.web import create_app
+from toys import code_lists, random_model
+
+REAL = ("I509", "N179", "J960", "A419", "E119", "I10")  # in the toy model's vocabulary, with titles
+
+
+def toy_index() -> MLCI:
+    """An index of random weights that knows a few real codes."""
+    model, index = random_model(seed=3), MLCI()
+    tokens = (*REAL, *model.vocabulary.tokens)[: len(model.vocabulary.tokens)]
+    model = replace(model, vocabulary=replace(model.vocabulary, tokens=tokens))
+    admissions = as_admissions(code_lists(500, seed=1), icd_version=10)
+    scores = model.score(admissions)
+    # spread them around the cutoff and along the risk curves
+    factor = np.float32(0.5 / scores.std())
+    weight, bias = model.state["rho.4.weight"], model.state["rho.4.bias"]
+    last = {"rho.4.weight": weight * factor, "rho.4.bias": (bias - np.float32(scores.mean())) * factor}
+    model = replace(model, state={**model.state, **last})
+    index.model_ = replace(model, quantiles=np.quantile(model.score(admissions), np.linspace(0, 1, 1001)))
+    return index
+
+
+@contextlib.contextmanager
+def running(index: MLCI, **options) -> Iterator[str]:
+    """The address of a server of this process."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        app = create_app(index, **options)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
