@@ -73,8 +73,8 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         winners, offsets = ctx.saved_tensors
-        grad = grad * (offsets.diff() > 0)[:, None]  # nobody wins in an admission without codes
-        return None, grad.new_zeros(ctx.rows, grad.shape[1]).scatter_add_(0, winners, grad), None
+        grad = grad * (offsets.diff() > 0)[:, None]  # nobody wins in an admission without codes (-1 on a GPU)
+        return None, grad.new_zeros(ctx.rows, grad.shape[1]).scatter_add_(0, winners.clamp(min=0), grad), None
 
 
 class Encoder(nn.Module):
