@@ -1,0 +1,222 @@
+"""A person at the page: typing, searching, asking what if, sending a file; by mouse, by keyboard and without script."""
+
+import io
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pandas as pd
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect, sync_playwright
+
+from toys import code_lists
+from webserver import running, toy_index
+
+pytestmark = pytest.mark.xdist_group("web")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+CASE = "/?codes=I50.9+N17.9+QQ1&off=N179&plus=A41.9&q=heart+failure"
+
+
+@pytest.fixture(scope="module")
+def index():
+    return toy_index()
+
+
+@pytest.fixture(scope="module")
+def address(index):
+    with running(index) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    """A page on which anything that the policy blocked, any fault of the script and any outside request is a failure."""
+    context = browser.new_context(base_url=address)
+    page, faults = context.new_page(), []
+    page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("request", lambda request: faults.append(request.url) if not request.url.startswith(address) else None)
+    yield page
+    context.close()
+    assert not faults
+
+
+def shown(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
+
+
+def codes_in_address(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+def test_typed_codes_are_answered_at_once_and_the_address_can_be_sent(page, index, browser, address):
+    page.goto("/")
+    expect(page.get_by_text("No codes yet")).to_be_visible()
+    page.get_by_label("Diagnosis codes of one admission").press_sequentially("i50.9; N179")
+    score = index.score([["I509", "N179"]])[0]
+    expect(page.locator("#score")).to_have_text(shown(score))
+    expect(page.get_by_role("status")).to_contain_text(shown(score))  # what a screen reader says
+    expect(
+        page.get_by_text(f"the score from {shown(index.explain(['I509', 'N179'])[1].score_without)}")
+    ).to_be_visible()
+    risk = index.risk([["I509", "N179"]])["long stay"][0]
+    expect(page.locator("figure.risk", has_text="Long stay")).to_contain_text(f"{100 * risk:.1f}%")
+    assert codes_in_address(page) == {"codes": ["i50.9; N179"]}
+    colleague = browser.new_page(base_url=address)
+    colleague.goto(page.url)
+    expect(colleague.locator("#score")).to_have_text(shown(score))
+    colleague.close()
+
+
+def test_search_by_words_with_the_keyboard_alone(page, index):
+    page.goto("/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.type("N17.9")
+    page.keyboard.press("Tab")
+    page.keyboard.type("heart failure")
+    expect(page.locator("#found li").first).to_contain_text("I50 Heart failure")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("button", name="Add I50.9 Heart failure, unspecified")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#score")).to_have_text(shown(index.score([["N179", "I509"]])[0]))
+    expect(page.get_by_label("Diagnosis codes of one admission")).to_have_value("N17.9 I50.9")
+    expect(page.get_by_label("Find a code by words")).to_have_value("")
+    assert codes_in_address(page) == {"codes": ["N17.9 I50.9"]}
+    leave_out = page.get_by_label("leave out N17.9")
+    leave_out.focus()
+    page.keyboard.press("Space")
+    expect(page.locator("#score")).to_contain_text(shown(index.score([["I509"]])[0]))
+    expect(leave_out).to_be_focused()  # the reader stays where they were
+    expect(leave_out).to_be_checked()
+
+
+def test_what_if_removes_and_adds_codes_and_shows_the_change(page, index):
+    page.goto("/?codes=I50.9+N17.9")
+    before, without, with_more = index.score([["I509", "N179"], ["I509"], ["I509", "A419"]])
+    page.get_by_label("leave out N17.9").check()
+    banner = page.locator("#whatif")
+    expect(banner).to_contain_text("What if without N17.9")
+    expect(banner).to_contain_text(f"from {shown(before)} to {shown(without)}")
+    page.get_by_label("What if there were also").fill("a41.9")
+    page.get_by_role("button", name="Try").click()
+    expect(banner).to_contain_text("without N17.9, with A41.9")
+    expect(banner).to_contain_text(f"from {shown(before)} to {shown(with_more)}")
+    assert codes_in_address(page) == {"codes": ["I50.9 N17.9"], "off": ["N179"], "plus": ["a41.9"]}
+    page.get_by_label("added A41.9").uncheck()
+    expect(banner).not_to_contain_text("A41.9")
+    page.get_by_role("link", name="Take these as recorded").click()
+    expect(banner).to_have_count(0)
+    expect(page.locator("#score")).to_have_text(shown(without))
+    expect(page.get_by_label("Diagnosis codes of one admission")).to_have_value("I509")
+
+
+def test_unknown_codes_and_clinical_indices_are_named(page):
+    page.goto("/?codes=I50.9+QQ1")
+    expect(page.locator("#unknown")).to_contain_text("QQ1: unknown to the model")
+    expect(page.locator("#charlson")).to_contain_text("congestive heart failure")
+    expect(page.locator("#elixhauser")).to_contain_text("congestive heart failure")
+    page.get_by_role("link", name="About this model").click()
+    expect(page.get_by_text("not a physiological severity measure").first).to_be_visible()
+
+
+def test_a_file_is_scored_sorted_and_fetched(page, index):
+    lists = code_lists(80, seed=2)
+    frame = pd.DataFrame({"admission_id": range(80), "codes": [" ".join(codes) for codes in lists]})
+    page.goto("/files")
+    content = frame.to_csv(index=False).encode()
+    page.get_by_label("Drop a file here").set_input_files({"name": "a.csv", "mimeType": "text/csv", "buffer": content})
+    page.get_by_role("button", name="Score the file").click()
+    expect(page.get_by_text("80 admissions are scored")).to_be_visible()
+    wanted = index.table(lists)
+    page.get_by_role("button", name="Score", exact=True).click()
+    expect(page.get_by_role("columnheader", name="Score", exact=True)).to_have_attribute("aria-sort", "descending")
+    first = [int(cell) for cell in page.locator("tbody td:first-child").all_inner_texts()]
+    assert first == wanted.head(50).sort_values("score", ascending=False, kind="stable").index.tolist()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Fetch scores.csv").click()
+    assert pd.read_csv(download.value.path())["score"].tolist() == wanted["score"].tolist()
+
+
+def test_progress_of_a_large_file_and_a_bad_one(page):
+    page.goto("/files")
+    stream = io.BytesIO()
+    lists = code_lists(1000, seed=5) * 300
+    pd.DataFrame({"admission_id": range(len(lists)), "codes": lists}).to_parquet(stream)
+    large = {"name": "large.parquet", "mimeType": "", "buffer": stream.getvalue()}
+    page.get_by_label("Drop a file here").set_input_files(large)
+    page.get_by_role("button", name="Score the file").click()
+    expect(page.get_by_role("status")).to_contain_text(re.compile("(admissions so far|are scored)"))
+    expect(page.get_by_text("300,000 admissions are scored")).to_be_visible(timeout=30_000)
+    page.get_by_role("button", name="Delete now").click()
+    page.get_by_label("Drop a file here").set_input_files({"name": "b.csv", "mimeType": "", "buffer": b"who\n1\n"})
+    page.get_by_role("button", name="Score the file").click()
+    expect(page.get_by_role("alert")).to_contain_text("b.csv: lacks the column codes")
+
+
+def test_it_works_without_script(browser, address, index):
+    context = browser.new_context(base_url=address, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/")
+    page.get_by_label("Diagnosis codes of one admission").fill("I50.9 N17.9")
+    page.get_by_label("Find a code by words").fill("sepsis")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("#score")).to_have_text(shown(index.score([["I509", "N179"]])[0]))
+    page.get_by_role("button", name="Add A41.9").click()
+    expect(page.locator("#score")).to_have_text(shown(index.score([["I509", "N179", "A419"]])[0]))
+    page.get_by_label("leave out I50.9").check()
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("#whatif")).to_contain_text("without I50.9")
+    page.goto("/files")
+    file = {"name": "a.csv", "mimeType": "", "buffer": b"codes\nI509\n"}
+    page.get_by_label("Drop a file here").set_input_files(file)
+    page.get_by_role("button", name="Score the file").click()
+    expect(page.get_by_text("1 admissions are scored")).to_be_visible(timeout=10_000)
+    context.close()
+
+
+def test_a_server_that_is_gone_is_told(browser, index):
+    page = browser.new_page()
+    with running(index) as address:
+        page.goto(f"{address}/?codes=I10")
+    page.get_by_label("Diagnosis codes of one admission").press_sequentially(" ")
+    expect(page.get_by_text("The server does not answer")).to_be_visible()
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_barrier(browser, address, scheme):
+    context = browser.new_context(base_url=address, color_scheme=scheme)
+    page, axe = context.new_page(), Axe()
+    for path in ("/", CASE, "/?codes=I10&q=zzzz", "/?codes=" + "I10+" * 501, "/files", "/model", "/nothing"):
+        page.goto(path)
+        found = axe.run(page)
+        assert not found.response["violations"], (path, found.generate_report())
+    page.goto("/files")
+    page.get_by_label("Drop a file here").set_input_files({"name": "a.csv", "mimeType": "", "buffer": b"codes\nI509\n"})
+    page.get_by_role("button", name="Score the file").click()
+    expect(page.get_by_role("link", name="Fetch scores.csv")).to_be_visible()
+    found = axe.run(page)
+    assert not found.response["violations"], found.generate_report()
+    context.close()
+
+
+@pytest.mark.parametrize("width", [320, 375, 768])
+def test_no_page_is_wider_than_the_screen(browser, address, width):
+    context = browser.new_context(base_url=address, viewport={"width": width, "height": 640})
+    page = context.new_page()
+    for path in ("/", CASE, "/?codes=" + "A" * 200, "/files", "/model"):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    context.close()
