@@ -38,7 +38,7 @@ def browser(chromium):
 
 @pytest.fixture
 def page(browser, address):
-    """A page on which anything that the policy blocked, any fault of the script and any outside request is a failure."""
+    """A page on which what the policy blocked, a fault of the script or an outside request is a failure."""
     context = browser.new_context(base_url=address)
     page, faults = context.new_page(), []
     page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
@@ -64,9 +64,8 @@ def test_typed_codes_are_answered_at_once_and_the_address_can_be_sent(page, inde
     score = index.score([["I509", "N179"]])[0]
     expect(page.locator("#score")).to_have_text(shown(score))
     expect(page.get_by_role("status")).to_contain_text(shown(score))  # what a screen reader says
-    expect(
-        page.get_by_text(f"the score from {shown(index.explain(['I509', 'N179'])[1].score_without)}")
-    ).to_be_visible()
+    without = index.explain(["I509", "N179"])[1].score_without
+    expect(page.get_by_text(f"the score from {shown(without)} to {shown(score)}")).to_be_visible()
     risk = index.risk([["I509", "N179"]])["long stay"][0]
     expect(page.locator("figure.risk", has_text="Long stay")).to_contain_text(f"{100 * risk:.1f}%")
     assert codes_in_address(page) == {"codes": ["i50.9; N179"]}
