@@ -7,7 +7,7 @@ asks where the rows came from.
 import hashlib
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,8 +109,17 @@ class Cohort:
 
 def read_cohort(path: str | Path) -> Cohort:
     """Read a cohort file."""
+    return _read(path, pq.read_table)
+
+
+def cohort_head(path: str | Path) -> Cohort:
+    """What is known about the cohort of a file, without its rows."""
+    return _read(path, lambda file: pq.read_schema(file).empty_table())
+
+
+def _read(path: str | Path, read: Callable[[str | Path], pa.Table]) -> Cohort:
     try:
-        table = pq.read_table(path)
+        table = read(path)
     except pa.ArrowInvalid as error:
         raise InputError(f"{path}: is not a Parquet file; a cohort comes from `mlci cohort`.") from error
     facts = (table.schema.metadata or {}).get(KEY)

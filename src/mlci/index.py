@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from mlci.codes.admissions import Admissions, as_admissions
-from mlci.cohort import Cohort
+from mlci.cohort import Cohort, read_cohort
 from mlci.config import RECIPES, Config, RecipeConfig, config_from
 from mlci.curves import Isotonic, isotonic
 from mlci.errors import InputError
@@ -26,6 +26,9 @@ from mlci.model import Model, Tally, load_model
 from mlci.scoring import Scorer
 from mlci.theory import Contrast, cutoff
 from mlci.tokens import Vocabulary, positions
+
+if TYPE_CHECKING:
+    from mlci.mapped import Splits
 
 QUANTILES = 1001  # of the training scores, for percentiles
 CURVE_POINTS = 1000  # at most, of a stored risk curve
@@ -80,12 +83,14 @@ class MLCI(BaseEstimator):
         subjects: Sequence | None = None,
         icd_version: int | None = None,
         checkpoint: str | Path | None = None,
+        memory_map: str | Path | None = None,
         on_event: Callable[[Any], None] | None = None,
     ) -> Self:
-        """Learn from a `Cohort`, or from codes and outcomes (a frame or a dict of columns of 0, 1 and null).
+        """Learn from a `Cohort` (or its file), or from codes and outcomes (a frame or a dict of columns of 0, 1, null).
 
         `split` says train or valid for each admission; without it one subject in eight (by `subjects`, else by row) is
-        kept for validation. An interrupted fit with a `checkpoint` file goes on where it stopped.
+        kept for validation. An interrupted fit with a `checkpoint` file goes on where it stopped. With the folder
+        `memory_map`, the tokens of a cohort file are written there once and never all in memory.
         """
         if self.recipe not in RECIPES:
             raise InputError(f"recipe is {self.recipe!r}; allowed is {', '.join(RECIPES)}.")
@@ -97,8 +102,23 @@ class MLCI(BaseEstimator):
             config = replace(config, selection=replace(config.selection, anchor=self.anchor))
         if config.encoder.name != "deepsets":
             raise InputError(f"encoder.name is {config.encoder.name!r}; an index that is kept as a file is 'deepsets'.")
-        learned = _take(data, outcomes, self.outcomes, split, subjects, icd_version)
-        self.model_ = _fit(learned, config, self.recipe, self.seed, self.device, checkpoint, on_event)
+        from mlci import processes, stacked
+        from mlci.mapped import map_cohort
+        from mlci.recipe import fit as fit_recipe
+
+        processes.check_device(self.device)
+        learn = stacked.fit
+        if memory_map is None:
+            data = read_cohort(data) if isinstance(data, str | Path) else data
+            learned = _take(data, outcomes, self.outcomes, split, subjects, icd_version)
+            splits = _in_memory(learned, config)
+            if self.recipe == "mlci":
+                learn = partial(fit_recipe, subjects=learned.subjects[learned.split == "train"])
+        elif self.recipe == "paper" and isinstance(data, str | Path):
+            splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens)
+        else:
+            raise InputError("memory_map is for the recipe 'paper' and the name of a cohort file.")
+        self.model_ = _fit(learn, splits, config, self.recipe, self.seed, self.device, checkpoint, on_event)
         return self
 
     def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:
@@ -263,14 +283,10 @@ def _hash_split(subjects: Sequence) -> np.ndarray:
     return np.where(np.array(share) < 1 - VALID_SHARE, "train", "valid").astype(object)
 
 
-def _fit(
-    learned: _Learned, config: Config | RecipeConfig, recipe: str, seed: int, device: str, checkpoint, on_event
-) -> Model:
-    from mlci import processes, stacked, training
-    from mlci.recipe import fit as fit_recipe
+def _in_memory(learned: _Learned, config: Config | RecipeConfig) -> "Splits":
+    from mlci.mapped import Splits
+    from mlci.training import Data
 
-    processes.check_device(device)
-    names = list(learned.outcomes)
     rows = {part: np.flatnonzero(learned.split == part) for part in ("train", "valid")}
     flat, offsets = positions(
         learned.admissions.offsets[rows["train"]], np.diff(learned.admissions.offsets)[rows["train"]]
@@ -283,27 +299,48 @@ def _fit(
     )
     vocabulary = Vocabulary.fit(train, **asdict(config.tokens))
     tokens = vocabulary.encode(learned.admissions)
-    learn = stacked.fit if recipe == "paper" else partial(fit_recipe, subjects=learned.subjects[rows["train"]])
+    return Splits(
+        vocabulary=vocabulary,
+        icd_versions=tuple(np.unique(train.versions[train.indices]).tolist()),
+        outcomes=learned.outcomes,
+        source=learned.source,
+        **{part: Data(tokens.take(where), learned.labels[where]) for part, where in rows.items()},
+    )
+
+
+def _fit(
+    learn: Callable[..., Any],
+    splits: "Splits",
+    config: Config | RecipeConfig,
+    recipe: str,
+    seed: int,
+    device: str,
+    checkpoint: str | Path | None,
+    on_event: Callable[[Any], None] | None,
+) -> Model:
+    names = list(splits.outcomes)
+    data = {"train": splits.train, "valid": splits.valid}
     fit = learn(
-        *(training.Data(tokens.take(where), learned.labels[where]) for where in rows.values()),
+        *data.values(),
         config=config,
         outcomes=names,
-        vocabulary_size=len(vocabulary),
+        vocabulary_size=len(splits.vocabulary),
         seed=seed,
         device=device,
         checkpoint=None if checkpoint is None else Path(checkpoint),
         on_event=on_event,
     )
     scorer = Scorer(fit.state, config.encoder.pooling, config.tokens.max_codes * len(config.tokens.depths))
-    scores = {part: scorer(tokens.take(where)) for part, where in rows.items()}
-    both, labels = np.concatenate(list(scores.values())), learned.labels[np.concatenate(list(rows.values()))]
+    scores = {part: scorer(each.tokens) for part, each in data.items()}
+    both = np.concatenate(list(scores.values()))
+    labels = np.concatenate([each.outcomes for each in data.values()]).astype(np.float64)
     chosen = cutoff(both, labels, names, weights=list(fit.weights.values()))
     large = [one for one in chosen.contrasts if min(_cells(one)) >= LEAST_CELL]
     return Model(
         state=fit.state,
-        vocabulary=vocabulary,
-        icd_versions=tuple(np.unique(train.versions[train.indices]).tolist()),
-        outcomes=learned.outcomes,
+        vocabulary=splits.vocabulary,
+        icd_versions=splits.icd_versions,
+        outcomes=splits.outcomes,
         quantiles=np.quantile(scores["train"], np.linspace(0, 1, QUANTILES)),
         curves={name: _curve(both, column) for name, column in zip(names, labels.T)},
         cutoff=replace(chosen, contrasts=tuple(large)),
@@ -317,9 +354,9 @@ def _fit(
             "weights": fit.weights,
             "stage1": {name: asdict(trained) for name, trained in fit.stage1.items()},
             "stage2": asdict(fit.stage2),
-            "source": learned.source,
-            "admissions": {part: len(where) for part, where in rows.items()},
-            "positives": dict(zip(names, np.nansum(learned.labels[rows["train"]], axis=0).astype(int).tolist())),
+            "source": splits.source,
+            "admissions": {part: len(each) for part, each in data.items()},
+            "positives": dict(zip(names, np.nansum(splits.train.outcomes, axis=0).astype(int).tolist())),
         },
     )
 

@@ -4,6 +4,7 @@ A code gives one token for each depth of the vocabulary: its first so many chara
 token belongs to an ICD version, because the same text means different things in ICD-9 and ICD-10. Needs NumPy alone.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,6 +60,20 @@ class Vocabulary:
         cls, train: Admissions, *, depths: tuple[int, ...] = (4,), max_codes: int = 256, min_admissions: int = 1
     ) -> "Vocabulary":
         """The tokens of the training admissions, sorted, that occur in at least `min_admissions` of them."""
+        seen = cls.count(train, depths=depths, max_codes=max_codes)
+        return cls.of(seen, depths=depths, max_codes=max_codes, min_admissions=min_admissions)
+
+    @classmethod
+    def of(
+        cls, seen: Mapping[tuple[int, str], int], *, depths: tuple[int, ...], max_codes: int, min_admissions: int
+    ) -> "Vocabulary":
+        """From the number of admissions that have each (ICD version, token)."""
+        kept = sorted(name for name, count in seen.items() if count >= min_admissions)
+        return cls(tuple(text for _, text in kept), tuple(version for version, _ in kept), tuple(depths), max_codes)
+
+    @staticmethod
+    def count(train: Admissions, *, depths: tuple[int, ...], max_codes: int) -> dict[tuple[int, str], int]:
+        """In how many admissions each (ICD version, token) occurs; counts of parts of a split add up."""
         keys = [_prefixes(value, int(version), depths) for value, version in zip(train.values, train.versions)]
         names = sorted({key for each in keys for key in each})
         number = {key: position for position, key in enumerate(names)}
@@ -71,8 +86,7 @@ class Vocabulary:
             if len(rows):
                 pairs = np.unique(group[indices] * np.int64(len(train)) + rows)
                 seen = np.maximum(seen, np.bincount(pairs // len(train), minlength=len(names)))
-        kept = [name for name, count in zip(names, seen) if count >= min_admissions]
-        return cls(tuple(text for _, text in kept), tuple(version for version, _ in kept), tuple(depths), max_codes)
+        return dict(zip(names, seen.tolist()))
 
     @cached_property
     def _ids(self) -> tuple[dict[tuple[int, str], int], int | None]:

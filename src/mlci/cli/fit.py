@@ -12,13 +12,15 @@ import click
 )
 @click.option("--anchor", help="The outcome that orients the score.  [default: mortality]")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--memory-map", is_flag=True, help="Keep the tokens on disk beside the output, not in memory.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
-def command(cohort, output, config, seed, recipe, outcomes, anchor, device, quiet) -> None:
+def command(cohort, output, config, seed, recipe, outcomes, anchor, device, memory_map, quiet) -> None:
     """Learn an index from the train and valid splits of a COHORT file.
 
     An interrupted fit goes on where it stopped when the same command is given again; until then its state lies beside
     the output, in a file that begins with a dot.
     """
+    import shutil
     from pathlib import Path
 
     from mlci.config import read_config
@@ -29,17 +31,19 @@ def command(cohort, output, config, seed, recipe, outcomes, anchor, device, quie
     settings = read_config(config, recipe=recipe) if config else None
 
     from mlci import processes
-    from mlci.cohort import read_cohort
     from mlci.index import MLCI
 
     checkpoint = target.with_name(f".{target.name}.checkpoint")
+    folder = target.with_name(f".{target.name}.tokens") if memory_map else None
     with processes.joined(device) as device, progress(quiet or processes.rank() > 0) as on_event:
         index = MLCI(recipe=recipe, config=settings, outcomes=outcomes or None, anchor=anchor, seed=seed, device=device)
-        index.fit(read_cohort(cohort), checkpoint=checkpoint, on_event=on_event)
+        index.fit(cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event)
         if processes.rank():
             return
     index.save(target)
     checkpoint.unlink(missing_ok=True)
+    if folder:
+        shutil.rmtree(folder)
     for part in target.parent.glob(f".{target.name}.*.part"):  # what a killed run was writing
         part.unlink(missing_ok=True)
     if not quiet:
