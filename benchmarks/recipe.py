@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from mlci.files import atomic
 from mlci.tokens import Tokens
 
 SPLITS = ("train", "valid", "test")
-DEPTHS = {"deep": (3, 4, 8), "four": (4,)}
+KINDS = {"deep": {}, "four": {"depths": (4,)}, "blind": {"without_outcome_codes": True}}  # of tokens
 
 
 def variants(config: RecipeConfig) -> dict[str, tuple[str, RecipeConfig]]:
@@ -39,6 +39,7 @@ def variants(config: RecipeConfig) -> dict[str, tuple[str, RecipeConfig]]:
     return {
         "mlci": ("deep", config),
         "4-character tokens": ("four", config),
+        "without outcome codes": ("blind", config),
         "sum of logits": ("deep", collapse(method="sum")),
         "RBF alone": ("deep", collapse(objective="rbf")),
         "energy alone": ("deep", collapse(objective="energy", observed=0.3)),
@@ -47,7 +48,10 @@ def variants(config: RecipeConfig) -> dict[str, tuple[str, RecipeConfig]]:
         "outcomes as labels": ("deep", collapse(observed=1.0)),
         "two-stage weights": ("deep", collapse(weights="two-stage")),
         "with spacing": ("deep", replace(config, spacing=SpacingConfig(cuts=400))),
-        "distilled from ensemble": ("deep", replace(config, distil=replace(config.distil, source="ensemble"))),
+        "out-of-fold distilled": (
+            "deep",
+            replace(config, distil=replace(config.distil, source="out-of-fold")),
+        ),
     }
 
 
@@ -58,9 +62,8 @@ def export(cohort: str, target: str) -> None:
     splits = {name: read_cohort(cohort).split(name) for name in SPLITS}
     admissions = {name: split.admissions() for name, split in splits.items()}
     arrays, sizes = {}, {}
-    for kind, depths in DEPTHS.items():
-        least = RecipeConfig().tokens.min_admissions
-        vocabulary = Vocabulary.fit(admissions["train"], depths=depths, min_admissions=least)
+    for kind, options in KINDS.items():
+        vocabulary = Vocabulary.fit(admissions["train"], **asdict(RecipeConfig().tokens) | options)
         sizes[kind] = len(vocabulary)
         for name in SPLITS:
             tokens = vocabulary.encode(admissions[name])
@@ -91,7 +94,7 @@ class Source:
             for each in outcomes.values():
                 each[each == 2] = np.nan
             data = {}
-            for kind in DEPTHS:
+            for kind in KINDS:
                 parts = {}
                 for name in SPLITS:
                     offsets = np.concatenate([[0], np.cumsum(archive[f"{kind}/{name}/counts"], dtype=np.int64)])
@@ -245,7 +248,7 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
             (kind, seed): [
                 pool.submit(member, kind, seed, number, config, device) for number in range(config.posterior.members)
             ]
-            for kind in DEPTHS
+            for kind in KINDS
             for seed in seeds
         }
         logits, pending = {}, {}

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import mlci
 from mlci import encoders, recipe, training
+from mlci.codes.icd import title
+from mlci.codes.outcome import outcome_codes
 from mlci.config import (
     CollapseConfig,
     Config,
@@ -162,7 +164,7 @@ def test_collapse_beats_the_sum_of_logits_and_weights_matter():
     weights = teach(weights="two-stage").weights
     assert weights[0] < 1 < weights[1]  # the risk of a long stay says less about death than the risk of death does
     for taught in (plain, energy, mixed):
-        assert (taught.train.mean(), taught.train.std()) == (pytest.approx(0, abs=1e-9), pytest.approx(1))
+        assert (taught.honest.mean(), taught.honest.std()) == (pytest.approx(0, abs=1e-9), pytest.approx(1))
 
 
 def test_spacing_keeps_the_order_and_does_not_lower_the_alignment():
@@ -220,14 +222,39 @@ def test_the_index_fits_saves_and_loads(tmp_path):
         MLCI(recipe="mlci", config=Config()).fit(codes, toy_outcomes(codes))
 
 
+def test_codes_that_tell_the_outcome_are_as_if_not_recorded(tmp_path):
+    known = "I469", "Z515"
+    codes = [[*each, known[row % 2]] if row % 3 else each for row, each in enumerate(code_lists(600, seed=4))]
+    config = replace(SMALL, tokens=replace(SMALL.tokens, without_outcome_codes=True))
+    index = MLCI(recipe="mlci", config=config).fit(codes, toy_outcomes(code_lists(600, seed=4)), icd_version=10)
+    assert not {"I46", "I469", "Z51", "Z515"} & set(index.model_.vocabulary.tokens)
+    index.save(tmp_path / "m.safetensors")
+    index = mlci.load(tmp_path / "m.safetensors")
+    both = [["A001", "I469", "B021"], ["A001", "B021"], ["I468"], []]
+    score = index.score(both, icd_version=10)
+    assert (score[0], score[2]) == (score[1], score[3])
+    effect = index.explain(both[0], icd_version=10)[1]
+    assert (effect.code, effect.known, effect.effect) == ("I469", False, 0)
+    np.testing.assert_allclose(index.table(both, icd_version=10)["unknown_share"], [1 / 3, 0, 1, np.nan])
+
+
+@pytest.mark.parametrize("code", outcome_codes(), ids=lambda code: f"{code.version}:{code.code}")
+def test_the_list_of_outcome_codes_names_real_codes(code):
+    assert title(code.code, code.version) == code.title
+
+
 CONFIG = """
 [encoder]
 width = 16
 [posterior]
 members = 3
-epochs = 2
+epochs = 4
+batch = 64
+learning_rate = 0.01
 [distil]
 epochs = 3
+batch = 64
+learning_rate = 0.01
 """
 
 
@@ -236,7 +263,7 @@ def test_a_killed_fit_goes_on(mlci_cli, tmp_path):
     (tmp_path / "quick.toml").write_text(CONFIG)
     words = ["fit", tmp_path / "cohort.parquet", "--recipe", "mlci", "--config", tmp_path / "quick.toml", "-o"]
     log = mlci_cli(*words, tmp_path / "whole").stderr
-    assert log.count("s left\n") == 3 * 2 + 3
+    assert log.count("s left\n") == 3 * 4 + 3
     checkpoint = tmp_path / ".killed.checkpoint"
     with Fits() as fits:
         assert fits.run(*words, tmp_path / "killed", "--quiet", until=checkpoint.exists) == signal.SIGKILL

@@ -40,6 +40,7 @@ class TokenConfig(Section):
     depths: tuple[int, ...] = within((4,), 1)  # a code gives its prefix of each depth; the paper's k = 4
     max_codes: int = within(256, 1)  # the paper's D_max: the first so many codes of an admission count
     min_admissions: int = within(1, 1)  # rarer tokens stay out of the vocabulary (and of the model file)
+    without_outcome_codes: bool = False  # ignore codes that tell the outcome, such as cardiac arrest
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class DistilConfig(LearningConfig):
     epochs: int = within(8, 1)
     dropout: float = within(0.0, 0, 0.9)
     token_dropout: float = within(0.0, 0, 0.9)
-    source: Literal["out-of-fold", "ensemble"] = "out-of-fold"  # which risks of the training admissions it regresses on
+    source: Literal["ensemble", "out-of-fold"] = "ensemble"  # which risks of the training admissions it regresses on
 
 
 @dataclass(frozen=True)

@@ -332,6 +332,8 @@ def _fit(
     )
     scorer = Scorer(fit.state, config.encoder.pooling, config.tokens.max_codes * len(config.tokens.depths))
     scores = {part: scorer(each.tokens) for part, each in data.items()}
+    if fit.honest is not None:
+        scores["train"] = fit.honest
     both = np.concatenate(list(scores.values()))
     labels = np.concatenate([each.outcomes for each in data.values()]).astype(np.float64)
     chosen = cutoff(both, labels, names, weights=list(fit.weights.values()))

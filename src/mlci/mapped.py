@@ -73,9 +73,10 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
     (folder / FACTS).unlink(missing_ok=True)
     folder.mkdir(exist_ok=True)
     seen, versions = Counter(), set()
+    options = {name: value for name, value in asdict(config).items() if name != "min_admissions"}
     for admissions, carried in stream_rows(path, carry=["split"]):
         train = _rows(admissions, np.asarray(carried["split"]) == "train")
-        seen.update(Vocabulary.count(train, depths=config.depths, max_codes=config.max_codes))
+        seen.update(Vocabulary.count(train, **options))
         versions.update(np.unique(train.versions[train.indices]).tolist())
     vocabulary = Vocabulary.of(seen, **asdict(config))
     ends = dict.fromkeys(SPLITS, 0)

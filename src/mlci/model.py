@@ -63,7 +63,8 @@ class Model:
         size = len(admissions.values)
         alone = replace(admissions, ids=np.arange(size), indices=np.arange(size), offsets=np.arange(size + 1))
         tokens = self.vocabulary.encode(alone)
-        return tokens.ids[tokens.offsets[:-1]] != UNK
+        first = np.append(tokens.ids, UNK)[tokens.offsets[:-1]]
+        return (first != UNK) & (tokens.counts > 0)  # an ignored code has no token at all
 
     def unknown_share(self, admissions: Admissions) -> np.ndarray:
         """Share of each admission's codes that the vocabulary does not know; NaN without codes."""

@@ -80,7 +80,8 @@ def fit(
     """Fit the recipe. With `subjects` (the patient of each training admission) no patient is in two folds.
 
     In the result, `stage1` holds how well each outcome's risk is aligned with the anchor, and `stage2` the share of the
-    collapsed score's variance that the encoder reproduces (R²), both on the validation split.
+    collapsed score's variance that the encoder reproduces (R²), both on the validation split; `honest` is that score
+    from risks of members that have not seen the admission, which is what risk curves must be drawn on.
     """
     where, start = torch.device(device), time.perf_counter()
     train, valid = (Data(data.tokens, data.outcomes.astype(np.float32)) for data in (train, valid))
@@ -96,7 +97,7 @@ def fit(
         posteriors = Posteriors(np.stack(saved.logits), folds)
         taught = teach(posteriors, train, valid, config=config, outcomes=outcomes, seed=seed)
         model, history = distil(train, valid, taught, **common)
-    if np.cov(predict(model, train.tokens), taught.train)[0, 1] < 0:
+    if history[-1].quality <= 0:
         raise InputError("The encoder did not learn the collapsed score; raise distil.epochs.")
     return Fit(
         state={name: tensor.cpu().numpy().copy() for name, tensor in model.state_dict().items()},
@@ -108,6 +109,7 @@ def fit(
         },
         stage2=Trained(len(history), history[-1].quality, None, history),
         orientation=1,
+        honest=taught.honest,
         seconds=time.perf_counter() - start,
     )
 
@@ -241,6 +243,7 @@ class Taught:
 
     train: np.ndarray
     valid: np.ndarray
+    honest: np.ndarray  # of the training admissions, from the risks of members that have not seen them
     weights: np.ndarray  # of the outcomes, mean 1
     strength: list[float]  # of each outcome's risk: its distance correlation with the anchor, squared
     score: Callable[[np.ndarray], np.ndarray]  # from logits of any admission
@@ -274,7 +277,7 @@ def teach(
         return (space(sign * raw(logits)) - centre) / scale
 
     source = logits if config.distil.source == "out-of-fold" else posteriors.ensemble[:n]
-    return Taught(score(source), score(held_out), weights, strength, score)
+    return Taught(score(source), score(held_out), score(logits), weights, strength, score)
 
 
 def soften(logits: np.ndarray, outcomes: np.ndarray, options: CollapseConfig) -> np.ndarray:

@@ -5,12 +5,13 @@ token belongs to an ICD version, because the same text means different things in
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from mlci.codes.admissions import Admissions
+from mlci.codes.outcome import outcome_codes
 
 PAD, UNK = 0, 1
 SPECIAL = ("<PAD>", "<UNK>")
@@ -51,29 +52,47 @@ class Vocabulary:
     versions: tuple[int, ...]
     depths: tuple[int, ...] = (4,)
     max_codes: int = 256
+    ignored: tuple[str, ...] = ()  # ICD version, colon, code or its beginning: such codes are as if not recorded
 
     def __len__(self) -> int:
         return len(SPECIAL) + len(self.tokens)
 
     @classmethod
     def fit(
-        cls, train: Admissions, *, depths: tuple[int, ...] = (4,), max_codes: int = 256, min_admissions: int = 1
+        cls,
+        train: Admissions,
+        *,
+        depths: tuple[int, ...] = (4,),
+        max_codes: int = 256,
+        min_admissions: int = 1,
+        without_outcome_codes: bool = False,
     ) -> "Vocabulary":
         """The tokens of the training admissions, sorted, that occur in at least `min_admissions` of them."""
-        seen = cls.count(train, depths=depths, max_codes=max_codes)
-        return cls.of(seen, depths=depths, max_codes=max_codes, min_admissions=min_admissions)
+        options = {"depths": depths, "max_codes": max_codes, "without_outcome_codes": without_outcome_codes}
+        return cls.of(cls.count(train, **options), min_admissions=min_admissions, **options)
 
     @classmethod
     def of(
-        cls, seen: Mapping[tuple[int, str], int], *, depths: tuple[int, ...], max_codes: int, min_admissions: int
+        cls,
+        seen: Mapping[tuple[int, str], int],
+        *,
+        depths: tuple[int, ...],
+        max_codes: int,
+        min_admissions: int,
+        without_outcome_codes: bool,
     ) -> "Vocabulary":
         """From the number of admissions that have each (ICD version, token)."""
         kept = sorted(name for name, count in seen.items() if count >= min_admissions)
-        return cls(tuple(text for _, text in kept), tuple(version for version, _ in kept), tuple(depths), max_codes)
+        tokens, versions = tuple(text for _, text in kept), tuple(version for version, _ in kept)
+        return cls(tokens, versions, tuple(depths), max_codes, _telling() if without_outcome_codes else ())
 
     @staticmethod
-    def count(train: Admissions, *, depths: tuple[int, ...], max_codes: int) -> dict[tuple[int, str], int]:
+    def count(
+        train: Admissions, *, depths: tuple[int, ...], max_codes: int, without_outcome_codes: bool = False
+    ) -> dict[tuple[int, str], int]:
         """In how many admissions each (ICD version, token) occurs; counts of parts of a split add up."""
+        if without_outcome_codes:
+            train = without(train, _telling())
         keys = [_prefixes(value, int(version), depths) for value, version in zip(train.values, train.versions)]
         names = sorted({key for each in keys for key in each})
         number = {key: position for position, key in enumerate(names)}
@@ -101,6 +120,7 @@ class Vocabulary:
         A code without any known token is one UNK. A code whose version nobody said is read as the vocabulary's, where
         that is unambiguous, and a vocabulary fitted on such codes takes every version.
         """
+        admissions = without(admissions, self.ignored)
         (ids, only), found = self._ids, []
         for value, version in zip(admissions.values, admissions.versions.tolist()):
             version = only if only is not None and 0 in (only, version) else version
@@ -119,6 +139,23 @@ class Vocabulary:
 def _prefixes(code: str, version: int, depths: tuple[int, ...]) -> list[tuple[int, str]]:
     """The code's tokens, shortest first; a code shorter than a depth is its own token, once."""
     return [(version, text) for text in dict.fromkeys(code[:depth] for depth in sorted(depths))]
+
+
+def _telling() -> tuple[str, ...]:
+    return tuple(f"{code.version}:{code.code}" for code in outcome_codes())
+
+
+def without(admissions: Admissions, ignored: tuple[str, ...]) -> Admissions:
+    """The admissions without the codes that begin like one of `ignored`; a code of no version is of either."""
+    if not ignored:
+        return admissions
+    beginnings: dict[int, tuple[str, ...]] = {0: tuple(text.split(":")[1] for text in ignored)}
+    for version in (9, 10):
+        beginnings[version] = tuple(text.split(":")[1] for text in ignored if text.startswith(f"{version}:"))
+    gone = [value.startswith(beginnings[int(v)]) for value, v in zip(admissions.values, admissions.versions)]
+    kept = ~np.array(gone, dtype=bool)[admissions.indices]
+    offsets = np.concatenate([[0], np.cumsum(kept)])[admissions.offsets]
+    return replace(admissions, indices=admissions.indices[kept], offsets=offsets)
 
 
 def _first(admissions: Admissions, limit: int) -> tuple[np.ndarray, np.ndarray]:

@@ -104,6 +104,7 @@ class Fit:
     stage2: Trained
     orientation: int  # -1: the score was turned around
     seconds: float = field(compare=False)
+    honest: np.ndarray | None = field(default=None, compare=False)  # training scores as if the outcomes were not seen
 
     @property
     def bandwidth(self) -> float | None:

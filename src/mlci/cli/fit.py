@@ -11,24 +11,32 @@ import click
     "--outcome", "outcomes", multiple=True, help="Learn from this outcome alone; may be repeated. All if none."
 )
 @click.option("--anchor", help="The outcome that orients the score.  [default: mortality]")
+@click.option(
+    "--without-outcome-codes", is_flag=True, help="Ignore codes that tell the outcome, such as cardiac arrest."
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option("--memory-map", is_flag=True, help="Keep the tokens on disk beside the output, not in memory.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
-def command(cohort, output, config, seed, recipe, outcomes, anchor, device, memory_map, quiet) -> None:
+def command(
+    cohort, output, config, seed, recipe, outcomes, anchor, without_outcome_codes, device, memory_map, quiet
+) -> None:
     """Learn an index from the train and valid splits of a COHORT file.
 
     An interrupted fit goes on where it stopped when the same command is given again; until then its state lies beside
     the output, in a file that begins with a dot.
     """
     import shutil
+    from dataclasses import replace
     from pathlib import Path
 
-    from mlci.config import read_config
+    from mlci.config import RECIPES, read_config
     from mlci.files import check_writable
 
     target = Path(output)
     check_writable(target)
-    settings = read_config(config, recipe=recipe) if config else None
+    settings = read_config(config, recipe=recipe) if config else RECIPES[recipe]()
+    if without_outcome_codes:
+        settings = replace(settings, tokens=replace(settings.tokens, without_outcome_codes=True))
 
     from mlci import processes
     from mlci.index import MLCI

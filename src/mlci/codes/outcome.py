@@ -1,0 +1,31 @@
+"""Codes that tell the outcome rather than the patient's state: an index that may not use them can leave them out.
+
+Diagnoses are coded after discharge, so some record what happened (cardiac arrest) or was decided (palliative care). The
+list is data: `data/outcome_codes.csv`. Needs the standard library alone.
+"""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FILE = Path(__file__).parent / "data" / "outcome_codes.csv"
+
+
+@dataclass(frozen=True)
+class OutcomeCode:
+    """A code, or the beginning that several share."""
+
+    version: int
+    code: str
+    tells: str  # which outcome
+    title: str
+
+
+@cache
+def outcome_codes() -> tuple[OutcomeCode, ...]:
+    """The whole list."""
+    with open(FILE, newline="", encoding="utf-8") as file:
+        return tuple(
+            OutcomeCode(int(row["version"]), row["code"], row["tells"], row["title"]) for row in csv.DictReader(file)
+        )
