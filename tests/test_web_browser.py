@@ -181,7 +181,7 @@ def test_it_works_without_script(browser, address, index):
     file = {"name": "a.csv", "mimeType": "", "buffer": b"codes\nI509\n"}
     page.get_by_label("Drop a file here").set_input_files(file)
     page.get_by_role("button", name="Score the file").click()
-    expect(page.get_by_text("1 admissions are scored")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("1 admission is scored")).to_be_visible(timeout=10_000)
     context.close()
 
 

@@ -75,13 +75,24 @@ def code_bits(codes: Sequence[str] | np.ndarray, version: int) -> np.ndarray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    text, listed = pa.array(codes, pa.string()), rules().prefixes[version]
+    text = pa.array(codes, pa.string())
     bits = np.zeros(len(text), dtype=np.uint64)
-    for length in {len(prefix) for prefix in listed}:
-        values = {prefix: bits for prefix, bits in listed.items() if len(prefix) == length}
-        place = pc.index_in(pc.utf8_slice_codeunits(text, 0, length), value_set=pa.array(values))
-        bits |= np.array([*values.values(), 0], dtype=np.uint64)[pc.fill_null(place, -1).to_numpy()]
+    for length, prefixes, of_prefix in _by_length(version):
+        place = pc.index_in(pc.utf8_slice_codeunits(text, 0, length), value_set=prefixes)
+        bits |= of_prefix[pc.fill_null(place, -1).to_numpy()]
     return bits
+
+
+@cache
+def _by_length(version: int) -> list[tuple[int, Any, np.ndarray]]:
+    """The listed prefixes of each length as an Arrow array, and their bits; a last entry stands for none."""
+    import pyarrow as pa
+
+    found = []
+    for length in {len(prefix) for prefix in rules().prefixes[version]}:
+        values = {prefix: bits for prefix, bits in rules().prefixes[version].items() if len(prefix) == length}
+        found.append((length, pa.array(values), np.array([*values.values(), 0], dtype=np.uint64)))
+    return found
 
 
 class _Met:

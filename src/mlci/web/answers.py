@@ -6,7 +6,6 @@ with Charlson and Elixhauser beside them.
 
 from collections.abc import Sequence
 
-import numpy as np
 from pydantic import BaseModel, Field
 
 from mlci.codes import comorbidity, icd
@@ -66,37 +65,41 @@ def answers(
     """An answer for each admission, and what the user should be told about their codes, a sentence each."""
     model, admissions = index.model_, as_admissions(lists, icd_version=icd_version)
     columns = model.columns(admissions)
-    known = model.known(admissions)
-    of_code = comorbidity.code_bits(admissions.values, icd_version)
+    known, codes_of = model.known(admissions), [str(code) for code in admissions.values]
+    of_code = comorbidity.code_bits(admissions.values, icd_version).tolist()
+    bits = comorbidity.drop_milder(comorbidity.Coder()(admissions))
+    clinical = comorbidity.scores(bits, list(INDICES.values()))
     found = []
     for row, codes in enumerate(lists):
         recorded = admissions.indices[admissions.offsets[row] : admissions.offsets[row + 1]]
         distinct = list(dict.fromkeys(recorded.tolist()))
-        bits = {str(admissions.values[code]): of_code[code] for code in distinct}
+        own = {codes_of[code]: of_code[code] for code in distinct}
         found.append(
             Answer(
                 score=columns["score"][row],
                 percentile=columns["percentile"][row],
                 risk={name: columns[f"risk_{name}"][row] for name in model.curves},
                 high_severity=columns["high_severity"][row],
-                unknown=[str(admissions.values[code]) for code in distinct if not known[code]],
+                unknown=[codes_of[code] for code in distinct if not known[code]],
                 effects=[
                     Effect.model_validate(effect, from_attributes=True)
                     for effect in index.explain(codes, icd_version=icd_version)
                 ]
                 if explain
                 else None,
-                **{name: _clinical(bits, column) for name, column in INDICES.items()},
+                **{
+                    name: Clinical(score=int(score), categories=_categories(int(bits[row]), own, column))
+                    for score, (name, column) in zip(clinical[row], INDICES.items())
+                },
             )
         )
     return found, Tally(model).add(admissions, columns["unknown_share"]).doubts()
 
 
-def _clinical(bits: dict[str, np.uint64], column: str) -> Clinical:
-    whole = comorbidity.drop_milder(np.bitwise_or.reduce([np.uint64(0), *bits.values()], keepdims=True))
-    categories = [
-        Category(words=category.words, codes=[code for code, own in bits.items() if int(own) >> place & 1])
+def _categories(bits: int, of_code: dict[str, int], column: str) -> list[Category]:
+    """The categories among an admission's bits that belong to the index, each with its codes."""
+    return [
+        Category(words=category.words, codes=[code for code, own in of_code.items() if own >> place & 1])
         for place, category in enumerate(comorbidity.rules().categories)
-        if category.column[:4] == column[:4] and int(whole[0]) >> place & 1
+        if bits >> place & 1 and category.column[:4] == column[:4]
     ]
-    return Clinical(score=int(comorbidity.scores(whole, [column])[0, 0]), categories=categories)

@@ -90,7 +90,7 @@ def read_case(index: MLCI, text: str, *, off: Sequence[str], plus: Sequence[str]
 
 def _rows(index: MLCI, codes: list[str], off: list[str], plus: list[str], now: Answer, version: int) -> Iterator[Row]:
     counted = [code for code in codes if code not in off] + plus
-    back, _ = answers(index, [[*counted, code] for code in off], icd_version=version)
+    back = answers(index, [[*counted, code] for code in off], icd_version=version)[0] if off else []
     returned = {code: answer.score for code, answer in zip(off, back)}
     limit, effects, seen = index.model_.vocabulary.max_codes, enumerate(now.effects or []), set()
     for code, state in [*((code, "recorded") for code in codes), *((code, "plus") for code in plus)]:
