@@ -18,6 +18,7 @@ from mlci.config import (
     WeightConfig,
 )
 from mlci.errors import InputError
+from mlci.objectives import LARGE
 from mlci.tokens import Tokens
 from mlci.training import Data, fit, stage2_weights
 
@@ -223,6 +224,20 @@ def test_other_kernels_and_masks_train_as_well(kernel, validity):
     result = run(config)
     assert (result.bandwidth is None) == (kernel == "energy")
     assert result.stage2.history[-1].validation[0] > 0.1
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "energy"])
+def test_the_whole_training_split_may_be_one_batch(kernel):
+    """Beyond `LARGE` no Gram matrix is made, and one step an epoch still learns what it should."""
+    train = hospital(4, LARGE + 500)
+    options = OptimiserConfig(stage1_epochs=1, stage2_epochs=15, batch=len(train), learning_rate=0.01)
+    result = run(replace(SMALL, optimiser=options, objective=ObjectiveConfig(kernel=kernel)), train=train)
+    before, after = result.history[0], result.history[-1]
+    assert after.quality > 2 * before.quality
+    score = scores(result, VALID)
+    for outcome in VALID.outcomes.T:
+        known = ~np.isnan(outcome)
+        assert np.corrcoef(score[known], outcome[known])[0, 1] > 0.3
 
 
 def test_a_subsample_of_the_validation_split_may_judge(fitted):
