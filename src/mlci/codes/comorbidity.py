@@ -409,7 +409,7 @@ def write_scores(
         sink.close()
 
     def tables(spool: Path) -> Iterator[pa.Table]:
-        with pa.memory_map(str(spool)) as stored:
+        with pa.OSFile(str(spool)) as stored:
             for rows in pa.ipc.open_stream(stored):
                 bits = rows["bits"].to_numpy()
                 found = dict(zip(columns, scores(bits, columns).T))
