@@ -14,7 +14,7 @@ SHOTS = {  # name -> address, width, height, scheme
     "case": (f"/?{CASE}", 1000, 1130, "light"),
     "codes": (f"/?{CASE}#h-codes", 1000, 640, "light"),
     "search": ("/?codes=I50.9&q=heart+failure", 1000, 640, "light"),
-    "what-if-phone-dark": (f"/?{CASE}&off=N179", 375, 780, "dark"),
+    "what-if-phone-dark": (f"/?{CASE}&off=N179", 375, 1250, "dark"),
     "file": ("/files", 1000, 640, "light"),
     "model": ("/model", 1000, 760, "light"),
 }

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,9 +23,13 @@ from hypothesis import strategies as st
 
 import mlci
 from mlci.codes import icd
+from mlci.curves import Isotonic
+from mlci.index import MLCI
+from mlci.theory import Cutoff
 from mlci.web import answers
 from mlci.web.app import create_app
 from mlci.web.case import read_case, typed
+from mlci.web.drawing import Drawing
 from toys import code_lists
 from webserver import REAL, running, toy_index
 
@@ -274,6 +279,46 @@ def test_adding_a_found_code_leads_to_an_address_that_holds_it(web):
     page = web.get("/", params={"codes": "I10", "q": "heart failure", "pick": "I50.9", "off": "I10"})
     assert page.status_code == 303
     assert page.headers["location"] == "/?codes=I10+I50.9&off=I10"
+
+
+@pytest.mark.parametrize("versions", [(9, 10), (0,)])
+def test_a_model_of_several_versions_asks_which(index, versions):
+    model = index.model_
+    tokens = replace(model.vocabulary, versions=(versions[0],) * len(model.vocabulary.tokens))
+    other = MLCI()
+    other.model_ = replace(model, icd_versions=versions, vocabulary=tokens)
+    with running(other) as address:
+        page = httpx.get(address, params={"codes": "428.0", "icd": "9"}).text
+        assert '<option value="9" selected>' in page
+        assert "Congestive heart failure" in page
+        assert '<option value="10" selected>' in httpx.get(address).text
+        body = {"admissions": [["I50.9"]], "icd_version": 9}
+        found = httpx.post(f"{address}/api/score", json=body).json()["admissions"][0]
+    assert found["score"] == other.score([["I50.9"]], icd_version=9)[0]
+    assert found["unknown"] == []
+
+
+def test_pictures_show_the_model(index):
+    model, drawing = index.model_, Drawing(index.model_)
+    low, high = drawing.limits
+    heights = np.array([height for *_, height in drawing.bars])
+    share = np.diff(model.percentile(np.linspace(low, high, len(heights) + 1)))
+    np.testing.assert_allclose(heights / heights.max(), share / share.max(), atol=0.002)
+    assert (drawing.x(low), drawing.x(high)) == (drawing.left, drawing.right) == (drawing.x(-1e9), drawing.x(1e9))
+    for name, curve in drawing.curves.items():
+        x, y = np.array([point.split(",") for point in curve.points.split()], dtype=float).T
+        scores = low + (x - drawing.left) / (drawing.right - drawing.left) * (high - low)
+        risks = curve.top * (drawing.floor - y) / (drawing.floor - drawing.top)
+        np.testing.assert_allclose(risks, model.curves[name](scores), atol=0.01)
+
+
+def test_a_model_that_knows_nothing_still_has_a_page(index):
+    flat = MLCI()
+    nothing = {name: Isotonic(np.array([0.0]), np.array([0.0])) for name in index.model_.curves}
+    flat.model_ = replace(index.model_, quantiles=np.zeros(1001), curves=nothing, cutoff=Cutoff(0.0, 0.0, 1, 1, ()))
+    with running(flat) as address:
+        assert "0.0%" in httpx.get(address, params={"codes": "I10"}).raise_for_status().text
+        httpx.get(f"{address}/model").raise_for_status()
 
 
 def test_empty_and_error_states(web):

@@ -32,6 +32,7 @@ from mlci.web.guard import Guard
 from mlci.web.uploads import KEEP_SECONDS, Busy, Uploads
 
 HERE = Path(__file__).parent
+HOSTS = ("127.0.0.1", "localhost")
 LIMIT, SECONDS = 4_000_000, 30  # bytes and seconds that a request may take to arrive
 UPLOAD_LIMIT, UPLOAD_SECONDS = 1_000_000_000, 600
 MOST_ADMISSIONS = 1_000  # of a call of the API; more go as a file
@@ -143,13 +144,13 @@ REFUSALS: dict[int | str, dict] = {
 def create_app(
     index: MLCI,
     *,
-    loopback: bool = True,
+    hosts: Sequence[str] = HOSTS,
     limit: int = LIMIT,
     upload_limit: int = UPLOAD_LIMIT,
     seconds: float = SECONDS,
     keep_seconds: float = KEEP_SECONDS,
 ) -> FastAPI:
-    """The application; with `loopback` it answers to the names of this machine alone."""
+    """The application; it answers requests to these host names alone (`*`: any)."""
     uploads = Uploads(index.model_, keep_seconds=keep_seconds)
 
     @contextlib.asynccontextmanager
@@ -196,8 +197,8 @@ def create_app(
 
     app.add_middleware(
         TrustedHostMiddleware,
-        # a web page elsewhere that gives its own name to this machine must not be answered
-        allowed_hosts=["127.0.0.1", "localhost", "testserver"] if loopback else ["*"],
+        # a page elsewhere whose host name is made to mean this machine must not be answered
+        allowed_hosts=list(hosts),
         www_redirect=False,
     )
     app.add_middleware(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from mlci.errors import InputError
 from mlci.index import MLCI
-from mlci.web.app import create_app
+from mlci.web.app import HOSTS, create_app
 
 CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
@@ -31,7 +31,7 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None])
     # Requests are not logged: their addresses hold codes.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     with listener, private_temporary_folder():
-        app = create_app(index, loopback=is_loopback(host))
+        app = create_app(index, hosts=(*HOSTS, name) if is_loopback(host) else ("*",))
         config = uvicorn.Config(
             app, access_log=False, log_level="warning", server_header=False, limit_concurrency=256, timeout_keep_alive=5
         )
