@@ -1,5 +1,6 @@
 """Two processes make the same step, and so the same model, as one."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -85,28 +86,30 @@ def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
             np.testing.assert_allclose(found[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
 
 
-def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(tmp_path):
+def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp_path):
     toy_cohort(2000).write(tmp_path / "cohort.parquet")
-    (tmp_path / "quick.toml").write_text("[encoder]\nwidth = 32\n[optimiser]\nstage1_epochs = 4\nstage2_epochs = 4\n")
-    runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mlci"]
-    words = [*runner, "fit", "cohort.parquet", "--config", "quick.toml", "-o", "model.safetensors"]
-    run = subprocess.Popen(words, cwd=tmp_path, text=True, stderr=subprocess.PIPE)
+    (tmp_path / "quick.toml").write_text("[encoder]\nwidth = 32\n[optimiser]\nstage1_epochs = 10\nstage2_epochs = 10\n")
+    runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    runner += ["--monitor-interval", "1", "-m", "mlci"]  # the one that is left has time to speak before it is stopped
+    words = ["fit", "cohort.parquet", "--config", "quick.toml", "-o", "model.safetensors"]
+    run = subprocess.Popen([*runner, *words], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
     checkpoint = tmp_path / ".model.safetensors.checkpoint"
-    while not checkpoint.exists():
+    started = []
+    while not (started and checkpoint.exists()):
         assert run.poll() is None, run.communicate()[1]
         time.sleep(0.01)
-    second = next(
-        child for child in psutil.Process(run.pid).children(recursive=True) if child.environ().get("RANK") == "1"
-    )
-    second.send_signal(signal.SIGKILL)
+        with contextlib.suppress(psutil.Error):  # one that is just coming or going
+            children = psutil.Process(run.pid).children(recursive=True) if not started else []
+            started += [child for child in children if child.environ().get("RANK") == "1"]
+    started[0].send_signal(signal.SIGKILL)
     log = run.communicate()[1]
     assert run.returncode
     assert "process 1 of 2: another one has ended, so this one ends too; the same command goes on" in log
     assert checkpoint.exists()
     assert not (tmp_path / "model.safetensors").exists()
-    again = subprocess.run(words, cwd=tmp_path, text=True, capture_output=True)
-    assert again.returncode == 0, again.stderr
-    assert 0 < again.stderr.count("s left\n") < 12  # told once, and no epoch twice
+    assert 0 < log.count("s left\n") < 30  # told by the first process alone
+    again = mlci_cli(*words)  # one process may go on where two stopped
+    assert 0 < again.stderr.count("s left\n") <= 30 - log.count("s left\n") + 1
     assert load_model(tmp_path / "model.safetensors").card["admissions"]["train"] == 1400
     assert not checkpoint.exists()
 
