@@ -114,11 +114,13 @@ def begin(path: str) -> None:
     try:
         import sklearn.isotonic  # noqa: F401
     except ImportError:  # a bare machine
-        from types import ModuleType
+        from importlib.util import module_from_spec, spec_from_loader
 
-        stand_in = ModuleType("sklearn.isotonic")
-        stand_in.isotonic_regression = pooled  # pyright: ignore
-        sys.modules["sklearn"], sys.modules["sklearn.isotonic"] = ModuleType("sklearn"), stand_in
+        for name in ("sklearn", "sklearn.isotonic"):  # torch looks for the specs of what is loaded
+            spec = spec_from_loader(name, loader=None)
+            assert spec is not None
+            sys.modules[name] = module_from_spec(spec)
+        sys.modules["sklearn.isotonic"].isotonic_regression = pooled  # pyright: ignore
     SOURCE = Source.read(path)
 
 
