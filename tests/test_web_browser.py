@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from toys import code_lists
 from webserver import running, toy_index
 
-pytestmark = pytest.mark.xdist_group("web")
+pytestmark = pytest.mark.xdist_group("browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 CASE = "/?codes=I50.9+N17.9+QQ1&off=N179&plus=A41.9&q=heart+failure"
 
