@@ -20,7 +20,7 @@ from scipy.stats import spearmanr
 
 from mlci.codes.admissions import Admissions
 from mlci.codes.comorbidity import charlson, elixhauser
-from mlci.codes.icd import title
+from mlci.codes.icd import VERSIONS, title
 from mlci.cohort import Cohort
 from mlci.errors import InputError
 from mlci.evaluate import evaluate
@@ -103,8 +103,8 @@ def make_card(index: MLCI, cohort: Cohort, *, size: int = 40, split: str = "test
     for column, worth in zip(common, points):
         if worth:
             version, category = names[column]
-            words = title(category, version) or title(_commonest(admissions, codes, names[column]), version)
-            lines.append(Line(version, category, words or "", int(worth), int(counts[column])))
+            words = _title(admissions, codes, names[column])
+            lines.append(Line(version, category, words, int(worth), int(counts[column])))
     lines.sort(key=lambda line: (-line.points, line.version, line.category))
     outcomes = tuple(name for name in model.outcomes if name in cohort.outcomes)
     card = Card(tuple(lines), outcomes, pd.DataFrame(), pd.DataFrame(), (), split)
@@ -159,6 +159,15 @@ def fit_points(present: sparse.csr_array, score: np.ndarray, *, size: int) -> np
     fits = np.array([(each @ with_score) ** 2 / (each @ gram @ each) for each in tried])
     fits /= ((score - score.mean()) ** 2).sum()
     return tried[int(np.argmax(fits >= fits.max() - WORTH))]
+
+
+def _title(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> str:
+    """The category's own title; else (the ICD-9-CM table has no headings) that of its commonest code, and others."""
+    version, category = group
+    if version not in VERSIONS:
+        return ""
+    words = title(_commonest(admissions, codes, group), version)
+    return title(category, version) or (f"{words}, and others of {category}" if words else "")
 
 
 def _commonest(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> str:
