@@ -200,7 +200,9 @@ def _split(keys: pa.ChunkedArray, proportions: Sequence[float]) -> pa.Array:
     """The paper's split: the MD5 of the key's decimal text, as an integer modulo 10,000, cut at the proportions."""
     encoded = pa.chunked_array([keys.combine_chunks()]).combine_chunks().dictionary_encode()
     text = encoded.dictionary.cast(pa.string()).to_pylist()
-    shares = np.array([int(hashlib.md5(key.encode(), usedforsecurity=False).hexdigest(), 16) % 10_000 for key in text])
+    digests = b"".join([hashlib.md5(key.encode(), usedforsecurity=False).digest() for key in text])
+    high, low = np.frombuffer(digests, dtype=">u8").reshape(-1, 2).T % 10_000
+    shares = (high * (2**64 % 10_000) + low) % 10_000
     cuts = np.round(np.cumsum(proportions)[:2] * 10_000)
     part = np.searchsorted(cuts, shares, side="right")
     return pa.array(SPLITS).take(pa.array(part)).take(encoded.indices)
@@ -243,9 +245,9 @@ def _unusable(cohort: Cohort) -> list[str]:
     for name, y in zip(cohort.outcomes, labels.T):
         known = y[~np.isnan(y)]
         kept = y[together]
-        if len(set(known)) < 2:
+        if len(np.unique(known)) < 2:
             notes.append(f"{name} cannot be used: {int(known.sum())} of {len(known)} admissions have it.")
-        elif len(set(kept)) < 2:
+        elif len(np.unique(kept)) < 2:
             notes.append(
                 f"{name} loses a class where all outcomes must be known together: {int(known.sum())} of {len(known)} "
                 f"admissions have it, but {int(kept.sum())} of the {len(kept)} that remain."

@@ -127,7 +127,8 @@ def _open_folder(folder: Path, wanted: Mapping[str, Columns], prefix: str):
     # Half the machine would be wasted on hashing less than a gigabyte; the limit makes DuckDB spill instead.
     spill = str(Path(tempfile.gettempdir()) / "mlci-duckdb")
     backend = ibis.duckdb.connect(memory_limit="2GB", temp_directory=spill)
-    backend.raw_sql("SET enable_progress_bar = false")
+    # The order of rows and of collected codes is made later, so that DuckDB need not keep the files'.
+    backend.raw_sql("SET enable_progress_bar = false; SET preserve_insertion_order = false")
     tables, where = {}, {}
     for name, columns in wanted.items():
         file = _find_file(folder, f"{prefix}{name}")

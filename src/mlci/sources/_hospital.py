@@ -104,6 +104,8 @@ def draft(
         raise InputError(
             f"{where}: column {patient}: {orphans} admissions have no patient in {tables.where[patients]}."
         )
+    # Codes in order before rows are removed: then they are numbers into a dictionary, and cheap to move.
+    rows = rows.set_column(rows.column_names.index("codes"), "codes", codes_in_order(rows["codes"]))
     attrition = Attrition(rows, f"rows of {table}")
 
     def total(name: str) -> int:
@@ -134,7 +136,6 @@ def draft(
         "{} admissions end before they begin; their long_stay is not known.": total("negative_stay"),
     }
     kept = attrition.table.drop_columns(list(CHECKS))
-    kept = kept.set_column(kept.column_names.index("codes"), "codes", codes_in_order(kept["codes"]))
     return Draft(
         table=kept.append_column("icd_version", pa.repeat(pa.scalar(icd_version, pa.int8()), len(kept))),
         outcomes=outcomes,
