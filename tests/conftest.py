@@ -53,6 +53,7 @@ def java() -> str:
 @pytest.fixture(scope="session")
 def spark(java):
     pyspark = pytest.importorskip("pyspark.sql")
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers would take the first python3 of the path
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.host": "127.0.0.1"}
     settings |= {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
     builder = pyspark.SparkSession.builder.master("local[1]").appName("mlci")

@@ -8,8 +8,10 @@ import csv
 import gzip
 import re
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -56,6 +58,8 @@ class Tables:
             if self.backend.name == "pyspark":  # Ibis would go through pandas, which Spark calls in an outdated way
                 return self.backend._session.sql(query).toArrow()
             if self.backend.name == "duckdb":  # Ibis would copy the result once more
+                # Arrow imports pandas when it first takes something from Python: let it do so while DuckDB reads.
+                threading.Thread(target=import_module, args=["pandas"], daemon=True).start()
                 return self.backend.con.sql(query).to_arrow_table()
             return self.backend.to_pyarrow(expression)
         except Exception as error:
