@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from test_training import SMALL
 from toys import toy_cohort
 
 PROGRAM = """
+import os
 import sys
 import numpy as np
 import torch
@@ -31,10 +31,12 @@ from test_processes import fitted, gradients
 from mlci import processes
 
 torch.set_default_dtype(torch.float64)
-dist.init_process_group("gloo")
+# A store in a file: one on a port has a thread in the first process that may outlive its exit.
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(os.environ["RANK"]), world_size=2)
 found = {**gradients(), **fitted().state}
 if processes.rank() == 0:
     np.savez(sys.argv[1], **found)
+dist.barrier()
 dist.destroy_process_group()
 """
 
@@ -61,15 +63,15 @@ def fitted():
 
 
 def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     tests = Path(__file__).parent
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared = {"WORLD_SIZE": "2"}
     shared["PYTHONPATH"] = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
     target = tmp_path / "found.npz"
     both = [
-        subprocess.Popen([sys.executable, "-c", PROGRAM, target], env={**os.environ, **shared, "RANK": str(rank)})
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, target, tmp_path / "store"],
+            env={**os.environ, **shared, "RANK": str(rank)},
+        )
         for rank in range(2)
     ]
     torch.set_default_dtype(torch.float64)
