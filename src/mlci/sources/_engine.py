@@ -62,7 +62,7 @@ class Tables:
                 threading.Thread(target=import_module, args=["pandas"], daemon=True).start()
                 return self.backend.con.sql(query).to_arrow_table()
             return self.backend.to_pyarrow(expression)
-        except Exception as error:
+        except Exception as error:  # engines share no base class: theirs are told by module, all others go on
             if type(error).__module__.split(".")[0] not in ENGINES:
                 raise
             raise InputError(_csv_sentence(str(error)) or self._cast_sentence() or self._sentence(error)) from error
@@ -198,7 +198,7 @@ def _open_database(location: Any, wanted: Mapping[str, Columns], schemas: Sequen
             if urlsplit(location).scheme == "duckdb" and "read_only" not in location:
                 location += ("&" if "?" in location else "?") + "read_only=True"
             backend = ibis.connect(location)
-        except Exception as error:
+        except Exception as error:  # whatever a driver raises, there is no connection
             reason = str(error).strip().split("\n")[0]
             raise InputError(f"{shown}: no connection ({reason}).") from error
     else:

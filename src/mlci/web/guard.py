@@ -62,7 +62,7 @@ class Guard:
 
         try:
             await self.app(scope, limited, dressed)
-        except Exception as error:
+        except Exception as error:  # the last door: a traceback could show a patient's codes
             # The place, not the text: that may hold codes.
             place = traceback.extract_tb(error.__traceback__)[-1]
             log.error("%s at %s:%s", type(error).__name__, place.filename, place.lineno)
