@@ -5,6 +5,7 @@ there; admissions are pooled by offsets, without padding. Every encoder ends in 
 """
 
 import math
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, cast
 
@@ -236,7 +237,11 @@ class StarGAT(Encoder):
 
 
 class AttentionBlock(nn.Module):
-    """Multi-head attention and a small perceptron, each added to its input and normalised (post-norm)."""
+    """Multi-head attention and a small perceptron, each added to its input and normalised (post-norm).
+
+    `attention` holds the weights and defines what is computed; the methods know besides that tokens are rows to be
+    looked up: `at` (admissions x longest) is the row of each place, `absent` marks the places that hold none.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -244,16 +249,49 @@ class AttentionBlock(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.feed = nn.Sequential(*mlp(width, width), nn.Linear(width, width))
 
-    def forward(self, queries: Tensor, keys: Tensor, padding: Tensor | None = None) -> Tensor:
-        read = self.attention(queries, keys, keys, key_padding_mask=padding, need_weights=False)[0]
-        hidden = self.norm1(queries + read)
+    def gather(self, points: Tensor, rows: Tensor, at: Tensor, absent: Tensor) -> Tensor:
+        """What the same few points read from the tokens of each admission: admissions x points x width.
+
+        A row's key meets the same queries everywhere, so keys and queries are one matrix.
+        """
+        heads, width = self.attention.num_heads, points.shape[1]
+        (ask, key, value), (ask_shift, key_shift, value_shift) = self._weights(width)
+        asked = F.linear(points, ask, ask_shift).view(-1, heads, width // heads) / math.sqrt(width // heads)
+        meet = torch.einsum("phd,hdw->hpw", asked, key.view(heads, -1, width)).flatten(0, 1)
+        shift = torch.einsum("phd,hd->hp", asked, key_shift.view(heads, -1)).flatten()
+        logits = _look_up(F.linear(rows, meet, shift), at).masked_fill(absent[:, :, None], -math.inf)
+        weights = logits.softmax(1).unflatten(2, (heads, -1)).permute(0, 2, 3, 1)
+        values = _look_up(F.linear(rows, value, value_shift), at).unflatten(2, (heads, -1))
+        return self._finish(points, (weights @ values.transpose(1, 2)).transpose(1, 2).flatten(2))
+
+    def spread(self, rows: Tensor, at: Tensor, place: Tensor, points: Tensor) -> Tensor:
+        """What each token, which stands at a `place`, reads from the points of its admission: tokens x width."""
+        heads, width = self.attention.num_heads, rows.shape[1]
+        (ask, *weights), (ask_shift, *shifts) = self._weights(width)
+        asked = _look_up(F.linear(rows, ask, ask_shift) / math.sqrt(width // heads), at)
+        both = F.linear(points, torch.cat(weights), torch.cat(shifts)).split(width, 2)
+        queries, keys, values = (each.unflatten(2, (heads, -1)).transpose(1, 2) for each in (asked, *both))
+        read = ((queries @ keys.transpose(2, 3)).softmax(3) @ values).transpose(1, 2).flatten(2).flatten(0, 1)
+        return self._finish(rows.index_select(0, at.flatten()[place]), read.index_select(0, place))
+
+    def _weights(self, width: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Of queries, keys and values."""
+        return self.attention.in_proj_weight.split(width), self.attention.in_proj_bias.split(width)
+
+    def _finish(self, queries: Tensor, read: Tensor) -> Tensor:
+        hidden = self.norm1(queries + self.attention.out_proj(read))
         return self.norm2(hidden + self.feed(hidden))
+
+
+def _look_up(rows: Tensor, at: Tensor) -> Tensor:
+    return rows.index_select(0, at.flatten()).view(*at.shape, -1)
 
 
 class SetTransformer(Encoder):
     """Two blocks of attention through 16 inducing points, then pooling by attention from one seed.
 
-    Codes look at each other here, so admissions are padded, to the longest of the batch. One without codes has an UNK.
+    Codes look at each other here, so for the attention itself, and for nothing else, admissions are padded, to the
+    longest of the batch. One without codes has the score of a single UNK, which is added to every batch.
     """
 
     def __init__(self, vocabulary_size: int, *, width: int = 128, points: int = 16, heads: int = 4) -> None:
@@ -267,18 +305,24 @@ class SetTransformer(Encoder):
         self.rho = nn.Sequential(nn.Linear(width, 1))
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        counts, rows = offsets.diff(), rows_of(ids, offsets)
-        longest = max(int(counts.max()), 1)
-        padded = ids.new_full((len(counts) * longest,), PAD)
-        padded[rows * longest + torch.arange(len(ids), device=ids.device) - offsets[rows]] = ids
-        padded = padded.view(len(counts), longest)
-        padded[:, 0] = torch.where(counts == 0, UNK, padded[:, 0])
-        padding = torch.arange(longest, device=ids.device) >= counts.clamp(min=1)[:, None]
-        hidden = self.embedding(padded)
-        for points, gather, spread in zip(self.points, self.gather, self.spread):
-            hidden = spread(hidden, gather(points.expand(len(counts), -1, -1), hidden, padding))
-        pooled = self.pool(self.seed.expand(len(counts), -1, -1), hidden, padding)
-        return self.rho(pooled.squeeze(1)).squeeze(1)
+        ids, offsets = torch.cat([ids, ids.new_full((1,), UNK)]), torch.cat([offsets, offsets[-1:] + 1])
+        counts, admission = offsets.diff(), rows_of(ids, offsets)
+        longest, everyone = int(counts.max()), torch.arange(len(ids), device=ids.device)
+        place = everyone + admission * longest - offsets[admission]
+        # An admission without codes keeps one place, so that its softmax is defined; what comes of it is not used.
+        absent = torch.arange(longest, device=ids.device) >= counts.clamp(min=1)[:, None]
+
+        def at(row: Tensor) -> Tensor:
+            return row.new_zeros(absent.numel()).scatter(0, place, row).view(absent.shape)
+
+        tokens, row = distinct(ids, self.embedding.num_embeddings)
+        hidden, where = self.embedding(tokens), at(row)
+        blocks = cast(Iterable[tuple[AttentionBlock, AttentionBlock]], zip(self.gather, self.spread))
+        for points, (gather, spread) in zip(self.points, blocks):
+            hidden = spread.spread(hidden, where, place, gather.gather(points, hidden, where, absent))
+            where = at(everyone)
+        scores = self.rho(self.pool.gather(self.seed, hidden, where, absent)).flatten()
+        return torch.where(counts[:-1] > 0, scores[:-1], scores[-1])
 
 
 ENCODERS = {
