@@ -3,6 +3,8 @@
 import csv
 from pathlib import Path
 
+import pandas as pd
+
 HEADERS = {
     "hosp/admissions": ["subject_id", "hadm_id", "admittime", "dischtime", "deathtime"],
     "hosp/patients": ["subject_id", "gender", "anchor_age", "anchor_year", "dod"],
@@ -95,6 +97,28 @@ def omop(demo: Path, folder: Path) -> Path:
         ],
     }
     return write(folder, tables, OMOP)
+
+
+def backwards(folder: Path) -> int:
+    """Let one stay of MIMIC-IV's raw tables end before it begins, as some of the real ones do; its admission."""
+    path = folder / "hosp" / "admissions.csv.gz"
+    table = pd.read_csv(path, dtype=str)
+    table.loc[7, "dischtime"] = "2000-01-01 00:00:00"
+    table.to_csv(path, index=False)
+    return int(table.loc[7, "hadm_id"])
+
+
+def as_mimic3(mimic4: Path, folder: Path) -> Path:
+    """MIMIC-IV's raw tables, ICD-9 all, in the form of MIMIC-III's."""
+    tables = {path.name.split(".")[0]: pd.read_csv(path, dtype=str) for path in mimic4.rglob("*.csv.gz")}
+    people = tables["patients"]
+    born = people["anchor_year"].astype(int) - people["anchor_age"].astype(int)
+    tables["patients"] = people.assign(dob=born.astype(str) + "-01-01 00:00:00", dod=people["dod"] + " 00:00:00")
+    tables["diagnoses_icd"] = tables["diagnoses_icd"].rename(columns={"icd_code": "icd9_code"})
+    folder.mkdir()
+    for name, table in tables.items():
+        table.rename(columns=str.upper).to_csv(folder / f"{name.upper()}.csv.gz", index=False)
+    return folder
 
 
 OMOP = {

@@ -1,12 +1,15 @@
-"""The paper's protocol end to end on the MIMIC demos: they are tiny, so only that it runs, compares and says so."""
+"""The paper's protocol end to end: on the MIMIC demos, which are tiny, so only that it runs, compares and says so; and
+on a synthetic hospital's tables in MIMIC's form, where the truth is known."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import hospitals
 from mlci import reproduce as module
 from mlci.benchmark import Settings
 from mlci.errors import InputError
+from mlci.sources import synthetic
 
 QUICK = ["charlson", "multinomial_nb", "deepsets_sum", "mlci"]
 
@@ -31,6 +34,34 @@ def test_the_demos_run_whole_and_say_how_small_they_are(dataset, shared_data, tm
     assert list(found.curves["outcome"]) == ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
     for name in ("cohort.parquet", "tables/beside_paper_scores.csv", "tables/table1_dcorr.md", "tables/remarks.txt"):
         assert (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
+def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
+    raw = tmp_path / "raw"
+    truth = synthetic.read(1_500, seed=3, icd9_share=dataset == "mimic3", as_mimic4=raw).table.sort_by("admission_id")
+    strange = hospitals.backwards(raw)
+    location = raw if dataset == "mimic4" else hospitals.as_mimic3(raw, tmp_path / "mimic3")
+    settings = Settings(seeds=(11, 101), epochs=2)
+    found = module.reproduce(dataset, location, tmp_path / "out", models=["charlson", "mlci"], settings=settings)
+    assert {run.status for run in found.runs} == {"done"}
+    assert any(remark.startswith("1 admissions end before they begin") for remark in found.remarks)
+    # The cohort is the hospital's, but for the length of the stay that ends before it begins.
+    cohort = module.read_cohort(tmp_path / "out" / "cohort.parquet")
+    for name in ("admission_id", "codes", "mortality", "mortality_30d"):
+        assert cohort.table[name].to_pylist() == truth[name].to_pylist(), name
+    stays = dict(zip(truth["admission_id"].to_pylist(), truth["long_stay"].to_pylist())) | {strange: None}
+    assert cohort.table["long_stay"].to_pylist() == list(stays.values())
+    severity = truth["true_severity"].to_numpy()[cohort.column("split") == "test"]
+    follows = [np.corrcoef(score, severity)[0, 1] for score in module.test_scores(cohort, found.runs)]
+    assert len(follows) == 2
+    assert min(follows) > 0.25
+    # Every cell has the paper's beside it; where both have seeds, the difference is told in their deviations.
+    assert len(found.scores) == 2 * 2 * 4
+    assert found.scores["difference"].notna().all()
+    assert found.scores["in_sds"].notna().tolist() == (found.scores["title"] == "Our Model").tolist()
+    assert found.diagnostics["difference"].notna().all()
+    assert found.curves["in_sds"].notna().all()
 
 
 def test_the_index_may_be_absent(shared_data, tmp_path):
@@ -72,4 +103,5 @@ def test_command_line(mlci_cli, shared_data, tmp_path):
     shown = mlci_cli(*words, "--seeds", "11").stdout
     assert "mean nothing" in " ".join(shown.split())
     assert "12.59" in shown
+    assert "in SDs" in shown
     assert "allowed are mimic3, mimic4" in mlci_cli("reproduce", "omop", tmp_path, "-o", tmp_path / "x", code=2).stderr

@@ -54,7 +54,8 @@ def reproduce(
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "cohort.parquet"
     if not path.exists():
-        build_cohort(dataset, str(location)).write(path)
+        # As the authors do: a stay that ends before it begins is kept; its length is not known.
+        build_cohort(dataset, str(location), negative_stays=True).write(path)
     cohort = read_cohort(path)
     if cohort.source != dataset:
         raise InputError(f"{path}: is a cohort of {cohort.source}, not of {dataset}; choose another folder.")
@@ -68,7 +69,7 @@ def reproduce(
         scores=compare_scores(frame, dataset),
         diagnostics=compare_diagnostics(cohort, runs, dataset),
         curves=compare_curves(cohort, runs, dataset),
-        remarks=(*sizes(cohort, dataset), *failures(runs)),
+        remarks=(*sizes(cohort, dataset), *cohort.notes, *failures(runs)),
     )
     for name in ("scores", "diagnostics", "curves"):
         with atomic(directory / "tables" / f"beside_paper_{name}.csv") as temporary:
