@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mlci import baselines
 from mlci.baselines import Part
 from mlci.baselines.neural import MODELS
 from mlci.files import atomic
@@ -30,7 +31,6 @@ SLOW = ("set_transformer", "star_gat", "deepsets_attention", "attention_mil")  #
 
 
 def export(cohort: str, target: str) -> None:
-    from mlci import baselines
     from mlci.benchmark import fingerprint
     from mlci.cohort import read_cohort
 
@@ -71,12 +71,9 @@ def begin(path: str) -> None:
 
 
 def work(model, seed: int, device: str) -> tuple[dict, dict[str, np.ndarray]]:
-    start = time.perf_counter()
-    state = model.fit(DATA["train"], DATA["valid"], seed=seed, device=device)
-    fitted = time.perf_counter()
-    scores = {name: model.score(state, DATA[name]).astype(np.float32) for name in ("valid", "test")}
-    cost = {"fit_seconds": fitted - start, "seconds": time.perf_counter() - start, "device": device}
-    return {"model": asdict(model), "seed": seed, "cost": cost}, scores
+    [(_, scores, cost)] = baselines.run(model, DATA, seeds=[seed], device=device)
+    about = {"model": asdict(model), "seed": seed, "cost": cost}
+    return about, {name: score.astype(np.float32) for name, score in scores.items()}
 
 
 def store(target: str, digest: str, about: dict, arrays: dict[str, np.ndarray]) -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import oracles
-from mlci import baselines, benchmark, stacked
+from mlci import baselines, benchmark, stacked, tables
 from mlci.benchmark import Settings, run_benchmark
 from mlci.cohort import build_cohort, read_cohort
 from mlci.errors import InputError
@@ -170,7 +170,7 @@ def test_the_anchor_must_be_an_outcome(cohort, tmp_path):
 
 def paper_frame(dataset: str) -> pd.DataFrame:
     """The paper's own cells in the form of our results, three seeds that have exactly its means and deviations."""
-    families = {model.title: benchmark.FAMILIES[model.family] for model in baselines.discover().values()}
+    families = {model.title: baselines.FAMILIES[model.family] for model in baselines.discover().values()}
     rows = []
     for cell in baselines.paper_scores():
         if cell["dataset"] == dataset:
@@ -184,7 +184,7 @@ def paper_frame(dataset: str) -> pd.DataFrame:
 @pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
 def test_the_papers_cells_give_the_papers_tables(dataset):
     """Scaling by columns, mean ± SD and the best and second of a column, as printed."""
-    made = {table.name: table for table in benchmark.tables(paper_frame(dataset))}
+    made = {table.name: table for table in tables.tables(paper_frame(dataset))}
     wide, info = made["table4_dcorr_all"], made["table5_mi_all"]
     for table, metric in ((wide, "dcorr"), (info, "mi")):
         cells = [cell for cell in baselines.paper_scores() if (cell["dataset"], cell["metric"]) == (dataset, metric)]
@@ -216,9 +216,9 @@ def test_the_papers_cells_give_the_papers_tables(dataset):
 
 def test_tables_in_every_form(done, tmp_path):
     _, runs = done
-    frame = benchmark.results(runs)
-    made = benchmark.tables(frame, ["Trees: skipped, needs lightgbm."])
-    paths = benchmark.write_tables(tmp_path, made, frame, runs)
+    frame = tables.results(runs)
+    made = tables.tables(frame, ["Trees: skipped, needs lightgbm."])
+    paths = tables.write_tables(tmp_path, made, frame, runs)
     assert {path.suffix for path in paths} == {".txt", ".md", ".tex", ".csv"}
     first = made[0]
     seeds = frame[(frame.model == "mlci") & (frame.metric == "dcorr") & (frame.outcome == first.outcomes[0])]["value"]
@@ -226,10 +226,10 @@ def test_tables_in_every_form(done, tmp_path):
     assert (cell.mean, cell.sd) == (pytest.approx(seeds.mean()), pytest.approx(seeds.std(ddof=1)))
     best = next(c for _, _, cells in first.rows for c in cells[:1] if c.place == 1)
     text = best.text(2)
-    assert f"{text}*" in benchmark.as_text(first)
-    assert f"**{text}**" in benchmark.as_markdown(first)
-    assert "\\textbf{" + text.replace("±", "$\\pm$") + "}" in benchmark.as_latex(first)
-    assert "skipped, needs lightgbm" in benchmark.as_markdown(first)
+    assert f"{text}*" in tables.as_text(first)
+    assert f"**{text}**" in tables.as_markdown(first)
+    assert "\\textbf{" + text.replace("±", "$\\pm$") + "}" in tables.as_latex(first)
+    assert "skipped, needs lightgbm" in tables.as_markdown(first)
 
 
 def test_remaining_time_is_that_of_the_same_model_or_family(done):

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from mlci import baselines, benchmark
-from mlci.benchmark import Run, Settings
+from mlci import baselines, tables
+from mlci.benchmark import Run, Settings, run_benchmark
 from mlci.cohort import Cohort, build_cohort, read_cohort
 from mlci.curves import trends
 from mlci.errors import InputError
@@ -29,7 +29,7 @@ INDEX = "mlci"  # the model that diagnostics and curves are about
 @dataclass(frozen=True)
 class Reproduction:
     runs: list[Run]
-    tables: list[benchmark.Table]
+    tables: list[tables.Table]
     scores: pd.DataFrame  # model, metric, outcome: ours beside the paper's
     diagnostics: pd.DataFrame  # quantity, outcome: likewise
     curves: pd.DataFrame  # outcome: likewise
@@ -59,10 +59,10 @@ def reproduce(
     cohort = read_cohort(path)
     if cohort.source != dataset:
         raise InputError(f"{path}: is a cohort of {cohort.source}, not of {dataset}; choose another folder.")
-    runs = benchmark.run_benchmark(path, directory, models=models, settings=settings, jobs=jobs, on_change=on_change)
-    frame = benchmark.results(runs)
-    made = benchmark.tables(frame, [f"{run.model.title}: {run.status}, {run.message}" for run in runs if run.message])
-    benchmark.write_tables(directory, made, frame, runs)
+    runs = run_benchmark(path, directory, models=models, settings=settings, jobs=jobs, on_change=on_change)
+    frame = tables.results(runs)
+    made = tables.tables(frame, [f"{run.model.title}: {run.status}, {run.message}" for run in runs if run.message])
+    tables.write_tables(directory, made, frame, runs)
     found = Reproduction(
         runs=runs,
         tables=made,
@@ -106,7 +106,7 @@ def compare_scores(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
     paper = pd.DataFrame(cells).rename(columns={"model": "title"})
     for name in ("value", "sd"):
         paper[name] = [float(cell[name] or "nan") / 10 ** int(cell["power"]) for cell in cells]
-    ours = benchmark.summarise(frame)
+    ours = tables.summarise(frame)
     return beside(ours[ours["metric"].isin(["dcorr", "mi"])], paper, ["title", "metric", "outcome"])
 
 

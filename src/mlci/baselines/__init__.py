@@ -9,7 +9,11 @@ import csv
 import importlib.util
 import json
 import pkgutil
+import resource
+import sys
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
@@ -68,6 +72,10 @@ class Model(ABC):
     @abstractmethod
     def score(self, state: State, part: Part) -> np.ndarray:
         """One finite number per admission, in order."""
+
+    def fit_seeds(self, train: Part, valid: Part, *, seeds: Sequence[int], device: str = "cpu") -> list[State]:
+        """A fit with each seed; one after the other, unless a model knows better."""
+        return [self.fit(train, valid, seed=seed, device=device) for seed in seeds]
 
     @property
     def missing(self) -> str:
@@ -133,6 +141,29 @@ def parts(cohort: "Cohort", *, depths: tuple[int, ...] = (4,), max_codes: int = 
         )
         for name, split in splits.items()
     }
+
+
+def run(
+    model: Model, parts: Mapping[str, Part], *, seeds: Sequence[int], device: str = "cpu"
+) -> Iterator[tuple[State, dict[str, np.ndarray], dict[str, float | str]]]:
+    """Fit a model with each seed: the state, the scores of valid and test, and what it cost.
+
+    Seeds share the time of their fits. Processor time is what a run costs, however busy the machine.
+    """
+    start = _clocks()
+    states = model.fit_seeds(parts["train"], parts["valid"], seeds=seeds, device=device)
+    fitting = (_clocks() - start) / len(seeds)
+    for state in states:
+        start = _clocks()
+        scores = {name: model.score(state, parts[name]) for name in ("valid", "test")}
+        wall, processor = (fitting + _clocks() - start).tolist()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+        cost = {"fit_seconds": float(fitting[0]), "seconds": wall, "cpu_seconds": processor}
+        yield state, scores, {**cost, "device": device, "process_peak_mb": peak}
+
+
+def _clocks() -> np.ndarray:
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 def save(path: str | Path, model: Model, state: State) -> None:

@@ -48,9 +48,11 @@ class Neural(Model):
 
         return pays(self.config(), device)
 
-    def fit_seeds(self, train: Part, valid: Part, *, seeds: Sequence[int], device: str) -> list[State]:
+    def fit_seeds(self, train: Part, valid: Part, *, seeds: Sequence[int], device: str = "cpu") -> list[State]:
         from mlci.stacked import fit_many
 
+        if not self.stacks(device):
+            return super().fit_seeds(train, valid, seeds=seeds, device=device)
         return [one.state for one in fit_many(**self._facts(train, valid), seeds=seeds, device=device)]
 
     def _facts(self, train: Part, valid: Part) -> dict[str, Any]:

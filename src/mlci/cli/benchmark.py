@@ -29,7 +29,7 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
         raise click.UsageError("COHORT and -o are needed (or --list).")
     from pathlib import Path
 
-    from mlci import benchmark
+    from mlci import benchmark, tables
     from mlci.errors import InputError
 
     names = [name for name in models.split(",") if name]
@@ -39,10 +39,10 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
         benchmark.import_runs(imported, cohort, output)
     with watch(quiet, jobs) as on_change:
         runs = benchmark.run_benchmark(cohort, output, models=names, settings=settings, jobs=jobs, on_change=on_change)
-    frame = benchmark.results(runs, own)
+    frame = tables.results(runs, own)
     notes = [f"{run.model.title}: skipped, {run.message}." for run in runs if run.status == "skipped"]
-    made = benchmark.tables(frame, notes)
-    benchmark.write_tables(Path(output), made, frame, runs)
+    made = tables.tables(frame, notes)
+    tables.write_tables(Path(output), made, frame, runs)
     draw(Path(output), runs, own)
     if not quiet:
         show_tables(made)
@@ -78,9 +78,9 @@ def read_own(scores, cohort) -> dict[str, dict]:
 
 def draw(folder, runs, own=None) -> None:
     """The dot plots: mean and one SD to each side."""
-    from mlci import benchmark, plots
+    from mlci import plots, tables
 
-    summary = benchmark.summarise(benchmark.results(runs, own))
+    summary = tables.summarise(tables.results(runs, own))
     summary["model"] = summary["title"]
     summary["value"] = summary["mean"]
     spread = summary["sd"].fillna(0)
