@@ -240,9 +240,9 @@ def test_remaining_time_is_that_of_the_same_model_or_family(done):
     assert benchmark.remaining([waiting]) is None
 
 
-def gpu_script():
-    path = Path(__file__).parents[1] / "benchmarks" / "gpu_models.py"
-    spec = importlib.util.spec_from_file_location("gpu_models", path)
+def script(name: str):
+    path = Path(__file__).parents[1] / name
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -250,15 +250,34 @@ def gpu_script():
     return module
 
 
+def test_the_table_of_the_page(cohort, done):
+    _, runs = done
+    page, whole = script("docs/tables.py"), read_cohort(cohort)
+    frame = pd.concat([tables.results(runs), page.truth(whole, runs)])
+    lines = [line.split(" | ") for line in page.overview(frame).splitlines()[2:]]
+    assert [line[0].removeprefix("| ") for line in lines] == [
+        *("Charlson (CCI)", "Multinomial Naive Bayes", "FusedLogits LR", "Our Model (seeds 11, 101)"),
+        *("True severity", "True severity, best spaced"),
+    ]
+    cells = frame[(frame.model == "mlci") & (frame.metric == "dcorr")].pivot(index="seed", columns="outcome").value
+    assert lines[3][1].split()[0] == f"{100 * cells['mortality'].mean():.1f}"
+    assert float(lines[3][5]) == pytest.approx((cells**2).sum(axis=1).mean(), abs=5e-4)
+    ranks = whole.split("test").table.select(["true_severity"]).to_pandas()["true_severity"].rank()
+    score = pd.Series(pq.read_table(runs[2].folder / "scores.parquet")["logistic"].to_numpy()[-len(ranks) :])
+    assert lines[2][6] == f"{100 * np.corrcoef(score.rank(), ranks)[0, 1]:.1f} |"
+    assert lines[4][6] == "100.0 |"
+    assert float(lines[5][5]) > float(lines[4][5])
+
+
 def test_runs_computed_elsewhere_are_taken_over(cohort, done, tmp_path):
-    script = gpu_script()
-    script.export(str(cohort), str(tmp_path / "tokens.npz"))
-    script.begin(str(tmp_path / "tokens.npz"))
+    gpu = script("benchmarks/gpu_models.py")
+    gpu.export(str(cohort), str(tmp_path / "tokens.npz"))
+    gpu.begin(str(tmp_path / "tokens.npz"))
     model = Settings(epochs=1).adapt(baselines.discover()["mlci"])
-    about, scores = script.work(model, 11, "cpu")
-    digest = script.read(str(tmp_path / "tokens.npz"))[0]["digest"]
+    about, scores = gpu.work(model, 11, "cpu")
+    digest = gpu.read(str(tmp_path / "tokens.npz"))[0]["digest"]
     arrays = {f"mlci/11/{split}": score for split, score in scores.items()}
-    script.store(str(tmp_path / "runs.npz"), digest, {"mlci/11": about}, arrays)
+    gpu.store(str(tmp_path / "runs.npz"), digest, {"mlci/11": about}, arrays)
     benchmark.import_runs(tmp_path / "runs.npz", cohort, tmp_path / "runs")
     here, there = (
         pq.read_table(root / "mlci" / "11" / "scores.parquet")["mlci"] for root in (done[0], tmp_path / "runs")
@@ -266,7 +285,7 @@ def test_runs_computed_elsewhere_are_taken_over(cohort, done, tmp_path):
     np.testing.assert_allclose(there.to_numpy(), here.to_numpy(), rtol=1e-5)
     settings = Settings(seeds=(11,), epochs=1)
     assert [run.status for run in benchmark.plan(tmp_path / "runs", baselines.choose(["mlci"]), settings)] == ["done"]
-    script.store(str(tmp_path / "runs.npz"), "0" * 64, {"mlci/11": about}, arrays)
+    gpu.store(str(tmp_path / "runs.npz"), "0" * 64, {"mlci/11": about}, arrays)
     with pytest.raises(InputError, match="another cohort"):
         benchmark.import_runs(tmp_path / "runs.npz", cohort, tmp_path / "runs")
 

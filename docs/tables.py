@@ -1,0 +1,137 @@
+"""Write the tables of docs/benchmarks.md from the runs of `mlci benchmark`, and beside it every run and every setting.
+
+    python docs/tables.py nhds.parquet runs docs/nhds [--import runs.npz ...] [--epoch cpu.npz]
+
+The page's table between the marks of the folder's name is replaced. Where the cohort knows the true severity, each
+score's rank correlation with it joins the table, and the severity itself as the score that none can beat. `--epoch`
+takes runs of one epoch on the processor (`gpu_models.py run --device cpu --epochs 1`): their times stand for the whole.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from mlci import baselines, benchmark, tables
+from mlci.benchmark import METRICS, Run, Settings
+from mlci.cohort import Cohort, read_cohort
+from mlci.theory import best_spacing
+
+PAGE = Path(__file__).parent / "benchmarks.md"
+TRUTH = "true_severity"
+
+
+def truth(cohort: Cohort, runs: list[Run]) -> pd.DataFrame:
+    """The rank correlation of each run's score with the true severity; and the metrics of the severity itself, as it is
+    and in the spacing that suits distance correlation best, found on the training split.
+    """
+    test, train = cohort.split("test"), cohort.split("train")
+    severity = pd.Series(test.column(TRUTH))
+    spaced = best_spacing(train.column(TRUTH), train.labels()).apply(severity)
+    ideal = {"True severity": severity.to_numpy(), "True severity, best spaced": spaced}
+    scores = [(run.model.name, run.model.title, run.seed, score_of(run)[-len(test) :]) for run in runs]
+    scores += [(title, title, 0, score) for title, score in ideal.items()]
+    own = {title: benchmark.measure(score, test.labels(), list(cohort.outcomes)) for title, score in ideal.items()}
+    frame = tables.results([], own)
+    rows = [
+        ("", name, title, seed, "spearman", TRUTH, severity.corr(pd.Series(score), method="spearman"))
+        for name, title, seed, score in scores
+    ]
+    return pd.concat([pd.DataFrame(rows, columns=frame.columns), frame])
+
+
+def score_of(run: Run) -> np.ndarray:
+    return pq.read_table(run.folder / "scores.parquet")[run.model.name].to_numpy()
+
+
+def overview(frame: pd.DataFrame) -> str:
+    """A line for each model: the means over seeds, outcome by outcome."""
+    heads = ["model", "dCorr", "MI (nats)", "dCorr of ranks", "AUROC", "sum of squared dCorr"]
+    known = (frame["metric"] == "spearman").any()
+    heads += ["Spearman with severity"] if known else []
+    lines = [f"| {' | '.join(heads)} |", "|---" * 5 + "|---:" * (len(heads) - 5) + "|"]
+    for title, part in frame.groupby("title", sort=False):
+        wide = {
+            metric: 100 * one.pivot(index="seed", columns="outcome", values="value")
+            for metric, one in part.groupby("metric")
+        }
+        order = list(part[part["metric"] == "dcorr"]["outcome"].unique())
+        cells = [numbers(wide[metric][order].mean(), 2 if metric == "mi" else 1) for metric in METRICS]
+        if len(wide["dcorr"]) > 1:
+            cells[0] += f" ({numbers(wide['dcorr'][order].std(), 1)})"
+        cells.append(f"{(wide['dcorr'] / 100).pow(2).sum(axis=1).mean():.3f}")
+        if known:
+            spearman = wide["spearman"][TRUTH]
+            cells.append(f"{spearman.mean():.1f}" + (f" ({spearman.std():.1f})" if len(spearman) > 1 else ""))
+        few = f" (seeds {', '.join(map(str, wide['dcorr'].index))})" if len(wide["dcorr"]) == 2 else ""
+        lines.append(f"| {title}{few} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def numbers(values, digits: int) -> str:
+    return " ".join(f"{value:.{digits}f}" for value in values)
+
+
+def times(runs: list[Run], epoch: str) -> str:
+    """Processor minutes of a run on one core; of neural models as many times one epoch's as a run has epochs."""
+    with np.load(epoch, allow_pickle=False) as archive:
+        once = json.loads(str(archive["facts"]))["runs"].values()
+    minutes = {one["model"]["name"]: one["cost"]["cpu_seconds"] / one["model"]["epochs"] / 6 for one in once}
+    peak = max(one["cost"]["process_peak_mb"] for one in once) / 1024
+    lines = ["| model | processor minutes | seconds on a GPU shared by 16 |", "|---|---:|---:|"]
+    total = {}
+    for title in dict.fromkeys(run.model.title for run in runs):
+        mine = [run for run in runs if run.model.title == title]
+        costs = [benchmark.read_metrics(run.folder) for run in mine]
+        there = [cost["seconds"] for cost in costs if cost["device"] != "cpu"]
+        here = [cost["cpu_seconds"] / 60 for cost in costs if cost["device"] == "cpu"]
+        spent = np.mean(here) if here else minutes[mine[0].model.name]
+        total.setdefault(mine[0].model.family in ("clinical", "classical"), []).append(spent)
+        lines.append(f"| {title} | {spent:.2f} | {f'{min(there):.0f} - {max(there):.0f}' if there else ''} |")
+    lines.append(f"| *clinical and classical together* | {sum(total[True]):.1f} | |")
+    lines.append(f"| *neural together, one seed* | {sum(total[False]):.0f} | |")
+    return "\n".join([*lines, "", f"Peak memory of the process that ran all neural models: {peak:.2f} GB."])
+
+
+def place(name: str, text: str) -> None:
+    """Replace what stands on the page between the marks of this name."""
+    marks = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    page, found = re.subn(f"(?s){marks[0]}.*{marks[1]}", lambda _: f"{marks[0]}\n{text}\n{marks[1]}", PAGE.read_text())
+    if not found:
+        raise SystemExit(f"{PAGE}: has no marks {' and '.join(marks)}")
+    PAGE.write_text(page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cohort")
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--import", dest="imported", action="append", default=[])
+    parser.add_argument("--epoch")
+    words = parser.parse_args()
+    for path in words.imported:
+        benchmark.import_runs(path, words.cohort, words.runs)
+    cohort = read_cohort(words.cohort)
+    runs = [run for run in benchmark.plan(words.runs, baselines.choose(), Settings()) if run.status == "done"]
+    frame = tables.results(runs)
+    if TRUTH in cohort.table.column_names:
+        frame = pd.concat([frame, truth(cohort, runs)])
+    words.folder.mkdir(exist_ok=True)
+    kept = frame[["model", "seed", "outcome", "metric", "value"]].sort_values(["model", "seed"], kind="stable")
+    kept.to_csv(words.folder / "runs.csv", index=False, float_format="%.6f")
+    settings = {run.model.name: json.loads((run.folder / "config.json").read_text()) for run in runs}
+    for each in settings.values():
+        del each["seed"]
+    (words.folder / "models.json").write_text(json.dumps(dict(sorted(settings.items())), indent=1) + "\n")
+    place(words.folder.name, overview(frame))
+    if words.epoch:
+        place(f"times of {words.folder.name}", times(runs, words.epoch))
+
+
+if __name__ == "__main__":
+    main()
