@@ -41,6 +41,8 @@ class TokenConfig(Section):
     max_codes: int = within(256, 1)  # the paper's D_max: the first so many codes of an admission count
     min_admissions: int = within(1, 1)  # rarer tokens stay out of the vocabulary (and of the model file)
     without_outcome_codes: bool = False  # ignore codes that tell the outcome, such as cardiac arrest
+    primary: bool = False  # the first code is the principal diagnosis and counts as such: its place matters
+    number: bool = False  # the number of codes is a token too
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class DeepTokenConfig(TokenConfig):
 
     depths: tuple[int, ...] = within((3, 4, 8), 1)
     min_admissions: int = within(10, 1)
+    number: bool = True
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,7 @@ class PosteriorConfig(LearningConfig):
     """The ensemble that learns each outcome's risk; each member sees the training split without its own fold."""
 
     members: int = within(5, 2)
+    width: int = within(256, 1)  # of a member; the model file's encoder has its own
 
 
 @dataclass(frozen=True)
@@ -150,9 +154,9 @@ class CollapseConfig(Section):
     """How the risks of all outcomes become one score."""
 
     method: Literal["alignment", "sum"] = "alignment"  # sum: the weighted sum of the logits, nothing learned
-    objective: Literal["mixed", "rbf", "energy"] = "mixed"
-    energy: float = within(0.5, 0)  # of mixed: the energy kernel's weight beside the RBF's 1
-    observed: float | None = within(None, 0, 1)  # share of the outcome itself beside its risk; None: OBSERVED
+    objective: Literal["balanced", "energy", "rbf"] = "balanced"  # the kernel (balanced: energy) and PRESETS
+    observed: float | None = within(None, 0, 1)  # share of the outcome itself beside its risk
+    balance: float | None = within(None, 0, 1)  # outcomes count by their variance to this power: the common ones more
     weights: Literal["equal", "two-stage"] = "equal"
     importance: dict[str, float] = field(default_factory=dict)  # outcome -> factor on its weight, e.g. mortality = 2.0
     width: int = within(64, 1)
@@ -160,7 +164,16 @@ class CollapseConfig(Section):
     batch: int = within(8192, 64)
     learning_rate: float = within(5e-3, 0)
 
-    OBSERVED: ClassVar = {"mixed": 0.3, "rbf": 0.3, "energy": 1.0}
+    PRESETS: ClassVar = {  # what is None
+        "balanced": {"observed": 0.3, "balance": 0.35},
+        "energy": {"observed": 1.0, "balance": 0.0},
+        "rbf": {"observed": 0.3, "balance": 0.0},
+    }
+
+    def preset(self, name: Literal["observed", "balance"]) -> float:
+        """The value, or that of the objective."""
+        value = getattr(self, name)
+        return self.PRESETS[self.objective][name] if value is None else value
 
 
 @dataclass(frozen=True)

@@ -330,7 +330,7 @@ def _fit(
         checkpoint=None if checkpoint is None else Path(checkpoint),
         on_event=on_event,
     )
-    scorer = Scorer(fit.state, config.encoder.pooling, config.tokens.max_codes * len(config.tokens.depths))
+    scorer = Scorer(fit.state, config.encoder.pooling, splits.vocabulary.longest)
     scores = {part: scorer(each.tokens) for part, each in data.items()}
     if fit.honest is not None:
         scores["train"] = fit.honest

@@ -47,8 +47,7 @@ class Model:
 
     @cached_property
     def scorer(self) -> Scorer:
-        longest = self.vocabulary.max_codes * len(self.vocabulary.depths)
-        return Scorer(self.state, self.card["config"]["encoder"]["pooling"], longest)
+        return Scorer(self.state, self.card["config"]["encoder"]["pooling"], self.vocabulary.longest)
 
     def score(self, admissions: Admissions) -> np.ndarray:
         """One float64 per admission, in order."""

@@ -10,7 +10,7 @@ function of (seed, step, epoch); members that a stopped run had finished are not
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +25,7 @@ from mlci import encoders, processes
 from mlci.config import (
     CollapseConfig,
     Config,
+    EncoderConfig,
     LearningConfig,
     ObjectiveConfig,
     RecipeConfig,
@@ -118,7 +119,7 @@ def learn(
     data: Data,
     *,
     options: LearningConfig,
-    config: RecipeConfig,
+    encoder: EncoderConfig,
     size: int,
     seed: tuple[int, ...],
     device: torch.device,
@@ -128,7 +129,7 @@ def learn(
     """An encoder with one output per column of `data.outcomes`; `after` hears of each epoch and its mean loss."""
     with seeded(*seed, device=torch.device("cpu")):
         columns = data.outcomes.shape[1]
-        model = encoders.build(config.encoder, size, outputs=columns, dropout=options.dropout)
+        model = encoders.build(encoder, size, outputs=columns, dropout=options.dropout)
         with torch.no_grad():
             cast(DeepSets, model).embedding.weight.mul_(options.spread)
     model.to(device)
@@ -207,7 +208,7 @@ def member(
     model = learn(
         train.take(np.flatnonzero(folds != number)),
         options=options,
-        config=config,
+        encoder=replace(config.encoder, width=options.width),
         size=size,
         seed=(seed, MEMBERS + number),
         device=device,
@@ -261,6 +262,7 @@ def teach(
         float(nhsic(column.astype(np.float64), valid.outcomes[:, anchor], kernel="energy")) for column in held_out.T
     ]
     weights = stage2_weights(strength, WeightConfig()) if options.weights == "two-stage" else np.ones(len(outcomes))
+    weights = weights * np.nanvar(train.outcomes, axis=0, dtype=np.float64) ** options.preset("balance")
     weights = weights * [options.importance.get(name, 1.0) for name in outcomes]
     weights = weights / weights.mean()
     labels = soften(logits, train.outcomes, options)
@@ -282,7 +284,7 @@ def teach(
 
 def soften(logits: np.ndarray, outcomes: np.ndarray, options: CollapseConfig) -> np.ndarray:
     """What the score is aligned with: outcomes mixed with their risks; the risk alone where an outcome is missing."""
-    share = options.OBSERVED[options.objective] if options.observed is None else options.observed
+    share = options.preset("observed")
     risks = 1 / (1 + np.exp(-logits.astype(np.float64)))
     return np.where(np.isnan(outcomes), risks, share * np.nan_to_num(outcomes) + (1 - share) * risks)
 
@@ -294,7 +296,7 @@ def collapse(
     if options.method == "sum":
         return lambda logits: logits.astype(np.float64) @ weights
     centre, scale = logits.mean(0), np.maximum(logits.std(0), 1e-6)
-    kernels = {"mixed": {"rbf": 1.0, "energy": options.energy}}.get(options.objective, {options.objective: 1.0})
+    kernel = "rbf" if options.objective == "rbf" else "energy"
     inputs, wanted, share = (
         torch.from_numpy(np.asarray(array, dtype=np.float32)) for array in ((logits - centre) / scale, labels, weights)
     )
@@ -305,8 +307,7 @@ def collapse(
         rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, options.learning_rate, total_steps=parts * options.epochs)
         for _ in range(options.epochs):
             for rows in torch.from_numpy(rng.permutation(len(inputs))).tensor_split(parts):
-                score, label = net(inputs[rows]).squeeze(1), wanted[rows]
-                values = sum(factor * alignment(score, label, kernel=name) for name, factor in kernels.items())
+                values = alignment(net(inputs[rows]).squeeze(1), wanted[rows], kernel=kernel)
                 optimiser.zero_grad(set_to_none=True)
                 (-(share * values).sum()).backward()
                 optimiser.step()
@@ -343,7 +344,7 @@ def distil(
     model = learn(
         Data(train.tokens, taught.train.astype(np.float32)[:, None]),
         options=config.distil,
-        config=config,
+        encoder=config.encoder,
         size=size,
         seed=(seed, DISTIL),
         device=device,

@@ -1,7 +1,9 @@
 """Codes become token ids: a vocabulary fitted on the training split, then flat ids and offsets, never a padded matrix.
 
 A code gives one token for each depth of the vocabulary: its first so many characters (the paper: one depth of 4). A
-token belongs to an ICD version, because the same text means different things in ICD-9 and ICD-10. Needs NumPy alone.
+token belongs to an ICD version, because the same text means different things in ICD-9 and ICD-10. Two options: the
+number of codes is a token too; the first code, as the principal diagnosis, gives its tokens once more, marked. Needs
+NumPy alone.
 """
 
 from collections.abc import Mapping
@@ -15,6 +17,7 @@ from mlci.codes.outcome import outcome_codes
 
 PAD, UNK = 0, 1
 SPECIAL = ("<PAD>", "<UNK>")
+PRINCIPAL, NUMBER = ">", "#"  # before the text of a token that the first code alone gives; before a number of codes
 
 
 def positions(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -46,16 +49,26 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Known tokens and the ICD version of each; id 0 is padding (never used in flat form), id 1 every other code."""
+    """Known tokens and the ICD version of each; id 0 is padding (never used in flat form), id 1 every other code.
+
+    Then come the known numbers of codes, if they count: of another number, the next lower one stands for it.
+    """
 
     tokens: tuple[str, ...]
     versions: tuple[int, ...]
     depths: tuple[int, ...] = (4,)
     max_codes: int = 256
     ignored: tuple[str, ...] = ()  # ICD version, colon, code or its beginning: such codes are as if not recorded
+    primary: bool = False  # the first code is the principal diagnosis
+    numbers: tuple[int, ...] = ()  # of codes, ascending
 
     def __len__(self) -> int:
-        return len(SPECIAL) + len(self.tokens)
+        return len(SPECIAL) + len(self.tokens) + len(self.numbers)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of one admission at most."""
+        return (self.max_codes + self.primary) * len(self.depths) + bool(self.numbers)
 
     @classmethod
     def fit(
@@ -66,9 +79,17 @@ class Vocabulary:
         max_codes: int = 256,
         min_admissions: int = 1,
         without_outcome_codes: bool = False,
+        primary: bool = False,
+        number: bool = False,
     ) -> "Vocabulary":
         """The tokens of the training admissions, sorted, that occur in at least `min_admissions` of them."""
-        options = {"depths": depths, "max_codes": max_codes, "without_outcome_codes": without_outcome_codes}
+        options = {
+            "depths": depths,
+            "max_codes": max_codes,
+            "without_outcome_codes": without_outcome_codes,
+            "primary": primary,
+            "number": number,
+        }
         return cls.of(cls.count(train, **options), min_admissions=min_admissions, **options)
 
     @classmethod
@@ -80,32 +101,52 @@ class Vocabulary:
         max_codes: int,
         min_admissions: int,
         without_outcome_codes: bool,
+        primary: bool,
+        number: bool,
     ) -> "Vocabulary":
         """From the number of admissions that have each (ICD version, token)."""
         kept = sorted(name for name, count in seen.items() if count >= min_admissions)
-        tokens, versions = tuple(text for _, text in kept), tuple(version for version, _ in kept)
-        return cls(tokens, versions, tuple(depths), max_codes, _telling() if without_outcome_codes else ())
+        codes = [name for name in kept if not name[1].startswith(NUMBER)]
+        return cls(
+            tokens=tuple(text for _, text in codes),
+            versions=tuple(version for version, _ in codes),
+            depths=tuple(depths),
+            max_codes=max_codes,
+            ignored=_telling() if without_outcome_codes else (),
+            primary=primary,
+            numbers=tuple(sorted(int(text[1:]) for _, text in kept if text.startswith(NUMBER))) if number else (),
+        )
 
     @staticmethod
     def count(
-        train: Admissions, *, depths: tuple[int, ...], max_codes: int, without_outcome_codes: bool = False
+        train: Admissions,
+        *,
+        depths: tuple[int, ...],
+        max_codes: int,
+        without_outcome_codes: bool = False,
+        primary: bool = False,
+        number: bool = False,
     ) -> dict[tuple[int, str], int]:
         """In how many admissions each (ICD version, token) occurs; counts of parts of a split add up."""
         if without_outcome_codes:
             train = without(train, _telling())
-        keys = [_prefixes(value, int(version), depths) for value, version in zip(train.values, train.versions)]
-        names = sorted({key for each in keys for key in each})
-        number = {key: position for position, key in enumerate(names)}
+        codes = list(zip(train.values, train.versions.tolist()))
         indices, offsets = _first(train, max_codes)
-        rows = np.repeat(np.arange(len(train)), np.diff(offsets))
-        # Codes that share a prefix count once for an admission.
-        seen = np.zeros(len(names), dtype=np.int64)
-        for depth in range(len(depths)):
-            group = np.array([number[each[min(depth, len(each) - 1)]] for each in keys], dtype=np.int64)
-            if len(rows):
-                pairs = np.unique(group[indices] * np.int64(len(train)) + rows)
-                seen = np.maximum(seen, np.bincount(pairs // len(train), minlength=len(names)))
-        return dict(zip(names, seen.tolist()))
+        recorded = {"": (indices, np.repeat(np.arange(len(train)), np.diff(offsets)))}
+        if primary:
+            rows = np.flatnonzero(np.diff(offsets))
+            recorded[PRINCIPAL] = (indices[offsets[rows]], rows)
+        seen: dict[tuple[int, str], int] = {}
+        if number:
+            many = enumerate(np.bincount(np.diff(offsets))[1:].tolist(), start=1)  # who has no code has no token
+            seen = {(0, f"{NUMBER}{codes}"): admissions for codes, admissions in many}
+        for mark, (indices, rows) in recorded.items():
+            for depth in sorted(depths, reverse=True):  # a short code counts with those that begin like it
+                names, group = _distinct([(version, mark + value[:depth]) for value, version in codes])
+                # Codes that share a prefix count once for an admission.
+                pairs = np.unique(group[indices] * np.int64(max(len(train), 1)) + rows)
+                seen.update(zip(names, np.bincount(pairs // max(len(train), 1), minlength=len(names)).tolist()))
+        return seen
 
     @cached_property
     def _ids(self) -> tuple[dict[tuple[int, str], int], int | None]:
@@ -121,24 +162,41 @@ class Vocabulary:
         that is unambiguous, and a vocabulary fitted on such codes takes every version.
         """
         admissions = without(admissions, self.ignored)
-        (ids, only), found = self._ids, []
+        (ids, only), found, marked = self._ids, [], []
         for value, version in zip(admissions.values, admissions.versions.tolist()):
             version = only if only is not None and 0 in (only, version) else version
-            known = [ids[key] for key in _prefixes(value, version, self.depths) if key in ids]
-            found.append(known or [UNK])
+            texts = dict.fromkeys(value[:depth] for depth in sorted(self.depths))  # a short code is one token, once
+            found.append([ids[version, text] for text in texts if (version, text) in ids] or [UNK])
+            if self.primary:
+                marked.append([ids[version, PRINCIPAL + text] for text in texts if (version, PRINCIPAL + text) in ids])
         indices, offsets = _first(admissions, self.max_codes)
+        if self.primary:
+            first = offsets[:-1][np.diff(offsets) > 0]
+            indices = indices.astype(np.int64)
+            indices[first] += len(found)
+            found += [plain + more for plain, more in zip(found, marked)]
         widths = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
         table = np.array([token for known in found for token in known], dtype=np.int32)
+        counts = np.diff(offsets)
         if (widths == 1).all():
-            return Tokens(table[indices], offsets)
-        starts = np.cumsum(widths) - widths
-        flat, ends = positions(starts[indices], widths[indices])
-        return Tokens(table[flat], ends[offsets])
+            tokens = table[indices]
+        else:
+            starts = np.cumsum(widths) - widths
+            flat, ends = positions(starts[indices], widths[indices])
+            tokens, offsets = table[flat], ends[offsets]
+        if self.numbers:
+            some = counts > 0
+            nearest = np.searchsorted(self.numbers, counts[some], side="right").clip(1) - 1
+            tokens = np.insert(tokens, offsets[1:][some], len(SPECIAL) + len(self.tokens) + nearest)
+            offsets = offsets + np.concatenate([[0], np.cumsum(some)])
+        return Tokens(tokens, offsets)
 
 
-def _prefixes(code: str, version: int, depths: tuple[int, ...]) -> list[tuple[int, str]]:
-    """The code's tokens, shortest first; a code shorter than a depth is its own token, once."""
-    return [(version, text) for text in dict.fromkeys(code[:depth] for depth in sorted(depths))]
+def _distinct(keys: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], np.ndarray]:
+    """The distinct keys, and which of them each one is."""
+    number: dict[tuple[int, str], int] = {}
+    group = np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
+    return list(number), group
 
 
 def _telling() -> tuple[str, ...]:

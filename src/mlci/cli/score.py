@@ -25,7 +25,10 @@ def command(model, admissions, output, icd_version, quiet) -> None:
             rate = written / (time.perf_counter() - start)
             click.echo(f"{clear}{written:,} admissions, {rate:,.0f} a second", err=True, nl=False)
 
-    tally = score_file(load_model(model), admissions, output, icd_version=icd_version, on_batch=on_batch)
+    index = load_model(model)
+    if index.vocabulary.primary and not quiet:
+        click.echo("The model takes the first code of an admission as its principal diagnosis: order counts.", err=True)
+    tally = score_file(index, admissions, output, icd_version=icd_version, on_batch=on_batch)
     if not quiet:
         seconds = time.perf_counter() - start
         click.echo(f"{clear}{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)
