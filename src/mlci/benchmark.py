@@ -147,14 +147,14 @@ def run_benchmark(
                 run.status, run.message = "failed", str(error)
         tell(runs)
 
-    left = [[run] for run in runs if run.status == "left"]
+    left = [run for run in runs if run.status == "left"]
     if jobs == 1:
         for some in at_once(left, settings.device):
             work(some)
     else:
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                list(pool.map(work, left))
+                list(pool.map(work, [[run] for run in left]))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -192,12 +192,11 @@ def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Part]) -> None:
     _write_json(path, facts)
 
 
-def at_once(left: list[list[Run]], device: str) -> list[list[Run]]:
+def at_once(left: Sequence[Run], device: str) -> list[list[Run]]:
     """The seeds of a model together where a GPU fits them all at once, else one by one."""
     grouped: dict[object, list[Run]] = {}
-    for number, [run] in enumerate(left):
-        together = isinstance(run.model, Neural) and run.model.stacks(device)
-        grouped.setdefault(run.model.name if together else number, []).append(run)
+    for run in left:
+        grouped.setdefault(run.model.name if run.model.stacks(device) else run.folder, []).append(run)
     return list(grouped.values())
 
 

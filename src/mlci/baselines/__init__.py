@@ -73,6 +73,10 @@ class Model(ABC):
     def score(self, state: State, part: Part) -> np.ndarray:
         """One finite number per admission, in order."""
 
+    def stacks(self, device: str) -> bool:
+        """Whether the fits of several seeds are best made at once on this device."""
+        return False
+
     def fit_seeds(self, train: Part, valid: Part, *, seeds: Sequence[int], device: str = "cpu") -> list[State]:
         """A fit with each seed; one after the other, unless a model knows better."""
         return [self.fit(train, valid, seed=seed, device=device) for seed in seeds]

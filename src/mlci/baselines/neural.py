@@ -43,7 +43,6 @@ class Neural(Model):
         return fit(**self._facts(train, valid), seed=seed, device=device).state
 
     def stacks(self, device: str) -> bool:
-        """Whether the fits of several seeds are best made at once on this device."""
         from mlci.stacked import pays
 
         return pays(self.config(), device)
