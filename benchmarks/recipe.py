@@ -1,12 +1,14 @@
 """What each step of the `mlci` recipe brings: the recipe and its variants, several seeds, on one GPU.
 
     python benchmarks/recipe.py export cohort.parquet tokens.npz        # where the cohort is
-    python benchmarks/recipe.py run tokens.npz recipe.npz               # where the GPU is: NumPy, torch, safetensors
-    python benchmarks/recipe.py table tokens.npz recipe.npz             # where mlci is installed
+    python benchmarks/recipe.py run tokens.npz recipe.npz               # where the GPU is
+    python benchmarks/recipe.py table tokens.npz recipe.npz             # anywhere: mean ± SD over seeds
+    python benchmarks/recipe.py spaced tokens.npz recipe.npz --bench DIR  # with the best spacing for everybody
 
-One archive goes there (tokens, outcomes, splits: no codes, no identifiers), one comes back (scores of the validation
-and test splits by variant and seed). `table` prints mean ± SD over seeds. Where processes share a GPU, start MPS
-first (nvidia-cuda-mps-control -d).
+One archive goes to the GPU (tokens, outcomes, splits: no codes, no identifiers), one comes back (scores of the
+validation and test splits by variant and seed). There, NumPy, torch, safetensors and scikit-learn suffice. `run` first
+times one plain fit, alone; then everything side by side, writing what is finished. Where processes share a GPU, start
+MPS first (nvidia-cuda-mps-control -d). DIR is a folder of `mlci benchmark` runs.
 """
 
 import argparse
@@ -15,7 +17,8 @@ import multiprocessing
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+import traceback
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -27,28 +30,43 @@ from mlci.files import atomic
 from mlci.tokens import Tokens
 
 SPLITS = ("train", "valid", "test")
-KINDS = {"deep": {}, "four": {"depths": (4,)}, "blind": {"without_outcome_codes": True}}  # of tokens
+KINDS = {  # of tokens
+    "deep": {},
+    "four": {"depths": (4,)},
+    "unnumbered": {"number": False},
+    "primary": {"primary": True},
+    "blind": {"without_outcome_codes": True},
+}
+MAIN = "mlci"
 
 
 def variants(config: RecipeConfig) -> dict[str, tuple[str, RecipeConfig]]:
     """Rows of the table: which tokens, which config."""
 
-    def collapse(**options) -> RecipeConfig:
-        return replace(config, collapse=replace(config.collapse, **options))
+    def collapse(**options) -> tuple[str, RecipeConfig]:
+        return "deep", replace(config, collapse=replace(config.collapse, **options))
+
+    def posterior(**options) -> tuple[str, RecipeConfig]:
+        return "deep", replace(config, posterior=replace(config.posterior, **options))
 
     return {
-        "mlci": ("deep", config),
-        "4-character tokens": ("four", config),
+        MAIN: ("deep", config),
+        "tokens of 4 characters": ("four", config),
+        "no token for the number of codes": ("unnumbered", config),
+        "tokens of the principal diagnosis": ("primary", config),
         "without outcome codes": ("blind", config),
-        "sum of logits": ("deep", collapse(method="sum")),
-        "RBF alone": ("deep", collapse(objective="rbf")),
-        "energy alone": ("deep", collapse(objective="energy", observed=0.3)),
-        "energy preset": ("deep", collapse(objective="energy")),
-        "risks as labels": ("deep", collapse(observed=0.0)),
-        "outcomes as labels": ("deep", collapse(observed=1.0)),
-        "two-stage weights": ("deep", collapse(weights="two-stage")),
+        "members of width 128": posterior(width=128),
+        "2 members": posterior(members=2),
+        "10 members": posterior(members=10),
+        "sum of logits": collapse(method="sum"),
+        "RBF kernel": collapse(objective="rbf"),
+        "energy preset": collapse(objective="energy"),
+        **{f"balance {balance:g}": collapse(balance=balance) for balance in (0.0, 0.2, 0.5)},
+        "risks as labels": collapse(observed=0.0),
+        "outcomes as labels": collapse(observed=1.0),
+        "two-stage weights": collapse(weights="two-stage", balance=0.0),
         "with spacing": ("deep", replace(config, spacing=SpacingConfig(cuts=400))),
-        "out-of-fold distilled": (
+        "distilled from out-of-fold risks": (
             "deep",
             replace(config, distil=replace(config.distil, source="out-of-fold")),
         ),
@@ -111,29 +129,29 @@ def begin(path: str) -> None:
     import torch
 
     torch.set_num_threads(1)
-    try:
-        import sklearn.isotonic  # noqa: F401
-    except ImportError:  # a bare machine
-        from importlib.util import module_from_spec, spec_from_loader
-
-        for name in ("sklearn", "sklearn.isotonic"):  # torch looks for the specs of what is loaded
-            spec = spec_from_loader(name, loader=None)
-            assert spec is not None
-            sys.modules[name] = module_from_spec(spec)
-        sys.modules["sklearn.isotonic"].isotonic_regression = pooled  # pyright: ignore
     SOURCE = Source.read(path)
 
 
-def pooled(y, *, sample_weight, y_min: float, increasing: bool) -> np.ndarray:
-    """Nonincreasing least squares by pooling neighbours, for the few hundred steps of a spacing."""
-    assert not increasing
-    blocks: list[list[float]] = []
-    for value, weight in zip(y, sample_weight):
-        blocks.append([value, weight, 1])
-        while len(blocks) > 1 and blocks[-1][0] > blocks[-2][0]:
-            (a, v, n), (b, w, m) = blocks[-2:]
-            blocks[-2:] = [[(a * v + b * w) / (v + w), v + w, n + m]]
-    return np.maximum(np.repeat([block[0] for block in blocks], [int(block[2]) for block in blocks]), y_min)
+def alone(config: RecipeConfig, seed: int, device: str) -> dict[str, float]:
+    """Seconds of one plain fit, after the device was woken."""
+    import torch
+
+    from mlci import recipe
+
+    start, data = time.perf_counter(), SOURCE.data["deep"]
+    (torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)).sum().item()
+    awake = time.perf_counter()
+    names, size = SOURCE.facts["names"], SOURCE.facts["sizes"]["deep"]
+    fitted = recipe.fit(
+        data["train"],
+        data["valid"],
+        config=config,
+        outcomes=names,
+        vocabulary_size=size,
+        seed=seed,
+        device=device,
+    )
+    return {"start": awake - start, "fit": fitted.seconds}
 
 
 def silent(_: str) -> None:
@@ -162,7 +180,7 @@ def member(kind: str, seed: int, number: int, config: RecipeConfig, device: str)
 
 
 def finish(kind: str, seed: int, config: RecipeConfig, logits: list[np.ndarray], device: str) -> dict:
-    """Teacher and student of one row: scores of both splits, R², seconds."""
+    """One row: scores of both splits by the student and by its teacher, R², seconds."""
     import torch
 
     from mlci import recipe
@@ -223,117 +241,183 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
     if quick:
         config = replace(
             config,
-            posterior=replace(config.posterior, epochs=1, members=2),
-            collapse=replace(config.collapse, epochs=3),
-            distil=replace(config.distil, epochs=1),
+            posterior=replace(config.posterior, epochs=1, width=32, members=2),
+            collapse=replace(config.collapse, epochs=2),
+            distil=replace(config.distil, epochs=3, batch=64),
         )
-    rows = variants(config)
-    start = time.perf_counter()
+    start, rows = time.perf_counter(), variants(config)
     arrays, costs = {}, {}
+
+    def log(text: str) -> None:
+        print(f"{time.perf_counter() - start:6.1f} s  {text}", flush=True)
 
     def keep(row: str, seed: int, found: dict) -> None:
         costs[f"{row}/{seed}"] = found["cost"]
-        arrays.update({f"{row}/{seed}/{name}": score for name, score in found["scores"].items()})
-        print(f"{time.perf_counter() - start:6.1f} s  {row}, seed {seed}: {found['cost']}", flush=True)
-
-    def store() -> None:
+        for name, score in found["scores"].items():
+            if row == MAIN or name.startswith("student/"):
+                arrays[f"{row}/{seed}/{name}"] = score
+        log(f"{row}, seed {seed}: " + ", ".join(f"{name} {value:.3f}" for name, value in found["cost"].items()))
         with atomic(target) as temporary, open(temporary, "wb") as file:
             np.savez(file, facts=np.array(json.dumps({"costs": costs})), **arrays)
 
     with ProcessPoolExecutor(
         processes, mp_context=multiprocessing.get_context("spawn"), initializer=begin, initargs=(source,)
     ) as pool:
-        straight = {
-            kernel: pool.submit(direct, kernel, seeds, 1 if quick else 10, device) for kernel in ("rbf", "energy")
+        keep("plain fit", seeds[0], {"cost": pool.submit(alone, config, seeds[0], device).result(), "scores": {}})
+        needed = dict.fromkeys((kind, options.posterior) for kind, options in rows.values())
+        straight: dict[Future, str] = {
+            pool.submit(direct, kernel, seeds, 1 if quick else 10, device): kernel for kernel in ("rbf", "energy")
         }
-        members = {
-            (kind, seed): [
-                pool.submit(member, kind, seed, number, config, device) for number in range(config.posterior.members)
-            ]
-            for kind in KINDS
+        members: dict[Future, tuple] = {
+            pool.submit(member, kind, seed, number, replace(config, posterior=posterior), device): (
+                kind,
+                posterior,
+                seed,
+            )
+            for kind, posterior in needed
             for seed in seeds
+            for number in range(posterior.members)
         }
-        logits, pending = {}, {}
-        for (kind, seed), futures in members.items():
-            found = [future.result() for future in futures]
-            logits[kind, seed] = [each for each, _ in found]
-            costs[f"{kind} members/{seed}"] = {"seconds": sum(seconds for _, seconds in found)}
-            print(f"{time.perf_counter() - start:6.1f} s  members, {kind} tokens, seed {seed}", flush=True)
-            n = len(logits[kind, seed][0])
-            risks = np.mean(logits[kind, seed], axis=0, dtype=np.float32)[n - sum(sizes(source)[1:]) :]
-            arrays[f"{kind} risks/{seed}"] = risks.astype(np.float16)
+        waiting, logits = dict.fromkeys(members.values(), 0), {}
+        for future, key in members.items():
+            waiting[key] += 1
+            logits.setdefault(key, []).append(future)
+        finishing: dict[Future, tuple[str, int]] = {}
+        for future in as_completed(members):
+            key = members[future]
+            waiting[key] -= 1
+            if waiting[key]:
+                continue
+            kind, posterior, seed = key
+            log(f"{posterior.members} members of width {posterior.width}, {kind} tokens, seed {seed}")
+            found = [each.result()[0] for each in logits[key]]
             for row, (tokens, options) in rows.items():
-                if tokens == kind:
-                    pending[row, seed] = pool.submit(finish, kind, seed, options, logits[kind, seed], device)
-        for (row, seed), future in pending.items():
-            keep(row, seed, future.result())
-        store()
-        for kernel, future in straight.items():
-            for seed, found in zip(seeds, future.result()):
-                keep(f"direct, {kernel}", seed, found)
-        store()
-    print(f"{time.perf_counter() - start:.1f} s in all; {target}: {Path(target).stat().st_size / 1e6:.1f} MB")
-
-
-def sizes(source: str) -> list[int]:
-    with np.load(source, allow_pickle=False) as archive:
-        return [len(archive[f"{name}/outcomes"]) for name in SPLITS]
+                if (tokens, options.posterior) == key[:2]:
+                    finishing[pool.submit(finish, kind, seed, options, found, device)] = (row, seed)
+        for future in as_completed([*finishing, *straight]):
+            try:
+                if future in finishing:
+                    keep(*finishing[future], future.result())
+                else:
+                    for seed, found in zip(seeds, future.result()):
+                        keep(f"direct, {straight[future]}", seed, found)
+            except Exception:  # one row's trouble is not the others'
+                log(traceback.format_exc())
+    log(f"all; {target}: {Path(target).stat().st_size / 1e6:.1f} MB")
 
 
 METRICS = {"dcorr": "dCorr", "auroc": "AUROC", "mi": "MI", "rank_dcorr": "dCorr of ranks"}
 
 
-def table(source: str, target: str, split: str, extra: list[str]) -> None:
-    """A Markdown row for each variant: a figure per outcome of each metric, times 100, mean ± SD over seeds."""
+def figures(score: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
+    """A row for each of METRICS, a column for each outcome, times 100."""
     from mlci.measures import discrimination
     from mlci.measures.alignment import distance_correlation
     from mlci.measures.information import mutual_information
 
-    everything = Source.read(source)
-    outcomes = everything.data["deep"][split].outcomes
-    names = everything.facts["names"]
+    score = score.astype(np.float64)
+    ranks = np.unique(score, return_inverse=True)[1].astype(np.float64)
+    found = []
+    for column in outcomes.T.astype(np.float64):
+        known = ~np.isnan(column)
+        s, y = score[known], column[known]
+        own = distance_correlation(s, y), discrimination.auroc(s, y), mutual_information(s, y)
+        found.append([*own, distance_correlation(ranks[known], y)])
+    return 100 * np.array(found, dtype=float).T
 
-    def figures(score: np.ndarray) -> np.ndarray:
-        score = score.astype(np.float64)
-        ranks = np.unique(score, return_inverse=True)[1].astype(np.float64)
-        found = []
-        for column in outcomes.T.astype(np.float64):
-            known = ~np.isnan(column)
-            s, y = score[known], column[known]
-            found.append(
-                [
-                    distance_correlation(s, y),
-                    discrimination.auroc(s, y),
-                    mutual_information(s, y),
-                    distance_correlation(ranks[known], y),
-                ]
-            )
-        return 100 * np.array(found, dtype=float).T
 
-    scores: dict[str, list[np.ndarray]] = {}
+def read_rows(target: str, bench: str | None, valid: int) -> dict[str, list[dict[str, np.ndarray]]]:
+    """Row -> a dictionary of split and score for each seed."""
+    rows: dict[str, dict[str, dict[str, np.ndarray]]] = {}
     with np.load(target, allow_pickle=False) as archive:
         for name in archive.files:
-            parts = name.split("/")
-            if parts[-1] == split:
-                scores.setdefault("/".join([parts[0], *parts[2:-1]]), []).append(archive[name])
-    for path in extra:  # scores of gpu_models.py: the benchmark's models
-        with np.load(path, allow_pickle=False) as archive:
-            for name in archive.files:
-                if name.split("/")[0] in ("mlci", "deepsets_mean_max") and name.endswith(f"/{split}"):
-                    scores.setdefault(f"recipe paper: {name.split('/')[0]}", []).append(archive[name])
-    print(f"{split} split, {len(outcomes):,} admissions; outcomes in order: {', '.join(names)}; all figures x 100\n")
+            if name != "facts":
+                row, seed, who, split = name.split("/")
+                row = row if who == "student" else f"{row}, not distilled"
+                rows.setdefault(row, {}).setdefault(seed, {})[split] = archive[name]
+    if bench:
+        import pyarrow.parquet as pq
+
+        for path in sorted(Path(bench).glob("*/*/scores.parquet")):  # validation split first
+            name, seed = path.parts[-3:-1]
+            score = pq.read_table(path)[name].to_numpy()
+            name = "recipe paper" if name == "mlci" else name
+            rows.setdefault(name, {})[seed] = {"valid": score[:valid], "test": score[valid:]}
+    order = [*variants(RecipeConfig()), *rows]
+    return {row: list(rows[row].values()) for row in sorted(rows, key=order.index)}
+
+
+def table(source: str, target: str, split: str, bench: str | None, resamples: int) -> None:
+    """A Markdown row for each variant: a figure per outcome of each metric, times 100, mean ± SD over seeds."""
+    everything = Source.read(source)
+    outcomes = everything.data["deep"][split].outcomes
+    rows = read_rows(target, bench, len(everything.data["deep"]["valid"]))
+    names = ", ".join(everything.facts["names"])
+    print(f"{split} split, {len(outcomes):,} admissions; outcomes in order: {names}; all figures x 100\n")
     print(f"| recipe | {' | '.join(METRICS.values())} | sum of squared dCorr |")
     print("|---|---|---|---|---|---:|")
-    for row, runs in scores.items():
-        found = np.stack([figures(score) for score in runs])
-        cells = [
-            " ".join(f"{a:.1f}±{b:.1f}" for a, b in zip(mean, sd))
-            for mean, sd in zip(found.mean(0), found.std(0, ddof=1 if len(found) > 1 else 0))
-        ]
-        squares = (found[:, 0] ** 2).sum(1) / 1e4
-        print(
-            f"| {row} | {' | '.join(cells)} | {squares.mean():.3f}±{squares.std(ddof=1 if len(found) > 1 else 0):.3f} |"
-        )
+    for row, runs in rows.items():
+        found = np.stack([figures(run[split], outcomes) for run in runs])
+        several = len(found) > 1
+
+        def words(values: np.ndarray, digits: int, several: bool = several) -> str:
+            mean = f"{values.mean():.{digits}f}"
+            return f"{mean}±{values.std(ddof=1):.{digits}f}" if several else mean
+
+        cells = [" ".join(words(column, 1) for column in metric.T) for metric in found.transpose(1, 0, 2)]
+        print(f"| {row} | {' | '.join(cells)} | {words((found[:, 0] ** 2).sum(1) / 1e4, 3)} |", flush=True)
+    if resamples and "recipe paper" in rows:
+        intervals({row: [run[split] for run in rows[row]] for row in (MAIN, "recipe paper")}, outcomes, resamples)
+
+
+def intervals(rows: dict[str, list[np.ndarray]], outcomes: np.ndarray, resamples: int) -> None:
+    """95 % intervals of the mean over seeds, and of the difference of the first two rows, admissions resampled."""
+    from mlci.measures import resample
+
+    outcomes, one = outcomes.astype(np.float64), [(row, run) for row, runs in rows.items() for run in runs]
+    statistics = [resample.ranking(run.astype(np.float64), y, kernel="energy") for _, run in one for y in outcomes.T]
+    drawn = resample.bootstrap(statistics, np.arange(len(outcomes)), resamples=resamples)
+    draws = np.stack(drawn).reshape(len(one), outcomes.shape[1], resamples, -1)
+    means = {row: draws[[name == row for name, _ in one]].mean(0) for row in rows}
+    first, second = means
+    means[f"{first} less {second}"] = means[first] - means[second]
+    print(f"\n95 % intervals, {resamples} resamples\n\n| | dCorr | AUROC | sum of squared dCorr |\n|---|---|---|---|")
+    sums = {row: (each[..., 0] ** 2).sum(0) for row, each in means.items()}
+    sums[f"{first} less {second}"] = sums[first] - sums[second]
+    for row, each in means.items():
+        cells = []
+        for place in (resample.RANKING.index("dcorr"), resample.RANKING.index("auroc")):
+            low, high = 100 * np.quantile(each[..., place], [0.025, 0.975], axis=1)
+            cells.append(", ".join(f"{a:.1f} to {b:.1f}" for a, b in zip(low, high)))
+        low, high = np.quantile(sums[row], [0.025, 0.975])
+        print(f"| {row} | {' | '.join(cells)} | {low:.3f} to {high:.3f} |")
+
+
+def spaced(source: str, target: str, split: str, bench: str | None) -> None:
+    """Every score as it is and with the spacing that is best for the sum of squared dCorr in its order.
+
+    The spacing is fitted on the validation split and judged on the test split; for the validation split, on halves.
+    """
+    from mlci.theory import best_spacing
+
+    data = Source.read(source).data["deep"]
+    valid = len(data["valid"])
+    half = np.arange(valid) % 2 == 0
+    print("| | dCorr | with the best spacing | sum of squares | with the best spacing |\n|---|---|---|---:|---:|")
+    for row, runs in read_rows(target, bench, valid).items():
+        found = []
+        for run in runs:
+            score, y = run["valid"].astype(np.float64), data["valid"].outcomes.astype(np.float64)
+            fitted, judged = (score[half], y[half]), (score[~half], y[~half])
+            if split == "test":
+                fitted = score, y
+                judged = run["test"].astype(np.float64), data["test"].outcomes.astype(np.float64)
+            better = best_spacing(*fitted).apply(judged[0])
+            found.append([figures(each, judged[1])[0] for each in (judged[0], better)])
+        mean = np.mean(found, axis=0)
+        cells = [" ".join(f"{value:.1f}" for value in each) for each in mean]
+        sums = [f"{value:.3f}" for value in (np.square(found).sum(2) / 1e4).mean(0)]
+        print(f"| {row} | {' | '.join([*cells, *sums])} |", flush=True)
 
 
 def main() -> None:
@@ -348,23 +432,26 @@ def main() -> None:
     here.add_argument("--seeds", default="11,101,1001")
     here.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) - 1))
     here.add_argument("--device", default="cuda")
-    here.add_argument("--quick", action="store_true", help="one epoch of everything: does it run?")
-    back = actions.add_parser("table")
-    back.add_argument("source")
-    back.add_argument("target")
-    back.add_argument("--split", default="valid", choices=["valid", "test"])
-    back.add_argument("--runs", action="append", default=[], help="scores written by gpu_models.py, to stand beside")
+    here.add_argument("--quick", action="store_true", help="next to no epochs: does it run?")
+    for action in ("table", "spaced"):
+        back = actions.add_parser(action)
+        back.add_argument("source")
+        back.add_argument("target")
+        back.add_argument("--split", default="valid", choices=["valid", "test"])
+        back.add_argument("--bench", help="folder of `mlci benchmark` runs, to stand beside")
+        back.add_argument("--resamples", type=int, default=0, help="for intervals of the recipe and of recipe paper")
     words = parser.parse_args()
     if words.action == "export":
         export(words.cohort, words.target)
     elif words.action == "table":
-        table(words.source, words.target, words.split, words.runs)
+        table(words.source, words.target, words.split, words.bench, words.resamples)
+    elif words.action == "spaced":
+        spaced(words.source, words.target, words.split, words.bench)
     else:
-        seeds = [int(seed) for seed in words.seeds.split(",")]
         run(
             words.source,
             words.target,
-            seeds=seeds,
+            seeds=[int(seed) for seed in words.seeds.split(",")],
             processes=words.processes,
             device=words.device,
             quick=words.quick,
