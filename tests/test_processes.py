@@ -44,12 +44,13 @@ dist.destroy_process_group()
 def gradients() -> dict[str, np.ndarray]:
     """Of a batch's loss in a fresh model; 25 rows, so that no two shares are alike."""
     from mlci import encoders, processes
-    from mlci.training import _on, objective_of
+    from mlci.passes import on
+    from mlci.training import objective_of
 
     torch.manual_seed(1)
     model, data = encoders.build(SMALL.encoder, 40), made(25, 4)
     rows = np.arange(len(data))
-    own = model(*_on(torch.device("cpu"), data.tokens.take(rows[processes.share(len(data))])))
+    own = model(*on(torch.device("cpu"), data.tokens.take(rows[processes.share(len(data))])))
     scores = processes.gather(own, len(data))
     loss, _ = objective_of(SMALL, 0.3).loss(scores, torch.from_numpy(data.outcomes), torch.ones(3))
     loss.backward()

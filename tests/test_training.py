@@ -314,9 +314,10 @@ def test_one_step_is_plain_adamw_on_the_definition():
     original = torch.optim.AdamW.step
 
     def step(self, *args, **kwargs):
-        before = [p.detach().clone() for p in self.param_groups[0]["params"]]
+        (weights,) = self.param_groups[0]["params"]
+        before = weights.detach().clone()
         original(self, *args, **kwargs)
-        captured.append((before, [p.detach().clone() for p in self.param_groups[0]["params"]]))
+        captured.append((before, weights.detach().clone()))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.optim.AdamW, "step", step)
@@ -328,7 +329,10 @@ def test_one_step_is_plain_adamw_on_the_definition():
     first = [torch.zeros_like(p) for p in model.parameters()]
     second = [torch.zeros_like(p) for p in model.parameters()]
     for number in (1, 2):
-        before, after = captured[number - 1]
+        before, after = (
+            [part.view_as(p) for part, p in zip(whole.split([p.numel() for p in model.parameters()]), model.parameters())]
+            for whole in captured[number - 1]
+        )
         for p, value in zip(model.parameters(), before):
             p.data.copy_(value)
         part = TRAIN.take(order[350 * (number - 1) : 350 * number])

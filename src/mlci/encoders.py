@@ -5,6 +5,7 @@ there; admissions are pooled by offsets, without padding. Every encoder ends in 
 """
 
 import math
+import warnings
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, cast
@@ -59,23 +60,44 @@ def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor)
     )
 
 
-class _Largest(torch.autograd.Function):
-    """Each feature's largest value among the tokens of an admission, 0 without any: `embedding_bag` of mode "max" with
-    a backward pass that scatters to all winners at once, where torch's own goes feature by feature.
+INDEX = 29  # bits that a float32 leaves free at the end of a float64
+
+
+def largest(where: Tensor, table: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Each feature's largest value among the tokens of an admission, 0 without any, and the row of `table` it is in.
+
+    `table` is not negative; the row of a 0 may be any. On the CPU torch's own kernel goes value by value. So there the
+    row's number is written behind the digits of the value, and one fast maximum over such pairs finds both.
     """
+    if table.is_cuda or table.dtype != torch.float32:
+        best, _, _, winners = torch.embedding_bag(table, where, offsets, mode=2, include_last_offset=True)
+        return best, winners.clamp(min=0)  # -1 on a GPU where there are no tokens
+    pairs = table.detach().double()
+    pairs.view(torch.int64).bitwise_or_(torch.arange(len(table))[:, None])
+    ones = torch.ones(len(where), dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bags = torch.sparse_csr_tensor(offsets, where, ones, (len(offsets) - 1, len(table)), check_invariants=False)
+    best = torch.sparse.mm(bags, pairs, "amax")
+    winners = best.view(torch.int64) & (2**INDEX - 1)
+    return best.float(), winners.clamp_(max=len(table) - 1)  # a NaN has no row
+
+
+class _Largest(torch.autograd.Function):
+    """`largest` with a backward pass that scatters to all winners at once."""
 
     @staticmethod
     def forward(ctx, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
-        largest, _, _, winners = torch.embedding_bag(table, where, offsets, mode=2, include_last_offset=True)
-        ctx.save_for_backward(winners, offsets)
+        best, winners = largest(where, table, offsets)
+        ctx.save_for_backward(winners, best)
         ctx.rows = len(table)
-        return largest
+        return best
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        winners, offsets = ctx.saved_tensors
-        grad = grad * (offsets.diff() > 0)[:, None]  # nobody wins in an admission without codes (-1 on a GPU)
-        return None, grad.new_zeros(ctx.rows, grad.shape[1]).scatter_add_(0, winners.clamp(min=0), grad), None
+        winners, best = ctx.saved_tensors
+        grad = grad * (best > 0)  # nobody wins with a zero
+        return None, grad.new_zeros(ctx.rows, grad.shape[1]).scatter_add_(0, winners, grad), None
 
 
 class Encoder(nn.Module):

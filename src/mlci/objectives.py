@@ -35,6 +35,10 @@ class Objective(Protocol):
         """What to minimise on a batch, and the value of each outcome for the record."""
         ...
 
+    def gradient(self, scores: Tensor, outcomes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The value of each outcome, and the gradient of the loss by the scores."""
+        ...
+
     def quality(self, scores: np.ndarray, outcomes: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """How good the scores of a whole split are, and the value of each outcome."""
         ...
@@ -42,6 +46,15 @@ class Objective(Protocol):
     def strength(self, quality: float) -> float:
         """A Stage-1 quality as the nonnegative strength that Stage-2 weights are made of."""
         ...
+
+
+class _Differentiated:
+    """`gradient` by autograd."""
+
+    def gradient(self: Objective, scores: Tensor, outcomes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        scores = scores.detach().requires_grad_()
+        loss, values = self.loss(scores, outcomes, weights)
+        return values.detach(), torch.autograd.grad(loss, scores)[0]
 
 
 def known_rows(outcomes: Tensor | np.ndarray, validity: str):
@@ -57,9 +70,11 @@ def kernel_less_one(gap: Tensor, kernel: str, sigma: float | Tensor) -> tuple[Te
     if kernel == "energy":
         return -gap.abs(), -gap.sign()
     precisions = [(factor * sigma) ** -2 for factor in FACTORS[kernel]]
-    parts = [torch.expm1(gap.square() * (-precision / 2)) for precision in precisions]
-    slopes = [(part + 1) * (-precision) for part, precision in zip(parts, precisions)]
-    return sum(parts[1:], parts[0]) / len(parts), sum(slopes[1:], slopes[0]) * gap / len(parts)
+    parts = [gap.square().mul_(-precision / 2).expm1_() for precision in precisions]
+    slopes = [torch.addcmul(gap, part, gap).mul_(-precision) for part, precision in zip(parts, precisions)]
+    if len(parts) == 1:
+        return parts[0], slopes[0]
+    return sum(parts) / len(parts), sum(slopes) / len(parts)  # pyright: ignore
 
 
 class _Aligned(torch.autograd.Function):
@@ -79,8 +94,8 @@ class _Aligned(torch.autograd.Function):
         # H K H: less the means of rows and of columns, plus the mean of all.
         mean = gram @ mask / rows
         half = mean - mask @ mean / rows / 2
-        centred = (gram - half[:, None] - half) * mask[:, None] * mask
-        size = centred.square().sum().sqrt()
+        centred = (gram - half[:, None]).sub_(half)
+        size = (mask @ centred.square() @ mask).sqrt()
         least = max(floor, 1e-15)
         counts = (rows >= 3) & (energy > 0)
         scale = torch.where(counts, 1 / (size.clamp(min=least) * energy), 0)
@@ -90,18 +105,31 @@ class _Aligned(torch.autograd.Function):
         return values, slope, centred, profiles, scale, shrink
 
     @staticmethod
+    def pull(
+        grad: Tensor, mask: Tensor, slope: Tensor, centred: Tensor, profiles: Tensor, scale: Tensor, shrink: Tensor
+    ) -> Tensor:
+        """The gradient by the scores from that by the values, given what `forward` gives after these."""
+        forms = (profiles * (slope @ profiles)) @ (grad * scale)
+        return 2 * (forms - (grad @ shrink) * mask * ((slope * centred) @ mask))
+
+    @staticmethod
     def setup_context(ctx, inputs, output) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*output[1:])
+        ctx.save_for_backward(inputs[2], *output[1:])
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx, grad: Tensor | None, *_):  # pyright: ignore[reportIncompatibleMethodOverride]
         if grad is None:
             return (None,) * 6
-        slope, centred, profiles, scale, shrink = ctx.saved_tensors
-        pull = (profiles * (grad * scale)) @ profiles.T - (grad @ shrink) * centred
-        return 2 * (pull * slope).sum(1), None, None, None, None, None
+        return _Aligned.pull(grad, *ctx.saved_tensors), None, None, None, None, None
+
+
+def _groups(scores: Tensor, outcomes: Tensor, validity: str) -> list[tuple[Tensor, Tensor]]:
+    """Outcomes that share their rows, as (outcomes, mask)."""
+    masks = known_rows(outcomes, validity).to(scores.dtype).T
+    outcomes = outcomes.to(scores.dtype).nan_to_num()
+    return list(zip([outcomes] if len(masks) == 1 else outcomes.split(1, dim=1), masks))
 
 
 def alignment(
@@ -119,11 +147,8 @@ def alignment(
     """
     if len(scores) > LARGE:
         return large_alignment(scores, outcomes, sigma=sigma, kernel=kernel, floor=floor, validity=validity)
-    masks = known_rows(outcomes, validity).to(scores.dtype).T
-    outcomes = outcomes.to(scores.dtype).nan_to_num()
-    groups = [outcomes] if len(masks) == 1 else outcomes.split(1, dim=1)
-    parts = [_Aligned.apply(scores, y, mask, kernel, sigma, floor)[0] for y, mask in zip(groups, masks)]
-    return torch.cat(parts)
+    groups = _groups(scores, outcomes, validity)
+    return torch.cat([_Aligned.apply(scores, y, mask, kernel, sigma, floor)[0] for y, mask in groups])
 
 
 def large_alignment(
@@ -176,7 +201,7 @@ def _by_cosines(scores: Tensor, centred: Tensor, widths: list[float]) -> tuple[T
 
 
 @dataclass(frozen=True)
-class Alignment:
+class Alignment(_Differentiated):
     """Maximise the weighted sum of normalised HSIC."""
 
     sigma: float = 1.0
@@ -196,6 +221,16 @@ class Alignment:
         )
         return -(weights * values).sum(), values
 
+    def gradient(self, scores: Tensor, outcomes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        if len(scores) > LARGE:
+            return super().gradient(scores, outcomes, weights)  # pyright: ignore
+        values, total = [], torch.zeros_like(scores)
+        for y, mask in _groups(scores, outcomes, self.validity):
+            value, *rest = _Aligned.forward(scores, y, mask, self.kernel, self.sigma, self.floor)
+            total -= _Aligned.pull(weights[sum(map(len, values)) :][: len(value)].to(scores.dtype), mask, *rest)
+            values.append(value)
+        return torch.cat(values), total
+
     def quality(self, scores: np.ndarray, outcomes: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
         outcomes = np.where(known_rows(outcomes, self.validity), outcomes, np.nan)
         values = np.asarray(nhsic(scores, outcomes, sigma=self.sigma, kernel=self.kernel, floor=self.floor))
@@ -206,7 +241,7 @@ class Alignment:
 
 
 @dataclass(frozen=True)
-class CrossEntropy:
+class CrossEntropy(_Differentiated):
     """Minimise the weighted cross-entropy of the score as a logit, over the outcomes that are known."""
 
     batch: int = 256  # a split's loss is the mean over batches of so many consecutive admissions

@@ -29,6 +29,7 @@ from mlci.errors import InputError
 from mlci.files import atomic, check_writable
 from mlci.measures.alignment import bandwidth
 from mlci.objectives import Alignment, CrossEntropy, Objective, known_rows
+from mlci.passes import Passes, on, passes
 from mlci.tokens import Tokens
 
 SCORING = 4_096  # admissions scored at once; few enough for encoders that pad
@@ -334,8 +335,9 @@ class _Run:
         with seeded(*self.seed, device=self.device):
             model = encoders.build(self.config.encoder, self.vocabulary_size).to(self.device)
         options = self.config.optimiser
+        both = passes(model)
         optimiser = torch.optim.AdamW(
-            model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
+            [both.weights], lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
         )
         if number < len(saved.fits):
             trained = saved.fits[number]
@@ -349,7 +351,7 @@ class _Run:
         objective = objective_of(self.config, trained.bandwidth)
         for epoch in range(len(trained.history) + 1, epochs + 1):
             with seeded(*self.seed, epoch, device=self.device) as rng:
-                values = self._epoch(model, optimiser, objective, weights, rng.permutation(len(self.train_split)))
+                values = self._epoch(both, optimiser, objective, weights, rng.permutation(len(self.train_split)))
             scores = predict(model, self.valid.tokens)
             if not np.isfinite(scores).all():
                 raise InputError(f"The scores are no longer finite after epoch {epoch}; lower optimiser.learning_rate.")
@@ -361,24 +363,23 @@ class _Run:
         return trained
 
     def _epoch(
-        self, model: Encoder, optimiser, objective: Objective, weights: np.ndarray, order: np.ndarray
+        self, both: Passes, optimiser, objective: Objective, weights: np.ndarray, order: np.ndarray
     ) -> list[float]:
         """One pass over the training split; the mean over batches of each outcome's value."""
         data, size = self.train_split, self.config.optimiser.batch
         share = torch.as_tensor(weights, dtype=torch.float32, device=self.device)
         total = torch.zeros(len(share), dtype=torch.float64, device=self.device)
-        model.train()
+        both.model.train()
         for start in range(0, len(order), size):
             batch = order[start : start + size]
             outcomes = torch.from_numpy(data.outcomes[batch]).to(self.device)
-            ids, offsets = _on(self.device, data.tokens.take(batch[processes.share(len(batch))]))
-            scores = processes.gather(model(ids, offsets), len(batch))
-            loss, values = objective.loss(scores, outcomes, share)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            processes.sum_gradients(model.parameters())
+            own = processes.share(len(batch))
+            scores = processes.gather(both.forward(data.tokens.take(batch[own])), len(batch))
+            values, gradient = objective.gradient(scores, outcomes, share)
+            both.backward(gradient[own])
+            processes.sum_gradients([both.weights])
             optimiser.step()
-            total += values.detach()
+            total += values
         return (total / -(-len(order) // size)).tolist()
 
 
@@ -482,16 +483,11 @@ def seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
         yield np.random.default_rng(sequence)
 
 
-def _on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
-    ids, offsets = (torch.tensor(array, dtype=torch.int64) for array in (tokens.ids, tokens.offsets))
-    return ids.to(device), offsets.to(device)
-
-
 def _batches(tokens: Tokens, rows: slice, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
     """Ids and offsets of consecutive rows on the device, `SCORING` admissions at a time; at least one, maybe empty."""
     for start in range(rows.start, max(rows.stop, rows.start + 1), SCORING):
         offsets = tokens.offsets[start : min(start + SCORING, rows.stop) + 1]
-        yield _on(device, Tokens(tokens.ids[offsets[0] : offsets[-1]], offsets - offsets[0]))
+        yield on(device, Tokens(tokens.ids[offsets[0] : offsets[-1]], offsets - offsets[0]))
 
 
 def judges(valid: Data, config: Config, number: int) -> np.ndarray:
