@@ -330,7 +330,10 @@ def test_one_step_is_plain_adamw_on_the_definition():
     second = [torch.zeros_like(p) for p in model.parameters()]
     for number in (1, 2):
         before, after = (
-            [part.view_as(p) for part, p in zip(whole.split([p.numel() for p in model.parameters()]), model.parameters())]
+            [
+                part.view_as(p)
+                for part, p in zip(whole.split([p.numel() for p in model.parameters()]), model.parameters())
+            ]
             for whole in captured[number - 1]
         )
         for p, value in zip(model.parameters(), before):

@@ -7,6 +7,7 @@ there; admissions are pooled by offsets, without padding. Every encoder ends in 
 import math
 import warnings
 from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
 from typing import Any, cast
 
@@ -61,6 +62,10 @@ def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor)
 
 
 INDEX = 29  # bits that a float32 leaves free at the end of a float64
+_csr = partial(torch.sparse_csr_tensor, check_invariants=False)
+with warnings.catch_warnings():  # torch says once in a process that these tensors may still change
+    warnings.simplefilter("ignore")
+    _csr([0], [], torch.empty(0), (0, 0))
 
 
 def largest(where: Tensor, table: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,10 +80,7 @@ def largest(where: Tensor, table: Tensor, offsets: Tensor) -> tuple[Tensor, Tens
     pairs = table.detach().double()
     pairs.view(torch.int64).bitwise_or_(torch.arange(len(table))[:, None])
     ones = torch.ones(len(where), dtype=torch.float64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        bags = torch.sparse_csr_tensor(offsets, where, ones, (len(offsets) - 1, len(table)), check_invariants=False)
-    best = torch.sparse.mm(bags, pairs, "amax")
+    best = torch.sparse.mm(_csr(offsets, where, ones, (len(offsets) - 1, len(table))), pairs, "amax")
     winners = best.view(torch.int64) & (2**INDEX - 1)
     return best.float(), winners.clamp_(max=len(table) - 1)  # a NaN has no row
 

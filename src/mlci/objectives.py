@@ -109,8 +109,8 @@ class _Aligned(torch.autograd.Function):
         grad: Tensor, mask: Tensor, slope: Tensor, centred: Tensor, profiles: Tensor, scale: Tensor, shrink: Tensor
     ) -> Tensor:
         """The gradient by the scores from that by the values, given what `forward` gives after these."""
-        forms = (profiles * (slope @ profiles)) @ (grad * scale)
-        return 2 * (forms - (grad @ shrink) * mask * ((slope * centred) @ mask))
+        by_gram = torch.addcmul((profiles * (grad * scale)) @ profiles.T, grad @ shrink, centred, value=-1)
+        return 2 * mask * ((by_gram * slope) @ mask)
 
     @staticmethod
     def setup_context(ctx, inputs, output) -> None:

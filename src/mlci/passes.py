@@ -65,22 +65,19 @@ class ByHand(Passes):
         best, self.winners = largest(self.where, self.table, self.offsets)
         self.pooled = torch.cat([sums.mul_(self.share), best], dim=1)
         norm = model.norm
-        self.normed, *self.moments = torch.native_layer_norm(
-            self.pooled, [2 * width], norm.weight, norm.bias, norm.eps
-        )
+        self.normed, *self.moments = torch.native_layer_norm(self.pooled, [2 * width], norm.weight, norm.bias, norm.eps)
         self.third = _linear(model.rho[0], self.normed).relu_()
         self.fourth = _linear(model.rho[2], self.third).relu_()
         return _linear(model.rho[4], self.fourth).squeeze(1)
 
     def _lay_out(self, tokens: Tokens) -> None:
         """The distinct tokens, where each token stands among them, and the other way round: who has each of them."""
-        if processes.count() == 1:
-            self.model.embedding.weight.grad.index_fill_(0, self.tokens, 0)  # pyright: ignore
-        else:
-            self.model.embedding.weight.grad.zero_()  # pyright: ignore
         number = np.full(self.model.embedding.num_embeddings, -1)
         number[PAD] = 0  # always among them, so that there is one
         number[tokens.ids] = 0
+        # Only the last step's rows of the gradient are not zero (unless others added theirs).
+        gone = self.tokens[torch.from_numpy(number)[self.tokens] < 0] if processes.count() == 1 else slice(None)
+        self.model.embedding.weight.grad[gone] = 0  # pyright: ignore
         distinct = np.flatnonzero(number == 0)
         number[distinct] = np.arange(len(distinct))
         where = number[tokens.ids]
@@ -110,7 +107,7 @@ class ByHand(Passes):
             back, self.pooled, [2 * width], *self.moments, norm.weight, norm.bias, [True, True, True]
         )
         for part, value in zip((norm.weight, norm.bias), own):
-            part.grad.copy_(value)
+            part.grad.copy_(value)  # pyright: ignore
         # A mean's gradient goes to all who have a token, a maximum's to its winner; at zero, ReLU lets nothing through.
         mean = back[:, :width] * self.share
         best = aten.threshold_backward(back[:, width:], self.pooled[:, width:], 0)
