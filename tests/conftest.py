@@ -12,6 +12,7 @@ import pytest
 # Two test workers on two cores: one thread each, and the same sums whatever the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("TRITON_INTERPRET", "1")  # GPU kernels run on the processor
 # The first example of a test may import or compile something slow; a law is not broken by that.
 hypothesis.settings.register_profile("mlci", deadline=None)
 hypothesis.settings.load_profile("mlci")

@@ -85,7 +85,7 @@ def largest(where: Tensor, table: Tensor, offsets: Tensor) -> tuple[Tensor, Tens
     return best.float(), winners.clamp_(max=len(table) - 1)  # a NaN has no row
 
 
-class _Largest(torch.autograd.Function):
+class Largest(torch.autograd.Function):
     """`largest` with a backward pass that scatters to all winners at once."""
 
     @staticmethod
@@ -168,7 +168,7 @@ class DeepSets(Encoder):
             sums = F.embedding_bag(where, both, offsets, mode="sum", include_last_offset=True)
             return sums[:, :-1] / sums[:, -1:].clamp(min=1e-8)
         if how == "max":
-            return _Largest.apply(where, table, offsets)
+            return Largest.apply(where, table, offsets)
         return F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True)
 
 

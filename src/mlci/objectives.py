@@ -82,8 +82,6 @@ class _Aligned(torch.autograd.Function):
     over the n x n matrices three times as often. The outputs after the first are for the backward pass alone.
     """
 
-    generate_vmap_rule = True  # several fits at once
-
     @staticmethod
     def forward(scores: Tensor, outcomes: Tensor, mask: Tensor, kernel: str, sigma: float | Tensor, floor: float):
         rows = mask.sum().clamp(min=1)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mlci import encoders, processes, training
-from mlci.config import Config
-from mlci.encoders import DeepSets
+from mlci.config import Config, ObjectiveConfig
+from mlci.encoders import DeepSets, Largest
 from mlci.errors import InputError
 from mlci.measures.alignment import bandwidth
 from mlci.objectives import LARGE, alignment
@@ -45,13 +46,19 @@ from mlci.training import (
     stage2_weights,
 )
 
-FILL = 256  # what fills a step is spread over so many bags, lest one thread walk through all of it
 GRAIN = 64  # buffers come in multiples of this, so that sums over them can be cut into equal parts
 ROOM = 1.02  # and are so much larger than the first epoch needs, so that later ones rarely outgrow them
 AHEAD = 1024  # steps laid out at once, and
 SCORED = 262_144  # admissions scored at once: what the device must hold does not grow with the split
 PAUSE = 10.0  # seconds between checkpoints
 PAYS = ("cuda",)  # kinds of device where a step is mostly launching kernels
+PAIRS = 65_536  # validation admissions whose pairs are summed one by one on a GPU
+
+
+def kernels():
+    from mlci import kernels
+
+    return kernels
 
 
 def enough(needed: int, room: int) -> int:
@@ -88,12 +95,19 @@ class Layout:
 
     tokens: Tensor  # steps x fits x distinct: the distinct tokens of each fit's batch, then padding
     where: Tensor  # steps x places: for each token, its row in the table of all fits' distinct tokens
-    bags: Tensor  # steps x places: for each token, its admission
-    offsets: Tensor  # steps x (fits * batch + 1 + FILL): of the admissions, then of bags that hold the filling
-    outcomes: Tensor  # steps x fits x batch x outcomes
+    offsets: Tensor  # steps x (fits * batch + 1): of the admissions in the places
+    labels: tuple[Tensor, ...]  # steps x fits x ...: what the objective needs of the outcomes
 
     @classmethod
-    def of(cls, data: Resident, orders: Tensor, batch: int, vocabulary: int, room: tuple[int, int]) -> "Layout":
+    def of(
+        cls,
+        data: Resident,
+        orders: Tensor,
+        batch: int,
+        vocabulary: int,
+        labels: Callable[[Tensor], tuple[Tensor, ...]],
+        room: tuple[int, int] = (0, 0),
+    ) -> "Layout":
         """`orders` is fits x admissions; `room` is what the buffers hold so far (distinct tokens, places)."""
         fits, rows = orders.shape
         steps = -(-rows // batch)
@@ -117,48 +131,36 @@ class Layout:
         tokens = torch.full((steps * fits, distinct), PAD, dtype=torch.int32, device=ids.device)
         row, token = present.nonzero(as_tuple=True)
         tokens[row, number[row, token].long() - 1] = token.int()
-        where = torch.full((steps * places,), fits * distinct, dtype=torch.int64, device=ids.device)
+        where = torch.zeros(steps * places, dtype=torch.int64, device=ids.device)
         where[place] = (table % fits) * distinct + number[table, ids.long()] - 1
-        bags = torch.zeros(steps * places, dtype=torch.int64, device=ids.device)
-        bags[place] = within
         shift = torch.arange(fits, device=ids.device)[:, None] * vocabulary
-        filling = (places - offsets[:, -1:]) * torch.arange(1, FILL + 1, device=ids.device) // FILL
         return cls(
             tokens=tokens.view(steps, fits, distinct).long() + shift,
             where=where.view(steps, places),
-            bags=bags.view(steps, places),
-            offsets=torch.cat([offsets, offsets[:, -1:] + filling], dim=1),
-            outcomes=data.outcomes[orders],
+            offsets=offsets,
+            labels=labels(data.outcomes[orders]),
         )
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        return (self.tokens, self.where, self.offsets, *self.labels)
 
     @property
     def room(self) -> tuple[int, int]:
         return self.tokens.shape[2], self.where.shape[1]
 
 
-class Pool(torch.autograd.Function):
-    """Mean and max of each bag's rows, side by side; the gradient of a max goes to its winner alone."""
+def activate(y: Tensor, bias: Tensor) -> Tensor:
+    """ReLU(y + bias) for each fit."""
+    return kernels().activate(y, bias) if y.is_cuda else (y + bias[:, None]).relu_()
 
-    @staticmethod
-    def forward(ctx, table: Tensor, where: Tensor, bags: Tensor, offsets: Tensor) -> Tensor:
-        bag = torch.ops.aten._embedding_bag
-        inside = where.clamp(max=len(table) - 1)
-        mean = bag(table, inside, offsets, mode=1, include_last_offset=True)[0]
-        best, *_, winner = bag(table, inside, offsets, mode=2, include_last_offset=True)
-        ctx.save_for_backward(where, bags, offsets[:-FILL], winner[:-FILL])
-        ctx.rows = len(table)
-        return torch.cat([mean[:-FILL], best[:-FILL]], dim=1)
 
-    @staticmethod
-    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        where, bags, offsets, winner = ctx.saved_tensors
-        mean, best = gradient.chunk(2, dim=1)
-        counts = offsets.diff()
-        share = mean / counts.clamp(min=1)[:, None]
-        table = gradient.new_zeros(ctx.rows + 1, mean.shape[1])  # the last row takes what fills the step
-        table.index_add_(0, where, share[bags])
-        table.scatter_add_(0, winner.clamp(min=0), torch.where(counts[:, None] > 0, best, 0))
-        return table[:-1], None, None, None
+def deactivate(gradient: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """What of the gradient passes the ReLU that gave y, and its sum over rows, for each fit."""
+    if y.is_cuda:
+        return kernels().deactivate(gradient, y)
+    gradient = gradient * (y > 0)
+    return gradient, gradient.sum(1)
 
 
 class Layer(torch.autograd.Function):
@@ -168,38 +170,91 @@ class Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        y = torch.baddbmm(bias[:, None], x, weight.mT).relu_()
+        y = activate(torch.bmm(x, weight.mT), bias)
         ctx.save_for_backward(x, weight, y)
         return y
 
     @staticmethod
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, y = ctx.saved_tensors
-        gradient = torch.ops.aten.threshold_backward(gradient, y, 0)
+        gradient, bias = deactivate(gradient, y)
         fits, rows, width = x.shape
-        parts = math.gcd(rows, max(1, Layer.PARTS // fits))
+        parts = math.gcd(rows, 2 ** int(math.log2(max(1, Layer.PARTS // fits))))
         cut = [each.reshape(fits * parts, rows // parts, -1) for each in (gradient, x)]
         product = torch.bmm(cut[0].mT, cut[1]).view(fits, parts, -1, width).sum(1)
-        return torch.bmm(gradient, weight), product, gradient.sum(1)
+        return torch.bmm(gradient, weight), product, bias
+
+
+class Pick(torch.autograd.Function):
+    """Rows of a table, each at most once except for rows without a gradient, so that it is a copy both ways."""
+
+    @staticmethod
+    def forward(ctx, table: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.rows = len(table)
+        return table.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        (rows,) = ctx.saved_tensors
+        return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_copy_(0, rows, gradient), None
+
+
+class Alignments:
+    """Each fit's alignment with its outcomes: the slow form that `kernels.Alignments` equals."""
+
+    def __init__(self, config: ObjectiveConfig, sigmas: Tensor, weights: Tensor) -> None:
+        self.config, self.sigmas, self.weights = config, sigmas.tolist(), weights
+
+    def labels(self, outcomes: Tensor) -> tuple[Tensor, ...]:
+        """What is needed of the outcomes (... x fits x admissions x outcomes)."""
+        return (outcomes,)
+
+    def step(self, scores: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor]:
+        """fits x outcomes values, and the gradient of the loss with regard to the scores."""
+        scores = scores.detach().requires_grad_()
+        values = self._values(scores, outcomes)
+        return values.detach(), torch.autograd.grad(-(self.weights * values).sum(), scores)[0]
+
+    def judge(self, scores: Tensor, outcomes: Tensor) -> Tensor:
+        """The values alone, of a whole split."""
+        return self._values(scores.double(), outcomes)
+
+    def _values(self, scores: Tensor, outcomes: Tensor) -> Tensor:
+        options = {"kernel": self.config.kernel, "floor": self.config.floor, "validity": self.config.validity}
+        return torch.stack([alignment(s, y, sigma=w, **options) for s, y, w in zip(scores, outcomes, self.sigmas)])
+
+
+def pooled(table: Tensor, where: Tensor, offsets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Mean and max of each bag's rows, side by side, and their LayerNorm: fits x admissions x features."""
+    where = where[: int(offsets[-1])]
+    mean = F.embedding_bag(where, table, offsets, mode="mean", include_last_offset=True)
+    both = torch.cat([mean, Largest.apply(where, table, offsets)], dim=1).view(len(weight), -1, weight.shape[1])
+    return normed(both, weight, bias)
+
+
+def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.addcmul(bias[:, None], F.layer_norm(x, x.shape[-1:]), weight[:, None])
 
 
 class Stack:
     """The weights of several DeepSets, with a leading axis for the fits."""
 
     def __init__(self, models: Sequence[DeepSets]) -> None:
-        self.models = len(models)
         states = [model.state_dict() for model in models]
         self.weights = {name: torch.stack([state[name] for state in states]).requires_grad_() for name in states[0]}
-        self.vocabulary = models[0].embedding.num_embeddings
+        self.pool = kernels().Pool.apply if models[0].embedding.weight.is_cuda else pooled
 
     def phi(self, embedding: Tensor) -> Tensor:
         return self._mlp("phi", embedding, 2)
 
-    def head(self, pooled: Tensor) -> Tensor:
-        """fits x admissions scores from what was pooled."""
-        pooled = F.layer_norm(pooled, pooled.shape[-1:])
-        pooled = torch.addcmul(self.weights["norm.bias"][:, None], pooled, self.weights["norm.weight"][:, None])
-        hidden = self._mlp("rho", pooled, 2)
+    @property
+    def norm(self) -> tuple[Tensor, Tensor]:
+        return self.weights["norm.weight"], self.weights["norm.bias"]
+
+    def head(self, normed: Tensor) -> Tensor:
+        """fits x admissions scores from what was pooled and normalised."""
+        hidden = self._mlp("rho", normed, 2)
         last = torch.baddbmm(self.weights["rho.4.bias"][:, None], hidden, self.weights["rho.4.weight"].mT)
         return last.squeeze(2)
 
@@ -209,12 +264,11 @@ class Stack:
             x = Layer.apply(x, weight, bias)
         return x
 
-    def scores(self, tokens: Tensor, where: Tensor, bags: Tensor, offsets: Tensor) -> Tensor:
+    def scores(self, tokens: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
         """fits x batch scores of one step of a layout."""
-        embedding = self.weights["embedding.weight"].flatten(0, 1).index_select(0, tokens.flatten())
+        embedding = Pick.apply(self.weights["embedding.weight"].flatten(0, 1), tokens.flatten())
         table = self.phi(embedding.view(*tokens.shape, -1)).flatten(0, 1)
-        pooled = Pool.apply(table, where, bags, offsets)
-        return self.head(pooled.view(self.models, -1, pooled.shape[1]))  # pyright: ignore
+        return self.head(self.pool(table, where, offsets, *self.norm))
 
     @torch.no_grad()
     def predict(self, data: Resident) -> Tensor:
@@ -226,7 +280,7 @@ class Stack:
             ids = data.ids[int(offsets[0]) : int(offsets[-1])].long()
             pool = partial(F.embedding_bag, ids, offsets=offsets - offsets[0], include_last_offset=True)
             pooled = [torch.cat([pool(table, mode="mean"), pool(table, mode="max")], dim=1) for table in tables]
-            scores.append(self.head(torch.stack(pooled)))
+            scores.append(self.head(normed(torch.stack(pooled), *self.norm)))
         return torch.cat(scores, dim=1)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -241,8 +295,8 @@ class Stack:
 class Steps:
     """The optimiser's steps; on CUDA one step is recorded and replayed."""
 
-    def __init__(self, stack: Stack, loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], config: Config) -> None:
-        self.stack, self.loss = stack, loss
+    def __init__(self, stack: Stack, objective: Alignments, config: Config) -> None:
+        self.stack, self.objective = stack, objective
         weights = list(stack.weights.values())
         self.cuda = weights[0].is_cuda
         self.optimiser = torch.optim.AdamW(
@@ -253,7 +307,7 @@ class Steps:
             capturable=self.cuda,
         )
         self.step = torch.zeros(1, dtype=torch.int64, device=weights[0].device)
-        self.total = torch.zeros((), device=weights[0].device)
+        self.total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=weights[0].device)
         self.layout: Layout | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
 
@@ -262,11 +316,10 @@ class Steps:
         steps = len(layout.tokens)
         if self.layout is None or self.layout.room != layout.room or len(self.layout.tokens) < steps:
             self.layout, self.graph = layout, None
-            self.total = layout.outcomes.new_zeros(*layout.outcomes.shape[1::2], dtype=torch.float64)
             if self.cuda:
                 self._record()
         else:
-            for old, new in zip(vars(self.layout).values(), vars(layout).values()):
+            for old, new in zip(self.layout.parts, layout.parts):
                 old[:steps].copy_(new)
         self.step.zero_()
         self.total.zero_()
@@ -275,16 +328,15 @@ class Steps:
         return self.total.clone()
 
     def _step(self) -> None:
-        layout = self.layout
-        assert layout is not None
-        tokens, where, bags, offsets, outcomes = (
-            part.index_select(0, self.step).squeeze(0) for part in vars(layout).values()
-        )
-        loss, values = self.loss(self.stack.scores(tokens, where, bags, offsets), outcomes)
-        loss.backward()
+        assert self.layout is not None
+        parts = (part.index_select(0, self.step).squeeze(0) for part in self.layout.parts)
+        tokens, where, offsets, *labels = parts
+        scores = self.stack.scores(tokens, where, offsets)
+        values, gradient = self.objective.step(scores.detach(), *labels)
+        scores.backward(gradient)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        self.total += values.detach()
+        self.total += values
         self.step += 1
 
     def _record(self) -> None:
@@ -326,8 +378,10 @@ def supported(config: Config) -> bool:
 
 
 def pays(config: Config, device: str) -> bool:
-    """Whether fits of this kind are best stacked on this device."""
-    return torch.device(device).type in PAYS and supported(config) and processes.count() == 1
+    """Whether fits of this kind are best stacked on this device: a GPU, for whose kernels Triton is needed."""
+    kind = torch.device(device).type
+    able = kind in PAYS and (kind != "cuda" or find_spec("triton") is not None)
+    return able and supported(config) and processes.count() == 1
 
 
 def fit(
@@ -454,22 +508,17 @@ def _train(
         initial = stack.predict(train).cpu().numpy()
         sigmas = list(threads.map(lambda scores: bandwidth(scores, **asdict(config.bandwidth)), initial))
     widths = torch.tensor([sigma or 1.0 for sigma in sigmas], device=device)
-    share = torch.from_numpy(batch.weights).to(device, torch.float32)
-    what = config.objective
-    each = partial(alignment, kernel=what.kernel, floor=what.floor, validity=what.validity)
-    stacked = torch.vmap(lambda scores, outcomes, sigma: each(scores, outcomes, sigma=sigma))
-
-    def loss(scores: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor]:
-        values = stacked(scores, outcomes, widths)
-        return -(share * values).sum(), values
+    facts = config.objective, widths, torch.from_numpy(batch.weights).to(device, torch.float32)
+    objective = kernels().Alignments(*facts) if device.type == "cuda" else Alignments(*facts)
 
     def order(number: tuple[int, int], epoch: int) -> np.ndarray:
         return np.random.default_rng(np.random.SeedSequence((*number, epoch))).permutation(len(train))
 
-    rows = [torch.from_numpy(judges(valid, config, number)).to(device) for _, number in batch.numbers]
-    judged = rows, [held_out.outcomes[each].double() for each in rows], widths.tolist()
+    rows = torch.from_numpy(np.stack([judges(valid, config, number) for _, number in batch.numbers])).to(device)
+    by = objective if rows.shape[1] <= PAIRS else Alignments(*facts)
+    labels = by.labels(held_out.outcomes[rows])
     judge = torch.from_numpy(batch.judge).to(device)
-    steps = Steps(stack, loss, config)
+    steps = Steps(stack, objective, config)
     best = {name: weight.clone() for name, weight in stack.state_dict().items()}
     if trained:
         saved.restore(stack, steps.optimiser)
@@ -485,11 +534,11 @@ def _train(
         orders = [threads.submit(order, number, epoch + 1) for number in batch.numbers if epoch < batch.epochs]
         values = torch.zeros_like(judge)
         for part in ready.split(AHEAD * config.optimiser.batch, dim=1):
-            layout = Layout.of(train, part, config.optimiser.batch, vocabulary_size, room)
+            layout = Layout.of(train, part, config.optimiser.batch, vocabulary_size, objective.labels, room)
             room = layout.room
             values += steps.run(layout)
         values /= -(-len(train) // config.optimiser.batch)
-        found = torch.stack([each(s[r].double(), y, sigma=w) for s, r, y, w in zip(stack.predict(held_out), *judged)])
+        found = by.judge(stack.predict(held_out).gather(1, rows), *labels).double()
         quality = (found * judge).sum(1)
         for fit, (mean, judgement, validation) in enumerate(zip(*(t.tolist() for t in (values, quality, found)))):
             record = Epoch(tuple(mean), tuple(validation), judgement)

@@ -1,0 +1,386 @@
+"""GPU kernels for what torch does in many small ones: pooling codes, and the alignment with its gradient.
+
+Tensors come in, tensors go out, equal to their torch counterparts in `stacked` and `objectives` within rounding. A step
+of stacked fits is mostly launching kernels: with these an alignment is three launches instead of seventy. Triton comes
+with torch for CUDA; where it is missing, `stacked` does without.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mlci.config import ObjectiveConfig
+from mlci.measures.alignment import FACTORS
+
+ROWS, TILE = 16, 256  # pairs of scores are taken ROWS x TILE at a time
+CODES = 16  # codes of an admission that are pooled at a time
+EPSILON = tl.constexpr(1e-5)  # of torch's LayerNorm
+
+
+@triton.jit
+def _pairs(gap, precisions, FACTORS: tl.constexpr):
+    """The kernel of score differences less one, and its derivative (`objectives.kernel_less_one`)."""
+    if FACTORS == 0:  # energy
+        value, slope = -tl.abs(gap), tl.where(gap > 0, -1.0, tl.where(gap < 0, 1.0, 0.0))
+    else:
+        value, slope = tl.zeros_like(gap), tl.zeros_like(gap)
+        for factor in tl.static_range(FACTORS):
+            precision = tl.load(precisions + factor)
+            x = gap * gap * (-precision / 2)
+            power = tl.exp(x)
+            # Near zero by its series, so that near-equal scores keep their digits.
+            value += tl.where(x > -0.03, x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4))), power - 1) / FACTORS
+            slope -= power * precision * gap / FACTORS
+    return value, slope
+
+
+@triton.jit(do_not_specialize=["n"])
+def _products(
+    scores,
+    columns,
+    precisions,
+    products,
+    n,
+    groups,
+    FACTORS: tl.constexpr,
+    W: tl.constexpr,
+    R: tl.constexpr,
+    B: tl.constexpr,
+):
+    """The Gram matrix times the columns, of R rows of one problem."""
+    problem, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    scores += problem // groups * n
+    columns += problem * n * W
+    precisions += problem // groups * FACTORS
+    rows, wide = block * R + tl.arange(0, R), tl.arange(0, W)
+    own = tl.load(scores + rows, mask=rows < n, other=0.0)
+    total = tl.zeros([R, W], dtype=tl.float32)
+    for start in range(0, n, B):
+        others = start + tl.arange(0, B)
+        gap = own[:, None] - tl.load(scores + others, mask=others < n, other=0.0)[None, :]
+        gram, _ = _pairs(gap, precisions, FACTORS)
+        part = tl.load(columns + others[:, None] * W + wide[None, :], mask=others[:, None] < n, other=0.0)
+        total = tl.dot(gram, part, total, input_precision="ieee")
+    tl.store(products + problem * n * W + rows[:, None] * W + wide[None, :], total, mask=rows[:, None] < n)
+
+
+@triton.jit
+def _halves(columns, products, problem, n, W: tl.constexpr, B: tl.constexpr):
+    """How many rows count, and half the mean of the Gram matrix over them."""
+    count, total = 0.0, 0.0
+    for start in range(0, n, B):
+        rows = start + tl.arange(0, B)
+        place = problem * n * W + rows * W
+        mask = tl.load(columns + place, mask=rows < n, other=0.0)
+        count += tl.sum(mask)
+        total += tl.sum(mask * tl.load(products + place, mask=rows < n, other=0.0))
+    count = tl.maximum(count, 1.0)
+    return count, total / count / count / 2
+
+
+@triton.jit(do_not_specialize=["n"])
+def _squares(
+    scores,
+    columns,
+    precisions,
+    products,
+    squares,
+    n,
+    groups,
+    FACTORS: tl.constexpr,
+    W: tl.constexpr,
+    R: tl.constexpr,
+    B: tl.constexpr,
+):
+    """The sum of squares of the centred Gram matrix, over R rows of one problem."""
+    problem, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    count, half = _halves(columns, products, problem, n, W, B)
+    scores += problem // groups * n
+    columns += problem * n * W
+    products += problem * n * W
+    precisions += problem // groups * FACTORS
+    rows = block * R + tl.arange(0, R)
+    own = tl.load(scores + rows, mask=rows < n, other=0.0)
+    own_mask = tl.load(columns + rows * W, mask=rows < n, other=0.0)
+    own_mean = tl.load(products + rows * W, mask=rows < n, other=0.0) / count - half
+    total = tl.zeros([R], dtype=tl.float32)
+    for start in range(0, n, B):
+        others = start + tl.arange(0, B)
+        gap = own[:, None] - tl.load(scores + others, mask=others < n, other=0.0)[None, :]
+        gram, _ = _pairs(gap, precisions, FACTORS)
+        mask = tl.load(columns + others * W, mask=others < n, other=0.0)
+        mean = tl.load(products + others * W, mask=others < n, other=0.0) / count - half
+        centred = (gram - own_mean[:, None] - mean[None, :]) * own_mask[:, None] * mask[None, :]
+        total += tl.sum(centred * centred, axis=1)
+    tl.store(squares + problem * tl.num_programs(1) + block, tl.sum(total))
+
+
+@triton.jit(do_not_specialize=["n"])
+def _gradients(
+    scores, columns, precisions, products, squares, units, pulls, values, gradient, n, groups, blocks, floor,
+    FACTORS: tl.constexpr, W: tl.constexpr, R: tl.constexpr, B: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """The values of one problem, and the gradient of their sum weighted by `pulls` for R of its scores."""
+    problem, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    count, half = _halves(columns, products, problem, n, W, B)
+    scores += problem // groups * n
+    columns += problem * n * W
+    products += problem * n * W
+    precisions += problem // groups * FACTORS
+    rows, wide = block * R + tl.arange(0, R), tl.arange(0, W)
+    forms = tl.zeros([W], dtype=tl.float32)
+    for start in range(0, n, B):
+        others = start + tl.arange(0, B)
+        place = others[:, None] * W + wide[None, :]
+        inside = others[:, None] < n
+        forms += tl.sum(
+            tl.load(columns + place, mask=inside, other=0.0) * tl.load(products + place, mask=inside, other=0.0), axis=0
+        )
+    parts = tl.arange(0, BLOCKS)
+    size = tl.sqrt(tl.sum(tl.load(squares + problem * blocks + parts, mask=parts < blocks, other=0.0)))
+    scale = tl.load(units + problem * W + wide) / tl.maximum(size, floor)
+    value = forms * scale
+    pull = tl.load(pulls + problem * W + wide)
+    # Below the floor the norm is a constant and has no gradient.
+    shrink = tl.where(size > floor, tl.sum(pull * value) / (size * size), 0.0)
+    own = tl.load(scores + rows, mask=rows < n, other=0.0)
+    mine = (
+        tl.load(columns + rows[:, None] * W + wide[None, :], mask=rows[:, None] < n, other=0.0)
+        * (pull * scale)[None, :]
+    )
+    own_mask = tl.load(columns + rows * W, mask=rows < n, other=0.0)
+    own_mean = tl.load(products + rows * W, mask=rows < n, other=0.0) / count - half
+    total = tl.zeros([R], dtype=tl.float32)
+    for start in range(0, n, B):
+        others = start + tl.arange(0, B)
+        gap = own[:, None] - tl.load(scores + others, mask=others < n, other=0.0)[None, :]
+        gram, slope = _pairs(gap, precisions, FACTORS)
+        mask = tl.load(columns + others * W, mask=others < n, other=0.0)
+        mean = tl.load(products + others * W, mask=others < n, other=0.0) / count - half
+        centred = (gram - own_mean[:, None] - mean[None, :]) * own_mask[:, None] * mask[None, :]
+        theirs = tl.load(columns + others[:, None] * W + wide[None, :], mask=others[:, None] < n, other=0.0)
+        both = tl.dot(mine, tl.trans(theirs), input_precision="ieee")
+        total += tl.sum((both - shrink * centred) * slope, axis=1)
+    tl.store(gradient + problem * n + rows, 2 * total, mask=rows < n)
+    if block == 0:
+        tl.store(values + problem * W + wide, value)
+
+
+def labels(outcomes: Tensor, validity: str) -> tuple[Tensor, Tensor]:
+    """What an alignment needs of outcomes (... x admissions x outcomes, NaN where not known).
+
+    Returns the columns of each problem, ... x problems x admissions x W: which admissions count, then each outcome less
+    its mean over them; and ... x problems x W: one over each outcome's sum of squares, 0 where it does not count.
+    A problem is all outcomes, judged where all are known, or one of them.
+    """
+    known = outcomes == outcomes
+    if validity == "intersection":
+        mask, y = known.all(-1, keepdim=True).unsqueeze(-3), outcomes.unsqueeze(-3)
+    else:
+        mask, y = known.mT.unsqueeze(-1), outcomes.mT.unsqueeze(-1)
+    mask = mask.to(outcomes.dtype)
+    rows = mask.sum(-2, keepdim=True)
+    y = y.nan_to_num() * mask
+    profiles = (y - y.sum(-2, keepdim=True) / rows.clamp(min=1)) * mask
+    energy = profiles.square().sum(-2)
+    counts = (rows.squeeze(-2) >= 3) & (energy > 0)
+    width = max(16, triton.next_power_of_2(1 + y.shape[-1]))
+    columns = torch.cat([mask, profiles, mask.new_zeros(*y.shape[:-1], width - 1 - y.shape[-1])], dim=-1)
+    units = mask.new_zeros(*y.shape[:-2], width)
+    units[..., 1 : 1 + y.shape[-1]] = torch.where(counts, 1 / energy, 0)
+    return columns, units
+
+
+def alignment(
+    scores: Tensor, columns: Tensor, units: Tensor, *, precisions: Tensor, floor: float, pulls: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Normalised HSIC of each fit's scores (fits x admissions) with its outcomes, as fits x problems x W like `units`;
+    and the gradient of their sum weighted by `pulls`, if given.
+    """
+    fits, n = scores.shape
+    groups, width = units.shape[1:]
+    grid = (fits * groups, triton.cdiv(n, ROWS))
+    sizes = {"FACTORS": precisions.shape[1], "W": width, "R": ROWS, "B": TILE}
+    products, squares = torch.empty_like(columns), columns.new_empty(grid)
+    common, least = (scores, columns, precisions, products), max(floor, 1e-15)
+    _products[grid](*common, n, groups, **sizes)
+    _squares[grid](*common, squares, n, groups, **sizes)
+    if pulls is None:
+        size = squares.double().sum(1).sqrt().clamp(min=least).view(fits, groups, 1)
+        return ((columns * products).sum(2, dtype=torch.float64) * units / size), None
+    values, gradient = torch.empty_like(units), columns.new_empty(fits, groups, n)
+    found = (squares, units, pulls, values, gradient)
+    _gradients[grid](*common, *found, n, groups, grid[1], least, **sizes, BLOCKS=triton.next_power_of_2(grid[1]))
+    return values, gradient.sum(1) if groups > 1 else gradient.squeeze(1)
+
+
+class Alignments:
+    """`stacked.Alignments` on a GPU."""
+
+    def __init__(self, config: ObjectiveConfig, sigmas: Tensor, weights: Tensor) -> None:
+        self.config, self.weights = config, weights
+        self.precisions = (sigmas[:, None] * sigmas.new_tensor(FACTORS.get(config.kernel, ()))) ** -2
+        fits, outcomes = weights.shape
+        together = config.validity == "intersection"
+        width = max(16, triton.next_power_of_2(1 + outcomes)) if together else 16
+        self.pulls = weights.new_zeros(fits, 1 if together else outcomes, width)
+        self.among(self.pulls)[:] = -weights
+
+    def among(self, problems: Tensor) -> Tensor:
+        """fits x outcomes, of what is fits x problems x W."""
+        alone = self.config.validity != "intersection"
+        return problems[:, :, 1] if alone else problems[:, 0, 1 : 1 + self.weights.shape[1]]
+
+    def labels(self, outcomes: Tensor) -> tuple[Tensor, Tensor]:
+        return labels(outcomes, self.config.validity)
+
+    def step(self, scores: Tensor, columns: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+        facts = {"precisions": self.precisions, "floor": self.config.floor, "pulls": self.pulls}
+        values, gradient = alignment(scores, columns, units, **facts)
+        return self.among(values), gradient
+
+    def judge(self, scores: Tensor, columns: Tensor, units: Tensor) -> Tensor:
+        values, _ = alignment(scores, columns, units, precisions=self.precisions, floor=self.config.floor)
+        return self.among(values)
+
+
+@triton.jit
+def _pool(
+    table, where, offsets, weight, bias, normed, units, scales, winners, batch, width, D: tl.constexpr, C: tl.constexpr
+):
+    bag = tl.program_id(0).to(tl.int64)
+    begin, end = tl.load(offsets + bag), tl.load(offsets + bag + 1)
+    wide = tl.arange(0, D)
+    real = wide < width
+    total = tl.zeros([D], dtype=tl.float32)
+    best = tl.full([D], -float("inf"), dtype=tl.float32)
+    winner = tl.full([D], -1, dtype=tl.int64)
+    for start in range(begin, end, C):
+        places = start + tl.arange(0, C)
+        rows = tl.load(where + places, mask=places < end, other=-1)
+        inside = (places < end)[:, None] & real[None, :]
+        part = tl.load(table + rows[:, None] * width + wide[None, :], mask=inside, other=-float("inf"))
+        total += tl.sum(tl.where(inside, part, 0.0), axis=0)
+        top = tl.max(part, axis=0)
+        first = tl.max(tl.where(part == top[None, :], rows[:, None], -1), axis=0)
+        winner = tl.where(top > best, first, winner)
+        best = tl.maximum(top, best)
+    mean = total / tl.maximum(end - begin, 1).to(tl.float32)
+    best = tl.where(winner >= 0, best, 0.0)
+    # LayerNorm over both halves.
+    centre = (tl.sum(mean) + tl.sum(best)) / (2 * width)
+    mean, best = tl.where(real, mean - centre, 0.0), tl.where(real, best - centre, 0.0)
+    scale = 1 / tl.sqrt((tl.sum(mean * mean) + tl.sum(best * best)) / (2 * width) + EPSILON)
+    mean, best = mean * scale, best * scale
+    place, own = bag * 2 * width + wide, bag // batch * 2 * width + wide
+    tl.store(units + place, mean, mask=real)
+    tl.store(units + place + width, best, mask=real)
+    mean = mean * tl.load(weight + own, mask=real) + tl.load(bias + own, mask=real)
+    best = best * tl.load(weight + own + width, mask=real) + tl.load(bias + own + width, mask=real)
+    tl.store(normed + place, mean, mask=real)
+    tl.store(normed + place + width, best, mask=real)
+    tl.store(winners + bag * width + wide, winner, mask=real)
+    tl.store(scales + bag, scale)
+
+
+@triton.jit
+def _unpool(
+    gradient, where, offsets, weight, units, scales, winners, table, weights, biases, batch, width,
+    D: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    bag = tl.program_id(0).to(tl.int64)
+    begin, end = tl.load(offsets + bag), tl.load(offsets + bag + 1)
+    wide = tl.arange(0, D)
+    real = wide < width
+    place, own = bag * 2 * width + wide, bag // batch * 2 * width + wide
+    mean = tl.load(gradient + place, mask=real, other=0.0)
+    best = tl.load(gradient + place + width, mask=real, other=0.0)
+    mean_unit = tl.load(units + place, mask=real, other=0.0)
+    best_unit = tl.load(units + place + width, mask=real, other=0.0)
+    tl.atomic_add(biases + own, mean, mask=real, sem="relaxed")
+    tl.atomic_add(biases + own + width, best, mask=real, sem="relaxed")
+    tl.atomic_add(weights + own, mean * mean_unit, mask=real, sem="relaxed")
+    tl.atomic_add(weights + own + width, best * best_unit, mask=real, sem="relaxed")
+    mean *= tl.load(weight + own, mask=real, other=0.0)
+    best *= tl.load(weight + own + width, mask=real, other=0.0)
+    level = (tl.sum(mean) + tl.sum(best)) / (2 * width)
+    tilt = (tl.sum(mean * mean_unit) + tl.sum(best * best_unit)) / (2 * width)
+    scale = tl.load(scales + bag)
+    share = (mean - level - mean_unit * tilt) * scale / tl.maximum(end - begin, 1).to(tl.float32)
+    best = (best - level - best_unit * tilt) * scale
+    for start in range(begin, end, C):
+        places = start + tl.arange(0, C)
+        rows = tl.load(where + places, mask=places < end, other=0)
+        inside = (places < end)[:, None] & real[None, :]
+        spread = tl.broadcast_to(share[None, :], (C, D))
+        tl.atomic_add(table + rows[:, None] * width + wide[None, :], spread, mask=inside, sem="relaxed")
+    winner = tl.load(winners + bag * width + wide, mask=real, other=-1)
+    tl.atomic_add(table + winner * width + wide, best, mask=(winner >= 0) & real, sem="relaxed")
+
+
+class Pool(torch.autograd.Function):
+    """`stacked.pooled` on a GPU: mean and max of each bag's rows, side by side, and their LayerNorm.
+
+    The gradient of a max goes to its winner alone.
+    """
+
+    @staticmethod
+    def forward(ctx, table: Tensor, where: Tensor, offsets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        bags, width = len(offsets) - 1, table.shape[1]
+        normed, units = (table.new_empty(bags, 2 * width) for _ in range(2))
+        scales, winners = table.new_empty(bags), where.new_empty(bags, width)
+        ctx.sizes = (bags // len(weight), width)
+        ctx.fixed = {"D": triton.next_power_of_2(width), "C": CODES, "num_warps": 1}
+        found = (normed, units, scales, winners)
+        _pool[(bags,)](table, where, offsets, weight, bias, *found, *ctx.sizes, **ctx.fixed)
+        ctx.save_for_backward(where, offsets, weight, units, scales, winners)
+        ctx.rows = len(table)
+        return normed.view(len(weight), -1, 2 * width)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        where, offsets, weight, units, scales, winners = ctx.saved_tensors
+        table = gradient.new_zeros(ctx.rows, winners.shape[1])
+        weights, biases = gradient.new_zeros(2, *weight.shape)
+        found = (where, offsets, weight, units, scales, winners, table, weights, biases)
+        _unpool[(len(winners),)](gradient.contiguous(), *found, *ctx.sizes, **ctx.fixed)
+        return table, None, None, weights, biases
+
+
+@triton.jit
+def _activate(y, bias, rows, width, D: tl.constexpr, R: tl.constexpr):
+    fit, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    each, wide = block * R + tl.arange(0, R), tl.arange(0, D)
+    inside = (each < rows)[:, None] & (wide < width)[None, :]
+    place = y + (fit * rows + each[:, None]) * width + wide[None, :]
+    shift = tl.load(bias + fit * width + wide, mask=wide < width, other=0.0)
+    tl.store(place, tl.maximum(tl.load(place, mask=inside, other=0.0) + shift[None, :], 0.0), mask=inside)
+
+
+def activate(y: Tensor, bias: Tensor) -> Tensor:
+    """ReLU(y + bias) for each fit, in place."""
+    fits, rows, width = y.shape
+    _activate[fits, triton.cdiv(rows, 16)](y, bias, rows, width, D=triton.next_power_of_2(width), R=16)
+    return y
+
+
+@triton.jit
+def _deactivate(gradient, y, out, sums, rows, width, D: tl.constexpr, R: tl.constexpr):
+    fit, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    each, wide = block * R + tl.arange(0, R), tl.arange(0, D)
+    inside = (each < rows)[:, None] & (wide < width)[None, :]
+    place = (fit * rows + each[:, None]) * width + wide[None, :]
+    alive = tl.load(y + place, mask=inside, other=0.0) > 0
+    passed = tl.where(alive, tl.load(gradient + place, mask=inside, other=0.0), 0.0)
+    tl.store(out + place, passed, mask=inside)
+    tl.atomic_add(sums + fit * width + wide, tl.sum(passed, axis=0), mask=wide < width, sem="relaxed")
+
+
+def deactivate(gradient: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """What of the gradient passes the ReLU that gave y, and its sum over rows, for each fit."""
+    fits, rows, width = y.shape
+    out, sums = torch.empty_like(y), y.new_zeros(fits, width)
+    sizes = {"D": triton.next_power_of_2(width), "R": 32}
+    _deactivate[fits, triton.cdiv(rows, 32)](gradient.contiguous(), y, out, sums, rows, width, **sizes)
+    return out, sums
