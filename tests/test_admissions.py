@@ -120,6 +120,18 @@ def test_carried_columns_stay_beside_their_admissions(tmp_path):
     assert [carried["split"].to_pylist() for _, carried in parts] == [["train", "test"], ["train"]]
 
 
+def test_batches_may_share_the_files_dictionary(tmp_path):
+    table = pa.table({"admission_id": [1, 2, 3, 4], "codes": [["b.1", "A"], None, ["c", None, " "], ["a", "B1"]]})
+    versions = ([10] * 4, [10, 10, 10, 9])
+    for number, column in enumerate(versions):
+        file = tmp_path / f"{number}.parquet"
+        pq.write_table(table.append_column("icd_version", pa.array(column)), file)
+        options = {"batch": 2, "icd_version": 10}
+        plain, shared = ([part for part, _ in stream_rows(file, **options, unused=u)] for u in (False, True))
+        assert read(shared) == read(plain) == read(as_admissions(pq.read_table(file)))
+        assert (shared[0].values is shared[1].values) == (number == 0)
+
+
 @pytest.mark.parametrize(
     ("table", "words"),
     [

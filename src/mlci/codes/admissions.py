@@ -94,9 +94,17 @@ def stream_admissions(path: str | Path, *, icd_version: int | None = None, batch
 
 
 def stream_rows(
-    path: str | Path, *, carry: Sequence[str] = (), icd_version: int | None = None, batch: int = BATCH
+    path: str | Path,
+    *,
+    carry: Sequence[str] = (),
+    icd_version: int | None = None,
+    batch: int = BATCH,
+    unused: bool = False,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
-    """As `stream_admissions`, with those of the columns `carry` that a file of one row per admission has."""
+    """As `stream_admissions`, with those of the columns `carry` that a file of one row per admission has.
+
+    With `unused`, `values` may hold codes that the batch does not have: it is then one array for several batches.
+    """
     read, names = (_open_csv if _is_csv(path) else _open_parquet)(path, batch)
     layout = layout_of(names, str(path))
     wanted = [name for name in ("admission_id", layout, "icd_version") if name in names]
@@ -107,14 +115,20 @@ def stream_rows(
         tables = read(wanted)
     else:
         tables = _regroup(read(wanted), batch)
-    yield from ahead(encode_tables(tables, layout, str(path), carry=carried, icd_version=icd_version))
+    yield from ahead(encode_tables(tables, layout, str(path), carry=carried, icd_version=icd_version, unused=unused))
 
 
 def encode_tables(
-    tables: Iterator["pa.Table"], layout: str, where: str, *, carry: Sequence[str] = (), icd_version: int | None = None
+    tables: Iterator["pa.Table"],
+    layout: str,
+    where: str,
+    *,
+    carry: Sequence[str] = (),
+    icd_version: int | None = None,
+    unused: bool = False,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """Admissions of tables that were cut anywhere, if the rows of each one stand together; the columns `carry` too."""
-    encode = _Encoder(where, icd_version)
+    encode = _Encoder(where, icd_version, unused=unused)
     whole = tables if layout == "codes" else _whole(tables)
     return ((encode(table), table.select(list(carry))) for table in whole if len(table))
 
@@ -282,13 +296,13 @@ def _whole(tables: Iterator["pa.Table"]) -> Iterator["pa.Table"]:
 class _Encoder:
     """Tables of either layout to `Admissions`; remembers rows seen (to name one) and the last dictionary it cleaned."""
 
-    def __init__(self, where: str, icd_version: int | None):
+    def __init__(self, where: str, icd_version: int | None, *, unused: bool = False):
         from mlci.codes.icd import check_version
 
-        self.where = where
+        self.where, self.unused = where, unused
         self.version = 0 if icd_version is None else check_version(icd_version)
         self.rows = 0
-        self.cleaned: tuple[Any, np.ndarray, np.ndarray] | None = None
+        self.cleaned: tuple[Any, np.ndarray, np.ndarray | None] | None = None
 
     def __call__(self, table: "pa.Table") -> Admissions:
         import pyarrow.compute as pc
@@ -302,7 +316,7 @@ class _Encoder:
             ids = self._ids(table).to_numpy(zero_copy_only=False) if "admission_id" in table.column_names else None
             ids = np.arange(self.rows, self.rows + len(table)) if ids is None else ids
             codes = self._indices(lists.flatten())
-            versions = versions[:1] if (versions == versions[:1]).all() else np.repeat(versions, lengths)
+            versions = versions if _alike(versions) else np.repeat(versions, lengths)
         else:
             found = self._ids(table).dictionary_encode()
             ids, group = found.dictionary.to_numpy(zero_copy_only=False), found.indices.to_numpy()
@@ -320,9 +334,13 @@ class _Encoder:
         present = codes >= 0
         if not present.all():
             offsets = np.concatenate([[0], np.cumsum(present)])[offsets]
-            versions = versions[present] if len(versions) == len(codes) else versions
+            versions = versions if _alike(versions) else versions[present]
             codes = codes[present]
         values = self.cleaned[1] if self.cleaned else np.empty(0, dtype=object)
+        if _alike(versions):
+            versions = versions[:1]
+            if self.unused:
+                return Admissions(ids, values, np.repeat(versions, len(values)), codes, offsets)
         numbers, shift = np.array([0, 9, 10], dtype=np.int8), np.zeros(11, dtype=np.int32)
         shift[numbers] = np.arange(3) * len(values)
         both = codes + shift[versions]
@@ -354,9 +372,11 @@ class _Encoder:
             found = pc.if_else(pc.equal(text, ""), None, text).dictionary_encode()
             place = pc.fill_null(found.indices, -1).to_numpy()
             values = found.dictionary.to_numpy(zero_copy_only=False)
-            self.cleaned = (codes.dictionary, values, np.append(place, np.int32(-1)))
-        # the last entry stands for null
-        return self.cleaned[2][pc.fill_null(codes.indices, -1).to_numpy()]
+            moved = len(place) != len(values) or (place != np.arange(len(place))).any()
+            # The last entry stands for null.
+            self.cleaned = (codes.dictionary, values, np.append(place, np.int32(-1)) if moved else None)
+        place, indices = self.cleaned[2], _numbers(codes.indices)
+        return indices if place is None else place[indices]
 
     def _as_lists(self, codes: "pa.Array") -> "pa.Array":
         import pyarrow as pa
@@ -391,13 +411,22 @@ class _Encoder:
                     f"{self.where}: column icd_version, row {row}: {value!r} is no ICD version; allowed are 9 and 10."
                 )
             numbers.append(int(said[1]) if said else self.version)
-        return np.array([*numbers, self.version], dtype=np.int8)[pc.fill_null(found.indices, -1).to_numpy()]
+        return np.array([*numbers, self.version], dtype=np.int8)[_numbers(found.indices)]
 
     def _ids(self, table: "pa.Table") -> "pa.Array":
         import pyarrow as pa
 
         ids = _one(table["admission_id"])
         return _present(ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids, self.where, self.rows)
+
+
+def _alike(versions: np.ndarray) -> bool:
+    return bool(len(versions)) and bool((versions == versions[0]).all())
+
+
+def _numbers(indices: "pa.Array") -> np.ndarray:
+    """-1 for null."""
+    return (indices.fill_null(-1) if indices.null_count else indices).to_numpy()
 
 
 def _present(ids: "pa.Array", where: str, before: int) -> "pa.Array":

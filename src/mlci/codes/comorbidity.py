@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -99,20 +99,27 @@ class _Met:
     """The distinct codes of one ICD version met so far: their categories, and how often each came."""
 
     def __init__(self, version: int):
+        import pyarrow as pa
+
         self.version = version
-        self.places: dict[str, int] = {}
+        self.codes = pa.array([], pa.string())
         self.bits = np.zeros(0, dtype=np.uint64)
         self.counts = np.zeros(0, dtype=np.int64)
 
-    def __call__(self, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        place = np.fromiter(map(self.places.get, codes, repeat(-1)), np.int64, len(codes))
-        if (new := place < 0).any():
-            place[new] = range(len(self.places), len(self.places) + np.count_nonzero(new))
-            self.places.update(zip(codes[new], place[new].tolist()))
-            self.bits = np.append(self.bits, code_bits(codes[new], self.version))
-            self.counts = np.append(self.counts, np.zeros(np.count_nonzero(new), dtype=np.int64))
-        self.counts[place] += counts
-        return self.bits[place]
+    def places(self, codes: np.ndarray) -> np.ndarray:
+        """Where each of the codes, no two alike, stands among those met."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        text = pa.array(codes, pa.string())
+        place = pc.index_in(text, value_set=self.codes).fill_null(-1).to_numpy().copy()
+        new = np.flatnonzero(place < 0)
+        place[new] = np.arange(len(self.codes), len(self.codes) + len(new))
+        unmet = text.take(pa.array(new))
+        self.codes = pa.concat_arrays([self.codes, unmet])
+        self.bits = np.append(self.bits, code_bits(unmet, self.version))
+        self.counts = np.append(self.counts, np.zeros(len(new), dtype=np.int64))
+        return place
 
 
 class Coder:
@@ -121,39 +128,52 @@ class Coder:
     def __init__(self):
         self.met = {version: _Met(version) for version in icd.VERSIONS}
         self.admissions = self.without_codes = 0
+        self.last: tuple[np.ndarray, np.ndarray] | None = None
 
     def __call__(self, admissions: Admissions) -> np.ndarray:
         """The bits of each admission (uint64), milder forms included."""
         if not admissions.versions.all():
             raise InputError("some codes have no ICD version; an icd_version column says it, or one for all codes.")
-        counts = np.bincount(admissions.indices, minlength=len(admissions.values))
-        of_value = np.zeros(len(admissions.values), dtype=np.uint64)
-        for version, met in self.met.items():
-            rows = admissions.versions == version
-            of_value[rows] = met(admissions.values[rows], counts[rows])
+        self._look_up(admissions.values, admissions.versions)
+        indices = admissions.indices.astype(np.intp)
+        counts = np.bincount(indices, minlength=len(admissions.values))
+        for met, rows, places in self.places:
+            met.counts[places] += counts[rows]
         start, end = admissions.offsets[:-1], admissions.offsets[1:]
         bits, some = np.zeros(len(admissions), dtype=np.uint64), start < end
         if some.any():
-            bits[some] = np.bitwise_or.reduceat(of_value[admissions.indices], start[some])
+            bits[some] = np.bitwise_or.reduceat(self.of_value[indices], start[some])
         self.admissions += len(bits)
         self.without_codes += len(bits) - int(some.sum())
         return bits
 
+    def _look_up(self, values: np.ndarray, versions: np.ndarray) -> None:
+        """The bits of each distinct code, unless they are those of the last batch."""
+        if self.last and self.last[0] is values and np.array_equal(self.last[1], versions):
+            return
+        self.last, self.places = (values, versions), []
+        self.of_value = np.zeros(len(values), dtype=np.uint64)
+        for version, met in self.met.items():
+            rows = np.flatnonzero(versions == version)
+            places = met.places(values[rows])
+            self.of_value[rows] = met.bits[places]
+            self.places.append((met, rows, places))
+
     def audit(self) -> list["Audit"]:
         """What the ICD tables say of the codes met so far, per ICD version."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         found = []
         for version, met in self.met.items():
-            codes = pa.array(met.places, pa.string())
-            unknown = ~icd.known(codes, version)
-            elsewhere = unknown & icd.known(codes, OTHER[version])
-            padded = [icd.known(pc.binary_join_element_wise(zeros, codes, ""), version) for zeros in ("0", "00")]
-            zeros = unknown & ~elsewhere & (padded[0] | padded[1]) & (version == 9)
-            totals = [int(met.counts[which].sum()) for which in (slice(None), unknown, elsewhere, zeros)]
-            if len(codes):
-                found.append(Audit(version, *totals))
+            unknown = ~icd.known(met.codes, version)
+            codes, counts = met.codes.filter(unknown), met.counts[unknown]
+            other = icd.known(codes, OTHER[version])
+            zeros = np.zeros_like(other)
+            for eaten in ("0", "00") if version == 9 else ():
+                zeros |= ~other & icd.known(pc.binary_join_element_wise(eaten, codes, ""), version)
+            if met.counts.any():
+                totals = met.counts.sum(), counts.sum(), counts[other].sum(), counts[zeros].sum()
+                found.append(Audit(version, *map(int, totals)))
         return found
 
 
@@ -382,7 +402,7 @@ def write_scores(
     """Score a file of admissions into a Parquet or CSV file, in memory that does not grow with it.
 
     CCI+ECI is fitted on the training split where the file has one, else on all its admissions. Its moments are known
-    only at the end, so the bits (8 bytes an admission) wait in a temporary file.
+    only at the end, so the scores wait in a temporary file.
     """
     import pyarrow as pa
 
@@ -395,15 +415,19 @@ def write_scores(
     def training(spool: Path) -> Iterator[np.ndarray]:
         nonlocal split
         sink = None
-        for admissions, carried in stream_rows(source, carry=("split",), icd_version=icd_version, batch=batch):
+        options = {"icd_version": icd_version, "batch": batch, "unused": True}
+        for admissions, carried in stream_rows(source, carry=("split",), **options):
             bits = coder(admissions)
             bits = drop_milder(bits) if hierarchy else bits
-            rows = pa.record_batch({"admission_id": admissions.ids, "bits": bits})
+            found = scores(bits, columns)
+            rows = {"admission_id": admissions.ids, **dict(zip(columns, found.T))}
+            rows = pa.record_batch(rows | ({"bits": bits} if with_flags else {}))
             sink = sink or pa.ipc.new_stream(spool, rows.schema)
             sink.write(rows)
             progress(len(admissions))
             split = "split" in carried.column_names
-            yield scores(bits[np.asarray(carried["split"]) == "train"] if split else bits, pair)
+            both = found[:, [columns.index(name) for name in pair]]
+            yield both[np.asarray(carried["split"]) == "train"] if split else both
         if sink is None:
             raise InputError(f"{source}: holds no admissions.")
         sink.close()
@@ -411,14 +435,13 @@ def write_scores(
     def tables(spool: Path) -> Iterator[pa.Table]:
         with pa.OSFile(str(spool)) as stored:
             for rows in pa.ipc.open_stream(stored):
-                bits = rows["bits"].to_numpy()
-                found = dict(zip(columns, scores(bits, columns).T))
+                found = {name: rows[name] for name in ("admission_id", *columns)}
                 found["cci_eci"] = combined.apply(np.column_stack([found[name] for name in pair]))
-                found |= flag_columns(bits) if with_flags else {}
-                yield pa.table({"admission_id": rows["admission_id"], **found})
+                found |= flag_columns(rows["bits"].to_numpy()) if with_flags else {}
+                yield pa.table(found)
 
     with atomic(target) as temporary, TemporaryDirectory() as folder:
-        spool = Path(folder) / "bits.arrow"
+        spool = Path(folder) / "scores.arrow"
         combined = Combined.of(training(spool), pair, hierarchy)
         if not combined.admissions:
             raise InputError(f"{source}: column split: no admission is in 'train', whose mean and SD CCI+ECI needs.")
@@ -430,6 +453,12 @@ def _write(tables: Iterator[Any], path: Path, *, as_csv: bool) -> None:
     from pyarrow import csv, parquet
 
     first = next(tables)
-    with (csv.CSVWriter if as_csv else parquet.ParquetWriter)(str(path), first.schema) as sink:
+    # Scores repeat, identifiers do not: a dictionary of them would be built in vain.
+    often = [name for name in first.column_names if name != "admission_id"]
+    with (
+        csv.CSVWriter(str(path), first.schema)
+        if as_csv
+        else parquet.ParquetWriter(str(path), first.schema, use_dictionary=often)
+    ) as sink:
         for table in chain([first], tables):
             sink.write_table(table)
