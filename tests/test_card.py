@@ -79,7 +79,11 @@ def test_card_files(card, tmp_path):
     assert text.count("<li>") == len(card.lines)
     assert "http" not in text
     assert "<script" not in text
-    with pytest.raises(InputError, match=r"as .html or .csv"):
+    card.write(tmp_path / "card.pdf")
+    page = (tmp_path / "card.pdf").read_bytes()
+    assert page.startswith(b"%PDF")
+    assert page.count(b"/Type /Page\n") == 1
+    with pytest.raises(InputError, match=r"as .html, .pdf or .csv"):
         card.write(tmp_path / "card.docx")
 
 

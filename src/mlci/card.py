@@ -34,6 +34,10 @@ TOP = range(3, 21)  # points of the weightiest group that are tried
 WORTH = 0.002  # of the squared correlation with the score: what finer points must bring
 BANDS = (0.5, 0.75, 0.9, 0.95, 0.99)  # of training admissions, between bands of points
 CELL = 10  # admissions behind every rate
+RULE = (
+    "Add the points of every group that the admission has a code of; a group counts once. "
+    "More points mean a graver admission."
+)
 
 
 @dataclass(frozen=True)
@@ -67,22 +71,59 @@ class Card:
     def frame(self) -> pd.DataFrame:
         return pd.DataFrame(self.lines)
 
-    def html(self) -> str:
+    def example_text(self) -> str:
+        parts = " + ".join(f"{code} ({line.category}): {line.points}" for line, code in self.example)
+        return f"{parts} = {sum(line.points for line, _ in self.example)} points"
+
+    def tables(self) -> dict[str, list[list[str]]]:
+        """Heading -> rows of text, heads first: what the points meant, and what the card loses."""
+        words = [name.replace("_", " ") for name in self.outcomes]
+        meaning = [["points", "admissions", *words]]
+        for row in self.meaning.to_dict("records"):
+            band = f"{row['from']}" if row["to"] == row["from"] else f"{row['from']} to {row['to']}"
+            rates = ["few" if row[name] != row[name] else f"{row[name]:.1%}" for name in self.outcomes]
+            meaning.append([band, f"{row['admissions']:,}", *rates])
+        loss = [["", "rank correlation with the index", *(f"{name}: dCorr, AUROC" for name in words)]]
+        for row in self.loss.to_dict("records"):
+            cells = [f"{row[f'dcorr {name}']:.3f}, {row[f'auroc {name}']:.3f}" for name in self.outcomes]
+            loss.append([str(row["model"]), f"{row['rank correlation']:.2f}", *cells])
+        return {
+            "What the points meant in the training admissions": meaning,
+            f"What the card loses ({self.split} split)": loss,
+        }
+
+    def group_text(self) -> list[tuple[str, str, str]]:
+        """Points, category and title of each line; with its ICD version where there are several."""
+        several = len({line.version for line in self.lines}) > 1
+        return [
+            (str(line.points), line.category, f"{line.title} (ICD-{line.version})" if several else line.title)
+            for line in self.lines
+        ]
+
+    def html(self) -> bytes:
         from jinja2 import Environment
 
         template = (files("mlci") / "card.html.j2").read_text(encoding="utf-8")
-        return (
-            Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template).render(card=self)
-        )
+        page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
+        return page.render(card=self, rule=RULE).encode()
+
+    def csv(self) -> bytes:
+        return self.frame().to_csv(index=False).encode()
+
+    def pdf(self) -> bytes:
+        """One A4 page."""
+        from mlci.card_pdf import draw
+
+        return draw(RULE, self.group_text(), self.example_text(), self.tables())
 
     def write(self, path: str | Path) -> None:
-        """As .html or .csv, by the name."""
-        suffix = Path(path).suffix.lower()
-        if suffix not in (".html", ".csv"):
-            raise InputError(f"{path}: a card is written as .html or .csv.")
-        text = self.html() if suffix == ".html" else self.frame().to_csv(index=False)
+        """As .html, .pdf or .csv, by the name."""
+        write = {".html": self.html, ".pdf": self.pdf, ".csv": self.csv}.get(Path(path).suffix.lower())
+        if write is None:
+            raise InputError(f"{path}: a card is written as .html, .pdf or .csv.")
+        content = write()
         with atomic(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_bytes(content)
 
 
 def make_card(index: MLCI, cohort: Cohort, *, size: int = 40, split: str = "test") -> Card:

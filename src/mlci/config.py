@@ -165,7 +165,7 @@ class CollapseConfig(Section):
     learning_rate: float = within(5e-3, 0)
 
     PRESETS: ClassVar = {  # what is None
-        "balanced": {"observed": 0.3, "balance": 0.35},
+        "balanced": {"observed": 0.3, "balance": 0.4},
         "energy": {"observed": 1.0, "balance": 0.0},
         "rbf": {"observed": 0.3, "balance": 0.0},
     }

@@ -6,7 +6,7 @@ import click
 @click.command("card")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @click.argument("cohort", type=click.Path(exists=True, dir_okay=False))
-@click.option("-o", "--output", required=True, type=click.Path(), help="The card, as .html (one page) or .csv.")
+@click.option("-o", "--output", required=True, type=click.Path(), help="The card, as .html, .pdf (one page) or .csv.")
 @click.option("--groups", type=click.IntRange(1), default=40, show_default=True, help="Code groups at most.")
 @click.option("--split", default="test", show_default=True, help="The split on which the card is judged.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
