@@ -12,8 +12,9 @@ import click
 @click.option(
     "--resamples", type=click.IntRange(20), default=200, show_default=True, help="Bootstrap resamples of patients."
 )
+@click.option("--by", help="Subgroups by these columns of the cohort.  [sex,age_band where it has them]")
 @click.option("--seed", type=int, default=12345, show_default=True, help="Of resamples and draws.")
-def command(model: Path, cohort: Path, output: Path, resamples: int, seed: int) -> None:
+def command(model: Path, cohort: Path, output: Path, resamples: int, by: str | None, seed: int) -> None:
     """Write a report on an index: on whom, how good beside Charlson and Elixhauser, risk, cutoff, theory, codes.
 
     MODEL is a model file, or DIR a folder with one model file in it; COHORT is a cohort file, judged on its test split.
@@ -37,7 +38,8 @@ def command(model: Path, cohort: Path, output: Path, resamples: int, seed: int) 
     from mlci.report import build
 
     words = shlex.join(["mlci", *sys.argv[1:]])
-    page = build(load(model), read_cohort(cohort), command=words, resamples=resamples, seed=seed)
+    columns = by.split(",") if by else None
+    page = build(load(model), read_cohort(cohort), command=words, by=columns, resamples=resamples, seed=seed)
     with atomic(output) as temporary:
         temporary.write_text(page, encoding="utf-8")
     click.echo(f"{output}: {len(page.encode()) / 1e6:.1f} MB; open it in a browser.")

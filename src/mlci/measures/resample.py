@@ -56,7 +56,7 @@ def difference(value: float, first: np.ndarray, second: np.ndarray, *, level: fl
 
 
 def _percentiles(resampled: np.ndarray, level: float) -> tuple[float, float]:
-    known = resampled[~np.isnan(resampled)]
+    known = resampled[np.isfinite(resampled)]  # a slope may run away where a resample has no case
     if not len(known):
         return np.nan, np.nan
     low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])

@@ -19,7 +19,7 @@ from mlci.codes.admissions import Admissions
 from mlci.codes.comorbidity import charlson, elixhauser
 from mlci.cohort import Cohort
 from mlci.errors import InputError
-from mlci.evaluate import Evaluation, judge
+from mlci.evaluate import Evaluation, judge, subgroup
 from mlci.index import MLCI
 
 OWN = "MLCI"
@@ -29,6 +29,8 @@ METRICS = {  # what each depends on
     "dcorr": "order and spacing",
     "mi": "mostly order",
 }
+BY = ("sex", "age_band")  # subgroups, where the cohort knows them
+OF_GROUPS = {"auroc": "AUROC", "dcorr": "Distance correlation", "ece": "Calibration error"}
 RESAMPLES = 200
 EXPLAINED = 5_000  # admissions that the influence of codes is averaged over
 LEAST = 10  # admissions behind any figure about a code
@@ -53,8 +55,16 @@ class Picture:
     caption: str
 
 
-def build(index: MLCI, cohort: Cohort, *, command: str, resamples: int = RESAMPLES, seed: int = 12345) -> str:
-    """The report as HTML."""
+def build(
+    index: MLCI,
+    cohort: Cohort,
+    *,
+    command: str,
+    by: Sequence[str] | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 12345,
+) -> str:
+    """The report as HTML; `by` names the cohort's columns to tell subgroups by (without it, `BY`)."""
     model = index.model_
     names = [name for name in model.outcomes if name in cohort.outcomes]
     if not names:
@@ -72,17 +82,20 @@ def build(index: MLCI, cohort: Cohort, *, command: str, resamples: int = RESAMPL
     if np.ptp(score) == 0:
         raise InputError(f"all {len(score):,} admissions have the same score; there is nothing to report.")
     scores = {OWN: score, **_indices(admissions)}
-    evaluation = judge(
-        scores,
-        dict(zip(names, outcomes.T)),
-        groups=judged.column("subject_id"),
-        risks={OWN: {name: model.curves[name](score) for name in names}},
-        kernel="energy",  # this page shows nHSIC of the index alone, from the diagnosis; resampling it costs most
-        resamples=resamples,
-        seed=seed,
-    )
+    options = {
+        "groups": judged.column("subject_id"),
+        "risks": {OWN: {name: model.curves[name](score) for name in names}},
+        "kernel": "energy",  # this page shows nHSIC of the index alone, from the diagnosis; resampling it costs most
+        "resamples": resamples,
+        "seed": seed,
+    }
+    evaluation = judge(scores, dict(zip(names, outcomes.T)), **options)
     both = [name for name, column in zip(names, outcomes.T) if len(np.unique(column[~np.isnan(column)])) == 2]
     metrics = evaluation.table[evaluation.table["outcome"].isin(both)]
+    if by is None:
+        by = [name for name in BY if name.removesuffix("_band") in cohort.table.column_names]
+    parts = {name: subgroup(judged, name) for name in by}
+    subgroups = judge({OWN: score}, dict(zip(names, outcomes.T)), by=parts, **options).table if parts else None
     diagnosis = theory.diagnose(score, outcomes, names)
     contrasts = theory.contrasts(score, outcomes, names, model.cutoff.score)
     rng = np.random.default_rng(seed)
@@ -107,6 +120,7 @@ def build(index: MLCI, cohort: Cohort, *, command: str, resamples: int = RESAMPL
         "metrics": _metric_tables(metrics, list(scores)),
         "verdicts": [_verdict(evaluation, both, metric) for metric in ("auroc", "rank_dcorr", "dcorr")],
         "calibration": _calibration(metrics),
+        "subgroups": [] if subgroups is None else _subgroup_tables(subgroups, both),
         "trends": trends,
         "cutoff": model.cutoff,
         "contrasts": contrasts,
@@ -193,6 +207,24 @@ def _verdict(evaluation: Evaluation, names: Sequence[str], metric: str) -> str:
 def _calibration(metrics: pd.DataFrame) -> pd.DataFrame:
     part = metrics[(metrics["model"] == OWN) & metrics["metric"].isin(["slope", "intercept", "ece", "brier"])]
     return part.pivot(index="outcome", columns="metric", values="value").reindex(part["outcome"].unique())
+
+
+def _subgroup_tables(table: pd.DataFrame, outcomes: Sequence[str]) -> list[dict]:
+    """One table per column and figure: groups down, outcomes across; None where either class is too small to tell."""
+    tables = []
+    for by, metric in table.loc[table["by"] != "", ["by", "metric"]].drop_duplicates().itertuples(index=False):
+        if metric not in OF_GROUPS:
+            continue
+        part = table[(table["by"] == by) & (table["metric"] == metric)]
+        cells = part.set_index(["group", "outcome"])
+        rows = []
+        for group in part["group"].unique():
+            found = [cells.loc[(group, outcome)] for outcome in outcomes]
+            enough = [min(one["positives"], one["n"] - one["positives"]) >= LEAST for one in found]
+            rows.append({"group": group, "cells": [one if ok else None for one, ok in zip(found, enough)]})
+        titles = [labels.label(outcome) for outcome in outcomes]
+        tables.append({"by": labels.words(by), "metric": OF_GROUPS[metric], "outcomes": titles, "rows": rows})
+    return tables
 
 
 def _summary(metrics: pd.DataFrame, contrast: theory.Contrast) -> str:
