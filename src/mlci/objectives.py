@@ -88,9 +88,11 @@ class _Aligned(torch.autograd.Function):
         profiles = mask[:, None] * (outcomes - mask @ outcomes / rows)
         energy = profiles.square().sum(0)
         gram, slope = kernel_less_one(scores[:, None] - scores, kernel, sigma)
-        forms = (profiles * (gram @ profiles)).sum(0)
+        # Few rows times a symmetric matrix: several times faster than the matrix times few columns.
+        sums = torch.cat([profiles.T, mask[None]]) @ gram
+        forms = (profiles.T * sums[:-1]).sum(1)
         # H K H: less the means of rows and of columns, plus the mean of all.
-        mean = gram @ mask / rows
+        mean = sums[-1] / rows
         half = mean - mask @ mean / rows / 2
         centred = (gram - half[:, None]).sub_(half)
         size = (mask @ centred.square() @ mask).sqrt()

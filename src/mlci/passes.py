@@ -112,11 +112,11 @@ class ByHand(Passes):
         mean = back[:, :width] * self.share
         best = aten.threshold_backward(back[:, width:], self.pooled[:, width:], 0)
         back = torch.embedding_bag(mean, self.holders, self.held, mode=0, include_last_offset=True)[0]
-        places = self.winners * width + torch.arange(width)
+        places = torch.add(torch.arange(width), self.winners, alpha=width)
         back.view(-1).scatter_add_(0, places.view(-1), best.reshape(-1))
         back = _back(model.phi[2], self.second, aten.threshold_backward(back, self.table, 0))
         back = _back(model.phi[0], self.first, aten.threshold_backward(back, self.second, 0))
-        model.embedding.weight.grad.index_copy_(0, self.tokens, back)  # pyright: ignore
+        model.embedding.weight.grad.numpy()[self.tokens.numpy()] = back.numpy()  # pyright: ignore
 
 
 def _linear(layer, x: Tensor) -> Tensor:
