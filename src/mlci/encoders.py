@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, cast
 
@@ -19,23 +20,25 @@ from mlci.config import EncoderConfig
 from mlci.errors import InputError
 from mlci.tokens import PAD, UNK
 
+TRITON = find_spec("triton") is not None  # for the kernels of our own
+
 
 def mlp(*widths: int) -> list[nn.Module]:
     """Linear layers from width to width with a ReLU after each."""
     return [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
 
 
-def distinct(ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The distinct ids (padding always among them, so that there is one) and where each of `ids` stands in them.
+def looked_up(embedding: nn.Embedding, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The embeddings of the distinct ids (padding always among them, so that there is one), and which is whose.
 
-    On a GPU all ids are taken: counting the distinct ones would make the host wait for the device at every step.
+    On a GPU all embeddings are taken: counting the distinct ids would make the host wait for the device at every step.
     """
     if ids.is_cuda:
-        return torch.arange(size, device=ids.device), ids
-    present = torch.zeros(size, dtype=torch.bool, device=ids.device)
+        return embedding.weight, ids
+    present = torch.zeros(embedding.num_embeddings, dtype=torch.bool)
     present[ids] = True
     present[PAD] = True
-    return present.nonzero().squeeze(1), (present.cumsum(0) - 1)[ids]
+    return embedding(present.nonzero().squeeze(1)), (present.cumsum(0) - 1)[ids]
 
 
 def rows_of(ids: Tensor, offsets: Tensor) -> Tensor:
@@ -149,13 +152,19 @@ class DeepSets(Encoder):
             self.gate = nn.Sequential(*mlp(width, width), nn.Linear(width, 1), nn.Sigmoid())
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        tokens, where = distinct(ids, self.embedding.num_embeddings)
-        table = self.phi(self.embedding(tokens))
-        pooled = [self.pool(how, where, table, offsets) for how in self.poolings]
-        hidden = self.norm(torch.cat(pooled, dim=1))
+        table, where = looked_up(self.embedding, ids)
+        hidden = self.pooled(self.phi(table), where, offsets)
         for place, layer in enumerate(self.rho):
             hidden = layer(self.dropout(hidden) if place in (0, 2) else hidden)
         return hidden.squeeze(1)
+
+    def pooled(self, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
+        """What rho is given."""
+        if table.is_cuda and TRITON and self.poolings == ["mean", "max"]:
+            from mlci.kernels import Pool
+
+            return Pool.apply(table, where, offsets, self.norm.weight[None], self.norm.bias[None]).squeeze(0)
+        return self.norm(torch.cat([self.pool(how, where, table, offsets) for how in self.poolings], dim=1))
 
     def pool(self, how: str, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
         if how == "attention":
@@ -196,8 +205,7 @@ class AttentionMIL(Encoder):
         self.rho = nn.Sequential(*mlp(width, width), nn.Linear(width, 1))
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        tokens, where = distinct(ids, self.embedding.num_embeddings)
-        table = self.embedding(tokens)
+        table, where = looked_up(self.embedding, ids)
         logits = self.attention(table).squeeze(1)[where]
         nothing = logits.new_full((len(offsets) - 1,), -math.inf)
         weights = softmax_within(logits, rows_of(ids, offsets), nothing)[0]
@@ -243,9 +251,9 @@ class StarGAT(Encoder):
             nn.init.xavier_uniform_(weight)
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        tokens, where = distinct(ids, self.embedding.num_embeddings)
+        table, where = looked_up(self.embedding, ids)
         rows = rows_of(ids, offsets)
-        table = self.first(self.embedding(tokens))
+        table = self.first(table)
         give, ask = self.attention[0]
         zero = table.new_zeros(len(offsets) - 1)
         weights, _ = softmax_within(F.leaky_relu(table @ give, 0.2)[where], rows, zero)
@@ -339,8 +347,8 @@ class SetTransformer(Encoder):
         def at(row: Tensor) -> Tensor:
             return row.new_zeros(absent.numel()).scatter(0, place, row).view(absent.shape)
 
-        tokens, row = distinct(ids, self.embedding.num_embeddings)
-        hidden, where = self.embedding(tokens), at(row)
+        hidden, row = looked_up(self.embedding, ids)
+        where = at(row)
         blocks = cast(Iterable[tuple[AttentionBlock, AttentionBlock]], zip(self.gather, self.spread))
         for points, (gather, spread) in zip(self.points, blocks):
             hidden = spread.spread(hidden, where, place, gather.gather(points, hidden, where, absent))

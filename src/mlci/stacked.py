@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,7 @@ from torch.nn import functional as F
 
 from mlci import encoders, processes, training
 from mlci.config import Config, ObjectiveConfig
-from mlci.encoders import DeepSets, Largest
+from mlci.encoders import TRITON, DeepSets, Largest
 from mlci.errors import InputError
 from mlci.measures.alignment import bandwidth
 from mlci.objectives import LARGE, alignment
@@ -380,7 +379,7 @@ def supported(config: Config) -> bool:
 def pays(config: Config, device: str) -> bool:
     """Whether fits of this kind are best stacked on this device: a GPU, for whose kernels Triton is needed."""
     kind = torch.device(device).type
-    able = kind in PAYS and (kind != "cuda" or find_spec("triton") is not None)
+    able = kind in PAYS and (kind != "cuda" or TRITON)
     return able and supported(config) and processes.count() == 1
 
 
