@@ -82,7 +82,7 @@ def times(runs: list[Run], epoch: str) -> str:
         once = json.loads(str(archive["facts"]))["runs"].values()
     minutes = {one["model"]["name"]: one["cost"]["cpu_seconds"] / one["model"]["epochs"] / 6 for one in once}
     peak = max(one["cost"]["process_peak_mb"] for one in once) / 1024
-    lines = ["| model | processor minutes | seconds on a GPU shared by 16 |", "|---|---:|---:|"]
+    lines = ["| model | processor minutes | seconds on an H200, up to 16 runs at once |", "|---|---:|---:|"]
     total = {}
     for title in dict.fromkeys(run.model.title for run in runs):
         mine = [run for run in runs if run.model.title == title]
