@@ -142,8 +142,8 @@ def fit(
 
 @contextlib.contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """So many threads for torch in the block; and numbers below 1e-38 are zero: the moments of rare tokens fade to
-    such, where arithmetic is several times slower.
+    """So many threads for torch in the block; and numbers below 1e-38 are zero there: the moments of tokens long unseen
+    fade to such, and arithmetic with them is slow.
     """
     before = torch.get_num_threads()
     torch.set_flush_denormal(True)
