@@ -270,6 +270,8 @@ width = 16
 epochs = 4
 batch = 64
 learning_rate = 0.01
+[collapse]
+epochs = 4
 [distil]
 epochs = 3
 batch = 64
@@ -278,7 +280,7 @@ learning_rate = 0.01
 
 
 def test_a_killed_fit_goes_on(mlci_cli, tmp_path):
-    toy_cohort(2000).write(tmp_path / "cohort.parquet")
+    toy_cohort(1200).write(tmp_path / "cohort.parquet")
     (tmp_path / "quick.toml").write_text(CONFIG)
     words = ["fit", tmp_path / "cohort.parquet", "--recipe", "mlci", "--config", tmp_path / "quick.toml", "-o"]
     log = mlci_cli(*words, tmp_path / "whole").stderr

@@ -257,6 +257,7 @@ def _found(code: icd.Code) -> Found:
 def _card(index: MLCI) -> Card:
     model = index.model_
     card, last = model.card, model.card.get("stage2")
+    aligned = last["history"][last["epoch"] - 1]["validation"] if last and card["recipe"] == "paper" else ()
     quantiles = len(model.quantiles) - 1
     return Card(
         mlci=mlci.__version__,
@@ -265,7 +266,7 @@ def _card(index: MLCI) -> Card:
         vocabulary=len(model.vocabulary.tokens),
         percentiles={str(p): float(model.quantiles[round(quantiles * p / 100)]) for p in (0, 5, 25, 50, 75, 95, 100)},
         cutoff=Cutoff.model_validate(model.cutoff, from_attributes=True),
-        alignment=dict(zip(model.outcomes, last["history"][last["epoch"] - 1]["validation"])) if last else {},
+        alignment=dict(zip(model.outcomes, aligned)),
         training={name: value for name, value in card.items() if name not in ("stage1", "stage2")},
         limits=LIMITS,
     )
