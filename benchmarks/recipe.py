@@ -58,6 +58,7 @@ def variants(config: RecipeConfig) -> dict[str, tuple[str, RecipeConfig]]:
         "members of width 128": posterior(width=128),
         "2 members": posterior(members=2),
         "10 members": posterior(members=10),
+        "members of 4 epochs": posterior(epochs=4),
         "sum of logits": collapse(method="sum"),
         "RBF kernel": collapse(objective="rbf"),
         "energy preset": collapse(objective="energy"),
