@@ -459,6 +459,7 @@ def fit_many(
             ),
             tell=partial(tell, 1),
         )
+        saved.drop(0)
         stage1 = [first[at : at + len(active)] for at in range(0, len(first), len(active))]
         strength = objective_of(config).strength
         weights = np.array([stage2_weights([strength(e.quality) for e in each], config.weights) for each in stage1])
@@ -491,9 +492,10 @@ def _train(
     The processor draws the next epoch's batches while the device trains.
     """
     place = 0 if batch.numbers[0][1] == 0 else len(batch.numbers) * batch.weights.shape[1]
-    mine = slice(place, place + len(batch.numbers))
-    if saved.has(place, batch.epochs):
-        return saved.fits[mine], saved.part("best")
+    mine = range(place, place + len(batch.numbers))
+    trained = [saved.fits[number] for number in mine if number in saved.fits]
+    if saved.done(place) == batch.epochs:
+        return trained, saved.part(place, "best")
     train, held_out = resident
     device = train.ids.device
     models = []
@@ -501,7 +503,6 @@ def _train(
         with seeded(*number, device=torch.device("cpu")):
             models.append(encoders.build(config.encoder, vocabulary_size).to(device))
     stack = Stack(models)
-    trained = saved.fits[mine]
     sigmas = [each.bandwidth for each in trained] or [None] * len(models)
     if objective_of(config).needs_bandwidth and not trained:
         initial = stack.predict(train).cpu().numpy()
@@ -520,8 +521,8 @@ def _train(
     steps = Steps(stack, objective, config)
     best = {name: weight.clone() for name, weight in stack.state_dict().items()}
     if trained:
-        saved.restore(stack, steps.optimiser)
-        best = {name: weight.to(device) for name, weight in saved.part("best").items()}
+        saved.restore(place, stack, steps.optimiser)
+        best = {name: weight.to(device, copy=True) for name, weight in saved.part(place, "best").items()}
     else:
         trained = [Trained(0, -np.inf, sigma, ()) for sigma in sigmas]
     begun, written = len(trained[0].history) + 1, time.perf_counter()
@@ -545,9 +546,9 @@ def _train(
         better = torch.tensor([each.epoch == epoch for each in trained], device=device)
         for name, weight in stack.state_dict().items():
             best[name][better] = weight[better]
-        saved.fits[mine] = trained
+        saved.fits.update(zip(mine, trained))
         if saved.path and (epoch == batch.epochs or time.perf_counter() > written + PAUSE):
-            saved.hold(stack, best, steps.optimiser)
+            saved.hold(place, stack, best, steps.optimiser)
             saved.write()
             written = time.perf_counter()
         tell(epoch, batch.epochs, trained)

@@ -3,14 +3,17 @@
 Stage 1 fits one model per outcome and takes from each only how well it does on the validation split; Stage 2 fits one
 model to all outcomes, weighted so that weak ones are not drowned. Encoder, objective and every constant come from the
 config. What a fit draws at random is a function of (seed, fit, epoch), so the same seed gives the same bits, and a run
-that was stopped continues from its checkpoint as if nothing had happened.
+that was stopped continues from its checkpoint as if nothing had happened. The fits of Stage 1 know nothing of one
+another and run side by side, a core each: their operations are too short to be shared among cores.
 """
 
 import contextlib
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -33,6 +36,7 @@ from mlci.passes import Passes, on, passes
 from mlci.tokens import Tokens
 
 SCORING = 4_096  # admissions scored at once; few enough for encoders that pad
+GENERATOR = threading.RLock()  # torch's own is one for all threads
 
 
 @dataclass(frozen=True)
@@ -125,25 +129,25 @@ def fit(
     vocabulary_size: int,
     seed: int,
     device: str = "cpu",
-    threads: int = 1,
+    threads: int | None = None,
     checkpoint: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Fit:
     """Fit in two stages. With `checkpoint` (a file), what was done before an interruption is not done again.
 
-    Sums that are split among threads round differently, so the bits are those of one number of threads: by default
-    one, whatever the machine has.
+    So many `threads` (None: as many as torch has, which OMP_NUM_THREADS limits) share the fits of Stage 1 on the CPU.
+    Within a fit there is one, as sums that are split round differently: the bits are the same for any number of them.
     """
-    with limited(threads):
-        return _fit(
-            train, valid, config, tuple(outcomes), vocabulary_size, seed, torch.device(device), checkpoint, on_event
-        )
+    where = torch.device(device)
+    aside = (threads or torch.get_num_threads()) if where.type == "cpu" and processes.count() == 1 else 1
+    with limited(1):
+        return _fit(train, valid, config, tuple(outcomes), vocabulary_size, seed, where, aside, checkpoint, on_event)
 
 
 @contextlib.contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """So many threads for torch in the block; and numbers below 1e-38 are zero there: the moments of tokens long unseen
-    fade to such, and arithmetic with them is slow.
+    """So many threads for torch in the block, when the calling thread asks it; and numbers below 1e-38 are zero there:
+    the moments of tokens long unseen fade to such, and arithmetic with them is slow.
     """
     before = torch.get_num_threads()
     torch.set_flush_denormal(True)
@@ -163,6 +167,7 @@ def _fit(
     vocabulary_size: int,
     seed: int,
     device: torch.device,
+    threads: int,
     checkpoint: Path | None,
     on_event: Callable[[Event], None] | None,
 ) -> Fit:
@@ -181,36 +186,67 @@ def _fit(
         "The processes do not see the same data, settings and checkpoint; give all of them the same files.",
     )
     rounds, last = config.optimiser.stage1_epochs, config.optimiser.stage2_epochs
-    first = saved.epochs
+    stop = threading.Event()
+    spent: dict[int, list[float]] = {1: [], 2: []}  # seconds of the epochs of each stage
 
-    def tell(number: int, trained: Trained) -> None:
+    def turns() -> int:
+        """Epochs left, counting as one those that run at the same time: a thread that is free takes the next fit."""
+        queues = [0] * threads
+        for number in range(len(active)):
+            queues[queues.index(min(queues))] += rounds - saved.done(number)
+        return max(queues) + last - saved.done(len(active))
+
+    def tell(number: int, trained: Trained, took: float) -> None:
         stage, name, epochs = (1, active[number], rounds) if number < len(active) else (2, None, last)
-        seconds = time.perf_counter() - start
-        left = len(active) * rounds + last - saved.epochs
+        spent[stage].append(took)
         epoch = trained.history[-1]
         objective, validation = dict(zip(active, epoch.objective)), dict(zip(active, epoch.validation))
         place = (stage, name, len(trained.history), epochs)
         if on_event:
-            eta = seconds / (saved.epochs - first) * left
-            on_event(Event(*place, objective, validation, epoch.quality, seconds, eta))
+            eta = float(np.mean(spent[stage])) * turns()
+            on_event(Event(*place, objective, validation, epoch.quality, time.perf_counter() - start, eta))
 
     def one(number: int, *, weights: np.ndarray, judge: np.ndarray, epochs: int) -> Trained:
-        run = _Run(train, valid.take(judges(valid, config, number)), config, vocabulary_size, (seed, number), device)
+        judged = valid.take(judges(valid, config, number))
+        run = _Run(train, judged, config, vocabulary_size, (seed, number), device, stop)
         return run.train(saved, weights=weights, judge=judge, epochs=epochs, tell=tell)
 
     unit = np.eye(len(active))
-    stage1 = {}
-    for number, name in enumerate(active):
+
+    def first(number: int) -> Trained:
         judge = number if config.selection.stage1 == "own" else active.index(config.selection.anchor)
-        stage1[name] = one(number, weights=unit[number], judge=unit[judge], epochs=rounds)
+        with limited(1):
+            trained = one(number, weights=unit[number], judge=unit[judge], epochs=rounds)
+        saved.drop(number)
+        return trained
+
+    stage1 = dict(zip(active, side_by_side(first, range(len(active)), threads, stop)))
     objective = objective_of(config)
     weights = stage2_weights([objective.strength(each.quality) for each in stage1.values()], config.weights)
     stage2 = one(len(active), weights=weights, judge=weights, epochs=last)
 
     with seeded(seed, device=torch.device("cpu")):
         model = encoders.build(config.encoder, vocabulary_size)
-    model.load_state_dict(saved.part("best"))
+    model.load_state_dict(saved.part(len(active), "best"))
     return finish(model, valid, stage1, stage2, weights, outcomes=outcomes, config=config, start=start)
+
+
+def side_by_side(
+    work: Callable[[int], Trained], numbers: Sequence[int], threads: int, stop: threading.Event
+) -> list[Trained]:
+    """The work of each number, `threads` at a time. If one fails, the others are told to `stop`."""
+    if threads == 1:
+        return [work(number) for number in numbers]
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(work, number) for number in numbers]
+        try:
+            for future in as_completed(futures):  # what failed first is what is raised
+                future.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        return [future.result() for future in futures]
 
 
 def finish(
@@ -322,6 +358,7 @@ class _Run:
     vocabulary_size: int
     seed: tuple[int, int]  # of the whole run, and which of its fits this is
     device: torch.device
+    stop: threading.Event  # the fits beside it have no use any more
 
     def train(
         self,
@@ -330,12 +367,13 @@ class _Run:
         weights: np.ndarray,
         judge: np.ndarray,
         epochs: int,
-        tell: Callable[[int, Trained], None],
+        tell: Callable[[int, Trained, float], None],
     ) -> Trained:
         """Fit with `weights` over outcomes; keep the epoch whose scores are best by the weights `judge`."""
         number = self.seed[1]
-        if saved.has(number, epochs):
+        if saved.done(number) == epochs:
             return saved.fits[number]
+        begun = time.perf_counter()
         with seeded(*self.seed, device=self.device):
             model = encoders.build(self.config.encoder, self.vocabulary_size).to(self.device)
         options = self.config.optimiser
@@ -343,27 +381,31 @@ class _Run:
         optimiser = torch.optim.AdamW(
             [both.weights], lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
         )
-        if number < len(saved.fits):
+        if number in saved.fits:
             trained = saved.fits[number]
-            saved.restore(model, optimiser)
+            saved.restore(number, model, optimiser)
         else:
             sigma = None
             if objective_of(self.config).needs_bandwidth:
                 sigma = bandwidth(predict(model, self.train_split.tokens), **asdict(self.config.bandwidth))
             trained = Trained(0, -np.inf, sigma, ())
-            saved.fits.append(trained)
         objective = objective_of(self.config, trained.bandwidth)
         for epoch in range(len(trained.history) + 1, epochs + 1):
-            with seeded(*self.seed, epoch, device=self.device) as rng:
-                values = self._epoch(both, optimiser, objective, weights, rng.permutation(len(self.train_split)))
+            order = np.random.default_rng(np.random.SeedSequence((*self.seed, epoch))).permutation(
+                len(self.train_split)
+            )
+            values = self._epoch(both, optimiser, objective, weights, order)
             scores = predict(model, self.valid.tokens)
             if not np.isfinite(scores).all():
                 raise InputError(f"The scores are no longer finite after epoch {epoch}; lower optimiser.learning_rate.")
             quality, validation = objective.quality(scores.astype(np.float64), self.valid.outcomes, judge)
             record = Epoch(tuple(values), tuple(validation.tolist()), quality)
             trained = trained.after(record, self.config.selection.improvement)
-            saved.keep(trained, model, optimiser)
-            tell(number, trained)
+            with saved.lock:
+                saved.keep(number, trained, model, optimiser)
+                now = time.perf_counter()
+                tell(number, trained, now - begun)
+            begun = now
         return trained
 
     def _epoch(
@@ -375,6 +417,8 @@ class _Run:
         total = torch.zeros(len(share), dtype=torch.float64, device=self.device)
         both.model.train()
         for start in range(0, len(order), size):
+            if self.stop.is_set():
+                raise Stopped
             batch = order[start : start + size]
             outcomes = torch.from_numpy(data.outcomes[batch]).to(self.device)
             own = processes.share(len(batch))
@@ -387,6 +431,10 @@ class _Run:
         return (total / -(-len(order) // size)).tolist()
 
 
+class Stopped(Exception):
+    """A fit ended early because one beside it failed."""
+
+
 class Stateful(Protocol):
     """A model, or several."""
 
@@ -397,12 +445,16 @@ class Stateful(Protocol):
 
 @dataclass
 class Checkpoint:
-    """The fits so far, the last perhaps unfinished, with its tensors; written whole at the end of each epoch."""
+    """The fits so far by their number, and the tensors of those that need them; written whole at the end of each epoch.
+
+    Fits in several threads may share it.
+    """
 
     path: Path | None
     fingerprint: str
-    fits: list[Trained] = field(default_factory=list)
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    fits: dict[int, Trained] = field(default_factory=dict)
+    tensors: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
     def open(cls, path: Path | None, fingerprint: str) -> "Checkpoint":
@@ -414,12 +466,17 @@ class Checkpoint:
         try:
             with safe_open(path, "pt") as file:
                 facts = json.loads((file.metadata() or {})["mlci.checkpoint"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            fits = [
-                Trained(**{**each, "history": tuple(Epoch(tuple(a), tuple(b), q) for a, b, q in each["history"])})
-                for each in facts["fits"]
-            ]
-        except (SafetensorError, KeyError, ValueError, TypeError):
+                tensors: dict[int, dict[str, Tensor]] = {}
+                for key in file.keys():  # noqa: SIM118
+                    number, name = key.split(".", 1)
+                    tensors.setdefault(int(number), {})[name] = file.get_tensor(key)
+            fits = {
+                int(number): Trained(
+                    **{**each, "history": tuple(Epoch(tuple(a), tuple(b), q) for a, b, q in each["history"])}
+                )
+                for number, each in facts["fits"].items()
+            }
+        except (SafetensorError, KeyError, ValueError, TypeError, AttributeError):
             raise InputError(f"{path}: is not the checkpoint of a fit; remove it or name another file.") from None
         if facts["fingerprint"] != fingerprint:
             raise InputError(
@@ -429,60 +486,73 @@ class Checkpoint:
 
     @property
     def epochs(self) -> int:
-        return sum(len(trained.history) for trained in self.fits)
+        return sum(len(trained.history) for trained in self.fits.values())
 
-    def has(self, number: int, epochs: int) -> bool:
-        """Whether a fit is finished."""
-        return number < len(self.fits) and len(self.fits[number].history) == epochs
+    def done(self, number: int) -> int:
+        """Epochs of a fit."""
+        return len(self.fits[number].history) if number in self.fits else 0
 
-    def part(self, name: str) -> dict[str, Tensor]:
+    def part(self, number: int, name: str) -> dict[str, Tensor]:
         start = f"{name}."
-        return {key.removeprefix(start): tensor for key, tensor in self.tensors.items() if key.startswith(start)}
+        tensors = self.tensors.get(number, {}).items()
+        return {key.removeprefix(start): tensor for key, tensor in tensors if key.startswith(start)}
 
-    def keep(self, trained: Trained, model: Encoder, optimiser: torch.optim.Optimizer) -> None:
-        """Take over the state at the end of an epoch, and write it."""
-        self.fits[-1] = trained
-        kept = trained.epoch == len(trained.history)
-        best = {name: tensor.clone() for name, tensor in model.state_dict().items()} if kept else self.part("best")
-        self.hold(model, best, optimiser)
-        self.write()
+    def keep(self, number: int, trained: Trained, model: Encoder, optimiser: torch.optim.Optimizer) -> None:
+        """Take over a fit's state at the end of an epoch, and write all."""
+        with self.lock:
+            self.fits[number] = trained
+            kept = trained.epoch == len(trained.history)
+            self.hold(number, model, model.state_dict() if kept else self.part(number, "best"), optimiser)
+            self.write()
 
-    def hold(self, model: Stateful, best: dict[str, Tensor], optimiser: torch.optim.Optimizer) -> None:
+    def hold(self, number: int, model: Stateful, best: Mapping[str, Tensor], optimiser: torch.optim.Optimizer) -> None:
+        """A copy, as the next epoch changes the tensors while another fit may write."""
         moments = {
             f"{parameter}.{name}": tensor
             for parameter, values in optimiser.state_dict()["state"].items()
             for name, tensor in values.items()
         }
         parts = {"model": model.state_dict(), "best": best, "adam": moments}
-        self.tensors = {
-            f"{part}.{name}": tensor.cpu() for part, tensors in parts.items() for name, tensor in tensors.items()
+        self.tensors[number] = {
+            f"{part}.{name}": tensor.to("cpu", copy=True)
+            for part, tensors in parts.items()
+            for name, tensor in tensors.items()
         }
+
+    def drop(self, number: int) -> None:
+        """The tensors of a finished fit, whose record alone is needed."""
+        with self.lock:
+            self.tensors.pop(number, None)
 
     def write(self) -> None:
         if self.path is None or processes.rank():
             return
-        fits = [
-            {**asdict(each), "history": [(e.objective, e.validation, e.quality) for e in each.history]}
-            for each in self.fits
-        ]
+        fits = {
+            number: {**asdict(each), "history": [(e.objective, e.validation, e.quality) for e in each.history]}
+            for number, each in self.fits.items()
+        }
         facts = {"fingerprint": self.fingerprint, "fits": fits}
+        tensors = {f"{number}.{name}": each for number, of in self.tensors.items() for name, each in of.items()}
         with atomic(self.path) as temporary:
-            save_file(self.tensors, temporary, metadata={"mlci.checkpoint": json.dumps(facts)})
+            save_file(tensors, temporary, metadata={"mlci.checkpoint": json.dumps(facts)})
 
-    def restore(self, model: Stateful, optimiser: torch.optim.Optimizer) -> None:
-        model.load_state_dict(self.part("model"))
+    def restore(self, number: int, model: Stateful, optimiser: torch.optim.Optimizer) -> None:
+        model.load_state_dict(self.part(number, "model"))
         state: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in self.part("adam").items():
+        for key, tensor in self.part(number, "adam").items():
             parameter, name = key.split(".")
-            state.setdefault(int(parameter), {})[name] = tensor
+            state.setdefault(int(parameter), {})[name] = tensor.clone()
         optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
 
 
 @contextlib.contextmanager
 def seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
-    """Torch's generators seeded for the block and put back after it, and a NumPy generator of the same seed."""
+    """Torch's generators seeded for the block and put back after it, and a NumPy generator of the same seed.
+
+    Only one thread at a time is in such a block.
+    """
     sequence = np.random.SeedSequence(seed)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with GENERATOR, torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
         yield np.random.default_rng(sequence)
 
