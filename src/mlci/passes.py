@@ -52,42 +52,46 @@ class ByHand(Passes):
 
     def __init__(self, model: DeepSets) -> None:
         super().__init__(model)
-        self.tokens = torch.tensor([PAD])
+        self.tokens = np.array([PAD])
+        self.embedding = model.embedding.weight.detach()
+        self.gradient: np.ndarray = model.embedding.weight.grad.numpy()  # pyright: ignore
+        self.phi = [_Linear(model.phi[place]) for place in (0, 2)]
+        self.rho = [_Linear(model.rho[place]) for place in (0, 2, 4)]
+        self.columns = torch.arange(model.embedding.embedding_dim)
 
     @torch.no_grad()
     def forward(self, tokens: Tokens) -> Tensor:
-        model, width = self.model, self.model.embedding.embedding_dim
         self._lay_out(tokens)
-        self.first = model.embedding.weight.index_select(0, self.tokens)
-        self.second = _linear(model.phi[0], self.first).relu_()
-        self.table = _linear(model.phi[2], self.second).relu_()
+        self.first = self.embedding.index_select(0, torch.from_numpy(self.tokens))
+        self.second = self.phi[0].forward(self.first).relu_()
+        self.table = self.phi[1].forward(self.second).relu_()
         sums = torch.embedding_bag(self.table, self.where, self.offsets, mode=0, include_last_offset=True)[0]
         best, self.winners = largest(self.where, self.table, self.offsets)
         self.pooled = torch.cat([sums.mul_(self.share), best], dim=1)
-        norm = model.norm
-        self.normed, *self.moments = torch.native_layer_norm(self.pooled, [2 * width], norm.weight, norm.bias, norm.eps)
-        self.third = _linear(model.rho[0], self.normed).relu_()
-        self.fourth = _linear(model.rho[2], self.third).relu_()
-        return _linear(model.rho[4], self.fourth).squeeze(1)
+        norm = self.model.norm
+        self.normed, *self.moments = torch.native_layer_norm(
+            self.pooled, norm.normalized_shape, norm.weight, norm.bias, norm.eps
+        )
+        self.third = self.rho[0].forward(self.normed).relu_()
+        self.fourth = self.rho[1].forward(self.third).relu_()
+        return self.rho[2].forward(self.fourth).squeeze(1)
 
     def _lay_out(self, tokens: Tokens) -> None:
         """The distinct tokens, where each token stands among them, and the other way round: who has each of them."""
-        number = np.full(self.model.embedding.num_embeddings, -1)
+        number = np.full(len(self.embedding), -1)
         number[PAD] = 0  # always among them, so that there is one
         number[tokens.ids] = 0
         # Only the last step's rows of the gradient are not zero (unless others added theirs).
-        gone = self.tokens[torch.from_numpy(number)[self.tokens] < 0] if processes.count() == 1 else slice(None)
-        self.model.embedding.weight.grad[gone] = 0  # pyright: ignore
-        distinct = np.flatnonzero(number == 0)
+        self.gradient[self.tokens[number[self.tokens] < 0] if processes.count() == 1 else slice(None)] = 0
+        self.tokens = distinct = np.flatnonzero(number == 0)
         number[distinct] = np.arange(len(distinct))
         where = number[tokens.ids]
         counts = tokens.counts
         order = np.argsort(where.astype(np.min_scalar_type(len(distinct))), kind="stable")
         ends = np.cumsum(np.bincount(where, minlength=len(distinct)))
-        self.tokens, self.where, self.offsets, self.holders, self.held = map(
+        self.where, self.offsets, self.holders, self.held = map(
             torch.from_numpy,
             (
-                distinct,
                 where,
                 tokens.offsets,
                 np.repeat(np.arange(len(counts)), counts)[order],
@@ -98,13 +102,13 @@ class ByHand(Passes):
 
     @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
-        model, width = self.model, self.model.embedding.embedding_dim
-        back = _back(model.rho[4], self.fourth, gradient[:, None])
-        back = _back(model.rho[2], self.third, aten.threshold_backward(back, self.fourth, 0))
-        back = _back(model.rho[0], self.normed, aten.threshold_backward(back, self.third, 0))
-        norm = model.norm
+        width = len(self.columns)
+        back = self.rho[2].back(self.fourth, gradient[:, None])
+        back = self.rho[1].back(self.third, aten.threshold_backward(back, self.fourth, 0))
+        back = self.rho[0].back(self.normed, aten.threshold_backward(back, self.third, 0))
+        norm = self.model.norm
         back, *own = aten.native_layer_norm_backward(
-            back, self.pooled, [2 * width], *self.moments, norm.weight, norm.bias, [True, True, True]
+            back, self.pooled, norm.normalized_shape, *self.moments, norm.weight, norm.bias, [True, True, True]
         )
         for part, value in zip((norm.weight, norm.bias), own):
             part.grad.copy_(value)  # pyright: ignore
@@ -112,22 +116,29 @@ class ByHand(Passes):
         mean = back[:, :width] * self.share
         best = aten.threshold_backward(back[:, width:], self.pooled[:, width:], 0)
         back = torch.embedding_bag(mean, self.holders, self.held, mode=0, include_last_offset=True)[0]
-        places = torch.add(torch.arange(width), self.winners, alpha=width)
+        places = torch.add(self.columns, self.winners, alpha=width)
         back.view(-1).scatter_add_(0, places.view(-1), best.reshape(-1))
-        back = _back(model.phi[2], self.second, aten.threshold_backward(back, self.table, 0))
-        back = _back(model.phi[0], self.first, aten.threshold_backward(back, self.second, 0))
-        model.embedding.weight.grad.numpy()[self.tokens.numpy()] = back.numpy()  # pyright: ignore
+        back = self.phi[1].back(self.second, aten.threshold_backward(back, self.table, 0))
+        back = self.phi[0].back(self.first, aten.threshold_backward(back, self.second, 0))
+        self.gradient[self.tokens] = back.numpy()
 
 
-def _linear(layer, x: Tensor) -> Tensor:
-    return torch.addmm(layer.bias, x, layer.weight.T)
+class _Linear:
+    """A linear layer with weights and gradients at hand: to find them in the model takes as long as a small product."""
 
+    def __init__(self, layer) -> None:
+        self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
+        self.turned = self.weight.T
+        self.by_weight, self.by_bias = layer.weight.grad, layer.bias.grad
 
-def _back(layer, x: Tensor, gradient: Tensor) -> Tensor:
-    """Into a linear layer's weights, and on to what it was given."""
-    torch.mm(gradient.T, x, out=layer.weight.grad)
-    torch.sum(gradient, 0, out=layer.bias.grad)
-    return gradient @ layer.weight
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x, self.turned)
+
+    def back(self, x: Tensor, gradient: Tensor) -> Tensor:
+        """Into the weights' gradients, and on to what it was given."""
+        torch.mm(gradient.T, x, out=self.by_weight)
+        torch.sum(gradient, 0, out=self.by_bias)
+        return torch.mm(gradient, self.weight)
 
 
 def passes(model: Encoder) -> Passes:
