@@ -47,7 +47,8 @@ for line in sys.stdin:
 
     def __enter__(self):
         words = [sys.executable, "-c", self.PROGRAM]
-        self.parent = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.parent = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "2"}, **streams)
         return self
 
     def __exit__(self, *_):
@@ -68,7 +69,7 @@ for line in sys.stdin:
 def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path):
     words = ["fit", place / "cohort.parquet", "--config", place / "quick.toml", "-o"]
     whole, target, checkpoint = (tmp_path / name for name in ("whole", "killed", ".killed.checkpoint"))
-    log = mlci_cli(*words, whole).stderr
+    log = mlci_cli(*words, whole, env={**os.environ, "OMP_NUM_THREADS": "1"}).stderr  # those killed have two threads
     assert log.count("s left\n") == 2 * 4 + 8  # a line per epoch
     assert log.splitlines()[-1].startswith(f"{whole}: 216 codes, 1,400 training admissions, epoch ")
     chance = random.Random(5)

@@ -373,7 +373,6 @@ class _Run:
         number = self.seed[1]
         if saved.done(number) == epochs:
             return saved.fits[number]
-        begun = time.perf_counter()
         with seeded(*self.seed, device=self.device):
             model = encoders.build(self.config.encoder, self.vocabulary_size).to(self.device)
         options = self.config.optimiser
@@ -390,6 +389,7 @@ class _Run:
                 sigma = bandwidth(predict(model, self.train_split.tokens), **asdict(self.config.bandwidth))
             trained = Trained(0, -np.inf, sigma, ())
         objective = objective_of(self.config, trained.bandwidth)
+        begun = time.perf_counter()
         for epoch in range(len(trained.history) + 1, epochs + 1):
             order = np.random.default_rng(np.random.SeedSequence((*self.seed, epoch))).permutation(
                 len(self.train_split)
