@@ -33,7 +33,6 @@ SPLITS = ("train", "valid", "test")
 KINDS = {  # of tokens
     "deep": {},
     "four": {"depths": (4,)},
-    "unnumbered": {"number": False},
     "primary": {"primary": True},
     "blind": {"without_outcome_codes": True},
 }
@@ -52,10 +51,8 @@ def variants(config: RecipeConfig) -> dict[str, tuple[str, RecipeConfig]]:
     return {
         MAIN: ("deep", config),
         "tokens of 4 characters": ("four", config),
-        "no token for the number of codes": ("unnumbered", config),
         "tokens of the principal diagnosis": ("primary", config),
         "without outcome codes": ("blind", config),
-        "members of width 128": posterior(width=128),
         "2 members": posterior(members=2),
         "10 members": posterior(members=10),
         "members of 4 epochs": posterior(epochs=4),
@@ -242,7 +239,7 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
     if quick:
         config = replace(
             config,
-            posterior=replace(config.posterior, epochs=1, width=32, members=2),
+            posterior=replace(config.posterior, epochs=1, members=2),
             collapse=replace(config.collapse, epochs=2),
             distil=replace(config.distil, epochs=3, batch=64),
         )
@@ -290,7 +287,7 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
             if waiting[key]:
                 continue
             kind, posterior, seed = key
-            log(f"{posterior.members} members of width {posterior.width}, {kind} tokens, seed {seed}")
+            log(f"{posterior.members} members, {kind} tokens, seed {seed}")
             found = [each.result()[0] for each in logits[key]]
             for row, (tokens, options) in rows.items():
                 if (tokens, options.posterior) == key[:2]:

@@ -36,7 +36,7 @@ from toys import code_lists, toy_cohort, toy_outcomes
 SIZE, NAMES = 60, ("mortality", "long_stay")
 SMALL = RecipeConfig(
     encoder=EncoderConfig(width=16),
-    posterior=PosteriorConfig(members=3, width=16, epochs=4, batch=64, learning_rate=0.01),
+    posterior=PosteriorConfig(members=3, epochs=4, batch=64, learning_rate=0.01),
     collapse=CollapseConfig(epochs=20, batch=1000, width=16, learning_rate=0.02),
     distil=DistilConfig(epochs=6, batch=64, learning_rate=0.01),
 )
@@ -266,7 +266,6 @@ CONFIG = """
 width = 16
 [posterior]
 members = 3
-width = 16
 epochs = 4
 batch = 64
 learning_rate = 0.01

@@ -24,7 +24,7 @@ def mixed(*codes: tuple[str, int]) -> Admissions:
 
 
 def texts(vocabulary: Vocabulary, tokens: Tokens) -> list[list[str]]:
-    names = ["<PAD>", "<UNK>", *vocabulary.tokens, *vocabulary.numbers]
+    names = ["<PAD>", "<UNK>", *vocabulary.tokens]
     parts = np.split(tokens.ids, tokens.offsets[1:-1]) if len(tokens) else []
     return [[names[number] for number in part] for part in parts]
 
@@ -122,23 +122,3 @@ def test_the_first_code_gives_its_tokens_again_as_the_principal_diagnosis(codes,
     for tokens, more, first in zip(before, after, alone):
         assert sorted(more) == sorted(tokens + [f">{token}" for token in first if token != "<UNK>"])
         assert len(more) <= marked.longest
-
-
-@given(CODES, CODES, st.integers(1, 3))
-def test_the_number_of_codes_is_a_token(codes, others, least):
-    """The number itself if it is known, else the next lower one that is, else the lowest; none without codes."""
-    plain, counted = (
-        Vocabulary.fit(Admissions.from_lists(codes), max_codes=4, min_admissions=least, number=number)
-        for number in (False, True)
-    )
-    lengths = [min(len(admission), 4) for admission in codes]
-    known = sorted({length for length in lengths if length and lengths.count(length) >= least})
-    assert counted.tokens == plain.tokens
-    assert list(counted.numbers) == known
-    before, after = (
-        texts(vocabulary, vocabulary.encode(Admissions.from_lists(others))) for vocabulary in (plain, counted)
-    )
-    for admission, tokens, more in zip(others, before, after):
-        lower = [length for length in known if length <= len(admission)]
-        assert more == tokens + ([(lower or known[:1])[-1]] if admission and known else [])
-        assert len(more) <= counted.longest

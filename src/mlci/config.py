@@ -42,7 +42,6 @@ class TokenConfig(Section):
     min_admissions: int = within(1, 1)  # rarer tokens stay out of the vocabulary (and of the model file)
     without_outcome_codes: bool = False  # ignore codes that tell the outcome, such as cardiac arrest
     primary: bool = False  # the first code is the principal diagnosis and counts as such: its place matters
-    number: bool = False  # the number of codes is a token too
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,6 @@ class DeepTokenConfig(TokenConfig):
 
     depths: tuple[int, ...] = within((3, 4, 8), 1)
     min_admissions: int = within(10, 1)
-    number: bool = True
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,6 @@ class PosteriorConfig(LearningConfig):
     """The ensemble that learns each outcome's risk; each member sees the training split without its own fold."""
 
     members: int = within(5, 2)
-    width: int = within(256, 1)  # of a member; the model file's encoder has its own
 
 
 @dataclass(frozen=True)

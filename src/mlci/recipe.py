@@ -10,7 +10,7 @@ function of (seed, step, epoch); members that a stopped run had finished are not
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
@@ -208,7 +208,7 @@ def member(
     model = learn(
         train.take(np.flatnonzero(folds != number)),
         options=options,
-        encoder=replace(config.encoder, width=options.width),
+        encoder=config.encoder,
         size=size,
         seed=(seed, MEMBERS + number),
         device=device,

@@ -1,9 +1,8 @@
 """Codes become token ids: a vocabulary fitted on the training split, then flat ids and offsets, never a padded matrix.
 
 A code gives one token for each depth of the vocabulary: its first so many characters (the paper: one depth of 4). A
-token belongs to an ICD version, because the same text means different things in ICD-9 and ICD-10. Two options: the
-number of codes is a token too; the first code, as the principal diagnosis, gives its tokens once more, marked. Needs
-NumPy alone.
+token belongs to an ICD version, because the same text means different things in ICD-9 and ICD-10. The first code, as
+the principal diagnosis, may give its tokens once more, marked. Needs NumPy alone.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from mlci.codes.outcome import outcome_codes
 
 PAD, UNK = 0, 1
 SPECIAL = ("<PAD>", "<UNK>")
-PRINCIPAL, NUMBER = ">", "#"  # before the text of a token that the first code alone gives; before a number of codes
+PRINCIPAL = ">"  # before the text of a token that the first code alone gives
 
 
 def positions(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -49,10 +48,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Known tokens and the ICD version of each; id 0 is padding (never used in flat form), id 1 every other code.
-
-    Then come the known numbers of codes, if they count: of another number, the next lower one stands for it.
-    """
+    """Known tokens and the ICD version of each; id 0 is padding (never used in flat form), id 1 every other code."""
 
     tokens: tuple[str, ...]
     versions: tuple[int, ...]
@@ -60,15 +56,14 @@ class Vocabulary:
     max_codes: int = 256
     ignored: tuple[str, ...] = ()  # ICD version, colon, code or its beginning: such codes are as if not recorded
     primary: bool = False  # the first code is the principal diagnosis
-    numbers: tuple[int, ...] = ()  # of codes, ascending
 
     def __len__(self) -> int:
-        return len(SPECIAL) + len(self.tokens) + len(self.numbers)
+        return len(SPECIAL) + len(self.tokens)
 
     @property
     def longest(self) -> int:
         """Tokens of one admission at most."""
-        return (self.max_codes + self.primary) * len(self.depths) + bool(self.numbers)
+        return (self.max_codes + self.primary) * len(self.depths)
 
     @classmethod
     def fit(
@@ -80,7 +75,6 @@ class Vocabulary:
         min_admissions: int = 1,
         without_outcome_codes: bool = False,
         primary: bool = False,
-        number: bool = False,
     ) -> "Vocabulary":
         """The tokens of the training admissions, sorted, that occur in at least `min_admissions` of them."""
         options = {
@@ -88,7 +82,6 @@ class Vocabulary:
             "max_codes": max_codes,
             "without_outcome_codes": without_outcome_codes,
             "primary": primary,
-            "number": number,
         }
         return cls.of(cls.count(train, **options), min_admissions=min_admissions, **options)
 
@@ -102,19 +95,16 @@ class Vocabulary:
         min_admissions: int,
         without_outcome_codes: bool,
         primary: bool,
-        number: bool,
     ) -> "Vocabulary":
         """From the number of admissions that have each (ICD version, token)."""
         kept = sorted(name for name, count in seen.items() if count >= min_admissions)
-        codes = [name for name in kept if not name[1].startswith(NUMBER)]
         return cls(
-            tokens=tuple(text for _, text in codes),
-            versions=tuple(version for version, _ in codes),
+            tokens=tuple(text for _, text in kept),
+            versions=tuple(version for version, _ in kept),
             depths=tuple(depths),
             max_codes=max_codes,
             ignored=_telling() if without_outcome_codes else (),
             primary=primary,
-            numbers=tuple(sorted(int(text[1:]) for _, text in kept if text.startswith(NUMBER))) if number else (),
         )
 
     @staticmethod
@@ -125,7 +115,6 @@ class Vocabulary:
         max_codes: int,
         without_outcome_codes: bool = False,
         primary: bool = False,
-        number: bool = False,
     ) -> dict[tuple[int, str], int]:
         """In how many admissions each (ICD version, token) occurs; counts of parts of a split add up."""
         if without_outcome_codes:
@@ -137,9 +126,6 @@ class Vocabulary:
             rows = np.flatnonzero(np.diff(offsets))
             recorded[PRINCIPAL] = (indices[offsets[rows]], rows)
         seen: dict[tuple[int, str], int] = {}
-        if number:
-            many = enumerate(np.bincount(np.diff(offsets))[1:].tolist(), start=1)  # who has no code has no token
-            seen = {(0, f"{NUMBER}{codes}"): admissions for codes, admissions in many}
         for mark, (indices, rows) in recorded.items():
             for depth in sorted(depths, reverse=True):  # a short code counts with those that begin like it
                 names, group = _distinct([(version, mark + value[:depth]) for value, version in codes])
@@ -177,19 +163,11 @@ class Vocabulary:
             found += [plain + more for plain, more in zip(found, marked)]
         widths = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
         table = np.array([token for known in found for token in known], dtype=np.int32)
-        counts = np.diff(offsets)
         if (widths == 1).all():
-            tokens = table[indices]
-        else:
-            starts = np.cumsum(widths) - widths
-            flat, ends = positions(starts[indices], widths[indices])
-            tokens, offsets = table[flat], ends[offsets]
-        if self.numbers:
-            some = counts > 0
-            nearest = np.searchsorted(self.numbers, counts[some], side="right").clip(1) - 1
-            tokens = np.insert(tokens, offsets[1:][some], len(SPECIAL) + len(self.tokens) + nearest)
-            offsets = offsets + np.concatenate([[0], np.cumsum(some)])
-        return Tokens(tokens, offsets)
+            return Tokens(table[indices], offsets)
+        starts = np.cumsum(widths) - widths
+        flat, ends = positions(starts[indices], widths[indices])
+        return Tokens(table[flat], ends[offsets])
 
 
 def _distinct(keys: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], np.ndarray]:
