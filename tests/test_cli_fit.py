@@ -67,7 +67,7 @@ for line in sys.stdin:
 
 
 def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path):
-    words = ["fit", place / "cohort.parquet", "--config", place / "quick.toml", "-o"]
+    words = ["fit", place / "cohort.parquet", "--recipe", "paper", "--config", place / "quick.toml", "-o"]
     whole, target, checkpoint = (tmp_path / name for name in ("whole", "killed", ".killed.checkpoint"))
     log = mlci_cli(*words, whole, env={**os.environ, "OMP_NUM_THREADS": "1"}).stderr  # those killed have two threads
     assert log.count("s left\n") == 2 * 4 + 8  # a line per epoch
@@ -109,7 +109,7 @@ def test_score_warns(mlci_cli, tmp_path):
 def test_bad_input_is_one_sentence(place, mlci_cli, tmp_path):
     cohort = place / "cohort.parquet"
     (tmp_path / "typo.toml").write_text("[optimiser]\nlerning_rate = 0.1\n")
-    message = mlci_cli("fit", cohort, "--config", "typo.toml", "-o", "m", code=2).stderr
+    message = mlci_cli("fit", cohort, "--recipe", "paper", "--config", "typo.toml", "-o", "m", code=2).stderr
     assert "optimiser.lerning_rate is not a known key; allowed is learning_rate" in message
     assert "does not exist" in mlci_cli("fit", cohort, "-o", "none/m", code=2).stderr
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")

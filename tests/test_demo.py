@@ -1,19 +1,23 @@
 import json
+from dataclasses import dataclass, field
 
 import pytest
 
 from mlci import demo
+from mlci.config import RECIPES, DistilConfig, PosteriorConfig, RecipeConfig
 from mlci.errors import InputError
+
+
+@dataclass(frozen=True)
+class Short(RecipeConfig):
+    posterior: PosteriorConfig = field(default=PosteriorConfig(members=2, epochs=1))
+    distil: DistilConfig = field(default=DistilConfig(epochs=2))
 
 
 @pytest.mark.xdist_group("report")
 def test_demo_goes_on_where_it_stopped_and_does_nothing_twice(tmp_path, monkeypatch):
     """The fit is cut short here; everything else is as a person runs it."""
-    from mlci import index
-    from mlci.config import Config, OptimiserConfig
-
-    short = Config(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
-    monkeypatch.setattr(index, "Config", lambda: short)
+    monkeypatch.setitem(RECIPES, "mlci", Short)
     said: list[str] = []
     folder = tmp_path / "demo"
     monkeypatch.setattr(demo, "_report", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))

@@ -68,5 +68,7 @@ def test_what_cannot_be_mapped_is_told(path, tmp_path):
 
 def test_the_command_leaves_nothing_behind(path, tmp_path, mlci_cli):
     (tmp_path / "quick.toml").write_text("[encoder]\nwidth = 8\n[optimiser]\nstage1_epochs = 1\nstage2_epochs = 1\n")
-    mlci_cli("fit", path, "--config", "quick.toml", "-o", "model.safetensors", "--memory-map", "--quiet")
+    mlci_cli(
+        "fit", path, "--recipe", "paper", "--config", "quick.toml", "-o", "model.safetensors", "--memory-map", "--quiet"
+    )
     assert {file.name for file in tmp_path.iterdir()} == {"cohort.parquet", "quick.toml", "model.safetensors"}

@@ -94,7 +94,7 @@ def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp
     (tmp_path / "quick.toml").write_text("[encoder]\nwidth = 32\n[optimiser]\nstage1_epochs = 10\nstage2_epochs = 10\n")
     runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     runner += ["--monitor-interval", "1", "-m", "mlci"]  # the one that is left has time to speak before it is stopped
-    words = ["fit", "cohort.parquet", "--config", "quick.toml", "-o", "model.safetensors"]
+    words = ["fit", "cohort.parquet", "--recipe", "paper", "--config", "quick.toml", "-o", "model.safetensors"]
     run = subprocess.Popen([*runner, *words], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
     checkpoint = tmp_path / ".model.safetensors.checkpoint"
     started = []

@@ -132,6 +132,7 @@ class LearningConfig(Section):
 
     epochs: int = within(5, 1)
     batch: int = within(512, 1)
+    steps: int = within(64, 1)  # of an epoch at least: few admissions come in smaller batches
     learning_rate: float = within(2e-3, 0)  # at the cycle's top
     weight_decay: float = within(0.01, 0)
     dropout: float = within(0.2, 0, 0.9)  # of hidden units
@@ -210,7 +211,7 @@ class RecipeConfig(Section):
     selection: AnchorConfig = AnchorConfig()
 
 
-RECIPES = {"paper": Config, "mlci": RecipeConfig}
+RECIPES = {"mlci": RecipeConfig, "paper": Config}
 
 
 def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "config") -> Any:

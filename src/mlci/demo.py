@@ -13,6 +13,7 @@ from mlci.errors import InputError
 from mlci.files import atomic
 
 ADMISSIONS, SEED = 20_000, 11
+SECONDS = 3.0  # between what a fit tells of itself
 COHORT, MODEL, SCORES, METRICS, REPORT = (
     *("cohort.parquet", "model.safetensors", "scores.parquet", "metrics.csv"),
     "report.html",
@@ -62,10 +63,13 @@ def _fit(folder: Path, target: Path, *, seed: int, say: Callable[[str], None], *
     from mlci.cohort import read_cohort
     from mlci.index import MLCI
 
+    told = 0.0
+
     def tell(event) -> None:
-        if event.epoch == event.epochs:
-            what = f"stage 1, {event.outcome}" if event.outcome else "stage 2, all outcomes"
-            say(f"    {what}: fitted; about {event.eta:.0f} s left")
+        nonlocal told
+        if event.seconds >= told + SECONDS:
+            told = event.seconds
+            say(f"    {event.text}; about {event.eta:.0f} s left")
 
     checkpoint = folder / ".fit"
     index = MLCI(seed=seed).fit(read_cohort(folder / COHORT), checkpoint=checkpoint, on_event=tell)

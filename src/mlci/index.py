@@ -50,9 +50,9 @@ class Effect:
 class MLCI(BaseEstimator):
     """A machine-learned comorbidity index.
 
-    `recipe` is `paper` or `mlci`; `config` is the `Config` of the one or the `RecipeConfig` of the other (None: its
-    defaults). `outcomes` names those to learn from (None: all). `anchor` names the outcome that orients the score and
-    judges Stage 1 (None: the config's, `mortality`).
+    `recipe` is `mlci` or `paper` (None: that of the config, else `mlci`); `config` is the `RecipeConfig` of the one or
+    the `Config` of the other (None: its defaults). `outcomes` names those to learn from (None: all). `anchor` names the
+    outcome that orients the score and, in the paper's recipe, judges Stage 1 (None: the config's, `mortality`).
     """
 
     model_: Model
@@ -60,7 +60,7 @@ class MLCI(BaseEstimator):
     def __init__(
         self,
         *,
-        recipe: str = "paper",
+        recipe: str | None = None,
         config: Config | RecipeConfig | None = None,
         outcomes: Sequence[str] | None = None,
         anchor: str | None = None,
@@ -92,12 +92,13 @@ class MLCI(BaseEstimator):
         kept for validation. An interrupted fit with a `checkpoint` file goes on where it stopped. With the folder
         `memory_map`, the tokens of a cohort file are written there once and never all in memory.
         """
-        if self.recipe not in RECIPES:
-            raise InputError(f"recipe is {self.recipe!r}; allowed is {', '.join(RECIPES)}.")
-        kind = RECIPES[self.recipe]
+        recipe = self.recipe or ("paper" if isinstance(self.config, Config) else "mlci")
+        if recipe not in RECIPES:
+            raise InputError(f"recipe is {recipe!r}; allowed is {', '.join(RECIPES)}.")
+        kind = RECIPES[recipe]
         config = self.config or kind()
         if not isinstance(config, kind):
-            raise InputError(f"recipe {self.recipe} takes a {kind.__name__}, not a {type(config).__name__}.")
+            raise InputError(f"recipe {recipe} takes a {kind.__name__}, not a {type(config).__name__}.")
         if self.anchor is not None:
             config = replace(config, selection=replace(config.selection, anchor=self.anchor))
         if config.encoder.name != "deepsets":
@@ -112,13 +113,13 @@ class MLCI(BaseEstimator):
             data = read_cohort(data) if isinstance(data, str | Path) else data
             learned = _take(data, outcomes, self.outcomes, split, subjects, icd_version)
             splits = _in_memory(learned, config)
-            if self.recipe == "mlci":
+            if recipe == "mlci":
                 learn = partial(fit_recipe, subjects=learned.subjects[learned.split == "train"])
-        elif self.recipe == "paper" and isinstance(data, str | Path):
+        elif recipe == "paper" and isinstance(data, str | Path):
             splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens)
         else:
             raise InputError("memory_map is for the recipe 'paper' and the name of a cohort file.")
-        self.model_ = _fit(learn, splits, config, self.recipe, self.seed, self.device, checkpoint, on_event)
+        self.model_ = _fit(learn, splits, config, recipe, self.seed, self.device, checkpoint, on_event)
         return self
 
     def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:

@@ -53,6 +53,7 @@ from mlci.training import (
 )
 
 FOLDS, MEMBERS, COLLAPSE, DISTIL = 1, 100, 2, 3  # which step draws
+LEAST = 16  # admissions in a batch
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ def learn(
         with torch.no_grad():
             cast(DeepSets, model).embedding.weight.mul_(options.spread)
     model.to(device)
-    steps = -(-len(data) // options.batch)
+    batch = min(options.batch, max(LEAST, len(data) // options.steps))
+    steps = -(-len(data) // batch)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
     )
@@ -143,9 +145,9 @@ def learn(
         with seeded(*seed, epoch, device=device) as rng:
             order = data.take(rng.permutation(len(data)))
             tokens = thin(order.tokens, options.token_dropout, rng)
-            wanted = torch.from_numpy(order.outcomes).to(device).split(options.batch)
+            wanted = torch.from_numpy(order.outcomes).to(device).split(batch)
             model.train()
-            for (ids, offsets), y in zip(batches(tokens, options.batch, device), wanted):
+            for (ids, offsets), y in zip(batches(tokens, batch, device), wanted):
                 value = loss(model(ids, offsets).view_as(y), y)
                 optimiser.zero_grad(set_to_none=True)
                 value.backward()

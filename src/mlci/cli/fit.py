@@ -6,7 +6,7 @@ import click
 @click.option("-o", "--output", required=True, type=click.Path(), help="The model file, e.g. model.safetensors.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A TOML file that changes constants.")
 @click.option("--seed", default=11, show_default=True, help="The same seed gives the same model, bit by bit.")
-@click.option("--recipe", type=click.Choice(["paper", "mlci"]), default="paper", show_default=True)
+@click.option("--recipe", type=click.Choice(["mlci", "paper"]), default="mlci", show_default=True)
 @click.option(
     "--outcome", "outcomes", multiple=True, help="Learn from this outcome alone; may be repeated. All if none."
 )
