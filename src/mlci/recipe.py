@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -388,7 +388,7 @@ class Saved:
         if self.path is not None:
             named = {f"member.{number}": each for number, each in enumerate(self.logits)}
             with atomic(self.path) as temporary:
-                save_file(named, temporary, metadata={"mlci.recipe": json.dumps(self.fingerprint)})
+                temporary.write_bytes(save(named, metadata={"mlci.recipe": json.dumps(self.fingerprint)}))
 
 
 def _check(train: Data, valid: Data, config: RecipeConfig, outcomes: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 import mlci
@@ -534,7 +534,8 @@ class Checkpoint:
         facts = {"fingerprint": self.fingerprint, "fits": fits}
         tensors = {f"{number}.{name}": each for number, of in self.tensors.items() for name, each in of.items()}
         with atomic(self.path) as temporary:
-            save_file(tensors, temporary, metadata={"mlci.checkpoint": json.dumps(facts)})
+            # Not save_file: killed, it would leave a temporary file of its own.
+            temporary.write_bytes(save(tensors, metadata={"mlci.checkpoint": json.dumps(facts)}))
 
     def restore(self, number: int, model: Stateful, optimiser: torch.optim.Optimizer) -> None:
         model.load_state_dict(self.part(number, "model"))

@@ -172,11 +172,11 @@ def _clocks() -> np.ndarray:
 
 def save(path: str | Path, model: Model, state: State) -> None:
     """Write a fitted model: arrays and, in the header, its name and hyper-parameters."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     with atomic(path) as temporary:
         arrays = {name: np.asarray(array, order="C") for name, array in state.items()}
-        save_file(arrays, temporary, metadata={"model": json.dumps(asdict(model))})
+        temporary.write_bytes(save(arrays, metadata={"model": json.dumps(asdict(model))}))
 
 
 def _tuples(values: dict) -> dict:
