@@ -36,9 +36,9 @@ from toys import code_lists, toy_cohort, toy_outcomes
 SIZE, NAMES = 60, ("mortality", "long_stay")
 SMALL = RecipeConfig(
     encoder=EncoderConfig(width=16),
-    posterior=PosteriorConfig(members=3, epochs=4, batch=64, learning_rate=0.01),
+    posterior=PosteriorConfig(members=3, epochs=4, batch=64, steps=1, learning_rate=0.01),
     collapse=CollapseConfig(epochs=20, batch=1000, width=16, learning_rate=0.02),
-    distil=DistilConfig(epochs=6, batch=64, learning_rate=0.01),
+    distil=DistilConfig(epochs=6, batch=64, steps=1, learning_rate=0.01),
 )
 
 
@@ -261,6 +261,16 @@ def test_the_list_of_outcome_codes_names_real_codes(code):
     assert title(code.code, code.version) == code.title
 
 
+@pytest.mark.parametrize(("steps", "size"), [(1, 64), (30, 20), (100, 16)])
+def test_few_admissions_come_in_small_batches(steps, size, monkeypatch):
+    seen = []
+    monkeypatch.setattr(recipe, "batches", lambda tokens, size, device: seen.append(size) or iter(()))
+    few, config = TRAIN.take(np.arange(600)), replace(SMALL.distil, epochs=1, steps=steps)
+    facts = {"encoder": SMALL.encoder, "size": SIZE, "seed": (1,), "device": torch.device("cpu")}
+    recipe.learn(few, options=config, loss=recipe.cross_entropy, after=lambda *_: None, **facts)
+    assert seen == [size]
+
+
 CONFIG = """
 [encoder]
 width = 16
@@ -268,12 +278,14 @@ width = 16
 members = 3
 epochs = 4
 batch = 64
+steps = 1
 learning_rate = 0.01
 [collapse]
 epochs = 4
 [distil]
 epochs = 3
 batch = 64
+steps = 1
 learning_rate = 0.01
 """
 
