@@ -292,6 +292,7 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
             for row, (tokens, options) in rows.items():
                 if (tokens, options.posterior) == key[:2]:
                     finishing[pool.submit(finish, kind, seed, options, found, device)] = (row, seed)
+        failed = 0
         for future in as_completed([*finishing, *straight]):
             try:
                 if future in finishing:
@@ -299,9 +300,12 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
                 else:
                     for seed, found in zip(seeds, future.result()):
                         keep(f"direct, {straight[future]}", seed, found)
-            except Exception:  # one row's trouble is not the others'
+            except Exception:  # one row's trouble is not the others'; told now, and by the exit status in the end
                 log(traceback.format_exc())
+                failed += 1
     log(f"all; {target}: {Path(target).stat().st_size / 1e6:.1f} MB")
+    if failed:
+        sys.exit(f"{failed} rows failed; see above.")
 
 
 METRICS = {"dcorr": "dCorr", "auroc": "AUROC", "mi": "MI", "rank_dcorr": "dCorr of ranks"}
@@ -437,7 +441,9 @@ def main() -> None:
         back.add_argument("target")
         back.add_argument("--split", default="valid", choices=["valid", "test"])
         back.add_argument("--bench", help="folder of `mlci benchmark` runs, to stand beside")
-        back.add_argument("--resamples", type=int, default=0, help="for intervals of the recipe and of recipe paper")
+        if action == "table":
+            more = "for intervals of the recipe and of recipe paper"
+            back.add_argument("--resamples", type=int, default=0, help=more)
     words = parser.parse_args()
     if words.action == "export":
         export(words.cohort, words.target)

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
@@ -53,11 +54,13 @@ def java() -> str:
 
 @pytest.fixture(scope="session")
 def spark(java):
-    pyspark = pytest.importorskip("pyspark.sql")
+    require(find_spec("pyspark"), "pyspark")
+    import pyspark.sql
+
     os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers would take the first python3 of the path
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.host": "127.0.0.1"}
     settings |= {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
-    builder = pyspark.SparkSession.builder.master("local[1]").appName("mlci")
+    builder = pyspark.sql.SparkSession.builder.master("local[1]").appName("mlci")
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

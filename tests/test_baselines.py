@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from conftest import require
 from mlci import baselines
 from mlci.baselines import Part, _bags
 from mlci.codes.admissions import Admissions
@@ -49,8 +50,7 @@ def data():
 @pytest.fixture(scope="module", params=list(baselines.discover()))
 def fitted(request, data):
     model = small(baselines.discover()[request.param])
-    if model.missing:
-        pytest.skip(f"needs {model.missing}")
+    require(not model.missing, str(model.missing))
     return model, model.fit(data["train"], data["valid"], seed=7)
 
 

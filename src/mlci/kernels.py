@@ -79,6 +79,25 @@ def _halves(columns, products, problem, n, W: tl.constexpr, B: tl.constexpr):
     return count, total / count / count / 2
 
 
+@triton.jit
+def _centred(
+    scores, columns, products, precisions, rows, others, n, count, half, FACTORS: tl.constexpr, W: tl.constexpr
+):
+    """The centred Gram matrix between some rows and others of one problem, and the kernel's derivative."""
+    gap = (
+        tl.load(scores + rows, mask=rows < n, other=0.0)[:, None]
+        - tl.load(scores + others, mask=others < n, other=0.0)[None, :]
+    )
+    gram, slope = _pairs(gap, precisions, FACTORS)
+    left = tl.load(products + rows * W, mask=rows < n, other=0.0) / count - half
+    above = tl.load(products + others * W, mask=others < n, other=0.0) / count - half
+    mask = (
+        tl.load(columns + rows * W, mask=rows < n, other=0.0)[:, None]
+        * tl.load(columns + others * W, mask=others < n, other=0.0)[None, :]
+    )
+    return (gram - left[:, None] - above[None, :]) * mask, slope
+
+
 @triton.jit(do_not_specialize=["n"])
 def _squares(
     scores,
@@ -101,17 +120,10 @@ def _squares(
     products += problem * n * W
     precisions += problem // groups * FACTORS
     rows = block * R + tl.arange(0, R)
-    own = tl.load(scores + rows, mask=rows < n, other=0.0)
-    own_mask = tl.load(columns + rows * W, mask=rows < n, other=0.0)
-    own_mean = tl.load(products + rows * W, mask=rows < n, other=0.0) / count - half
     total = tl.zeros([R], dtype=tl.float32)
     for start in range(0, n, B):
         others = start + tl.arange(0, B)
-        gap = own[:, None] - tl.load(scores + others, mask=others < n, other=0.0)[None, :]
-        gram, _ = _pairs(gap, precisions, FACTORS)
-        mask = tl.load(columns + others * W, mask=others < n, other=0.0)
-        mean = tl.load(products + others * W, mask=others < n, other=0.0) / count - half
-        centred = (gram - own_mean[:, None] - mean[None, :]) * own_mask[:, None] * mask[None, :]
+        centred, _ = _centred(scores, columns, products, precisions, rows, others, n, count, half, FACTORS=FACTORS, W=W)
         total += tl.sum(centred * centred, axis=1)
     tl.store(squares + problem * tl.num_programs(1) + block, tl.sum(total))
 
@@ -144,21 +156,16 @@ def _gradients(
     pull = tl.load(pulls + problem * W + wide)
     # Below the floor the norm is a constant and has no gradient.
     shrink = tl.where(size > floor, tl.sum(pull * value) / (size * size), 0.0)
-    own = tl.load(scores + rows, mask=rows < n, other=0.0)
     mine = (
         tl.load(columns + rows[:, None] * W + wide[None, :], mask=rows[:, None] < n, other=0.0)
         * (pull * scale)[None, :]
     )
-    own_mask = tl.load(columns + rows * W, mask=rows < n, other=0.0)
-    own_mean = tl.load(products + rows * W, mask=rows < n, other=0.0) / count - half
     total = tl.zeros([R], dtype=tl.float32)
     for start in range(0, n, B):
         others = start + tl.arange(0, B)
-        gap = own[:, None] - tl.load(scores + others, mask=others < n, other=0.0)[None, :]
-        gram, slope = _pairs(gap, precisions, FACTORS)
-        mask = tl.load(columns + others * W, mask=others < n, other=0.0)
-        mean = tl.load(products + others * W, mask=others < n, other=0.0) / count - half
-        centred = (gram - own_mean[:, None] - mean[None, :]) * own_mask[:, None] * mask[None, :]
+        centred, slope = _centred(
+            scores, columns, products, precisions, rows, others, n, count, half, FACTORS=FACTORS, W=W
+        )
         theirs = tl.load(columns + others[:, None] * W + wide[None, :], mask=others[:, None] < n, other=0.0)
         both = tl.dot(mine, tl.trans(theirs), input_precision="ieee")
         total += tl.sum((both - shrink * centred) * slope, axis=1)

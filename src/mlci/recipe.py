@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mlci import encoders, processes
+from mlci.checkpoint import Epoch, Trained
 from mlci.config import (
     CollapseConfig,
     Config,
@@ -41,9 +42,7 @@ from mlci.theory import best_spacing
 from mlci.tokens import Tokens
 from mlci.training import (
     Data,
-    Epoch,
     Fit,
-    Trained,
     check,
     fingerprint,
     limited,

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mlci import encoders, processes, training
+from mlci.checkpoint import Checkpoint, Epoch, Trained
 from mlci.config import Config, ObjectiveConfig
 from mlci.encoders import TRITON, DeepSets, Largest
 from mlci.errors import InputError
@@ -30,12 +31,9 @@ from mlci.measures.alignment import bandwidth
 from mlci.objectives import LARGE, alignment
 from mlci.tokens import PAD
 from mlci.training import (
-    Checkpoint,
     Data,
-    Epoch,
     Event,
     Fit,
-    Trained,
     check,
     fingerprint,
     finish,
