@@ -1,6 +1,16 @@
 """The slow, obvious formulas, straight from the paper: what the fast code must agree with."""
 
+import sys
+from unittest.mock import MagicMock
+
 import numpy as np
+
+# dcor, our peer, as the plain Python it is written in: its compiler takes 25 s in each worker, and has crashed some.
+_plain = MagicMock(njit=lambda *_, **__: lambda f: f, guvectorize=lambda *_, **__: lambda f: f)
+sys.modules |= {"numba": _plain, "numba.types": _plain.types}
+import dcor as dcor  # noqa: E402
+
+del sys.modules["numba"], sys.modules["numba.types"]
 
 
 def gram(score, kernel="rbf", sigma=1.0):

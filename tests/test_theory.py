@@ -123,13 +123,11 @@ def test_spacing_is_optimal(case):
 @settings(max_examples=50)
 @given(cases())
 def test_spaced_score_attains_its_value_and_no_other_monotone_score_beats_it(case):
-    import dcor
-
     score, outcomes, weights = case
     found = theory.best_spacing(score, outcomes, weights, cuts=None)
 
     def value(candidate):
-        return sum(w * dcor.distance_correlation(candidate, y) ** 2 for w, y in zip(weights, outcomes.T))
+        return sum(w * oracles.dcor.distance_correlation(candidate, y) ** 2 for w, y in zip(weights, outcomes.T))
 
     assert value(found.apply(score)) == pytest.approx(found.value)
     ranks = np.searchsorted(np.unique(score), score)
