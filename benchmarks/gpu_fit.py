@@ -1,6 +1,7 @@
 """The whole three-seed protocol on one GPU: 12 Stage-1 and 3 Stage-2 fits, stacked. Needs NumPy, torch, safetensors.
 
 python benchmarks/gpu_fit.py                    MIMIC-IV-sized made-up admissions
+python benchmarks/gpu_fit.py --ablations        the other kernel and the cross-entropy twin in the same stack
 python benchmarks/gpu_fit.py --eager            one fit of one seed beside it, a kernel launch at a time
 python benchmarks/gpu_fit.py --profile          where a step's time goes
 """
@@ -8,13 +9,14 @@ python benchmarks/gpu_fit.py --profile          where a step's time goes
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
-from mlci.config import Config, OptimiserConfig
+from mlci.config import Config, EncoderConfig, ObjectiveConfig, OptimiserConfig, SelectionConfig
 from mlci.stacked import fit_many
 from mlci.tokens import Tokens
 from mlci.training import Data, fit
@@ -42,16 +44,27 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--ablations", action="store_true")
+    parser.add_argument("--pooling", default="mean+max")
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     rng = np.random.default_rng(1)
     train, valid = made(options.admissions, rng), made(options.admissions * 25_228 // 178_178, rng)
     facts = {"outcomes": OUTCOMES, "vocabulary_size": VOCABULARY, "device": options.device}
-    config = Config(optimiser=OptimiserConfig(stage1_epochs=options.epochs, stage2_epochs=options.epochs))
-    short = Config(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
+    encoder = EncoderConfig(pooling=options.pooling)
+    config = Config(
+        encoder=encoder, optimiser=OptimiserConfig(stage1_epochs=options.epochs, stage2_epochs=options.epochs)
+    )
+    short = Config(encoder=encoder, optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
     seeds = (11, 101, 1001)[: options.seeds]
-    fit_many(made(4_096, rng), made(2_048, rng), config=short, seeds=seeds, **facts)  # start-up: libraries, allocator
+
+    def jobs(config: Config) -> list[tuple[Config, int]]:
+        bce = replace(config, objective=ObjectiveConfig(kind="bce"), selection=SelectionConfig(stage1="own"))
+        several = replace(config, objective=ObjectiveConfig(kernel="multi-rbf"))
+        return [(each, seed) for each in ((config, several, bce) if options.ablations else (config,)) for seed in seeds]
+
+    fit_many(made(4_096, rng), made(2_048, rng), jobs=jobs(short), **facts)  # start-up: libraries, allocator
 
     def tell(event):
         print(
@@ -60,14 +73,15 @@ def main() -> None:
 
     if options.profile:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            fit_many(train, valid, config=short, seeds=seeds, **facts)
+            fit_many(train, valid, jobs=jobs(short), **facts)
         print(profile.key_averages().table(sort_by="cuda_time_total", row_limit=40, max_name_column_width=90))
         return
     start = time.perf_counter()
-    fit_many(train, valid, config=config, seeds=seeds, on_event=tell, **facts)
+    fit_many(train, valid, jobs=jobs(config), on_event=tell, **facts)
     seconds = time.perf_counter() - start
-    steps = -(-options.admissions // 256) * options.epochs * len(seeds) * (len(OUTCOMES) + 1)
-    print(f"stacked: {seconds:.2f} s for {len(seeds)} seeds, {steps / seconds:,.0f} model-steps/s")
+    fits = len(jobs(config))
+    steps = -(-options.admissions // 256) * options.epochs * fits * (len(OUTCOMES) + 1)
+    print(f"stacked: {seconds:.2f} s for {fits} models and seeds, {steps / seconds:,.0f} model-steps/s")
     if options.device == "cuda":
         print(f"peak device memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
     if options.eager:

@@ -1,4 +1,6 @@
-"""Every neural model, several seeds, side by side on one GPU; a bare machine with torch and NumPy is enough there.
+"""Every neural model, several seeds, on one GPU; a bare machine with torch and NumPy is enough there.
+
+DeepSets of one shape and all their seeds are one stack of weights, other models share the GPU as processes.
 
     python benchmarks/gpu_models.py export cohort.parquet tokens.npz       # where the cohort is
     python benchmarks/gpu_models.py run tokens.npz runs.npz --processes 15 # where the GPU is
@@ -70,10 +72,13 @@ def begin(path: str) -> None:
     DATA.update(read(path)[1])
 
 
-def work(model, seed: int, device: str) -> tuple[dict, dict[str, np.ndarray]]:
-    [(_, scores, cost)] = baselines.run(model, DATA, seeds=[seed], device=device)
-    about = {"model": asdict(model), "seed": seed, "cost": cost}
-    return about, {name: score.astype(np.float32) for name, score in scores.items()}
+def work(jobs: list[tuple], device: str) -> tuple[dict[str, dict], dict[str, np.ndarray]]:
+    about, arrays = {}, {}
+    for (model, seed), (_, scores, cost) in zip(jobs, baselines.run(jobs, DATA, device=device)):
+        key = f"{model.name}/{seed}"
+        about[key] = {"model": asdict(model), "seed": seed, "cost": cost}
+        arrays |= {f"{key}/{name}": score.astype(np.float32) for name, score in scores.items()}
+    return about, arrays
 
 
 def store(target: str, digest: str, about: dict, arrays: dict[str, np.ndarray]) -> None:
@@ -99,15 +104,14 @@ def run(source: str, target: str, *, models: list[str], seeds: list[int], proces
     with ProcessPoolExecutor(
         processes, mp_context=multiprocessing.get_context("spawn"), initializer=begin, initargs=(source,)
     ) as pool:
-        pending = {pool.submit(work, model, seed, device): (model.name, seed) for model, seed in left}
+        pending = [pool.submit(work, jobs, device) for jobs in baselines.at_once(left, device)]
         for number, future in enumerate(as_completed(pending), start=1):
-            name, seed = pending[future]
-            key = f"{name}/{seed}"
-            about[key], scores = future.result()
-            arrays |= {f"{key}/{split}": score for split, score in scores.items()}
+            done, scores = future.result()
+            about |= done
+            arrays |= scores
             store(target, digest, about, arrays)
-            took, spent = about[key]["cost"]["seconds"], time.perf_counter() - start
-            print(f"{number}/{len(left)} {key}: {took:.0f} s; {spent:.0f} s since the start", flush=True)
+            took, spent = sum(each["cost"]["seconds"] for each in done.values()), time.perf_counter() - start
+            print(f"{number}/{len(pending)} {' '.join(done)}: {took:.0f} s; {spent:.0f} s since the start", flush=True)
 
 
 def main() -> None:

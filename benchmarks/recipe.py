@@ -224,9 +224,9 @@ def direct(kernel: str, seeds: list[int], epochs: int, device: str) -> list[dict
         objective=ObjectiveConfig(kernel=kernel),
         optimiser=OptimiserConfig(stage1_epochs=epochs, stage2_epochs=epochs),
     )
-    facts = {"config": config, "outcomes": names, "vocabulary_size": size, "seeds": seeds, "device": device}
-    found = []
-    for fit in fit_many(data["train"], data["valid"], **facts):
+    jobs, found = [(config, seed) for seed in seeds], []
+    facts = {"outcomes": names, "vocabulary_size": size, "device": device}
+    for fit in fit_many(data["train"], data["valid"], jobs=jobs, **facts):
         model = encoders.build(config.encoder, size)
         model.load_state_dict({name: torch.from_numpy(array) for name, array in fit.state.items()})
         scores = {f"student/{name}": predict(model.to(device), data[name].tokens) for name in ("valid", "test")}

@@ -1,6 +1,7 @@
 """The GPU's kernels on a machine without one: Triton's interpreter (set in conftest.py) runs them on the processor."""
 
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -38,22 +39,39 @@ def test_alignments_and_their_gradients_are_those_of_the_slow_form(kernel, valid
     labels = fast.labels(outcomes)
     found, slope = fast.step(scores, *labels)
     np.testing.assert_allclose(found, values, atol=1e-6)
-    np.testing.assert_allclose(fast.judge(scores, *labels), values, atol=1e-6)
+    quality, judged = fast.judge(torch.tensor([[1.0, 2.0]]), scores, *labels)
+    np.testing.assert_allclose(judged, values, atol=1e-6)
+    np.testing.assert_allclose(quality, values @ torch.tensor([1.0, 2.0]).double(), atol=2e-6)
     size = gradient.abs().amax(1, keepdim=True).clamp(min=1e-12)
     np.testing.assert_allclose(slope / size, gradient / size, atol=1e-5)
 
 
-def test_pooling_and_activation_are_those_of_torch():
+@pytest.mark.parametrize("most", [False, True])
+@pytest.mark.parametrize("how", ["mean", "mean and sum", "weighted"])
+def test_pooling_is_that_of_torch(how, most):
     rng = torch.Generator().manual_seed(5)
     table = torch.randn(30, 24, generator=rng).relu()  # as after phi; a width that is no power of two
+    logits = torch.randn(30, generator=rng) * 20
     offsets = torch.tensor([0, 3, 3, 23, 40])
     where = torch.randint(0, 30, (45,), generator=rng)  # the last places are filling
-    norm = torch.randn(2, 2, 48, generator=rng)
-    both = [outputs_and_gradients(f, table, where, offsets, *norm) for f in (stacked.pooled, kernels.Pool.apply)]
+    norm = torch.randn(2, 2, 48 if most else 24, generator=rng)
+    sums = torch.tensor([1.0, 0.0]) if how == "mean and sum" else None
+
+    def with_logits(function, table, logits, *rest):
+        return function(table, logits if how == "weighted" else None, *rest, sums, most)
+
+    both = [
+        outputs_and_gradients(partial(with_logits, function), table, logits, where, offsets, *norm)
+        for function in (stacked.pooled, kernels.Pool.apply)
+    ]
     for each in both:
         each[1] = each[1] * (table > 0)  # a feature that is 0 everywhere has no winner, and ReLU no gradient for it
     for one, other in zip(*both, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_activation_is_that_of_torch():
+    rng = torch.Generator().manual_seed(5)
     y, bias = torch.randn(3, 50, 24, generator=rng), torch.randn(3, 24, generator=rng)
     active = stacked.activate(y, bias)
     np.testing.assert_array_equal(kernels.activate(y.clone(), bias), active)
@@ -61,16 +79,18 @@ def test_pooling_and_activation_are_those_of_torch():
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
+@pytest.mark.parametrize("pooling", ["mean+max", "gated"])
+def test_stacked_fits_by_kernels_are_those_without(pooling, monkeypatch):
     config = Config(
-        encoder=EncoderConfig(width=8), optimiser=OptimiserConfig(batch=32, stage1_epochs=1, stage2_epochs=1)
+        encoder=EncoderConfig(width=8, pooling=pooling),
+        optimiser=OptimiserConfig(batch=32, stage1_epochs=1, stage2_epochs=1),
     )
     train, valid = (two_outcomes(made(rows, seed)) for rows, seed in ((64, 1), (48, 2)))
-    facts = {"config": config, "outcomes": ("mortality", "long_stay"), "vocabulary_size": 40, "seeds": (11,)}
+    facts = {"jobs": [(config, 11)], "outcomes": ("mortality", "long_stay"), "vocabulary_size": 40}
     plain = stacked.fit_many(train, valid, device="cpu", **facts)[0]
     for name in ("Alignments", "activate", "deactivate"):
         monkeypatch.setattr(stacked, name, getattr(kernels, name))
-    monkeypatch.setattr(stacked, "pooled", kernels.Pool.apply)
+    monkeypatch.setattr(stacked, "pooled", stacked.Stack._by_kernel)
     fast = stacked.fit_many(train, valid, device="cpu", **facts)[0]
     for one, other in zip((*fast.stage1.values(), fast.stage2), (*plain.stage1.values(), plain.stage2)):
         assert one.epoch == other.epoch

@@ -35,7 +35,7 @@ def pooled(model, how: str, h: torch.Tensor) -> torch.Tensor:
     if how == "attention":
         return torch.softmax(h @ model.query / math.sqrt(WIDTH), 0) @ h
     if how == "gated":
-        gates = model.gate(h)
+        gates = torch.sigmoid(model.gate(h))
         return (gates * h).sum(0) / gates.sum()
     return {"sum": h.sum(0), "mean": h.mean(0), "max": h.max(0).values}[how]
 

@@ -1,12 +1,12 @@
 from dataclasses import replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import numpy as np
 import pytest
 import torch
 
 from mlci import stacked
-from mlci.config import Config, EncoderConfig, ObjectiveConfig, OptimiserConfig
+from mlci.config import Config, EncoderConfig, ObjectiveConfig, OptimiserConfig, SelectionConfig
 from mlci.errors import InputError
 from mlci.index import MLCI
 from mlci.stacked import Layout, Resident, fit_many
@@ -36,16 +36,32 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "multi-rbf", "energy"])
-def test_stacked_fits_equal_fits_on_their_own(kernel, float64):
-    """In float64 only the algebra is left to differ."""
+def ablations(*poolings: str) -> list[Config]:
+    """The paper's ways to train one encoder, and one with another kernel and other rows."""
+    own = SelectionConfig(stage1="own")
+    config = Config(
+        encoder=EncoderConfig(width=32), optimiser=OptimiserConfig(batch=64, stage1_epochs=2, stage2_epochs=3)
+    )
+    ways = (
+        {"objective": ObjectiveConfig()},
+        {"objective": ObjectiveConfig(kernel="multi-rbf")},
+        {"objective": ObjectiveConfig(kind="bce"), "selection": own},
+        {"objective": ObjectiveConfig(kernel="energy", validity="outcome")},
+    )
+    return [
+        replace(config, encoder=replace(config.encoder, pooling=pooling), **way) for pooling in poolings for way in ways
+    ]
+
+
+@pytest.mark.parametrize("poolings", [("mean+max",), ("mean", "sum"), ("attention",), ("gated",), ("gated+max",)])
+def test_stacked_fits_equal_fits_on_their_own(poolings, float64):
+    """All objectives at once; in float64 only the algebra is left to differ."""
     train, valid = made(300, 1), made(120, 2)
-    config = Config(optimiser=OptimiserConfig(batch=64, stage1_epochs=2, stage2_epochs=3))
-    config = replace(config, objective=replace(config.objective, kernel=kernel))
-    facts = {"config": config, "outcomes": OUTCOMES, "vocabulary_size": 40}
-    together = fit_many(train, valid, seeds=(11, 101), device="cpu", **facts)
-    alone = [fit(train, valid, seed=seed, **facts) for seed in (11, 101)]
-    for one, other in zip(together, alone):
+    jobs = [(config, seed) for config, seed in zip(ablations(*poolings), cycle((11, 101)))]
+    facts = {"outcomes": OUTCOMES, "vocabulary_size": 40}
+    together = fit_many(train, valid, jobs=jobs, device="cpu", **facts)
+    for one, (config, seed) in zip(together, jobs, strict=True):
+        other = fit(train, valid, config=config, seed=seed, **facts)
         assert one.bandwidth == (other.bandwidth and pytest.approx(other.bandwidth, rel=1e-9))
         assert one.orientation == other.orientation
         assert one.weights == pytest.approx(other.weights, rel=1e-6)
@@ -57,9 +73,10 @@ def test_stacked_fits_equal_fits_on_their_own(kernel, float64):
 SHORT = Config(encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(batch=64, stage1_epochs=2, stage2_epochs=2))
 
 
-def many(**options) -> list[Fit]:
-    facts = {"config": SHORT, "outcomes": OUTCOMES, "vocabulary_size": 40, "seeds": (11, 101), "device": "cpu"}
-    return fit_many(made(300, 1), made(120, 2), **{**facts, **options})
+def many(*configs: Config, seeds=(11, 101), **options) -> list[Fit]:
+    jobs = [(config, seed) for config in configs or (SHORT,) for seed in seeds]
+    facts = {"jobs": jobs, "outcomes": OUTCOMES, "vocabulary_size": 40, "device": "cpu"}
+    return fit_many(made(300, 1), made(120, 2), **facts, **options)
 
 
 def same(one: Fit, two: Fit) -> None:
@@ -70,8 +87,8 @@ def same(one: Fit, two: Fit) -> None:
 
 def test_steps_laid_out_and_scored_a_few_at_a_time_are_the_same_steps(monkeypatch, float64):
     whole = many()
-    monkeypatch.setattr(stacked, "AHEAD", 2)
-    monkeypatch.setattr(stacked, "SCORED", 50)
+    monkeypatch.setattr(stacked, "AHEAD", 12)  # two for each of the six fits
+    monkeypatch.setattr(stacked, "SCORED", 300)
     for one, other in zip(whole, many()):
         for name, tensor in other.state.items():
             np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
@@ -117,9 +134,11 @@ def test_an_index_is_fitted_by_stacks_where_that_pays(monkeypatch, tmp_path):
 
 def test_fits_that_cannot_be_stacked_are_told():
     large = replace(SHORT, optimiser=replace(SHORT.optimiser, batch=5000))
-    for config in (large, replace(SHORT, objective=ObjectiveConfig(kind="bce"))):
-        with pytest.raises(InputError, match="Fits are stacked for deepsets"):
-            many(config=config)
+    other = replace(SHORT, encoder=EncoderConfig(name="bag_mlp"))
+    narrow = replace(SHORT, encoder=EncoderConfig(width=8))
+    for configs in ((large,), (other,), (SHORT, narrow)):
+        with pytest.raises(InputError, match="Fits are stacked for deepsets of one shape"):
+            many(*configs)
 
 
 def test_a_layout_holds_every_token_of_every_fit_once():

@@ -149,8 +149,9 @@ def run_benchmark(
 
     left = [run for run in runs if run.status == "left"]
     if jobs == 1:
-        for some in at_once(left, settings.device):
-            work(some)
+        by_job = {(run.model, run.seed): run for run in left}
+        for some in baselines.at_once(by_job, settings.device):
+            work([by_job[job] for job in some])
     else:
         with ThreadPoolExecutor(jobs) as pool:
             try:
@@ -192,20 +193,12 @@ def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Part]) -> None:
     _write_json(path, facts)
 
 
-def at_once(left: Sequence[Run], device: str) -> list[list[Run]]:
-    """The seeds of a model together where a GPU fits them all at once, else one by one."""
-    grouped: dict[object, list[Run]] = {}
-    for run in left:
-        grouped.setdefault(run.model.name if run.model.stacks(device) else run.folder, []).append(run)
-    return list(grouped.values())
-
-
 def execute(runs: Sequence[Run], parts: Mapping[str, Part], cohort: Cohort, *, device: str = "cpu") -> None:
-    """Fit, score and measure one model, with one seed or several at once; DONE comes last."""
-    model, seeds = runs[0].model, [run.seed for run in runs]
-    for run, (state, scores, cost) in zip(runs, baselines.run(model, parts, seeds=seeds, device=device)):
+    """Fit models of one shape at once, score and measure each; DONE comes last."""
+    jobs = [(run.model, run.seed) for run in runs]
+    for run, (state, scores, cost) in zip(runs, baselines.run(jobs, parts, device=device)):
         run.folder.mkdir(parents=True, exist_ok=True)
-        baselines.save(run.folder / "model.safetensors", model, state)
+        baselines.save(run.folder / "model.safetensors", run.model, state)
         finish(run, scores, cost, cohort)
 
 

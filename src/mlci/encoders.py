@@ -23,6 +23,11 @@ from mlci.tokens import PAD, UNK
 TRITON = find_spec("triton") is not None  # for the kernels of our own
 
 
+def averaging(poolings: list[str]) -> bool:
+    """Whether codes are pooled by some average of them, and at most the largest beside it."""
+    return poolings[0] != "max" and poolings[1:] in ([], ["max"])
+
+
 def mlp(*widths: int) -> list[nn.Module]:
     """Linear layers from width to width with a ReLU after each."""
     return [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
@@ -149,7 +154,7 @@ class DeepSets(Encoder):
         if "attention" in self.poolings:
             self.query = nn.Parameter(torch.randn(width) / math.sqrt(width))
         if "gated" in self.poolings:
-            self.gate = nn.Sequential(*mlp(width, width), nn.Linear(width, 1), nn.Sigmoid())
+            self.gate = nn.Sequential(*mlp(width, width), nn.Linear(width, 1))
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
         table, where = looked_up(self.embedding, ids)
@@ -160,22 +165,26 @@ class DeepSets(Encoder):
 
     def pooled(self, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
         """What rho is given."""
-        if table.is_cuda and TRITON and self.poolings == ["mean", "max"]:
+        if table.is_cuda and TRITON and averaging(self.poolings):
             from mlci.kernels import Pool
 
-            return Pool.apply(table, where, offsets, self.norm.weight[None], self.norm.bias[None]).squeeze(0)
+            norm = (self.norm.weight[None], self.norm.bias[None])
+            sums = table.new_ones(1) if self.poolings[0] == "sum" else None
+            logits = self.logits(self.poolings[0], table)
+            return Pool.apply(table, logits, where, offsets, *norm, sums, "max" in self.poolings).squeeze(0)
         return self.norm(torch.cat([self.pool(how, where, table, offsets) for how in self.poolings], dim=1))
 
-    def pool(self, how: str, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
+    def logits(self, how: str, table: Tensor) -> Tensor | None:
+        """By whose softmax over an admission its codes are averaged; gates are weights already. None: all alike."""
         if how == "attention":
-            logits = (table @ self.query / math.sqrt(len(self.query)))[where]
+            return table @ self.query / math.sqrt(len(self.query))
+        return F.logsigmoid(self.gate(table)).squeeze(1) if how == "gated" else None
+
+    def pool(self, how: str, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
+        if (logits := self.logits(how, table)) is not None:
             nothing = logits.new_full((len(offsets) - 1,), -math.inf)
-            return weighted_sum(where, table, offsets, softmax_within(logits, rows_of(where, offsets), nothing)[0])
-        if how == "gated":
-            gates = self.gate(table)
-            both = torch.cat([gates * table, gates], dim=1)
-            sums = F.embedding_bag(where, both, offsets, mode="sum", include_last_offset=True)
-            return sums[:, :-1] / sums[:, -1:].clamp(min=1e-8)
+            weights, _ = softmax_within(logits[where], rows_of(where, offsets), nothing)
+            return weighted_sum(where, table, offsets, weights)
         if how == "max":
             return Largest.apply(where, table, offsets)
         return F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True)

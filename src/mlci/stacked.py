@@ -1,9 +1,9 @@
-"""Many fits at once: the same protocol for several seeds, every Stage-1 fit of all of them trained side by side.
+"""Many fits at once: models of one shape and their seeds, every Stage-1 fit of all of them trained side by side.
 
-In come the two splits and the seeds, out comes what `training.fit` gives for each. A single fit leaves a GPU idle: its
-kernels are shorter than their launches. Here the weights of all fits are stacked, a step is one set of kernels for all
-of them, and on CUDA it is recorded once as a graph and replayed. Each fit keeps its own initial weights, batch order,
-bandwidth and best epoch, so that it differs from a fit on its own by rounding alone.
+In come the two splits, configs and seeds, out comes what `training.fit` gives for each. A single fit leaves a GPU idle:
+its kernels are shorter than their launches. Here the weights of all fits are stacked, a step is one set of kernels for
+all of them, and on CUDA it is recorded once as a graph and replayed. Each fit keeps its own objective, initial weights,
+batch order, bandwidth and best epoch, so that it differs from a fit on its own by rounding alone.
 
 Steps are laid out on the device beforehand: which tokens stand in each, and where. They have fixed shapes, as a graph
 needs them, without padding admissions: all tokens of a step lie end to end, only the end of the step is filled.
@@ -13,9 +13,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import groupby, islice, pairwise
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -25,7 +27,7 @@ from torch.nn import functional as F
 from mlci import encoders, processes, training
 from mlci.checkpoint import Checkpoint, Epoch, Trained
 from mlci.config import Config, ObjectiveConfig
-from mlci.encoders import TRITON, DeepSets, Largest
+from mlci.encoders import TRITON, DeepSets, Largest, averaging, rows_of, softmax_within, weighted_sum
 from mlci.errors import InputError
 from mlci.measures.alignment import bandwidth
 from mlci.objectives import LARGE, alignment
@@ -45,8 +47,8 @@ from mlci.training import (
 
 GRAIN = 64  # buffers come in multiples of this, so that sums over them can be cut into equal parts
 ROOM = 1.02  # and are so much larger than the first epoch needs, so that later ones rarely outgrow them
-AHEAD = 1024  # steps laid out at once, and
-SCORED = 262_144  # admissions scored at once: what the device must hold does not grow with the split
+AHEAD = 16_384  # steps laid out at once, counted for each fit, and
+SCORED = 2**21  # admissions scored at once, likewise: what the device must hold does not grow with the split
 PAUSE = 10.0  # seconds between checkpoints
 PAYS = ("cuda",)  # kinds of device where a step is mostly launching kernels
 PAIRS = 65_536  # validation admissions whose pairs are summed one by one on a GPU
@@ -197,41 +199,131 @@ class Pick(torch.autograd.Function):
         return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_copy_(0, rows, gradient), None
 
 
+class Objective(Protocol):
+    """What neighbouring fits are after; `weights` is fits x outcomes."""
+
+    weights: Tensor
+    tensors: int  # that `labels` gives
+
+    def labels(self, outcomes: Tensor) -> tuple[Tensor, ...]:
+        """What is needed of the outcomes (... x fits x admissions x outcomes)."""
+        ...
+
+    def step(self, scores: Tensor, *labels: Tensor) -> tuple[Tensor, Tensor]:
+        """fits x outcomes values, and the gradient of the loss with regard to the scores."""
+        ...
+
+    def judge(self, weights: Tensor, scores: Tensor, *labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Each fit's quality on a whole split, outcomes counted by `weights`, and its values."""
+        ...
+
+
 class Alignments:
     """Each fit's alignment with its outcomes: the slow form that `kernels.Alignments` equals."""
+
+    tensors = 1
 
     def __init__(self, config: ObjectiveConfig, sigmas: Tensor, weights: Tensor) -> None:
         self.config, self.sigmas, self.weights = config, sigmas.tolist(), weights
 
     def labels(self, outcomes: Tensor) -> tuple[Tensor, ...]:
-        """What is needed of the outcomes (... x fits x admissions x outcomes)."""
         return (outcomes,)
 
     def step(self, scores: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor]:
-        """fits x outcomes values, and the gradient of the loss with regard to the scores."""
         scores = scores.detach().requires_grad_()
         values = self._values(scores, outcomes)
         return values.detach(), torch.autograd.grad(-(self.weights * values).sum(), scores)[0]
 
-    def judge(self, scores: Tensor, outcomes: Tensor) -> Tensor:
-        """The values alone, of a whole split."""
-        return self._values(scores.double(), outcomes)
+    def judge(self, weights: Tensor, scores: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor]:
+        values = self._values(scores.double(), outcomes)
+        return (values * weights).sum(1), values
 
     def _values(self, scores: Tensor, outcomes: Tensor) -> Tensor:
         options = {"kernel": self.config.kernel, "floor": self.config.floor, "validity": self.config.validity}
         return torch.stack([alignment(s, y, sigma=w, **options) for s, y, w in zip(scores, outcomes, self.sigmas)])
 
 
-def pooled(table: Tensor, where: Tensor, offsets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Mean and max of each bag's rows, side by side, and their LayerNorm: fits x admissions x features."""
+class Entropies:
+    """Each fit's `objectives.CrossEntropy`."""
+
+    tensors = 1
+
+    def __init__(self, batch: int, weights: Tensor) -> None:
+        self.batch, self.weights = batch, weights
+
+    def labels(self, outcomes: Tensor) -> tuple[Tensor, ...]:
+        return (outcomes,)
+
+    def step(self, scores: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor]:
+        known, logits = outcomes == outcomes, scores[..., None]
+        _, values, rows = self._losses(self.weights, logits, outcomes)
+        share = self.weights / _least((self.weights * rows).sum(-1, keepdim=True))
+        return values, ((logits.sigmoid() - outcomes.nan_to_num()) * known * share[:, None]).sum(-1)
+
+    def judge(self, weights: Tensor, scores: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor]:
+        fill = -scores.shape[1] % self.batch
+        logits = F.pad(scores.double(), (0, fill)).unflatten(1, (-1, self.batch))[..., None]
+        outcomes = F.pad(outcomes.double(), (0, 0, 0, fill), value=math.nan).unflatten(1, (-1, self.batch))
+        losses, values, _ = self._losses(weights[:, None], logits, outcomes)
+        return -losses.mean(1), values.mean(1)
+
+    @staticmethod
+    def _losses(weights: Tensor, logits: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each batch: the loss, its value for each outcome, and how many admissions it is known of."""
+        known, y = outcomes == outcomes, outcomes.nan_to_num()
+        each = ((F.softplus(logits) - logits * y) * known).sum(-2)
+        rows = known.sum(-2, dtype=logits.dtype)
+        return (weights * each).sum(-1) / _least((weights * rows).sum(-1)), each / rows.clamp(min=1), rows
+
+
+def _least(x: Tensor) -> Tensor:
+    return x.clamp(min=torch.finfo(x.dtype).tiny)
+
+
+class Mixture:
+    """Fits with different objectives, neighbours alike."""
+
+    def __init__(self, parts: Sequence[tuple[slice, Objective]]) -> None:
+        self.parts, self.weights = parts, torch.cat([part.weights for _, part in parts])
+        self.tensors = sum(part.tensors for _, part in parts)
+
+    def labels(self, outcomes: Tensor) -> tuple[Tensor, ...]:
+        return tuple(label for fits, part in self.parts for label in part.labels(outcomes[..., fits, :, :]))
+
+    def step(self, scores: Tensor, *labels: Tensor) -> tuple[Tensor, Tensor]:
+        each = iter(labels)
+        found = [part.step(scores[fits], *islice(each, part.tensors)) for fits, part in self.parts]
+        values, gradients = zip(*found)
+        return torch.cat(values), torch.cat(gradients)
+
+
+def pooled(
+    table: Tensor,
+    logits: Tensor | None,
+    where: Tensor,
+    offsets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    sums: Tensor | None,
+    most: bool,
+) -> Tensor:
+    """An average of each bag's rows, with their max beside it, and the LayerNorm: fits x admissions x features.
+
+    The average is by a softmax of `logits` if given; fits marked in `sums` have the sum instead.
+    """
     where = where[: int(offsets[-1])]
-    mean = F.embedding_bag(where, table, offsets, mode="mean", include_last_offset=True)
-    both = torch.cat([mean, Largest.apply(where, table, offsets)], dim=1).view(len(weight), -1, weight.shape[1])
-    return normed(both, weight, bias)
-
-
-def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.addcmul(bias[:, None], F.layer_norm(x, x.shape[-1:]), weight[:, None])
+    if logits is None:
+        average = F.embedding_bag(where, table, offsets, mode="mean", include_last_offset=True)
+        if sums is not None:
+            each = sums.repeat_interleave((len(offsets) - 1) // len(sums))
+            average = average * torch.where(each > 0, offsets.diff(), 1)[:, None]
+    else:
+        nothing = logits.new_full((len(offsets) - 1,), -math.inf)
+        shares, _ = softmax_within(logits[where], rows_of(where, offsets), nothing)
+        average = weighted_sum(where, table, offsets, shares)
+    features = torch.cat([average, Largest.apply(where, table, offsets)], dim=1) if most else average
+    features = features.view(len(weight), -1, weight.shape[1])
+    return torch.addcmul(bias[:, None], F.layer_norm(features, features.shape[-1:]), weight[:, None])
 
 
 class Stack:
@@ -240,45 +332,57 @@ class Stack:
     def __init__(self, models: Sequence[DeepSets]) -> None:
         states = [model.state_dict() for model in models]
         self.weights = {name: torch.stack([state[name] for state in states]).requires_grad_() for name in states[0]}
-        self.pool = kernels().Pool.apply if models[0].embedding.weight.is_cuda else pooled
+        device = models[0].embedding.weight.device
+        sums = torch.tensor([model.poolings[0] == "sum" for model in models], device=device).float()
+        how = {"sums": sums if sums.any() else None, "most": "max" in models[0].poolings}
+        self._pool = partial(self._by_kernel if device.type == "cuda" else pooled, **how)
 
-    def phi(self, embedding: Tensor) -> Tensor:
-        return self._mlp("phi", embedding, 2)
-
-    @property
-    def norm(self) -> tuple[Tensor, Tensor]:
-        return self.weights["norm.weight"], self.weights["norm.bias"]
-
-    def head(self, normed: Tensor) -> Tensor:
-        """fits x admissions scores from what was pooled and normalised."""
-        hidden = self._mlp("rho", normed, 2)
-        last = torch.baddbmm(self.weights["rho.4.bias"][:, None], hidden, self.weights["rho.4.weight"].mT)
-        return last.squeeze(2)
-
-    def _mlp(self, name: str, x: Tensor, layers: int) -> Tensor:
-        for layer in range(0, 2 * layers, 2):
-            weight, bias = self.weights[f"{name}.{layer}.weight"], self.weights[f"{name}.{layer}.bias"]
-            x = Layer.apply(x, weight, bias)
-        return x
+    @staticmethod
+    def _by_kernel(*tensors: Tensor | None, sums: Tensor | None, most: bool) -> Tensor:
+        return kernels().Pool.apply(*tensors, sums, most)
 
     def scores(self, tokens: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
         """fits x batch scores of one step of a layout."""
         embedding = Pick.apply(self.weights["embedding.weight"].flatten(0, 1), tokens.flatten())
-        table = self.phi(embedding.view(*tokens.shape, -1)).flatten(0, 1)
-        return self.head(self.pool(table, where, offsets, *self.norm))
+        return self._scores(self._tables(embedding.view(*tokens.shape, -1)), where, offsets)
 
     @torch.no_grad()
     def predict(self, data: Resident) -> Tensor:
         """fits x admissions scores of a split, from the features of the whole vocabulary."""
-        tables = self.phi(self.weights["embedding.weight"])
+        tables = self._tables(self.weights["embedding.weight"])
+        fits, size = self.weights["embedding.weight"].shape[:2]
+        each = torch.arange(fits, device=data.ids.device)[:, None]
         scores = []
-        for start in range(0, len(data), SCORED):
-            offsets = data.starts[start : start + SCORED + 1]
-            ids = data.ids[int(offsets[0]) : int(offsets[-1])].long()
-            pool = partial(F.embedding_bag, ids, offsets=offsets - offsets[0], include_last_offset=True)
-            pooled = [torch.cat([pool(table, mode="mean"), pool(table, mode="max")], dim=1) for table in tables]
-            scores.append(self.head(normed(torch.stack(pooled), *self.norm)))
+        for start in range(0, len(data), max(1, SCORED // fits)):
+            offsets = data.starts[start : start + max(1, SCORED // fits) + 1]
+            ids = data.ids[int(offsets[0]) : int(offsets[-1])]
+            bags = (offsets[:-1] - offsets[0] + each * len(ids)).flatten()
+            where = (ids + each * size).flatten()
+            scores.append(self._scores(tables, where, F.pad(bags, (0, 1), value=fits * len(ids))))
         return torch.cat(scores, dim=1)
+
+    def _tables(self, embedding: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The features of tokens, and the logits of their softmax where they are pooled by one; all fits' rows."""
+        table = self._mlp("phi", embedding, 2)
+        if "query" in self.weights:
+            logits = torch.bmm(table, self.weights["query"][..., None]) / math.sqrt(table.shape[-1])
+        elif "gate.0.weight" in self.weights:
+            logits = F.logsigmoid(self._linear("gate.2", self._mlp("gate", table, 1)))
+        else:
+            return table.flatten(0, 1), None
+        return table.flatten(0, 1), logits.flatten()
+
+    def _scores(self, tables: tuple[Tensor, Tensor | None], where: Tensor, offsets: Tensor) -> Tensor:
+        normed = self._pool(*tables, where, offsets, self.weights["norm.weight"], self.weights["norm.bias"])
+        return self._linear("rho.4", self._mlp("rho", normed, 2)).squeeze(2)
+
+    def _mlp(self, name: str, x: Tensor, layers: int) -> Tensor:
+        for layer in range(0, 2 * layers, 2):
+            x = Layer.apply(x, self.weights[f"{name}.{layer}.weight"], self.weights[f"{name}.{layer}.bias"])
+        return x
+
+    def _linear(self, name: str, x: Tensor) -> Tensor:
+        return torch.baddbmm(self.weights[f"{name}.bias"][:, None], x, self.weights[f"{name}.weight"].mT)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {name: weight.detach() for name, weight in self.weights.items()}
@@ -292,7 +396,7 @@ class Stack:
 class Steps:
     """The optimiser's steps; on CUDA one step is recorded and replayed."""
 
-    def __init__(self, stack: Stack, objective: Alignments, config: Config) -> None:
+    def __init__(self, stack: Stack, objective: Objective | Mixture, config: Config) -> None:
         self.stack, self.objective = stack, objective
         weights = list(stack.weights.values())
         self.cuda = weights[0].is_cuda
@@ -360,25 +464,41 @@ class Steps:
 
 @dataclass(frozen=True)
 class Batch:
-    """Which fits are stacked: (seed, number) of each, its weights over outcomes and those its epochs are judged by."""
+    """Which fits are stacked: the config and (seed, number) of each, its weights over outcomes and its judge's."""
 
+    configs: list[Config]
     numbers: list[tuple[int, int]]
     weights: np.ndarray
     judge: np.ndarray
     epochs: int
 
+    @property
+    def alike(self) -> list[slice]:
+        """Neighbours with one objective."""
+        ends = [0, *np.cumsum([len(list(each)) for _, each in groupby(config.objective for config in self.configs)])]
+        return [slice(*each) for each in pairwise(map(int, ends))]
 
-def supported(config: Config) -> bool:
-    """Whether fits of this kind can be stacked."""
-    what = (config.encoder.name, config.encoder.pooling, config.objective.kind)
-    return what == ("deepsets", "mean+max", "alignment") and config.optimiser.batch <= LARGE
+
+def shape(config: Config) -> Config | None:
+    """What fits must share to be stacked, if they can be: all but the objective, and whether codes are summed or
+    averaged.
+    """
+    encoder = config.encoder
+    if encoder.name != "deepsets" or not averaging(encoder.pooling.split("+")) or config.optimiser.batch > LARGE:
+        return None
+    return replace(
+        config,
+        encoder=replace(encoder, pooling=encoder.pooling.replace("sum", "mean")),
+        objective=ObjectiveConfig(),
+        selection=replace(config.selection, stage1="anchor"),
+    )
 
 
 def pays(config: Config, device: str) -> bool:
     """Whether fits of this kind are best stacked on this device: a GPU, for whose kernels Triton is needed."""
     kind = torch.device(device).type
     able = kind in PAYS and (kind != "cuda" or TRITON)
-    return able and supported(config) and processes.count() == 1
+    return able and shape(config) is not None and processes.count() == 1
 
 
 def fit(
@@ -394,39 +514,41 @@ def fit(
     on_event: Callable[[Event], None] | None = None,
 ) -> Fit:
     """`training.fit`, with all of Stage 1 at once where the device gains by it and there is but one process."""
-    facts = {"config": config, "outcomes": outcomes, "vocabulary_size": vocabulary_size, "device": device}
+    facts = {"outcomes": outcomes, "vocabulary_size": vocabulary_size, "device": device}
     facts |= {"checkpoint": checkpoint, "on_event": on_event}
     if pays(config, device):
-        return fit_many(train, valid, seeds=(seed,), **facts)[0]
-    return training.fit(train, valid, seed=seed, **facts)
+        return fit_many(train, valid, jobs=[(config, seed)], **facts)[0]
+    return training.fit(train, valid, config=config, seed=seed, **facts)
 
 
 def fit_many(
     train: Data,
     valid: Data,
     *,
-    config: Config,
+    jobs: Sequence[tuple[Config, int]],
     outcomes: Sequence[str],
     vocabulary_size: int,
-    seeds: Sequence[int],
     device: str = "cuda",
     checkpoint: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> list[Fit]:
-    """`training.fit` for each of the seeds, all at once; the encoder is DeepSets and the objective an alignment."""
-    if not supported(config):
+    """`training.fit` for each job, a config and a seed, all at once; the configs have one `shape`."""
+    start = time.perf_counter()
+    configs, seeds = [config for config, _ in jobs], [seed for _, seed in jobs]
+    config = shape(configs[0])
+    if config is None or any(shape(each) != config for each in configs):
         raise InputError(
-            f"Fits are stacked for deepsets with mean+max pooling, an alignment and batches of at most {LARGE}; "
+            f"Fits are stacked for deepsets of one shape that average or sum codes, with batches of at most {LARGE}; "
             "fit others one by one."
         )
-    start = time.perf_counter()
-    active = check(train, valid, config=config, outcomes=outcomes)
+    active = {tuple(check(train, valid, config=each, outcomes=outcomes)) for each in configs}.pop()
     columns = [list(outcomes).index(name) for name in active]
     train, valid = (Data(data.tokens, data.outcomes[:, columns].astype(np.float32)) for data in (train, valid))
     resident = [Resident.of(data, torch.device(device)) for data in (train, valid)]
-    facts = ("stacked", asdict(config), active, vocabulary_size, list(seeds))
+    facts = ("stacked", [asdict(each) for each in configs], active, vocabulary_size, seeds)
     saved = Checkpoint.open(checkpoint, fingerprint(train, valid, *facts) if checkpoint else "")
-    seen = len(seeds) * (len(active) * config.optimiser.stage1_epochs + config.optimiser.stage2_epochs)
+    rounds, last = config.optimiser.stage1_epochs, config.optimiser.stage2_epochs
+    seen = len(jobs) * (len(active) * rounds + last)
     done = before = saved.epochs
 
     def tell(stage: int, epoch: int, epochs: int, trained: list[Trained]) -> None:
@@ -446,31 +568,29 @@ def fit_many(
     unit = np.eye(len(active))
     anchor = np.tile(unit[active.index(config.selection.anchor)], (len(active), 1))
     with ThreadPoolExecutor() as threads:
-        options = {"config": config, "vocabulary_size": vocabulary_size, "threads": threads, "saved": saved}
-        run = partial(_train, resident, valid, **options)
+        run = partial(_train, resident, valid, vocabulary_size=vocabulary_size, threads=threads, saved=saved)
         first, _ = run(
             Batch(
+                configs=[each for each in configs for _ in active],
                 numbers=[(seed, number) for seed in seeds for number in range(len(active))],
-                weights=np.tile(unit, (len(seeds), 1)),
-                judge=np.tile(unit if config.selection.stage1 == "own" else anchor, (len(seeds), 1)),
-                epochs=config.optimiser.stage1_epochs,
+                weights=np.tile(unit, (len(jobs), 1)),
+                judge=np.concatenate([unit if each.selection.stage1 == "own" else anchor for each in configs]),
+                epochs=rounds,
             ),
             tell=partial(tell, 1),
         )
         saved.drop(0)
         stage1 = [first[at : at + len(active)] for at in range(0, len(first), len(active))]
-        strength = objective_of(config).strength
-        weights = np.array([stage2_weights([strength(e.quality) for e in each], config.weights) for each in stage1])
+        strengths = [[objective_of(each).strength(e.quality) for e in own] for each, own in zip(configs, stage1)]
+        weights = np.array([stage2_weights(each, config.weights) for each in strengths])
         numbers = [(seed, len(active)) for seed in seeds]
-        second, best = run(Batch(numbers, weights, weights, config.optimiser.stage2_epochs), tell=partial(tell, 2))
+        second, best = run(Batch(configs, numbers, weights, weights, last), tell=partial(tell, 2))
     fits = []
-    for position, trained in enumerate(second):
-        model = encoders.build(config.encoder, vocabulary_size).to(device)
+    for position, (own, trained) in enumerate(zip(configs, second)):
+        model = encoders.build(own.encoder, vocabulary_size).to(device)
         model.load_state_dict({name: tensor[position] for name, tensor in best.items()})
         found = dict(zip(active, stage1[position]))
-        fits.append(
-            finish(model, valid, found, trained, weights[position], outcomes=outcomes, config=config, start=start)
-        )
+        fits.append(finish(model, valid, found, trained, weights[position], outcomes=outcomes, config=own, start=start))
     return fits
 
 
@@ -479,7 +599,6 @@ def _train(
     valid: Data,
     batch: Batch,
     *,
-    config: Config,
     vocabulary_size: int,
     threads: ThreadPoolExecutor,
     saved: Checkpoint,
@@ -495,28 +614,36 @@ def _train(
     if saved.done(place) == batch.epochs:
         return trained, saved.part(place, "best")
     train, held_out = resident
-    device = train.ids.device
+    device, size = train.ids.device, batch.configs[0].optimiser.batch
     models = []
-    for number in batch.numbers:
+    for config, number in zip(batch.configs, batch.numbers):
         with seeded(*number, device=torch.device("cpu")):
             models.append(encoders.build(config.encoder, vocabulary_size).to(device))
     stack = Stack(models)
-    sigmas = [each.bandwidth for each in trained] or [None] * len(models)
-    if objective_of(config).needs_bandwidth and not trained:
+    sigmas = [each.bandwidth for each in trained]
+    if not trained:
         initial = stack.predict(train).cpu().numpy()
-        sigmas = list(threads.map(lambda scores: bandwidth(scores, **asdict(config.bandwidth)), initial))
+        sigmas = list(threads.map(_sigma, batch.configs, initial))
+    weights, judge = (torch.from_numpy(each).to(device) for each in (batch.weights, batch.judge))
     widths = torch.tensor([sigma or 1.0 for sigma in sigmas], device=device)
-    facts = config.objective, widths, torch.from_numpy(batch.weights).to(device, torch.float32)
-    objective = kernels().Alignments(*facts) if device.type == "cuda" else Alignments(*facts)
+    parts, judging = [], []
+    for fits in batch.alike:
+        config = batch.configs[fits.start]
+        numbers = [number for _, number in batch.numbers[fits]]
+        rows = torch.from_numpy(np.stack([judges(valid, config, number) for number in numbers])).to(device)
+        by = part = Entropies(size, weights[fits].float())
+        if config.objective.kind == "alignment":
+            facts = config.objective, widths[fits], weights[fits].float()
+            by = part = kernels().Alignments(*facts) if device.type == "cuda" else Alignments(*facts)
+            by = part if rows.shape[1] <= PAIRS else Alignments(*facts)
+        parts.append((fits, part))
+        judging.append((fits, by, rows, by.labels(held_out.outcomes[rows])))
+    objective = Mixture(parts) if len(parts) > 1 else parts[0][1]
 
     def order(number: tuple[int, int], epoch: int) -> np.ndarray:
         return np.random.default_rng(np.random.SeedSequence((*number, epoch))).permutation(len(train))
 
-    rows = torch.from_numpy(np.stack([judges(valid, config, number) for _, number in batch.numbers])).to(device)
-    by = objective if rows.shape[1] <= PAIRS else Alignments(*facts)
-    labels = by.labels(held_out.outcomes[rows])
-    judge = torch.from_numpy(batch.judge).to(device)
-    steps = Steps(stack, objective, config)
+    steps = Steps(stack, objective, batch.configs[0])
     best = {name: weight.clone() for name, weight in stack.state_dict().items()}
     if trained:
         saved.restore(place, stack, steps.optimiser)
@@ -531,16 +658,17 @@ def _train(
         ready = torch.from_numpy(np.stack([each.result() for each in orders])).to(device)
         orders = [threads.submit(order, number, epoch + 1) for number in batch.numbers if epoch < batch.epochs]
         values = torch.zeros_like(judge)
-        for part in ready.split(AHEAD * config.optimiser.batch, dim=1):
-            layout = Layout.of(train, part, config.optimiser.batch, vocabulary_size, objective.labels, room)
+        for part in ready.split(max(1, AHEAD // len(ready)) * size, dim=1):
+            layout = Layout.of(train, part, size, vocabulary_size, objective.labels, room)
             room = layout.room
             values += steps.run(layout)
-        values /= -(-len(train) // config.optimiser.batch)
-        found = by.judge(stack.predict(held_out).gather(1, rows), *labels).double()
-        quality = (found * judge).sum(1)
-        for fit, (mean, judgement, validation) in enumerate(zip(*(t.tolist() for t in (values, quality, found)))):
-            record = Epoch(tuple(mean), tuple(validation), judgement)
-            trained[fit] = trained[fit].after(record, config.selection.improvement)
+        values /= -(-len(train) // size)
+        scores = stack.predict(held_out)
+        found = [by.judge(judge[fits], scores[fits].gather(1, rows), *labels) for fits, by, rows, labels in judging]
+        quality, validation = (torch.cat(each).tolist() for each in zip(*found))
+        for fit, (mean, judgement, known) in enumerate(zip(values.tolist(), quality, validation)):
+            record = Epoch(tuple(mean), tuple(known), judgement)
+            trained[fit] = trained[fit].after(record, batch.configs[fit].selection.improvement)
         better = torch.tensor([each.epoch == epoch for each in trained], device=device)
         for name, weight in stack.state_dict().items():
             best[name][better] = weight[better]
@@ -551,3 +679,7 @@ def _train(
             written = time.perf_counter()
         tell(epoch, batch.epochs, trained)
     return trained, best
+
+
+def _sigma(config: Config, scores: np.ndarray) -> float | None:
+    return bandwidth(scores, **asdict(config.bandwidth)) if objective_of(config).needs_bandwidth else None

@@ -13,12 +13,12 @@ import resource
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -73,13 +73,13 @@ class Model(ABC):
     def score(self, state: State, part: Part) -> np.ndarray:
         """One finite number per admission, in order."""
 
-    def stacks(self, device: str) -> bool:
-        """Whether the fits of several seeds are best made at once on this device."""
-        return False
+    def shape(self, device: str) -> Hashable:
+        """Models of equal shape, and all their seeds, are best fitted at once on this device; None: one by one."""
+        return None
 
-    def fit_seeds(self, train: Part, valid: Part, *, seeds: Sequence[int], device: str = "cpu") -> list[State]:
-        """A fit with each seed; one after the other, unless a model knows better."""
-        return [self.fit(train, valid, seed=seed, device=device) for seed in seeds]
+    def fit_many(self, jobs: Sequence[tuple[Self, int]], train: Part, valid: Part, *, device: str) -> list[State]:
+        """A fit of each model with its seed; all of them have the shape of this one."""
+        return [model.fit(train, valid, seed=seed, device=device) for model, seed in jobs]
 
     @property
     def missing(self) -> str:
@@ -147,17 +147,25 @@ def parts(cohort: "Cohort", *, depths: tuple[int, ...] = (4,), max_codes: int = 
     }
 
 
-def run(
-    model: Model, parts: Mapping[str, Part], *, seeds: Sequence[int], device: str = "cpu"
-) -> Iterator[tuple[State, dict[str, np.ndarray], dict[str, float | str]]]:
-    """Fit a model with each seed: the state, the scores of valid and test, and what it cost.
+def at_once(jobs: Iterable[tuple[Model, int]], device: str) -> list[list[tuple[Model, int]]]:
+    """Models with their seeds, those together that are best fitted together on this device."""
+    groups: dict[Hashable, list[tuple[Model, int]]] = {}
+    for model, seed in jobs:
+        groups.setdefault(model.shape(device) or (model.name, seed), []).append((model, seed))
+    return list(groups.values())
 
-    Seeds share the time of their fits. Processor time is what a run costs, however busy the machine.
+
+def run(
+    jobs: Sequence[tuple[Model, int]], parts: Mapping[str, Part], *, device: str = "cpu"
+) -> Iterator[tuple[State, dict[str, np.ndarray], dict[str, float | str]]]:
+    """Fit models of one shape with their seeds: the state, the scores of valid and test, and what it cost.
+
+    Jobs share the time of their fits. Processor time is what a run costs, however busy the machine.
     """
     start = _clocks()
-    states = model.fit_seeds(parts["train"], parts["valid"], seeds=seeds, device=device)
-    fitting = (_clocks() - start) / len(seeds)
-    for state in states:
+    states = jobs[0][0].fit_many(jobs, parts["train"], parts["valid"], device=device)
+    fitting = (_clocks() - start) / len(jobs)
+    for (model, _), state in zip(jobs, states, strict=True):
         start = _clocks()
         scores = {name: model.score(state, parts[name]) for name in ("valid", "test")}
         wall, processor = (fitting + _clocks() - start).tolist()

@@ -6,7 +6,7 @@ by the validation split. They differ in the encoder, its pooling, the loss and t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -40,19 +40,20 @@ class Neural(Model):
     def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
         from mlci.stacked import fit
 
-        return fit(**self._facts(train, valid), seed=seed, device=device).state
+        return fit(**self._facts(train, valid), config=self.config(), seed=seed, device=device).state
 
-    def stacks(self, device: str) -> bool:
-        from mlci.stacked import pays
+    def shape(self, device: str) -> "Config | None":
+        from mlci.stacked import pays, shape
 
-        return pays(self.config(), device)
+        return shape(self.config()) if pays(self.config(), device) else None
 
-    def fit_seeds(self, train: Part, valid: Part, *, seeds: Sequence[int], device: str = "cpu") -> list[State]:
+    def fit_many(self, jobs: Sequence[tuple[Self, int]], train: Part, valid: Part, *, device: str) -> list[State]:
         from mlci.stacked import fit_many
 
-        if not self.stacks(device):
-            return super().fit_seeds(train, valid, seeds=seeds, device=device)
-        return [one.state for one in fit_many(**self._facts(train, valid), seeds=seeds, device=device)]
+        if self.shape(device) is None:
+            return super().fit_many(jobs, train, valid, device=device)
+        configs = [(model.config(), seed) for model, seed in jobs]
+        return [one.state for one in fit_many(**self._facts(train, valid), jobs=configs, device=device)]
 
     def _facts(self, train: Part, valid: Part) -> dict[str, Any]:
         from mlci.training import Data
@@ -60,7 +61,6 @@ class Neural(Model):
         return {
             "train": Data(train.tokens, train.outcomes),
             "valid": Data(valid.tokens, valid.outcomes),
-            "config": self.config(),
             "outcomes": train.names,
             "vocabulary_size": train.vocabulary_size,
         }
