@@ -90,7 +90,7 @@ def test_stacked_fits_by_kernels_are_those_without(pooling, monkeypatch):
     plain = stacked.fit_many(train, valid, device="cpu", **facts)[0]
     for name in ("Alignments", "activate", "deactivate"):
         monkeypatch.setattr(stacked, name, getattr(kernels, name))
-    monkeypatch.setattr(stacked, "pooled", stacked.Stack._by_kernel)
+    monkeypatch.setattr(stacked, "pooled", stacked.Sets._by_kernel)
     fast = stacked.fit_many(train, valid, device="cpu", **facts)[0]
     for one, other in zip((*fast.stage1.values(), fast.stage2), (*plain.stage1.values(), plain.stage2)):
         assert one.epoch == other.epoch

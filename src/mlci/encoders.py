@@ -348,22 +348,27 @@ class SetTransformer(Encoder):
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
         ids, offsets = torch.cat([ids, ids.new_full((1,), UNK)]), torch.cat([offsets, offsets[-1:] + 1])
         counts, admission = offsets.diff(), rows_of(ids, offsets)
-        longest, everyone = int(counts.max()), torch.arange(len(ids), device=ids.device)
-        place = everyone + admission * longest - offsets[admission]
+        longest = int(counts.max())
+        place = torch.arange(len(ids), device=ids.device) + admission * longest - offsets[admission]
         # An admission without codes keeps one place, so that its softmax is defined; what comes of it is not used.
         absent = torch.arange(longest, device=ids.device) >= counts.clamp(min=1)[:, None]
+
+        hidden, row = looked_up(self.embedding, ids)
+        scores = self.read(hidden, row, place, absent)
+        return torch.where(counts[:-1] > 0, scores[:-1], scores[-1])
+
+    def read(self, hidden: Tensor, row: Tensor, place: Tensor, absent: Tensor) -> Tensor:
+        """The scores of admissions (`absent` is admissions x longest) with a `row` of `hidden` at each `place`."""
 
         def at(row: Tensor) -> Tensor:
             return row.new_zeros(absent.numel()).scatter(0, place, row).view(absent.shape)
 
-        hidden, row = looked_up(self.embedding, ids)
-        where = at(row)
+        where, everyone = at(row), at(torch.arange(len(row), device=row.device))
         blocks = cast(Iterable[tuple[AttentionBlock, AttentionBlock]], zip(self.gather, self.spread))
         for points, (gather, spread) in zip(self.points, blocks):
             hidden = spread.spread(hidden, where, place, gather.gather(points, hidden, where, absent))
-            where = at(everyone)
-        scores = self.rho(self.pool.gather(self.seed, hidden, where, absent)).flatten()
-        return torch.where(counts[:-1] > 0, scores[:-1], scores[-1])
+            where = everyone
+        return self.rho(self.pool.gather(self.seed, hidden, where, absent)).flatten()
 
 
 ENCODERS = {

@@ -11,27 +11,40 @@ needs them, without padding admissions: all tokens of a step lie end to end, onl
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby, islice, pairwise
+from operator import itemgetter
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn, vmap
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from mlci import encoders, processes, training
 from mlci.checkpoint import Checkpoint, Epoch, Trained
 from mlci.config import Config, ObjectiveConfig
-from mlci.encoders import TRITON, DeepSets, Largest, averaging, rows_of, softmax_within, weighted_sum
+from mlci.encoders import (
+    TRITON,
+    DeepSets,
+    Encoder,
+    Largest,
+    SetTransformer,
+    averaging,
+    rows_of,
+    softmax_within,
+    weighted_sum,
+)
 from mlci.errors import InputError
 from mlci.measures.alignment import bandwidth
 from mlci.objectives import LARGE, alignment
-from mlci.tokens import PAD
+from mlci.tokens import PAD, UNK
 from mlci.training import (
     Data,
     Event,
@@ -326,12 +339,57 @@ def pooled(
     return torch.addcmul(bias[:, None], F.layer_norm(features, features.shape[-1:]), weight[:, None])
 
 
-class Stack:
-    """The weights of several DeepSets, with a leading axis for the fits."""
+class Stack(ABC):
+    """The weights of several encoders, with a leading axis for the fits."""
 
-    def __init__(self, models: Sequence[DeepSets]) -> None:
+    places = 1  # that an admission takes while it is scored
+
+    def __init__(self, models: Sequence[Encoder]) -> None:
         states = [model.state_dict() for model in models]
         self.weights = {name: torch.stack([state[name] for state in states]).requires_grad_() for name in states[0]}
+
+    @abstractmethod
+    def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
+        """Of tokens, from their embeddings (fits x tokens x width)."""
+
+    @abstractmethod
+    def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor) -> Tensor:
+        """fits x admissions scores; `where` counts the tokens of all fits."""
+
+    def scores(self, tokens: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
+        """fits x batch scores of one step of a layout."""
+        embedding = Pick.apply(self.weights["embedding.weight"].flatten(0, 1), tokens.flatten())
+        return self._scores(self._features(embedding.view(*tokens.shape, -1)), where, offsets)
+
+    @torch.no_grad()
+    def predict(self, data: Resident) -> Tensor:
+        """fits x admissions scores of a split, from the features of the whole vocabulary."""
+        features = self._features(self.weights["embedding.weight"])
+        fits, size = self.weights["embedding.weight"].shape[:2]
+        each = torch.arange(fits, device=data.ids.device)[:, None]
+        rows, scores = max(1, SCORED // (fits * self.places)), []
+        for start in range(0, len(data), rows):
+            offsets = data.starts[start : start + rows + 1]
+            ids = data.ids[int(offsets[0]) : int(offsets[-1])]
+            bags = (offsets[:-1] - offsets[0] + each * len(ids)).flatten()
+            where = (ids + each * size).flatten()
+            scores.append(self._scores(features, where, F.pad(bags, (0, 1), value=fits * len(ids))))
+        return torch.cat(scores, dim=1)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {name: weight.detach() for name, weight in self.weights.items()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        for name, weight in self.weights.items():
+            weight.copy_(state[name])
+
+
+class Sets(Stack):
+    """Several DeepSets."""
+
+    def __init__(self, models: Sequence[DeepSets]) -> None:
+        super().__init__(models)
         device = models[0].embedding.weight.device
         sums = torch.tensor([model.poolings[0] == "sum" for model in models], device=device).float()
         how = {"sums": sums if sums.any() else None, "most": "max" in models[0].poolings}
@@ -341,39 +399,20 @@ class Stack:
     def _by_kernel(*tensors: Tensor | None, sums: Tensor | None, most: bool) -> Tensor:
         return kernels().Pool.apply(*tensors, sums, most)
 
-    def scores(self, tokens: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
-        """fits x batch scores of one step of a layout."""
-        embedding = Pick.apply(self.weights["embedding.weight"].flatten(0, 1), tokens.flatten())
-        return self._scores(self._tables(embedding.view(*tokens.shape, -1)), where, offsets)
-
-    @torch.no_grad()
-    def predict(self, data: Resident) -> Tensor:
-        """fits x admissions scores of a split, from the features of the whole vocabulary."""
-        tables = self._tables(self.weights["embedding.weight"])
-        fits, size = self.weights["embedding.weight"].shape[:2]
-        each = torch.arange(fits, device=data.ids.device)[:, None]
-        scores = []
-        for start in range(0, len(data), max(1, SCORED // fits)):
-            offsets = data.starts[start : start + max(1, SCORED // fits) + 1]
-            ids = data.ids[int(offsets[0]) : int(offsets[-1])]
-            bags = (offsets[:-1] - offsets[0] + each * len(ids)).flatten()
-            where = (ids + each * size).flatten()
-            scores.append(self._scores(tables, where, F.pad(bags, (0, 1), value=fits * len(ids))))
-        return torch.cat(scores, dim=1)
-
-    def _tables(self, embedding: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The features of tokens, and the logits of their softmax where they are pooled by one; all fits' rows."""
+    def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
+        """phi's, and the logits of the softmax where tokens are averaged by one; all fits' rows."""
         table = self._mlp("phi", embedding, 2)
         if "query" in self.weights:
             logits = torch.bmm(table, self.weights["query"][..., None]) / math.sqrt(table.shape[-1])
         elif "gate.0.weight" in self.weights:
             logits = F.logsigmoid(self._linear("gate.2", self._mlp("gate", table, 1)))
         else:
-            return table.flatten(0, 1), None
+            return (table.flatten(0, 1),)
         return table.flatten(0, 1), logits.flatten()
 
-    def _scores(self, tables: tuple[Tensor, Tensor | None], where: Tensor, offsets: Tensor) -> Tensor:
-        normed = self._pool(*tables, where, offsets, self.weights["norm.weight"], self.weights["norm.bias"])
+    def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor) -> Tensor:
+        table, logits = features if len(features) == 2 else (*features, None)
+        normed = self._pool(table, logits, where, offsets, self.weights["norm.weight"], self.weights["norm.bias"])
         return self._linear("rho.4", self._mlp("rho", normed, 2)).squeeze(2)
 
     def _mlp(self, name: str, x: Tensor, layers: int) -> Tensor:
@@ -384,13 +423,41 @@ class Stack:
     def _linear(self, name: str, x: Tensor) -> Tensor:
         return torch.baddbmm(self.weights[f"{name}.bias"][:, None], x, self.weights[f"{name}.weight"].mT)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {name: weight.detach() for name, weight in self.weights.items()}
 
-    @torch.no_grad()
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        for name, weight in self.weights.items():
-            weight.copy_(state[name])
+class Transformers(Stack):
+    """Several Set Transformers. A graph has fixed shapes, so here admissions are padded to the longest of all."""
+
+    def __init__(self, models: Sequence[SetTransformer], longest: int) -> None:
+        super().__init__(models)
+        self.places = longest
+        self._read = vmap(partial(functional_call, _Reader(models[0])), in_dims=(0, (0, 0, None, 0)))
+
+    def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
+        """The embeddings, before them UNK's: an admission without codes has a single UNK."""
+        return (torch.cat([self.weights["embedding.weight"][:, UNK, None], embedding], dim=1),)
+
+    def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor) -> Tensor:
+        (table,) = features
+        fits, rows, _ = table.shape
+        begin, count = (each.view(fits, -1, 1) for each in (offsets[:-1], offsets.diff()))
+        rank = torch.arange(self.places, device=where.device)
+        fit = torch.arange(fits, device=where.device)[:, None, None]
+        own = where[(begin + rank).clamp(max=len(where) - 1)] - fit * (rows - 1) + 1
+        row = torch.where(rank < count, own, 0).flatten(1)
+        weights = {f"model.{name}": weight for name, weight in self.weights.items()}
+        place = torch.arange(row.shape[1], device=where.device)
+        return self._read(weights, (table, row, place, rank >= count.clamp(min=1)))
+
+
+class _Reader(nn.Module):
+    """`SetTransformer.read` as a module's call."""
+
+    def __init__(self, model: SetTransformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        return self.model.read(*tensors)
 
 
 class Steps:
@@ -466,7 +533,7 @@ class Steps:
 class Batch:
     """Which fits are stacked: the config and (seed, number) of each, its weights over outcomes and its judge's."""
 
-    configs: list[Config]
+    configs: Sequence[Config]
     numbers: list[tuple[int, int]]
     weights: np.ndarray
     judge: np.ndarray
@@ -484,7 +551,8 @@ def shape(config: Config) -> Config | None:
     averaged.
     """
     encoder = config.encoder
-    if encoder.name != "deepsets" or not averaging(encoder.pooling.split("+")) or config.optimiser.batch > LARGE:
+    sets = encoder.name == "deepsets" and averaging(encoder.pooling.split("+"))
+    if not (sets or encoder.name == "set_transformer") or config.optimiser.batch > LARGE:
         return None
     return replace(
         config,
@@ -499,6 +567,13 @@ def pays(config: Config, device: str) -> bool:
     kind = torch.device(device).type
     able = kind in PAYS and (kind != "cuda" or TRITON)
     return able and shape(config) is not None and processes.count() == 1
+
+
+def build(models: Sequence[Encoder], resident: Sequence[Resident]) -> Stack:
+    if isinstance(models[0], DeepSets):
+        return Sets(cast(Sequence[DeepSets], models))
+    longest = max(int(data.counts.max()) for data in resident)
+    return Transformers(cast(Sequence[SetTransformer], models), max(longest, 1))
 
 
 def fit(
@@ -534,12 +609,13 @@ def fit_many(
 ) -> list[Fit]:
     """`training.fit` for each job, a config and a seed, all at once; the configs have one `shape`."""
     start = time.perf_counter()
-    configs, seeds = [config for config, _ in jobs], [seed for _, seed in jobs]
+    order = sorted(range(len(jobs)), key=lambda job: repr(jobs[job][0].objective))  # one launch for neighbours alike
+    configs, seeds = zip(*(jobs[job] for job in order))
     config = shape(configs[0])
     if config is None or any(shape(each) != config for each in configs):
         raise InputError(
-            f"Fits are stacked for deepsets of one shape that average or sum codes, with batches of at most {LARGE}; "
-            "fit others one by one."
+            "Fits are stacked for deepsets of one shape that average or sum codes, and for set transformers, in "
+            f"batches of at most {LARGE}; fit others one by one."
         )
     active = {tuple(check(train, valid, config=each, outcomes=outcomes)) for each in configs}.pop()
     columns = [list(outcomes).index(name) for name in active]
@@ -591,7 +667,7 @@ def fit_many(
         model.load_state_dict({name: tensor[position] for name, tensor in best.items()})
         found = dict(zip(active, stage1[position]))
         fits.append(finish(model, valid, found, trained, weights[position], outcomes=outcomes, config=own, start=start))
-    return fits
+    return [fit for _, fit in sorted(zip(order, fits), key=itemgetter(0))]
 
 
 def _train(
@@ -619,7 +695,7 @@ def _train(
     for config, number in zip(batch.configs, batch.numbers):
         with seeded(*number, device=torch.device("cpu")):
             models.append(encoders.build(config.encoder, vocabulary_size).to(device))
-    stack = Stack(models)
+    stack = build(models, resident)
     sigmas = [each.bandwidth for each in trained]
     if not trained:
         initial = stack.predict(train).cpu().numpy()
