@@ -1,6 +1,7 @@
 """The same cohort, row for row, from every engine."""
 
 import csv
+import gc
 import os
 import tempfile
 import warnings
@@ -176,3 +177,19 @@ def test_warehouses_compile(source, dialect, demo):
         bare = {name: ibis.table(tables[name].schema(), name=name) for name in wanted}
     sql = ibis.to_sql(find(source).admissions(bare), dialect=dialect)
     assert all(name in sql for name in bare)
+
+
+def test_duckdb_spills_into_a_private_folder(demo):
+    """Two connections that spill into the same one crash."""
+
+    def folder(tables) -> Path:
+        return Path(tables.backend.con.sql("SELECT current_setting('temp_directory')").fetchone()[0])
+
+    place = demo("mimic4"), find("mimic4").TABLES
+    with open_tables(*place) as one, open_tables(*place) as two:
+        folders = folder(one), folder(two)
+        assert folders[0] != folders[1]
+        assert all(each.stat().st_mode & 0o777 == 0o700 for each in folders)
+    del one, two
+    gc.collect()
+    assert not any(each.exists() for each in folders)

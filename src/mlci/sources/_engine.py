@@ -9,6 +9,7 @@ import gzip
 import re
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -59,7 +60,7 @@ class Tables:
                 return self.backend._session.sql(query).toArrow()
             if self.backend.name == "duckdb":  # Ibis would copy the result once more
                 # Arrow imports pandas when it first takes something from Python: let it do so while DuckDB reads.
-                threading.Thread(target=import_module, args=["pandas"], daemon=True).start()
+                threading.Thread(target=import_module, args=["pandas"]).start()
                 return self.backend.con.sql(query).to_arrow_table()
             return self.backend.to_pyarrow(expression)
         except Exception as error:  # engines share no base class: theirs are told by module, all others go on
@@ -129,8 +130,10 @@ def _open_folder(folder: Path, wanted: Mapping[str, Columns], prefix: str):
         reason = "is a file" if folder.exists() else "does not exist"
         raise InputError(f"{folder}: {reason}; a folder with the tables or a database URL is needed.")
     # Half the machine would be wasted on hashing less than a gigabyte; the limit makes DuckDB spill instead.
-    spill = str(Path(tempfile.gettempdir()) / "mlci-duckdb")
-    backend = ibis.duckdb.connect(memory_limit="2GB", temp_directory=spill)
+    # Its folder is for this connection alone: two that share one crash, and no one else may read what lies there.
+    spill = tempfile.TemporaryDirectory(prefix="mlci-duckdb-", ignore_cleanup_errors=True)
+    backend = ibis.duckdb.connect(memory_limit="2GB", temp_directory=spill.name)
+    weakref.finalize(backend, spill.cleanup)
     # The order of rows and of collected codes is made later, so that DuckDB need not keep the files'.
     backend.raw_sql("SET enable_progress_bar = false; SET preserve_insertion_order = false")
     tables, where = {}, {}
