@@ -3,10 +3,11 @@
 
 const byId = (id) => document.getElementById(id);
 const form = byId("case");
-let running = null;
+let running = null, pause;
 
 // Ask the server for the page that the form describes and take over the parts that changed.
 async function refresh(url, submitter) {
+  clearTimeout(pause); // what was typed before this would undo it
   running?.abort();
   running = new AbortController();
   let page, response;
@@ -39,7 +40,6 @@ function ask(submitter) {
 }
 
 if (form) {
-  let pause;
   for (const id of ["codes", "q"]) {
     byId(id).addEventListener("input", () => {
       clearTimeout(pause);
