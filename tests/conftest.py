@@ -14,9 +14,14 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("TRITON_INTERPRET", "1")  # GPU kernels run on the processor
-# The first example of a test may import or compile something slow; a law is not broken by that.
-hypothesis.settings.register_profile("mlci", deadline=None)
-hypothesis.settings.load_profile("mlci")
+# Whatever the terminal and the network of the machine: tables of one width without colours, and our servers are near.
+os.environ |= {"COLUMNS": "120", "NO_COLOR": "1", "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+os.environ.pop("FORCE_COLOR", None)
+REQUIRE_ALL = os.environ.get("MLCI_REQUIRE_ALL") == "1"
+# The first example of a test may import or compile something slow, and so may the machine be; a law is not broken by
+# that. Hypothesis' own profile for CI says the same, and takes the same examples in every run.
+hypothesis.settings.register_profile("mlci", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("ci" if REQUIRE_ALL else "mlci")
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("MLCI_DATA", ROOT.parent / "shared" / "data"))
@@ -26,7 +31,7 @@ def require(present: object, what: str) -> None:
     """Skip a test whose component is missing; under MLCI_REQUIRE_ALL=1 (as in CI) that is a failure."""
     if present:
         return
-    if os.environ.get("MLCI_REQUIRE_ALL") == "1":
+    if REQUIRE_ALL:
         pytest.fail(f"MLCI_REQUIRE_ALL=1, but {what} is missing")
     pytest.skip(f"{what} is missing")
 
@@ -58,7 +63,8 @@ def spark(java):
     import pyspark.sql
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers would take the first python3 of the path
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.host": "127.0.0.1"}
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # or it asks the network for the machine's own name
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
     settings |= {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
     builder = pyspark.sql.SparkSession.builder.master("local[1]").appName("mlci")
     for key, value in settings.items():

@@ -61,6 +61,7 @@ for line in sys.stdin:
         child = int(self.parent.stdout.readline())
         if until is not None:
             while not until():
+                os.kill(child, 0)  # an error if it ended before its time
                 time.sleep(0.002)
             os.kill(child, signal.SIGKILL)
         return int(self.parent.stdout.readline())

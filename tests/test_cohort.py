@@ -1,5 +1,4 @@
 import hashlib
-import os
 
 import numpy as np
 import pyarrow as pa
@@ -176,7 +175,7 @@ def test_command_builds_and_describes(shared_data, mlci_cli, tmp_path):
     done = mlci_cli("cohort", "mimic4", shared_data / "mimic4_demo", "-o", "c.parquet")
     assert "at least one ICD-10 diagnosis" in done.stdout
     assert "152" in done.stdout
-    table = mlci_cli("cohort", "--describe", "c.parquet", env={**os.environ, "COLUMNS": "120"}).stdout
+    table = mlci_cli("cohort", "--describe", "c.parquet").stdout
     lines = {
         line.split("│")[1].strip(): line.split("│")[2].strip() for line in table.splitlines() if line.count("│") == 6
     }

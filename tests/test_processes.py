@@ -93,18 +93,22 @@ def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp
     toy_cohort(2000).write(tmp_path / "cohort.parquet")
     (tmp_path / "quick.toml").write_text("[encoder]\nwidth = 32\n[optimiser]\nstage1_epochs = 10\nstage2_epochs = 10\n")
     runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    runner += ["--monitor-interval", "1", "-m", "mlci"]  # the one that is left has time to speak before it is stopped
+    runner += ["--local-addr", "127.0.0.1", "-m", "mlci"]  # a machine need not find itself by its name
     words = ["fit", "cohort.parquet", "--recipe", "paper", "--config", "quick.toml", "-o", "model.safetensors"]
     run = subprocess.Popen([*runner, *words], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
     checkpoint = tmp_path / ".model.safetensors.checkpoint"
-    started = []
-    while not (started and checkpoint.exists()):
+    by_rank = {}
+    while not (len(by_rank) == 2 and checkpoint.exists()):
         assert run.poll() is None, run.communicate()[1]
         time.sleep(0.01)
         with contextlib.suppress(psutil.Error):  # one that is just coming or going
-            children = psutil.Process(run.pid).children(recursive=True) if not started else []
-            started += [child for child in children if child.environ().get("RANK") == "1"]
-    started[0].send_signal(signal.SIGKILL)
+            children = psutil.Process(run.pid).children() if len(by_rank) < 2 else []
+            by_rank |= {rank: child for child in children if (rank := child.environ().get("RANK"))}
+    run.send_signal(signal.SIGSTOP)  # torchrun would stop the one that is left, perhaps before it has spoken
+    by_rank["1"].kill()
+    while by_rank["0"].status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGCONT)
     log = run.communicate()[1]
     assert run.returncode
     assert "process 1 of 2: another one has ended, so this one ends too; the same command goes on" in log
