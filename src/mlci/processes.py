@@ -45,7 +45,8 @@ def joined(device: str) -> Iterator[str]:
             raise InputError(f"process {place + 1} on this machine needs a GPU of its own, and there are {there}.")
         device = f"cuda:{place}"
         torch.cuda.set_device(device)
-    dist.init_process_group()
+    # Facts travel as tensors of the host, whatever trains: torch itself would join the GPUs alone.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo")
     try:
         yield device
     except InputError as error:
