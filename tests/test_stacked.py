@@ -149,6 +149,15 @@ def test_fits_that_cannot_be_stacked_are_told():
             many(*configs)
 
 
+def test_too_little_memory_is_one_sentence(monkeypatch):
+    def run(*_):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+    monkeypatch.setattr(stacked.Steps, "run", run)
+    with pytest.raises(InputError, match="GPU's memory is too small for 6 fits at once"):
+        many()
+
+
 def test_a_layout_holds_every_token_of_every_fit_once():
     data = made(50, 3)
     orders = torch.stack([torch.randperm(50), torch.randperm(50)])

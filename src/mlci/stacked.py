@@ -9,10 +9,11 @@ Steps are laid out on the device beforehand: which tokens stand in each, and whe
 needs them, without padding admissions: all tokens of a step lie end to end, only the end of the step is filled.
 """
 
+import contextlib
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -569,6 +570,17 @@ def pays(config: Config, device: str) -> bool:
     return able and shape(config) is not None and processes.count() == 1
 
 
+@contextlib.contextmanager
+def roomy(what: str) -> Iterator[None]:
+    """Whatever the device has too little memory for is told in a sentence."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError:
+        raise InputError(
+            f"The GPU's memory is too small for {what}; take fewer models and seeds, or --device cpu."
+        ) from None
+
+
 def build(models: Sequence[Encoder], resident: Sequence[Resident]) -> Stack:
     if isinstance(models[0], DeepSets):
         return Sets(cast(Sequence[DeepSets], models))
@@ -643,7 +655,7 @@ def fit_many(
 
     unit = np.eye(len(active))
     anchor = np.tile(unit[active.index(config.selection.anchor)], (len(active), 1))
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor() as threads, roomy(f"{len(jobs) * len(active)} fits at once"):
         run = partial(_train, resident, valid, vocabulary_size=vocabulary_size, threads=threads, saved=saved)
         first, _ = run(
             Batch(
