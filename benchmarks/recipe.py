@@ -163,11 +163,11 @@ def member(kind: str, seed: int, number: int, config: RecipeConfig, device: str)
 
     start, data = time.perf_counter(), SOURCE.data[kind]
     folds = recipe.draw_folds(len(data["train"]), config.posterior.members, seed=seed)
-    logits = recipe.member(
+    (logits,) = recipe.members(
         data["train"],
         [data["valid"], data["test"]],
         folds,
-        number,
+        [number],
         config=config,
         size=SOURCE.facts["sizes"][kind],
         seed=seed,

@@ -95,3 +95,13 @@ def mlci_cli(tmp_path: Path):
         return done
 
     return run
+
+
+@pytest.fixture
+def float64():
+    """Where two ways to compute the same are compared, only their algebra is left to differ."""
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)

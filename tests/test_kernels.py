@@ -10,7 +10,7 @@ import torch
 if os.environ.get("MLCI_REQUIRE_ALL") != "1":
     pytest.importorskip("triton")
 
-from mlci import kernels, stacked
+from mlci import kernels, learning, stacked
 from mlci.config import Config, EncoderConfig, ObjectiveConfig, OptimiserConfig
 from mlci.training import Data
 from test_stacked import made
@@ -77,6 +77,21 @@ def test_activation_is_that_of_torch():
     np.testing.assert_array_equal(kernels.activate(y.clone(), bias), active)
     for one, other in zip(stacked.deactivate(y, active), kernels.deactivate(y, active), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_steps_of_the_optimiser_are_those_of_torch():
+    rng = torch.Generator().manual_seed(5)
+    slow = list(torch.randn(3, 2, 24, 60, generator=rng))
+    slow[2].square_()
+    fast = [each.clone() for each in slow]
+    rates = torch.tensor([[0.9, 0.1, 0.001, 0.02, 3.0], [1, 0, 0, 0, 0]])  # the second fit has no step
+    gradient = torch.randn(2, 24, 60, generator=rng)
+    for tensors, step in ((slow, learning.adamw), (fast, kernels.adamw)):
+        before = tensors[0][1].clone()
+        step(tensors[0], gradient, *tensors[1:], rates)
+        np.testing.assert_array_equal(tensors[0][1], before)
+    for one, other in zip(slow, fast):
+        np.testing.assert_allclose(other, one, atol=1e-6)
 
 
 @pytest.mark.parametrize("pooling", ["mean+max", "gated"])

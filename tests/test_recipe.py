@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlci
-from mlci import encoders, recipe, training
+from mlci import encoders, recipe, stacked, training
 from mlci.codes.icd import title
 from mlci.codes.outcome import outcome_codes
 from mlci.config import (
@@ -115,6 +115,34 @@ def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
         run(checkpoint=place)
 
 
+def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float64):
+    """As on a GPU, with folds of patients, which differ in size, and a run that was stopped in between."""
+    config = replace(
+        SMALL,
+        posterior=replace(SMALL.posterior, epochs=2, dropout=0.0),
+        collapse=CollapseConfig(method="sum"),
+        distil=replace(SMALL.distil, epochs=3, dropout=0.0),
+    )
+    facts = {"subjects": np.arange(len(TRAIN)) ** 2 // 90_000, "checkpoint": tmp_path / "checkpoint"}
+
+    def stop(event):
+        if "member 2" in event.text:
+            raise KeyboardInterrupt
+
+    alone, told = run(config, subjects=facts["subjects"]), []
+    with pytest.raises(KeyboardInterrupt):
+        run(config, on_event=stop, **facts)
+    monkeypatch.setattr(stacked, "PAYS", ("cpu",))
+    for expected in (["risks, member 2-3/3"] * 2 + ["distil"] * 3, ["distil"] * 3):  # the second time, members are done
+        told.clear()
+        together = run(config, on_event=told.append, **facts)
+        assert [event.text.split(", epoch")[0] for event in told] == expected
+        assert told[-1].eta == 0
+        for name, array in alone.state.items():
+            np.testing.assert_allclose(together.state[name], array, atol=1e-6, err_msg=name)
+    assert together.stage2.quality == pytest.approx(alone.stage2.quality, rel=1e-6)
+
+
 @given(st.integers(1, 80), st.integers(2, 6), st.integers(0, 5), st.booleans())
 def test_folds_are_even_and_keep_patients_whole(n, members, seed, shared):
     subjects = np.arange(n) // 2 if shared else None
@@ -134,24 +162,10 @@ def test_members_speak_only_of_what_they_have_not_seen():
     np.testing.assert_array_equal(both.honest[-2:], logits[:, -2:].mean(0))
 
 
-def test_a_missing_outcome_costs_only_itself():
-    logits, outcomes = torch.zeros(4, 2, requires_grad=True), torch.tensor([[1, 0], [0, np.nan], [1, 1], [0, np.nan]])
-    loss = recipe.cross_entropy(logits, outcomes)
-    loss.backward()
-    assert float(loss.detach()) == pytest.approx(2 * np.log(2))
-    np.testing.assert_allclose(logits.grad, [[-0.125, 0.25], [0.125, 0], [-0.125, -0.25], [0.125, 0]])
-    labels = recipe.soften(np.zeros((4, 2)), outcomes.numpy(), CollapseConfig(observed=0.4))
+def test_labels_are_outcomes_mixed_with_their_risks():
+    outcomes = np.array([[1, 0], [0, np.nan], [1, 1], [0, np.nan]])
+    labels = recipe.soften(np.zeros((4, 2)), outcomes, CollapseConfig(observed=0.4))
     np.testing.assert_allclose(labels, [[0.7, 0.3], [0.3, 0.5], [0.7, 0.7], [0.3, 0.5]])
-
-
-def test_thinning_drops_tokens_but_no_admission():
-    tokens = recipe.thin(TRAIN.tokens, 0.25, np.random.default_rng(0))
-    assert len(tokens) == len(TRAIN)
-    assert len(tokens.ids) / len(TRAIN.tokens.ids) == pytest.approx(0.75, abs=0.02)
-    assert (tokens.counts <= TRAIN.tokens.counts).all()
-    assert set(tokens.take(np.array([9])).ids) <= set(TRAIN.tokens.take(np.array([9])).ids)
-    same = recipe.thin(TRAIN.tokens, 0.0, np.random.default_rng(0))
-    np.testing.assert_array_equal(same.offsets, TRAIN.tokens.offsets)
 
 
 def test_collapse_beats_the_sum_of_logits_and_weights_matter():
@@ -259,16 +273,6 @@ def test_codes_that_tell_the_outcome_are_as_if_not_recorded(tmp_path):
 @pytest.mark.parametrize("code", outcome_codes(), ids=lambda code: f"{code.version}:{code.code}")
 def test_the_list_of_outcome_codes_names_real_codes(code):
     assert title(code.code, code.version) == code.title
-
-
-@pytest.mark.parametrize(("steps", "size"), [(1, 64), (30, 20), (100, 16)])
-def test_few_admissions_come_in_small_batches(steps, size, monkeypatch):
-    seen = []
-    monkeypatch.setattr(recipe, "batches", lambda tokens, size, device: seen.append(size) or iter(()))
-    few, config = TRAIN.take(np.arange(600)), replace(SMALL.distil, epochs=1, steps=steps)
-    facts = {"encoder": SMALL.encoder, "size": SIZE, "seed": (1,), "device": torch.device("cpu")}
-    recipe.learn(few, options=config, loss=recipe.cross_entropy, after=lambda *_: None, **facts)
-    assert seen == [size]
 
 
 CONFIG = """

@@ -29,13 +29,6 @@ def made(rows: int, seed: int, *, vocabulary: int = 40) -> Data:
     return Data(Tokens(ids, offsets), outcomes)
 
 
-@pytest.fixture
-def float64():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def ablations(*models: str) -> list[Config]:
     """The paper's ways to train each encoder, and one with another kernel and other rows."""
     own = SelectionConfig(stage1="own")

@@ -4,7 +4,8 @@ What an alignment can reach depends on an admission only through the risks of it
 first, one logit per outcome, each member without a fold of the training split; then a small network collapses them to
 one score by kernel alignment, on risks of admissions that the risk's member has not seen; then one DeepSets learns
 that score from codes, so that model file and scoring are those of the paper's recipe. What is drawn at random is a
-function of (seed, step, epoch); members that a stopped run had finished are not trained again.
+function of (seed, step, epoch); members that a stopped run had finished are not trained again. On a GPU the members are
+trained side by side (`learning`).
 """
 
 import json
@@ -12,34 +13,30 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
-from mlci import encoders, processes
+from mlci import processes
 from mlci.checkpoint import Epoch, Trained
 from mlci.config import (
     CollapseConfig,
     Config,
-    EncoderConfig,
-    LearningConfig,
     ObjectiveConfig,
     RecipeConfig,
     SelectionConfig,
     WeightConfig,
 )
-from mlci.encoders import DeepSets, Encoder, mlp
+from mlci.encoders import Encoder, mlp
 from mlci.errors import InputError
 from mlci.files import atomic, check_writable
+from mlci.learning import ENTROPY, SQUARES, Lesson, cross_entropy, pays
 from mlci.measures.alignment import nhsic
 from mlci.objectives import alignment
 from mlci.theory import best_spacing
-from mlci.tokens import Tokens
 from mlci.training import (
     Data,
     Fit,
@@ -52,7 +49,6 @@ from mlci.training import (
 )
 
 FOLDS, MEMBERS, COLLAPSE, DISTIL = 1, 100, 2, 3  # which step draws
-LEAST = 16  # admissions in a batch
 
 
 @dataclass(frozen=True)
@@ -89,12 +85,13 @@ def fit(
     _check(train, valid, config, outcomes)
     key = fingerprint(train, valid, asdict(config), list(outcomes), vocabulary_size, seed, _facts(subjects))
     saved = Saved.open(checkpoint, key)
-    tell = _teller(config, len(saved.logits), start, on_event)
+    left = range(len(saved.logits), config.posterior.members)
+    tell = _teller(config, len(side_by_side(left, config, where)), start, on_event)
     with limited(threads):
         folds = draw_folds(len(train), config.posterior.members, seed=seed, subjects=subjects)
         common = {"config": config, "size": vocabulary_size, "seed": seed, "device": where, "tell": tell}
-        for number in range(len(saved.logits), config.posterior.members):
-            saved.keep(member(train, [valid], folds, number, **common))
+        for logits in members(train, [valid], folds, left, **common):
+            saved.keep(logits)
         posteriors = Posteriors(np.stack(saved.logits), folds)
         taught = teach(posteriors, train, valid, config=config, outcomes=outcomes, seed=seed)
         model, history = distil(train, valid, taught, **common)
@@ -115,69 +112,6 @@ def fit(
     )
 
 
-def learn(
-    data: Data,
-    *,
-    options: LearningConfig,
-    encoder: EncoderConfig,
-    size: int,
-    seed: tuple[int, ...],
-    device: torch.device,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    after: Callable[[Encoder, int, float], None],
-) -> Encoder:
-    """An encoder with one output per column of `data.outcomes`; `after` hears of each epoch and its mean loss."""
-    with seeded(*seed, device=torch.device("cpu")):
-        columns = data.outcomes.shape[1]
-        model = encoders.build(encoder, size, outputs=columns, dropout=options.dropout)
-        with torch.no_grad():
-            cast(DeepSets, model).embedding.weight.mul_(options.spread)
-    model.to(device)
-    batch = min(options.batch, max(LEAST, len(data) // options.steps))
-    steps = -(-len(data) // batch)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
-    )
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, options.learning_rate, total_steps=steps * options.epochs)
-    for epoch in range(1, options.epochs + 1):
-        total = torch.zeros((), device=device)
-        with seeded(*seed, epoch, device=device) as rng:
-            order = data.take(rng.permutation(len(data)))
-            tokens = thin(order.tokens, options.token_dropout, rng)
-            wanted = torch.from_numpy(order.outcomes).to(device).split(batch)
-            model.train()
-            for (ids, offsets), y in zip(batches(tokens, batch, device), wanted):
-                value = loss(model(ids, offsets).view_as(y), y)
-                optimiser.zero_grad(set_to_none=True)
-                value.backward()
-                optimiser.step()
-                rate.step()
-                total += value.detach()
-        after(model, epoch, float(total) / steps)
-    return model
-
-
-def batches(tokens: Tokens, size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Consecutive batches of ids and offsets; the whole goes to the device at once, so that no step waits for it."""
-    ids, offsets = (torch.from_numpy(array).to(device, torch.int64) for array in (tokens.ids, tokens.offsets))
-    for start in range(0, len(tokens), size):
-        first, last = int(tokens.offsets[start]), int(tokens.offsets[min(start + size, len(tokens))])
-        yield ids[first:last], offsets[start : start + size + 1] - first
-
-
-def thin(tokens: Tokens, share: float, rng: np.random.Generator) -> Tokens:
-    """The tokens without a random `share` of them."""
-    kept = rng.random(len(tokens.ids)) >= share
-    return Tokens(tokens.ids[kept], np.concatenate([[0], np.cumsum(kept)])[tokens.offsets])
-
-
-def cross_entropy(logits: Tensor, outcomes: Tensor) -> Tensor:
-    """Summed over outcomes, each a mean over the admissions where it is known: a missing outcome costs only itself."""
-    known = outcomes == outcomes
-    each = F.binary_cross_entropy_with_logits(logits, outcomes.nan_to_num(), reduction="none") * known
-    return (each.sum(0) / known.sum(0).clamp(min=1)).sum()
-
-
 def draw_folds(n: int, members: int, *, seed: int, subjects: np.ndarray | None = None) -> np.ndarray:
     """The fold of each training admission; folds are as even in subjects as can be."""
     groups = np.arange(n) if subjects is None else np.unique(subjects, return_inverse=True)[1]
@@ -185,39 +119,41 @@ def draw_folds(n: int, members: int, *, seed: int, subjects: np.ndarray | None =
     return (order % members)[groups]
 
 
-def member(
+def side_by_side(numbers: Sequence[int], config: RecipeConfig, device: torch.device) -> list[Sequence[int]]:
+    """Members that are trained together: all where that pays, else each one alone."""
+    if pays(config.encoder, device) and numbers:
+        return [numbers]
+    return [[number] for number in numbers]
+
+
+def members(
     train: Data,
     others: Sequence[Data],
     folds: np.ndarray,
-    number: int,
+    numbers: Sequence[int],
     *,
     config: RecipeConfig,
     size: int,
     seed: int,
     device: torch.device,
     tell: Callable[[str], None],
-) -> np.ndarray:
-    """Logits of all admissions, training split first, by the member that has not seen fold `number`."""
+) -> Iterator[np.ndarray]:
+    """Logits of all admissions, training split first, by each of the members that have not seen fold `number`."""
     options, held_out = config.posterior, others[0]
+    for group in side_by_side(numbers, config, device):
+        who = "member " + "-".join(str(number + 1) for number in dict.fromkeys((group[0], group[-1])))
 
-    def after(model: Encoder, epoch: int, loss: float) -> None:
-        logits = torch.from_numpy(predict(model, held_out.tokens).reshape(held_out.outcomes.shape))
-        found = float(cross_entropy(logits, torch.from_numpy(held_out.outcomes)))
-        what = f"risks, member {number + 1}/{options.members}, epoch {epoch}/{options.epochs}"
-        tell(f"{what}: cross-entropy {loss:.4f}; validation {found:.4f}")
+        def after(logits: np.ndarray, epoch: int, loss: float, who: str = who) -> None:
+            each = torch.from_numpy(logits.reshape(-1, *held_out.outcomes.shape))
+            found = np.mean([float(cross_entropy(one, torch.from_numpy(held_out.outcomes))) for one in each])
+            what = f"risks, {who}/{options.members}, epoch {epoch}/{options.epochs}"
+            tell(f"{what}: cross-entropy {loss:.4f}; validation {found:.4f}")
 
-    model = learn(
-        train.take(np.flatnonzero(folds != number)),
-        options=options,
-        encoder=config.encoder,
-        size=size,
-        seed=(seed, MEMBERS + number),
-        device=device,
-        loss=cross_entropy,
-        after=after,
-    )
-    parts = [predict(model, data.tokens).reshape(data.outcomes.shape) for data in (train, *others)]
-    return np.concatenate(parts)
+        lesson = Lesson(options, config.encoder, size, device, ENTROPY, held_out, after)
+        rows = [np.flatnonzero(folds != number) for number in group]
+        for model in lesson.learn(train, rows, [(seed, MEMBERS + number) for number in group]):
+            parts = [predict(model, data.tokens).reshape(data.outcomes.shape) for data in (train, *others)]
+            yield np.concatenate(parts)
 
 
 @dataclass(frozen=True)
@@ -336,28 +272,24 @@ def distil(
     """One encoder with the taught score, and R² on the validation split after each epoch."""
     history = []
 
-    def after(model: Encoder, epoch: int, loss: float) -> None:
-        error = predict(model, valid.tokens) - taught.valid
+    def after(scores: np.ndarray, epoch: int, loss: float) -> None:
+        error = scores.ravel() - taught.valid
         r2 = float(1 - np.mean(error**2) / np.var(taught.valid))
         history.append(Epoch((loss,), (r2,), r2))
         tell(f"distil, epoch {epoch}/{config.distil.epochs}: squared error {loss:.4f}; validation R² {r2:.4f}")
 
-    model = learn(
-        Data(train.tokens, taught.train.astype(np.float32)[:, None]),
-        options=config.distil,
-        encoder=config.encoder,
-        size=size,
-        seed=(seed, DISTIL),
-        device=device,
-        loss=F.mse_loss,
-        after=after,
-    )
+    wanted = Data(train.tokens, taught.train.astype(np.float32)[:, None])
+    lesson = Lesson(config.distil, config.encoder, size, device, SQUARES, valid, after)
+    model = lesson.learn(wanted, [np.arange(len(train))], [(seed, DISTIL)])[0]
     return model, tuple(history)
 
 
 @dataclass
 class Saved:
-    """The logits of the members that are finished, in a file."""
+    """The logits of the members that are finished, in a file.
+
+    Members trained side by side are finished all at once; a GPU, where that is done, takes seconds for them.
+    """
 
     path: Path | None
     fingerprint: str
@@ -412,12 +344,10 @@ def _facts(subjects: np.ndarray | None) -> list[int] | None:
 
 
 def _teller(
-    config: RecipeConfig, finished: int, start: float, on_event: Callable[[Event], None] | None
+    config: RecipeConfig, rounds: int, start: float, on_event: Callable[[Event], None] | None
 ) -> Callable[[str], None]:
-    """Passes on what happened, with the time left: an epoch of a member lacks a fold."""
-    share = 1 - 1 / config.posterior.members
-    whole = (config.posterior.members - finished) * config.posterior.epochs
-    done = 0
+    """Passes on what happened, with the time left: an epoch of a member, or of several side by side, lacks a fold."""
+    share, whole, done = 1 - 1 / config.posterior.members, rounds * config.posterior.epochs, 0
 
     def tell(text: str) -> None:
         nonlocal done

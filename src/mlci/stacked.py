@@ -387,10 +387,14 @@ class Stack(ABC):
 
 
 class Sets(Stack):
-    """Several DeepSets."""
+    """Several DeepSets; with several outputs, scores are fits x admissions x outputs.
+
+    Hidden units are dropped where a gradient is wanted; in a recorded step, torch draws them anew at each replay.
+    """
 
     def __init__(self, models: Sequence[DeepSets]) -> None:
         super().__init__(models)
+        self.dropout = models[0].dropout.p
         device = models[0].embedding.weight.device
         sums = torch.tensor([model.poolings[0] == "sum" for model in models], device=device).float()
         how = {"sums": sums if sums.any() else None, "most": "max" in models[0].poolings}
@@ -414,10 +418,12 @@ class Sets(Stack):
     def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor) -> Tensor:
         table, logits = features if len(features) == 2 else (*features, None)
         normed = self._pool(table, logits, where, offsets, self.weights["norm.weight"], self.weights["norm.bias"])
-        return self._linear("rho.4", self._mlp("rho", normed, 2)).squeeze(2)
+        dropout = self.dropout if torch.is_grad_enabled() else 0.0
+        return self._linear("rho.4", self._mlp("rho", normed, 2, dropout)).squeeze(2)
 
-    def _mlp(self, name: str, x: Tensor, layers: int) -> Tensor:
+    def _mlp(self, name: str, x: Tensor, layers: int, dropout: float = 0.0) -> Tensor:
         for layer in range(0, 2 * layers, 2):
+            x = F.dropout(x, dropout) if dropout else x
             x = Layer.apply(x, self.weights[f"{name}.{layer}.weight"], self.weights[f"{name}.{layer}.bias"])
         return x
 
@@ -464,24 +470,29 @@ class _Reader(nn.Module):
 class Steps:
     """The optimiser's steps; on CUDA one step is recorded and replayed."""
 
-    def __init__(self, stack: Stack, objective: Objective | Mixture, config: Config) -> None:
-        self.stack, self.objective = stack, objective
-        weights = list(stack.weights.values())
-        self.cuda = weights[0].is_cuda
-        self.optimiser = torch.optim.AdamW(
-            weights,
-            lr=config.optimiser.learning_rate,
-            weight_decay=config.optimiser.weight_decay,
-            fused=True,
-            capturable=self.cuda,
-        )
-        self.step = torch.zeros(1, dtype=torch.int64, device=weights[0].device)
-        self.total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=weights[0].device)
+    def __init__(
+        self, stack: Stack, objective: Objective | Mixture, optimiser: torch.optim.Optimizer, vocabulary: int
+    ) -> None:
+        self.stack, self.objective, self.optimiser, self.vocabulary = stack, objective, optimiser, vocabulary
+        device = objective.weights.device
+        self.cuda = device.type == "cuda"
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=device)
         self.layout: Layout | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
 
+    def epoch(self, data: Resident, orders: Tensor, batch: int) -> Tensor:
+        """Take the steps of an epoch (fits x admissions), laid out some at a time; the sum over them of each fit's and
+        outcome's value.
+        """
+        total = torch.zeros_like(self.total)
+        for part in orders.split(max(1, AHEAD // len(orders)) * batch, dim=1):
+            room = self.layout.room if self.layout else (0, 0)
+            total += self.run(Layout.of(data, part, batch, self.vocabulary, self.objective.labels, room))
+        return total
+
     def run(self, layout: Layout) -> Tensor:
-        """Take the steps laid out; the sum over them of each fit's and outcome's value."""
+        """Take the steps laid out."""
         steps = len(layout.tokens)
         if self.layout is None or self.layout.room != layout.room or len(self.layout.tokens) < steps:
             self.layout, self.graph = layout, None
@@ -731,26 +742,27 @@ def _train(
     def order(number: tuple[int, int], epoch: int) -> np.ndarray:
         return np.random.default_rng(np.random.SeedSequence((*number, epoch))).permutation(len(train))
 
-    steps = Steps(stack, objective, batch.configs[0])
+    options = batch.configs[0].optimiser
+    optimiser = torch.optim.AdamW(
+        list(stack.weights.values()),
+        lr=options.learning_rate,
+        weight_decay=options.weight_decay,
+        fused=True,
+        capturable=device.type == "cuda",
+    )
+    steps = Steps(stack, objective, optimiser, vocabulary_size)
     best = {name: weight.clone() for name, weight in stack.state_dict().items()}
     if trained:
-        saved.restore(place, stack, steps.optimiser)
+        saved.restore(place, stack, optimiser)
         best = {name: weight.to(device, copy=True) for name, weight in saved.part(place, "best").items()}
     else:
         trained = [Trained(0, -np.inf, sigma, ()) for sigma in sigmas]
     begun, written = len(trained[0].history) + 1, time.perf_counter()
-    room = (0, 0)
-
     orders = [threads.submit(order, number, begun) for number in batch.numbers]
     for epoch in range(begun, batch.epochs + 1):
         ready = torch.from_numpy(np.stack([each.result() for each in orders])).to(device)
         orders = [threads.submit(order, number, epoch + 1) for number in batch.numbers if epoch < batch.epochs]
-        values = torch.zeros_like(judge)
-        for part in ready.split(max(1, AHEAD // len(ready)) * size, dim=1):
-            layout = Layout.of(train, part, size, vocabulary_size, objective.labels, room)
-            room = layout.room
-            values += steps.run(layout)
-        values /= -(-len(train) // size)
+        values = steps.epoch(train, ready, size) / -(-len(train) // size)
         scores = stack.predict(held_out)
         found = [by.judge(judge[fits], scores[fits].gather(1, rows), *labels) for fits, by, rows, labels in judging]
         quality, validation = (torch.cat(each).tolist() for each in zip(*found))
@@ -762,7 +774,7 @@ def _train(
             best[name][better] = weight[better]
         saved.fits.update(zip(mine, trained))
         if saved.path and (epoch == batch.epochs or time.perf_counter() > written + PAUSE):
-            saved.hold(place, stack, best, steps.optimiser)
+            saved.hold(place, stack, best, optimiser)
             saved.write()
             written = time.perf_counter()
         tell(epoch, batch.epochs, trained)
