@@ -224,7 +224,7 @@ class AdamW(torch.optim.Optimizer):
 
     def __init__(self, weights: list[Tensor], rates: Tensor) -> None:
         super().__init__(weights, {})
-        self.rates = rates  # steps x fits x 5
+        self.rates = F.pad(rates, (0, 0, 0, 0, 0, 2))  # steps x fits x 5; two more, as a recording takes them before
         for weight in weights:
             self.state[weight] = {name: torch.zeros_like(weight) for name in ("moment", "square")}
         self.state[weights[0]]["step"] = self.count = torch.zeros(1, dtype=torch.int64, device=rates.device)

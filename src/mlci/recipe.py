@@ -141,7 +141,7 @@ def members(
     """Logits of all admissions, training split first, by each of the members that have not seen fold `number`."""
     options, held_out = config.posterior, others[0]
     for group in side_by_side(numbers, config, device):
-        who = "member " + "-".join(str(number + 1) for number in dict.fromkeys((group[0], group[-1])))
+        who = f"members {group[0] + 1}-{group[-1] + 1}" if len(group) > 1 else f"member {group[0] + 1}"
 
         def after(logits: np.ndarray, epoch: int, loss: float, who: str = who) -> None:
             each = torch.from_numpy(logits.reshape(-1, *held_out.outcomes.shape))
