@@ -9,7 +9,7 @@ import torch
 from mlci import encoders, learning, stacked
 from mlci.config import EncoderConfig, LearningConfig
 from mlci.learning import ENTROPY, SQUARES, AdamW, Lesson, Means
-from mlci.stacked import Layout, Resident, Stack
+from mlci.stacked import Layout, Resident, Sets
 from mlci.training import Data, predict
 from test_stacked import made
 
@@ -59,7 +59,7 @@ def test_one_of_one_outcome_with_dropout_is_that_alone(monkeypatch, float64):
 
 def test_dropout_is_for_training_alone(float64):
     models = [lesson(dropout=0.4)._start(3, (1, number)) for number in range(2)]
-    stack, data = Stack(models), Resident.of(VALID, CPU)
+    stack, data = Sets(models), Resident.of(VALID, CPU)
     layout = Layout.of(data, torch.arange(90).repeat(2, 1), 90, SIZE, lambda outcomes: (outcomes,))
     expected = np.stack([predict(model, VALID.tokens) for model in models])
     assert expected.shape == (2, 90, 3)

@@ -133,7 +133,10 @@ def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float6
     with pytest.raises(KeyboardInterrupt):
         run(config, on_event=stop, **facts)
     monkeypatch.setattr(stacked, "PAYS", ("cpu",))
-    for expected in (["risks, members 2-3/3"] * 2 + ["distil"] * 3, ["distil"] * 3):  # the second time, members are done
+    for expected in (
+        ["risks, members 2-3/3"] * 2 + ["distil"] * 3,
+        ["distil"] * 3,
+    ):  # the second time, members are done
         told.clear()
         together = run(config, on_event=told.append, **facts)
         assert [event.text.split(", epoch")[0] for event in told] == expected

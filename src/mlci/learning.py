@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from mlci import encoders, stacked
 from mlci.config import Config, EncoderConfig, LearningConfig
 from mlci.encoders import DeepSets
-from mlci.stacked import Resident, Stack, Steps
+from mlci.stacked import Resident, Sets, Steps, roomy
 from mlci.tokens import Tokens
 from mlci.training import Data, predict, seeded
 
@@ -92,7 +92,8 @@ class Lesson:
     def learn(self, data: Data, rows: Sequence[np.ndarray], seeds: Sequence[tuple[int, ...]]) -> list[DeepSets]:
         """One encoder for each of `rows`, the admissions it sees, and of `seeds`."""
         if pays(self.encoder, self.device):
-            return self._together(data, rows, seeds)
+            with roomy(f"{len(rows)} encoders at once"):
+                return self._together(data, rows, seeds)
         return [self._alone(data.take(own), seed) for own, seed in zip(rows, seeds)]
 
     def _start(self, outputs: int, seed: tuple[int, ...]) -> DeepSets:
@@ -139,16 +140,17 @@ class Lesson:
         """
         options, device, outputs = self.options, self.device, data.outcomes.shape[1]
         models = [self._start(outputs, seed) for seed in seeds]
-        stack, train, held_out = Stack(models), Resident.of(data, device), Resident.of(self.held_out, device)
+        stack, train, held_out = Sets(models), Resident.of(data, device), Resident.of(self.held_out, device)
         sizes = [self._batch(len(own)) for own in rows]
         batch, most = map(max, zip(*sizes))
         orders, first = torch.full((len(rows), most, batch), sum(map(len, rows))), 0
+        cycles = {n: cycle(options, options.epochs * n).view(options.epochs, n, 5) for n in {n for _, n in sizes}}
         rates = torch.tensor([1.0, 0, 0, 0, 0], dtype=torch.float64).repeat(options.epochs, most, len(rows), 1)
         for fit, (own, (size, count)) in enumerate(zip(rows, sizes)):
             each = torch.arange(len(own))
             orders[fit, each // size, each % size] = first + each
             first += len(own)
-            rates[:, :count, fit] = cycle(options, options.epochs * count).view(options.epochs, count, 5)
+            rates[:, :count, fit] = cycles[count]
         orders, weights = orders.flatten(1).to(device), list(stack.weights.values())
         optimiser = AdamW(weights, rates.flatten(0, 1).to(weights[0]))
         steps = Steps(stack, Means(self.loss, len(rows), outputs, device), optimiser, self.size)
