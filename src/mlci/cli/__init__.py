@@ -6,6 +6,7 @@ Command modules import click alone at their top; what is heavy is imported insid
 import errno
 import pkgutil
 import sys
+import warnings
 from importlib import import_module
 
 import click
@@ -51,6 +52,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run a command; whatever a person can mend is told in one sentence, without a traceback."""
+    warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")  # torch's, at the first step on a GPU
     try:
         code = cli.main(standalone_mode=False) or 0
     except click.ClickException as error:
