@@ -10,7 +10,7 @@ import torch
 if os.environ.get("MLCI_REQUIRE_ALL") != "1":
     pytest.importorskip("triton")
 
-from mlci import kernels, learning, stacked
+from mlci import kernels, learning, stacked, stacks
 from mlci.config import Config, EncoderConfig, ObjectiveConfig, OptimiserConfig
 from mlci.training import Data
 from test_stacked import made
@@ -62,7 +62,7 @@ def test_pooling_is_that_of_torch(how, most):
 
     both = [
         outputs_and_gradients(partial(with_logits, function), table, logits, where, offsets, *norm)
-        for function in (stacked.pooled, kernels.Pool.apply)
+        for function in (stacks.pooled, kernels.Pool.apply)
     ]
     for each in both:
         each[1] = each[1] * (table > 0)  # a feature that is 0 everywhere has no winner, and ReLU no gradient for it
@@ -73,9 +73,9 @@ def test_pooling_is_that_of_torch(how, most):
 def test_activation_is_that_of_torch():
     rng = torch.Generator().manual_seed(5)
     y, bias = torch.randn(3, 50, 24, generator=rng), torch.randn(3, 24, generator=rng)
-    active = stacked.activate(y, bias)
+    active = stacks.activate(y, bias)
     np.testing.assert_array_equal(kernels.activate(y.clone(), bias), active)
-    for one, other in zip(stacked.deactivate(y, active), kernels.deactivate(y, active), strict=True):
+    for one, other in zip(stacks.deactivate(y, active), kernels.deactivate(y, active), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
@@ -103,9 +103,10 @@ def test_stacked_fits_by_kernels_are_those_without(pooling, monkeypatch):
     train, valid = (two_outcomes(made(rows, seed)) for rows, seed in ((64, 1), (48, 2)))
     facts = {"jobs": [(config, 11)], "outcomes": ("mortality", "long_stay"), "vocabulary_size": 40}
     plain = stacked.fit_many(train, valid, device="cpu", **facts)[0]
-    for name in ("Alignments", "activate", "deactivate"):
-        monkeypatch.setattr(stacked, name, getattr(kernels, name))
-    monkeypatch.setattr(stacked, "pooled", stacked.Sets._by_kernel)
+    monkeypatch.setattr(stacked, "Alignments", kernels.Alignments)
+    for name in ("activate", "deactivate"):
+        monkeypatch.setattr(stacks, name, getattr(kernels, name))
+    monkeypatch.setattr(stacks, "pooled", stacks.Sets._by_kernel)
     fast = stacked.fit_many(train, valid, device="cpu", **facts)[0]
     for one, other in zip((*fast.stage1.values(), fast.stage2), (*plain.stage1.values(), plain.stage2)):
         assert one.epoch == other.epoch

@@ -9,7 +9,7 @@ import torch
 from mlci import encoders, learning, stacked
 from mlci.config import EncoderConfig, LearningConfig
 from mlci.learning import ENTROPY, SQUARES, AdamW, Lesson, Means
-from mlci.stacked import Layout, Resident, Sets
+from mlci.stacks import Layout, Resident, Sets
 from mlci.training import Data, predict
 from test_stacked import made
 

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from mlci import stacked
+from mlci import stacked, stacks
 from mlci.config import BandwidthConfig, Config, EncoderConfig, ObjectiveConfig, OptimiserConfig, SelectionConfig
 from mlci.errors import InputError
 from mlci.index import MLCI
-from mlci.stacked import Layout, Resident, fit_many
+from mlci.stacked import fit_many
+from mlci.stacks import Layout, Resident
 from mlci.tokens import Tokens
 from mlci.training import Data, Fit, fit
 from toys import toy_cohort
@@ -88,8 +89,8 @@ def same(one: Fit, two: Fit) -> None:
 
 def test_steps_laid_out_and_scored_a_few_at_a_time_are_the_same_steps(monkeypatch, float64):
     whole = many()
-    monkeypatch.setattr(stacked, "AHEAD", 12)  # two for each of the six fits
-    monkeypatch.setattr(stacked, "SCORED", 300)
+    monkeypatch.setattr(stacks, "AHEAD", 12)  # two for each of the six fits
+    monkeypatch.setattr(stacks, "SCORED", 300)
     for one, other in zip(whole, many()):
         for name, tensor in other.state.items():
             np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
@@ -146,7 +147,7 @@ def test_too_little_memory_is_one_sentence(monkeypatch):
     def run(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
-    monkeypatch.setattr(stacked.Steps, "run", run)
+    monkeypatch.setattr(stacks.Steps, "run", run)
     with pytest.raises(InputError, match="GPU's memory is too small for 6 fits at once"):
         many()
 

@@ -1,8 +1,8 @@
 """GPU kernels for what torch does in many small ones: pooling codes, and the alignment with its gradient.
 
-Tensors come in, tensors go out, equal to their torch counterparts in `stacked` and `objectives` within rounding. A step
+Tensors come in, tensors go out, equal to their torch counterparts in `stacks` and `stacked` within rounding. A step
 of stacked fits is mostly launching kernels: with these an alignment is three launches instead of seventy. Triton comes
-with torch for CUDA; where it is missing, `stacked` does without.
+with torch for CUDA; where it is missing, fits are made one by one.
 """
 
 import torch
@@ -377,7 +377,7 @@ def _unpool(
 
 
 class Pool(torch.autograd.Function):
-    """`stacked.pooled` on a GPU. The gradient of a max goes to its winner alone."""
+    """`stacks.pooled` on a GPU. The gradient of a max goes to its winner alone."""
 
     @staticmethod
     def forward(

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from mlci import encoders, stacked
 from mlci.config import Config, EncoderConfig, LearningConfig
 from mlci.encoders import DeepSets
-from mlci.stacked import Resident, Sets, Steps, roomy
+from mlci.stacks import Resident, Sets, Steps, kernels, roomy
 from mlci.tokens import Tokens
 from mlci.training import Data, predict, seeded
 
@@ -180,7 +180,7 @@ class Lesson:
 
 
 class Means:
-    """A `Loss` of each fit, as `stacked.Objective` has it."""
+    """A `Loss` of each fit, as `stacks.Objective` has it."""
 
     tensors = 2
 
@@ -234,7 +234,7 @@ class AdamW(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
         rates = self.rates.index_select(0, self.count).squeeze(0)
-        move = stacked.kernels().adamw if rates.is_cuda else adamw
+        move = kernels().adamw if rates.is_cuda else adamw
         for weight, state in self.state.items():
             move(weight, weight.grad, state["moment"], state["square"], rates)
         self.count += 1
