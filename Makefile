@@ -33,8 +33,9 @@ lint: .venv/.dev
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports --no-cache
 
+# Stealing work is the one way of xdist by which a test that crashes its worker fails alone, and the others are run.
 test: lint
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # What needs a GPU is run by hand: benchmarks/gpu_*.py and benchmarks/recipe.py say how.
 bench: .venv/.dev
