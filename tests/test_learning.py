@@ -65,8 +65,8 @@ def test_dropout_is_for_training_alone(float64):
     assert expected.shape == (2, 90, 3)
     np.testing.assert_allclose(stack.predict(data), expected, atol=1e-12)
     first, second = (stack.scores(*(part[0] for part in layout.parts[:3])).detach().numpy() for _ in range(2))
-    assert (first != second).all()
-    assert (first != expected).all()
+    for other in (second, expected):
+        assert (first != other).mean() > 0.9  # not where both drop the same, or nothing that matters
 
 
 def test_steps_are_those_of_torch(float64):
@@ -132,6 +132,6 @@ def test_thinning_drops_tokens_but_no_admission():
 @pytest.mark.parametrize(("steps", "size"), [(1, 64), (10, 32), (100, 16)])
 def test_few_admissions_come_in_small_batches(steps, size, monkeypatch):
     seen = []
-    monkeypatch.setattr(learning, "batches", lambda tokens, size, device: seen.append(size) or iter(()))
+    monkeypatch.setattr(learning, "thin", lambda tokens, *_: seen.append(len(tokens)) or tokens)
     lesson(epochs=1, steps=steps).learn(TRAIN, [np.arange(320)], [(1,)])
-    assert seen == [size]
+    assert seen == [size] * (320 // size)

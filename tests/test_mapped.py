@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from mlci.codes import admissions
-from mlci.config import Config, EncoderConfig, OptimiserConfig, TokenConfig
+from mlci.config import (
+    CollapseConfig,
+    Config,
+    DistilConfig,
+    EncoderConfig,
+    OptimiserConfig,
+    PosteriorConfig,
+    RecipeConfig,
+    TokenConfig,
+)
 from mlci.errors import InputError
 from mlci.index import MLCI
 from mlci.mapped import map_cohort
@@ -26,9 +35,18 @@ def path(tmp_path, monkeypatch):
     return tmp_path / "cohort.parquet"
 
 
-def test_the_model_files_are_equal_bit_for_bit(path, tmp_path):
+RECIPE = RecipeConfig(
+    encoder=EncoderConfig(width=16),
+    posterior=PosteriorConfig(members=2, epochs=1),
+    collapse=CollapseConfig(method="sum"),
+    distil=DistilConfig(epochs=3),
+)
+
+
+@pytest.mark.parametrize("config", [CONFIG, RECIPE], ids=["paper", "mlci"])
+def test_the_model_files_are_equal_bit_for_bit(config, path, tmp_path):
     for name, folder in (("memory", None), ("disk", tmp_path / "tokens")):
-        index = MLCI(config=CONFIG, outcomes=["long_stay", "mortality"])
+        index = MLCI(config=config, outcomes=["long_stay", "mortality"])
         index.fit(path, memory_map=folder).save(tmp_path / name)
     assert (tmp_path / "memory").read_bytes() == (tmp_path / "disk").read_bytes()
 
@@ -44,6 +62,8 @@ def test_the_tokens_are_those_of_the_cohort_and_stay_on_disk(path, tmp_path):
         np.testing.assert_array_equal(data.tokens.offsets, expected.offsets)
         np.testing.assert_array_equal(data.outcomes, cohort.split(name).labels())
         assert isinstance(data.tokens.ids, np.memmap)
+    patients = np.unique(cohort.split("train").column("subject_id"), return_inverse=True)[1]
+    np.testing.assert_array_equal(splits.subjects, patients)
 
 
 def test_the_files_are_made_once_and_again_when_the_cohort_changed(path, tmp_path):
@@ -62,7 +82,7 @@ def test_the_files_are_made_once_and_again_when_the_cohort_changed(path, tmp_pat
 def test_what_cannot_be_mapped_is_told(path, tmp_path):
     with pytest.raises(InputError, match="has no outcome height; there is mortality, long_stay"):
         MLCI(config=CONFIG, outcomes=["height"]).fit(path, memory_map=tmp_path / "tokens")
-    with pytest.raises(InputError, match="memory_map is for the recipe 'paper' and the name of a cohort file"):
+    with pytest.raises(InputError, match="memory_map is for the name of a cohort file"):
         MLCI(config=CONFIG).fit(toy_cohort(50), memory_map=tmp_path / "tokens")
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ import psutil
 import pytest
 import torch
 
-from mlci import processes
+from mlci import processes, recipe
 from mlci.errors import InputError
 from mlci.model import load_model
 from mlci.training import fit
+from test_mapped import RECIPE
 from test_stacked import OUTCOMES, made
 from test_training import SMALL
 from toys import toy_cohort
@@ -27,13 +29,13 @@ import sys
 import numpy as np
 import torch
 from torch import distributed as dist
-from test_processes import fitted, gradients
+from test_processes import distilled, fitted, gradients
 from mlci import processes
 
 torch.set_default_dtype(torch.float64)
 # A store in a file: one on a port has a thread in the first process that may outlive its exit.
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(os.environ["RANK"]), world_size=2)
-found = {**gradients(), **fitted().state}
+found = {**gradients(), **fitted().state, **distilled()}
 if processes.rank() == 0:
     np.savez(sys.argv[1], **found)
 dist.barrier()
@@ -63,6 +65,13 @@ def fitted():
     return fit(made(257, 1), made(99, 2), config=SMALL, outcomes=OUTCOMES, vocabulary_size=40, seed=3)
 
 
+def distilled() -> dict[str, np.ndarray]:
+    """By the recipe mlci; with three members one of two processes has nothing to do in the second round."""
+    few = replace(RECIPE, posterior=replace(RECIPE.posterior, members=3))
+    fit = recipe.fit(made(257, 1), made(99, 2), config=few, outcomes=OUTCOMES, vocabulary_size=40, seed=3)
+    return {f"recipe.{name}": array for name, array in fit.state.items()}
+
+
 def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
     tests = Path(__file__).parent
     shared = {"WORLD_SIZE": "2"}
@@ -77,7 +86,7 @@ def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
     ]
     torch.set_default_dtype(torch.float64)
     try:
-        expected, state = gradients(), fitted().state
+        expected, state, recipes = gradients(), fitted().state, distilled()
     finally:
         torch.set_default_dtype(torch.float32)
     assert [process.wait() for process in both] == [0, 0]
@@ -87,6 +96,8 @@ def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
         assert any(np.abs(gradient).max() > 1e-3 for gradient in expected.values())
         for name, tensor in state.items():
             np.testing.assert_allclose(found[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
+        for name, tensor in recipes.items():  # each member is one process's work: nothing is summed in another order
+            np.testing.assert_array_equal(found[name], tensor, err_msg=name)
 
 
 def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp_path):

@@ -108,17 +108,14 @@ class MLCI(BaseEstimator):
         from mlci.recipe import fit as fit_recipe
 
         processes.check_device(self.device)
-        learn = stacked.fit
         if memory_map is None:
             data = read_cohort(data) if isinstance(data, str | Path) else data
-            learned = _take(data, outcomes, self.outcomes, split, subjects, icd_version)
-            splits = _in_memory(learned, config)
-            if recipe == "mlci":
-                learn = partial(fit_recipe, subjects=learned.subjects[learned.split == "train"])
-        elif recipe == "paper" and isinstance(data, str | Path):
+            splits = _in_memory(_take(data, outcomes, self.outcomes, split, subjects, icd_version), config)
+        elif isinstance(data, str | Path):
             splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens)
         else:
-            raise InputError("memory_map is for the recipe 'paper' and the name of a cohort file.")
+            raise InputError("memory_map is for the name of a cohort file.")
+        learn = stacked.fit if recipe == "paper" else partial(fit_recipe, subjects=splits.subjects)
         self.model_ = _fit(learn, splits, config, recipe, self.seed, self.device, checkpoint, on_event)
         return self
 
@@ -305,6 +302,7 @@ def _in_memory(learned: _Learned, config: Config | RecipeConfig) -> "Splits":
         icd_versions=tuple(np.unique(train.versions[train.indices]).tolist()),
         outcomes=learned.outcomes,
         source=learned.source,
+        subjects=learned.subjects[rows["train"]],
         **{part: Data(tokens.take(where), learned.labels[where]) for part, where in rows.items()},
     )
 

@@ -5,7 +5,7 @@ one, or where that pays side by side, as `stacked` trains fits, each step one re
 are the same either way, so that the two differ by rounding and by the units that are dropped.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import cast
@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mlci import encoders, stacked
+from mlci import encoders, processes, stacked
 from mlci.config import Config, EncoderConfig, LearningConfig
 from mlci.encoders import DeepSets
+from mlci.passes import on
 from mlci.stacks import Resident, Sets, Steps, kernels, roomy
 from mlci.tokens import Tokens
 from mlci.training import Data, predict, seeded
@@ -27,8 +28,9 @@ CPU = torch.device("cpu")
 
 
 def pays(encoder: EncoderConfig, device: torch.device) -> bool:
-    """Whether such encoders are best trained side by side."""
-    return stacked.pays(Config(encoder=encoder), str(device))
+    """Whether such encoders are best trained side by side, each process its own."""
+    with processes.apart():
+        return stacked.pays(Config(encoder=encoder), str(device))
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,6 @@ def cross_entropy(logits: Tensor, outcomes: Tensor) -> Tensor:
 
 ENTROPY = Loss(cross_entropy, lambda logits, y: (F.softplus(logits) - logits * y, logits.sigmoid() - y))
 SQUARES = Loss(F.mse_loss, lambda scores, y: ((scores - y).square(), 2 * (scores - y)))  # of one outcome, all known
-
-
-def batches(tokens: Tokens, size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Consecutive batches of ids and offsets; the whole goes to the device at once, so that no step waits for it."""
-    ids, offsets = (torch.from_numpy(array).to(device, torch.int64) for array in (tokens.ids, tokens.offsets))
-    for start in range(0, len(tokens), size):
-        first, last = int(tokens.offsets[start]), int(tokens.offsets[min(start + size, len(tokens))])
-        yield ids[first:last], offsets[start : start + size + 1] - first
 
 
 def thin(tokens: Tokens, share: float, rng: np.random.Generator) -> Tokens:
@@ -94,7 +88,7 @@ class Lesson:
         if pays(self.encoder, self.device):
             with roomy(f"{len(rows)} encoders at once"):
                 return self._together(data, rows, seeds)
-        return [self._alone(data.take(own), seed) for own, seed in zip(rows, seeds)]
+        return [self._alone(data, own, seed) for own, seed in zip(rows, seeds)]
 
     def _start(self, outputs: int, seed: tuple[int, ...]) -> DeepSets:
         with seeded(*seed, device=CPU):
@@ -108,8 +102,8 @@ class Lesson:
         batch = min(self.options.batch, max(LEAST, n // self.options.steps))
         return batch, -(-n // batch)
 
-    def _alone(self, data: Data, seed: tuple[int, ...]) -> DeepSets:
-        options, device, (batch, steps) = self.options, self.device, self._batch(len(data))
+    def _alone(self, data: Data, own: np.ndarray, seed: tuple[int, ...]) -> DeepSets:
+        options, device, (batch, steps) = self.options, self.device, self._batch(len(own))
         model = self._start(data.outcomes.shape[1], seed)
         optimiser = torch.optim.AdamW(
             model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
@@ -118,12 +112,13 @@ class Lesson:
         for epoch in range(1, options.epochs + 1):
             total = torch.zeros((), device=device)
             with seeded(*seed, epoch, device=device) as rng:
-                order = data.take(rng.permutation(len(data)))
-                tokens = thin(order.tokens, options.token_dropout, rng)
-                wanted = torch.from_numpy(order.outcomes).to(device).split(batch)
+                order = own[rng.permutation(len(own))]
                 model.train()
-                for (ids, offsets), y in zip(batches(tokens, batch, device), wanted):
-                    value = self.loss.whole(model(ids, offsets).view_as(y), y)
+                for start in range(0, len(order), batch):
+                    part = data.take(order[start : start + batch])
+                    scores = model(*on(device, thin(part.tokens, options.token_dropout, rng)))
+                    y = torch.from_numpy(part.outcomes).to(device)
+                    value = self.loss.whole(scores.view_as(y), y)
                     optimiser.zero_grad(set_to_none=True)
                     value.backward()
                     optimiser.step()

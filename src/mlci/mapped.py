@@ -42,6 +42,7 @@ class Splits:
     source: str
     train: Data
     valid: Data
+    subjects: np.ndarray  # a number for the patient of each training admission
 
 
 def map_cohort(
@@ -61,7 +62,10 @@ def map_cohort(
     facts = _facts(folder)
     vocabulary = {name: tuple(v) if isinstance(v, list) else v for name, v in facts["vocabulary"].items()}
     train, valid = (_open(folder / split, len(rules)) for split in SPLITS)
-    return Splits(Vocabulary(**vocabulary), tuple(facts["icd_versions"]), dict(rules), head.source, train, valid)
+    subjects = _opened(folder / "train.subjects", np.int64)
+    return Splits(
+        Vocabulary(**vocabulary), tuple(facts["icd_versions"]), dict(rules), head.source, train, valid, subjects
+    )
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -72,12 +76,15 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
     """Two passes over the file: what the training split's codes are, then the tokens of both splits."""
     (folder / FACTS).unlink(missing_ok=True)
     folder.mkdir(exist_ok=True)
-    seen, versions = Counter(), set()
+    seen, versions, subjects = Counter(), set(), []
     options = {name: value for name, value in asdict(config).items() if name != "min_admissions"}
-    for admissions, carried in stream_rows(path, carry=["split"]):
-        train = _rows(admissions, np.asarray(carried["split"]) == "train")
+    for admissions, carried in stream_rows(path, carry=["split", "subject_id"]):
+        chosen = np.asarray(carried["split"]) == "train"
+        train = _rows(admissions, chosen)
+        subjects += carried["subject_id"].filter(chosen).chunks
         seen.update(Vocabulary.count(train, **options))
         versions.update(np.unique(train.versions[train.indices]).tolist())
+    numbered(subjects).tofile(folder / "train.subjects")
     vocabulary = Vocabulary.of(seen, **asdict(config))
     ends = dict.fromkeys(SPLITS, 0)
     with ExitStack() as stack:
@@ -102,6 +109,19 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
         temporary.write_text(json.dumps(facts))
 
 
+def numbered(subjects: "list[pa.Array]") -> np.ndarray:
+    """The rank of each among the distinct ones, as NumPy's `unique` gives it, without a Python object for each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not subjects:
+        return np.empty(0, np.int64)
+    known = pa.chunked_array(subjects).combine_chunks().dictionary_encode()
+    rank = np.empty(len(known.dictionary), np.int64)
+    rank[pc.sort_indices(known.dictionary)] = np.arange(len(rank))
+    return rank[known.indices]
+
+
 def _rows(admissions: Admissions, keep: np.ndarray) -> Admissions:
     lengths = np.diff(admissions.offsets)
     offsets = np.concatenate([[0], np.cumsum(lengths[keep])])
@@ -114,9 +134,10 @@ def _outcomes(table: "pa.Table", names: list[str]) -> np.ndarray:
 
 
 def _open(start: Path, columns: int) -> Data:
-    def opened(part: str) -> np.ndarray:
-        file = start.with_name(f"{start.name}.{part}")
-        # Copy on write: nobody writes, but torch asks for arrays that could be.
-        return np.memmap(file, TYPES[part], "c") if file.stat().st_size else np.empty(0, TYPES[part])
+    ids, offsets, outcomes = (_opened(start.with_name(f"{start.name}.{part}"), kind) for part, kind in TYPES.items())
+    return Data(Tokens(ids, offsets), np.array(outcomes).reshape(-1, columns))
 
-    return Data(Tokens(opened("ids"), opened("offsets")), np.array(opened("outcomes")).reshape(-1, columns))
+
+def _opened(file: Path, kind: type) -> np.ndarray:
+    # Copy on write: nobody writes, but torch asks for arrays that could be.
+    return np.memmap(file, kind, "c") if file.stat().st_size else np.empty(0, kind)

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch import distributed as dist
@@ -57,8 +58,22 @@ def joined(device: str) -> Iterator[str]:
         dist.destroy_process_group()
 
 
+_apart = False
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """In the block each process works for itself, as if there were no others."""
+    global _apart
+    before, _apart = _apart, True
+    try:
+        yield
+    finally:
+        _apart = before
+
+
 def count() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return dist.get_world_size() if not _apart and dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
@@ -79,6 +94,15 @@ def gather(own: Tensor, rows: int) -> Tensor:
     _reduce(whole)
     whole[share(rows)] = own
     return whole
+
+
+def shared(own: np.ndarray) -> np.ndarray:
+    """The sum of the arrays of all processes."""
+    if count() == 1:
+        return own
+    whole = torch.from_numpy(own.copy())
+    _reduce(whole)
+    return whole.numpy()
 
 
 def sum_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:

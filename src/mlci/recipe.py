@@ -8,10 +8,12 @@ function of (seed, step, epoch); members that a stopped run had finished are not
 trained side by side (`learning`).
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -85,16 +87,21 @@ def fit(
     _check(train, valid, config, outcomes)
     key = fingerprint(train, valid, asdict(config), list(outcomes), vocabulary_size, seed, _facts(subjects))
     saved = Saved.open(checkpoint, key)
+    processes.agree(
+        f"{key} {len(saved.logits)}",
+        "The processes do not see the same data, settings and checkpoint; give all of them the same files.",
+    )
     left = range(len(saved.logits), config.posterior.members)
-    tell = _teller(config, len(side_by_side(left, config, where)), start, on_event)
+    tell = _teller(config, len(rounds(left, config, where)), start, on_event)
     with limited(threads):
         folds = draw_folds(len(train), config.posterior.members, seed=seed, subjects=subjects)
         common = {"config": config, "size": vocabulary_size, "seed": seed, "device": where, "tell": tell}
         for logits in members(train, [valid], folds, left, **common):
             saved.keep(logits)
         posteriors = Posteriors(np.stack(saved.logits), folds)
-        taught = teach(posteriors, train, valid, config=config, outcomes=outcomes, seed=seed)
-        model, history = distil(train, valid, taught, **common)
+        with processes.apart():  # each does the same
+            taught = teach(posteriors, train, valid, config=config, outcomes=outcomes, seed=seed)
+            model, history = distil(train, valid, taught, **common)
     if history[-1].quality <= 0:
         raise InputError("The encoder did not learn the collapsed score; raise distil.epochs.")
     return Fit(
@@ -119,11 +126,13 @@ def draw_folds(n: int, members: int, *, seed: int, subjects: np.ndarray | None =
     return (order % members)[groups]
 
 
-def side_by_side(numbers: Sequence[int], config: RecipeConfig, device: torch.device) -> list[Sequence[int]]:
-    """Members that are trained together: all where that pays, else each one alone."""
+def rounds(numbers: Sequence[int], config: RecipeConfig, device: torch.device) -> list[list[Sequence[int]]]:
+    """Which members each process trains at a time: its share of all where they are best trained together, else one."""
+    many = processes.count()
     if pays(config.encoder, device) and numbers:
-        return [numbers]
-    return [[number] for number in numbers]
+        ends = [len(numbers) * process // many for process in range(many + 1)]
+        return [[numbers[start:end] for start, end in pairwise(ends)]]
+    return [[numbers[start : start + 1] for start in range(at, at + many)] for at in range(0, len(numbers), many)]
 
 
 def members(
@@ -140,10 +149,11 @@ def members(
 ) -> Iterator[np.ndarray]:
     """Logits of all admissions, training split first, by each of the members that have not seen fold `number`."""
     options, held_out = config.posterior, others[0]
-    for group in side_by_side(numbers, config, device):
+
+    def trained(group: Sequence[int]) -> list[np.ndarray]:
         who = f"members {group[0] + 1}-{group[-1] + 1}" if len(group) > 1 else f"member {group[0] + 1}"
 
-        def after(logits: np.ndarray, epoch: int, loss: float, who: str = who) -> None:
+        def after(logits: np.ndarray, epoch: int, loss: float) -> None:
             each = torch.from_numpy(logits.reshape(-1, *held_out.outcomes.shape))
             found = np.mean([float(cross_entropy(one, torch.from_numpy(held_out.outcomes))) for one in each])
             what = f"risks, {who}/{options.members}, epoch {epoch}/{options.epochs}"
@@ -151,9 +161,19 @@ def members(
 
         lesson = Lesson(options, config.encoder, size, device, ENTROPY, held_out, after)
         rows = [np.flatnonzero(folds != number) for number in group]
-        for model in lesson.learn(train, rows, [(seed, MEMBERS + number) for number in group]):
-            parts = [predict(model, data.tokens).reshape(data.outcomes.shape) for data in (train, *others)]
-            yield np.concatenate(parts)
+        models = lesson.learn(train, rows, [(seed, MEMBERS + number) for number in group])
+        return [
+            np.concatenate([predict(model, data.tokens).reshape(data.outcomes.shape) for data in (train, *others)])
+            for model in models
+        ]
+
+    for groups in rounds(numbers, config, device):
+        own = groups[processes.rank()]
+        with processes.apart():
+            mine = dict(zip(own, trained(own))) if own else {}
+        nothing = torch.zeros(len(train) + sum(map(len, others)), train.outcomes.shape[1]).numpy()
+        for number in (number for group in groups for number in group):
+            yield processes.shared(mine.get(number, nothing))
 
 
 @dataclass(frozen=True)
@@ -316,7 +336,7 @@ class Saved:
 
     def keep(self, logits: np.ndarray) -> None:
         self.logits.append(logits)
-        if self.path is not None:
+        if self.path is not None and not processes.rank():
             named = {f"member.{number}": each for number, each in enumerate(self.logits)}
             with atomic(self.path) as temporary:
                 temporary.write_bytes(save(named, metadata={"mlci.recipe": json.dumps(self.fingerprint)}))
@@ -324,8 +344,6 @@ class Saved:
 
 def _check(train: Data, valid: Data, config: RecipeConfig, outcomes: Sequence[str]) -> None:
     """What would make a fit meaningless is told before it begins."""
-    if processes.count() > 1:
-        raise InputError("The recipe mlci trains in one process; start it without torchrun.")
     if config.encoder.name != "deepsets":
         raise InputError(f"encoder.name is {config.encoder.name!r}; the recipe mlci distils into 'deepsets'.")
     wanted = Config(
@@ -339,8 +357,11 @@ def _check(train: Data, valid: Data, config: RecipeConfig, outcomes: Sequence[st
             raise InputError(f"collapse.importance: {name} counts {factor:g} times; allowed is more than 0.")
 
 
-def _facts(subjects: np.ndarray | None) -> list[int] | None:
-    return None if subjects is None else np.unique(subjects, return_inverse=True)[1].tolist()
+def _facts(subjects: np.ndarray | None) -> str | None:
+    """Which admissions are one subject's, as one number."""
+    if subjects is None:
+        return None
+    return hashlib.sha256(np.unique(subjects, return_inverse=True)[1].astype("<i8").tobytes()).hexdigest()
 
 
 def _teller(
