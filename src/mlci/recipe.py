@@ -50,6 +50,7 @@ from mlci.training import (
     stage2_weights,
 )
 
+SCORED = 65_536  # admissions whose logits are collapsed at once
 FOLDS, MEMBERS, COLLAPSE, DISTIL = 1, 100, 2, 3  # which step draws
 
 
@@ -99,6 +100,7 @@ def fit(
         for logits in members(train, [valid], folds, left, **common):
             saved.keep(logits)
         posteriors = Posteriors(np.stack(saved.logits), folds)
+        saved.logits.clear()
         with processes.apart():  # each does the same
             taught = teach(posteriors, train, valid, config=config, outcomes=outcomes, seed=seed)
             model, history = distil(train, valid, taught, **common)
@@ -271,9 +273,9 @@ def collapse(
                 rate.step()
 
     def score(logits: np.ndarray) -> np.ndarray:
-        with torch.no_grad():
-            each = net(torch.from_numpy(((logits - centre) / scale).astype(np.float32)))
-        return each.squeeze(1).numpy().astype(np.float64)
+        with torch.no_grad():  # some at a time, as hidden layers are many times as wide as the logits
+            parts = torch.from_numpy(((logits - centre) / scale).astype(np.float32)).split(SCORED)
+            return torch.cat([net(part) for part in parts]).squeeze(1).numpy().astype(np.float64)
 
     return score
 
