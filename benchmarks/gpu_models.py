@@ -1,6 +1,7 @@
 """Every neural model, several seeds, on one GPU; a bare machine with torch and NumPy is enough there.
 
-DeepSets of one shape and all their seeds are one stack of weights, other models share the GPU as processes.
+Models of one shape and all their seeds are one stack of weights, if they can be; stacks and other models share the GPU
+as processes.
 
     python benchmarks/gpu_models.py export cohort.parquet tokens.npz       # where the cohort is
     python benchmarks/gpu_models.py run tokens.npz runs.npz --processes 15 # where the GPU is

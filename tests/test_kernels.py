@@ -33,7 +33,8 @@ def test_alignments_and_their_gradients_are_those_of_the_slow_form(kernel, valid
     outcomes = (torch.rand(3, 40, 2, generator=rng) < 0.3).float()
     outcomes[torch.rand(outcomes.shape, generator=rng) < 0.05] = torch.nan
     outcomes[1, :, 1] = 0  # one class
-    facts = (ObjectiveConfig(kernel=kernel, validity=validity), torch.tensor([0.9, 0.7, 1.1]), torch.rand(3, 2))
+    weights = torch.rand(3, 2, generator=rng)
+    facts = (ObjectiveConfig(kernel=kernel, validity=validity), torch.tensor([0.9, 0.7, 1.1]), weights)
     slow, fast = stacked.Alignments(*facts), kernels.Alignments(*facts)
     values, gradient = slow.step(scores.double(), outcomes.double())
     labels = fast.labels(outcomes)
