@@ -132,6 +132,17 @@ def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp
     assert not checkpoint.exists()
 
 
+def test_what_is_wrong_for_all_is_told_by_the_first_and_what_is_wrong_apart_by_each(monkeypatch):
+    for name in ("is_torchelastic_launched", "init_process_group", "destroy_process_group"):
+        monkeypatch.setattr(torch.distributed, name, lambda *_: True)
+    for rank, error in ((0, InputError), (1, SystemExit)):
+        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        with pytest.raises(error), processes.joined("cpu"):
+            raise InputError("wrong")
+        with pytest.raises(InputError, match="too small"), processes.joined("cpu"), processes.apart():
+            raise InputError("too small")
+
+
 def test_more_processes_than_admissions_are_refused(monkeypatch):
     monkeypatch.setattr(processes, "count", lambda: 65)
     with pytest.raises(InputError, match="65 processes are more than the 64 admissions of a batch"):

@@ -19,7 +19,11 @@ from torch import distributed as dist
 from mlci.errors import InputError
 
 
-class Lost(InputError):
+class Own(InputError):
+    """Wrong for this process, and perhaps for no other."""
+
+
+class Lost(Own):
     """Another process is gone."""
 
 
@@ -51,7 +55,7 @@ def joined(device: str) -> Iterator[str]:
     try:
         yield device
     except InputError as error:
-        if rank() and not isinstance(error, Lost):
+        if rank() and not isinstance(error, Own):
             sys.exit(2)
         raise
     finally:
@@ -68,6 +72,8 @@ def apart() -> Iterator[None]:
     before, _apart = _apart, True
     try:
         yield
+    except InputError as error:
+        raise Own(str(error)) from error
     finally:
         _apart = before
 
