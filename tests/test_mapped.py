@@ -1,6 +1,7 @@
 """A fit that keeps its tokens on disk is the fit that keeps them in memory."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from mlci.codes import admissions
@@ -16,7 +17,7 @@ from mlci.config import (
 )
 from mlci.errors import InputError
 from mlci.index import MLCI
-from mlci.mapped import map_cohort
+from mlci.mapped import map_cohort, numbered
 from mlci.tokens import Vocabulary
 from toys import toy_cohort
 
@@ -64,6 +65,12 @@ def test_the_tokens_are_those_of_the_cohort_and_stay_on_disk(path, tmp_path):
         assert isinstance(data.tokens.ids, np.memmap)
     patients = np.unique(cohort.split("train").column("subject_id"), return_inverse=True)[1]
     np.testing.assert_array_equal(splits.subjects, patients)
+
+
+@pytest.mark.parametrize("ids", [[30, -1, 30, 7], [30, None, 7, None], ["b", "é", "a", "Z", "b", "𐀀", "￿"]])
+def test_patients_are_numbered_as_in_memory(ids):
+    whole = pa.chunked_array([ids[:2], ids[2:]])
+    np.testing.assert_array_equal(numbered(whole.chunks), np.unique(whole.to_numpy(), return_inverse=True)[1])
 
 
 def test_the_files_are_made_once_and_again_when_the_cohort_changed(path, tmp_path):

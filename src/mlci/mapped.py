@@ -42,7 +42,7 @@ class Splits:
     source: str
     train: Data
     valid: Data
-    subjects: np.ndarray  # a number for the patient of each training admission
+    subjects: np.ndarray  # the patient of each training admission
 
 
 def map_cohort(
@@ -110,13 +110,16 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
 
 
 def numbered(subjects: "list[pa.Array]") -> np.ndarray:
-    """The rank of each among the distinct ones, as NumPy's `unique` gives it, without a Python object for each."""
+    """The rank of each among the distinct ones, as NumPy's `unique` gives it, without a Python object for each.
+
+    All without a number are one, the last.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not subjects:
         return np.empty(0, np.int64)
-    known = pa.chunked_array(subjects).combine_chunks().dictionary_encode()
+    known = pa.chunked_array(subjects).combine_chunks().dictionary_encode("encode")
     rank = np.empty(len(known.dictionary), np.int64)
     rank[pc.sort_indices(known.dictionary)] = np.arange(len(rank))
     return rank[known.indices]
