@@ -3,7 +3,7 @@
 import json
 import signal
 from dataclasses import asdict, replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -146,6 +146,27 @@ def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float6
     assert together.stage2.quality == pytest.approx(alone.stage2.quality, rel=1e-6)
 
 
+@pytest.mark.parametrize("step", ["posterior", "distil"])
+def test_what_diverges_is_told_and_not_kept(step, tmp_path):
+    short = replace(SMALL.posterior, members=2, epochs=1)
+    config = replace(SMALL, posterior=short, collapse=CollapseConfig(method="sum"))
+    config = replace(config, **{step: replace(getattr(config, step), epochs=1, learning_rate=1e30)})
+    with pytest.raises(InputError, match=f"lower {step}.learning_rate"):
+        run(config, checkpoint=tmp_path / "checkpoint")
+    assert (tmp_path / "checkpoint").exists() == (step == "distil")  # members that are done are kept
+
+
+def test_processes_share_all_members_and_the_first_has_some(monkeypatch):
+    monkeypatch.setattr(recipe, "pays", lambda *_: True)
+    for processes, left in product(range(1, 7), range(1, 7)):
+        monkeypatch.setattr(recipe.processes, "count", lambda processes=processes: processes)
+        [groups] = recipe.rounds(range(6 - left, 6), SMALL, torch.device("cpu"))
+        assert len(groups) == processes
+        assert [number for group in groups for number in group] == list(range(6 - left, 6))
+        assert groups[0]  # it tells how far they are
+        assert max(map(len, groups)) == -(-left // processes)
+
+
 @given(st.integers(1, 80), st.integers(2, 6), st.integers(0, 5), st.booleans())
 def test_folds_are_even_and_keep_patients_whole(n, members, seed, shared):
     subjects = np.arange(n) // 2 if shared else None
@@ -214,6 +235,11 @@ def test_the_score_points_upwards():
 def test_what_cannot_be_fitted_is_told_first(config, message):
     with pytest.raises(InputError, match=message):
         run(config)
+
+
+def test_one_subject_alone_is_refused():
+    with pytest.raises(InputError, match="of one subject"):
+        run(subjects=np.zeros(len(TRAIN), np.int64))
 
 
 def test_config_of_each_recipe():

@@ -73,7 +73,6 @@ def fit(
     seed: int,
     subjects: np.ndarray | None = None,
     device: str = "cpu",
-    threads: int = 1,
     checkpoint: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Fit:
@@ -94,18 +93,24 @@ def fit(
     )
     left = range(len(saved.logits), config.posterior.members)
     tell = _teller(config, len(rounds(left, config, where)), start, on_event)
-    with limited(threads):
+    with limited(1):
         folds = draw_folds(len(train), config.posterior.members, seed=seed, subjects=subjects)
+        if folds.min() == folds.max():
+            raise InputError("All training admissions are of one subject; members that leave some out need several.")
         common = {"config": config, "size": vocabulary_size, "seed": seed, "device": where, "tell": tell}
         for logits in members(train, [valid], folds, left, **common):
+            if not np.isfinite(logits).all():
+                raise InputError("The risks of a member are not finite; lower posterior.learning_rate.")
             saved.keep(logits)
         posteriors = Posteriors(np.stack(saved.logits), folds)
         saved.logits.clear()
         with processes.apart():  # each does the same
             taught = teach(posteriors, train, valid, config=config, outcomes=outcomes, seed=seed)
             model, history = distil(train, valid, taught, **common)
-    if history[-1].quality <= 0:
-        raise InputError("The encoder did not learn the collapsed score; raise distil.epochs.")
+    if not history[-1].quality > 0:  # nor is NaN
+        raise InputError(
+            "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
+        )
     return Fit(
         state={name: tensor.cpu().numpy().copy() for name, tensor in model.state_dict().items()},
         outcomes=tuple(outcomes),
@@ -132,7 +137,7 @@ def rounds(numbers: Sequence[int], config: RecipeConfig, device: torch.device) -
     """Which members each process trains at a time: its share of all where they are best trained together, else one."""
     many = processes.count()
     if pays(config.encoder, device) and numbers:
-        ends = [len(numbers) * process // many for process in range(many + 1)]
+        ends = [-(-len(numbers) * process // many) for process in range(many + 1)]  # the first, who tells, has some
         return [[numbers[start:end] for start, end in pairwise(ends)]]
     return [[numbers[start : start + 1] for start in range(at, at + many)] for at in range(0, len(numbers), many)]
 
