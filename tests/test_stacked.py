@@ -72,6 +72,16 @@ def test_stacked_fits_equal_fits_on_their_own(models, float64):
             np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
 
 
+@pytest.mark.parametrize("model", ["mean+max", "set_transformer"])
+def test_admissions_may_all_be_without_codes_and_cross_entropy_needs_no_anchor(model, float64):
+    train, valid = made(100, 1), made(90, 2)
+    train = Data(Tokens(np.empty(0, np.int32), np.zeros(101, np.int64)), train.outcomes)
+    config, facts = ablations(model)[2], {"outcomes": ("a", "b", "c"), "vocabulary_size": 40}
+    (one,) = fit_many(train, valid, jobs=[(config, 11)], device="cpu", **facts)
+    for name, tensor in fit(train, valid, config=config, seed=11, **facts).state.items():
+        np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
 SHORT = Config(encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(batch=64, stage1_epochs=2, stage2_epochs=2))
 
 
@@ -143,6 +153,11 @@ def test_fits_that_cannot_be_stacked_are_told():
             many(*configs)
 
 
+def test_fits_that_diverge_are_told():
+    with pytest.raises(InputError, match="no longer finite after epoch 1; lower"):
+        many(replace(SHORT, optimiser=replace(SHORT.optimiser, learning_rate=1e30)))
+
+
 def test_too_little_memory_is_one_sentence(monkeypatch):
     def run(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
@@ -154,7 +169,8 @@ def test_too_little_memory_is_one_sentence(monkeypatch):
 
 def test_a_layout_holds_every_token_of_every_fit_once():
     data = made(50, 3)
-    orders = torch.stack([torch.randperm(50), torch.randperm(50)])
+    rng = torch.Generator().manual_seed(4)
+    orders = torch.stack([torch.randperm(50, generator=rng) for _ in range(2)])
     layout = Layout.of(Resident.of(data, torch.device("cpu")), orders, 16, 40, lambda outcomes: (outcomes,))
     steps, fits = layout.tokens.shape[:2]
     for step in range(steps):

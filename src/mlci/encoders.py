@@ -69,6 +69,13 @@ def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor)
     )
 
 
+def softmax_average(where: Tensor, table: Tensor, offsets: Tensor, logits: Tensor) -> Tensor:
+    """Of each admission's rows of `table`, by the softmax of their `logits`; 0 without any."""
+    nothing = logits.new_full((len(offsets) - 1,), -math.inf)
+    weights, _ = softmax_within(logits[where], rows_of(where, offsets), nothing)
+    return weighted_sum(where, table, offsets, weights)
+
+
 INDEX = 29  # bits that a float32 leaves free at the end of a float64
 _csr = partial(torch.sparse_csr_tensor, check_invariants=False)
 with warnings.catch_warnings():  # torch says once in a process that these tensors may still change
@@ -182,9 +189,7 @@ class DeepSets(Encoder):
 
     def pool(self, how: str, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
         if (logits := self.logits(how, table)) is not None:
-            nothing = logits.new_full((len(offsets) - 1,), -math.inf)
-            weights, _ = softmax_within(logits[where], rows_of(where, offsets), nothing)
-            return weighted_sum(where, table, offsets, weights)
+            return softmax_average(where, table, offsets, logits)
         if how == "max":
             return Largest.apply(where, table, offsets)
         return F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True)
@@ -215,10 +220,8 @@ class AttentionMIL(Encoder):
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
         table, where = looked_up(self.embedding, ids)
-        logits = self.attention(table).squeeze(1)[where]
-        nothing = logits.new_full((len(offsets) - 1,), -math.inf)
-        weights = softmax_within(logits, rows_of(ids, offsets), nothing)[0]
-        return self.rho(self.norm(weighted_sum(where, table, offsets, weights))).squeeze(1)
+        average = softmax_average(where, table, offsets, self.attention(table).squeeze(1))
+        return self.rho(self.norm(average)).squeeze(1)
 
 
 class DeepCross(Encoder):

@@ -33,6 +33,7 @@ from mlci.training import (
     Event,
     Fit,
     check,
+    diverged,
     fingerprint,
     finish,
     judges,
@@ -144,8 +145,8 @@ class Batch:
 
 
 def shape(config: Config) -> Config | None:
-    """What fits must share to be stacked, if they can be: all but the objective, and whether codes are summed or
-    averaged.
+    """What fits must share to be stacked, if they can be: all but the objective, who judges Stage 1, and whether codes
+    are summed or averaged.
     """
     encoder = config.encoder
     sets = encoder.name == "deepsets" and averaging(encoder.pooling.split("+"))
@@ -232,7 +233,11 @@ def fit_many(
             on_event(Event(stage, None, epoch, epochs, objective, validation, quality, seconds, eta))
 
     unit = np.eye(len(active))
-    anchor = np.tile(unit[active.index(config.selection.anchor)], (len(active), 1))
+
+    def judge(own: Config) -> np.ndarray:
+        """Of each Stage-1 fit; judged by its own outcome, it needs no anchor."""
+        return unit if own.selection.stage1 == "own" else unit[[active.index(own.selection.anchor)] * len(active)]
+
     with ThreadPoolExecutor() as threads, roomy(f"{len(jobs) * len(active)} fits at once"):
         run = partial(_train, resident, valid, vocabulary_size=vocabulary_size, threads=threads, saved=saved)
         first, _ = run(
@@ -240,7 +245,7 @@ def fit_many(
                 configs=[each for each in configs for _ in active],
                 numbers=[(seed, number) for seed in seeds for number in range(len(active))],
                 weights=np.tile(unit, (len(jobs), 1)),
-                judge=np.concatenate([unit if each.selection.stage1 == "own" else anchor for each in configs]),
+                judge=np.concatenate([judge(each) for each in configs]),
                 epochs=rounds,
             ),
             tell=partial(tell, 1),
@@ -300,7 +305,7 @@ def _train(
         by = part = Entropies(size, weights[fits].float())
         if config.objective.kind == "alignment":
             facts = config.objective, widths[fits], weights[fits].float()
-            by = part = kernels().Alignments(*facts) if device.type == "cuda" else Alignments(*facts)
+            part = kernels().Alignments(*facts) if device.type == "cuda" else Alignments(*facts)
             by = part if rows.shape[1] <= PAIRS else Alignments(*facts)
         parts.append((fits, part))
         judging.append((fits, by, rows, by.labels(held_out.outcomes[rows])))
@@ -331,6 +336,8 @@ def _train(
         orders = [threads.submit(order, number, epoch + 1) for number in batch.numbers if epoch < batch.epochs]
         values = steps.epoch(train, ready, size) / -(-len(train) // size)
         scores = stack.predict(held_out)
+        if not scores.isfinite().all():
+            raise diverged(epoch)
         found = [by.judge(judge[fits], scores[fits].gather(1, rows), *labels) for fits, by, rows, labels in judging]
         quality, validation = (torch.cat(each).tolist() for each in zip(*found))
         for fit, (mean, judgement, known) in enumerate(zip(values.tolist(), quality, validation)):

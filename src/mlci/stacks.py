@@ -21,7 +21,7 @@ from torch import Tensor, nn, vmap
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from mlci.encoders import DeepSets, Encoder, Largest, SetTransformer, rows_of, softmax_within, weighted_sum
+from mlci.encoders import DeepSets, Encoder, Largest, SetTransformer, softmax_average
 from mlci.errors import InputError
 from mlci.tokens import PAD, UNK
 from mlci.training import Data
@@ -39,8 +39,8 @@ def kernels():
 
 
 def enough(needed: int, room: int) -> int:
-    """The room there is, or a larger one if it does not do."""
-    return room if needed <= room else (int(needed * ROOM) // GRAIN + 1) * GRAIN
+    """The room there is, or a larger one if it does not do; never none, also for admissions without codes."""
+    return room if room and needed <= room else (int(needed * ROOM) // GRAIN + 1) * GRAIN
 
 
 @dataclass(frozen=True)
@@ -213,9 +213,7 @@ def pooled(
             each = sums.repeat_interleave((len(offsets) - 1) // len(sums))
             average = average * torch.where(each > 0, offsets.diff(), 1)[:, None]
     else:
-        nothing = logits.new_full((len(offsets) - 1,), -math.inf)
-        shares, _ = softmax_within(logits[where], rows_of(where, offsets), nothing)
-        average = weighted_sum(where, table, offsets, shares)
+        average = softmax_average(where, table, offsets, logits)
     features = torch.cat([average, Largest.apply(where, table, offsets)], dim=1) if most else average
     features = features.view(len(weight), -1, weight.shape[1])
     return torch.addcmul(bias[:, None], F.layer_norm(features, features.shape[-1:]), weight[:, None])
@@ -330,7 +328,7 @@ class Transformers(Stack):
         begin, count = (each.view(fits, -1, 1) for each in (offsets[:-1], offsets.diff()))
         rank = torch.arange(self.places, device=where.device)
         fit = torch.arange(fits, device=where.device)[:, None, None]
-        own = where[(begin + rank).clamp(max=len(where) - 1)] - fit * (rows - 1) + 1
+        own = F.pad(where, (0, 1))[(begin + rank).clamp(max=len(where))] - fit * (rows - 1) + 1
         row = torch.where(rank < count, own, 0).flatten(1)
         weights = {f"model.{name}": weight for name, weight in self.weights.items()}
         place = torch.arange(row.shape[1], device=where.device)
@@ -426,9 +424,7 @@ def roomy(what: str) -> Iterator[None]:
     try:
         yield
     except torch.cuda.OutOfMemoryError:
-        raise InputError(
-            f"The GPU's memory is too small for {what}; take fewer models and seeds, or --device cpu."
-        ) from None
+        raise InputError(f"The GPU's memory is too small for {what}; take fewer of them, or --device cpu.") from None
 
 
 def build(models: Sequence[Encoder], resident: Sequence[Resident]) -> Stack:

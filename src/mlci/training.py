@@ -370,7 +370,7 @@ class _Run:
             values = self._epoch(both, optimiser, objective, weights, order)
             scores = predict(model, self.valid.tokens)
             if not np.isfinite(scores).all():
-                raise InputError(f"The scores are no longer finite after epoch {epoch}; lower optimiser.learning_rate.")
+                raise diverged(epoch)
             quality, validation = objective.quality(scores.astype(np.float64), self.valid.outcomes, judge)
             record = Epoch(tuple(values), tuple(validation.tolist()), quality)
             trained = trained.after(record, self.config.selection.improvement)
@@ -402,6 +402,10 @@ class _Run:
             optimiser.step()
             total += values
         return (total / -(-len(order) // size)).tolist()
+
+
+def diverged(epoch: int) -> InputError:
+    return InputError(f"The scores are no longer finite after epoch {epoch}; lower optimiser.learning_rate.")
 
 
 class Stopped(Exception):
