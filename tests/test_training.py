@@ -23,7 +23,7 @@ from mlci.errors import InputError
 from mlci.objectives import LARGE
 from mlci.passes import passes
 from mlci.tokens import Tokens
-from mlci.training import Data, fit, stage2_weights
+from mlci.training import Data, Pace, fit, stage2_weights
 
 SIZE = 40
 NAMES = ("mortality", "long_stay", "icu_transfer")
@@ -391,3 +391,8 @@ def test_one_step_is_plain_adamw_on_the_definition():
             assert clear.double().mean() > 0.3
             moved = (after[i] - p).double()
             torch.testing.assert_close(moved[clear], -1e-3 * update[clear], rtol=0.02, atol=2e-6)
+
+
+def test_time_left_does_not_count_the_start():
+    pace = Pace()
+    assert [pace.left(*each) for each in ((10.0, 1, 9), (10.5, 2, 8), (11.0, 3, 7))] == [90.0, 4.0, 3.5]

@@ -42,6 +42,7 @@ from mlci.theory import best_spacing
 from mlci.training import (
     Data,
     Fit,
+    Pace,
     check,
     fingerprint,
     limited,
@@ -375,7 +376,7 @@ def _teller(
     config: RecipeConfig, rounds: int, start: float, on_event: Callable[[Event], None] | None
 ) -> Callable[[str], None]:
     """Passes on what happened, with the time left: an epoch of a member, or of several side by side, lacks a fold."""
-    share, whole, done = 1 - 1 / config.posterior.members, rounds * config.posterior.epochs, 0
+    share, whole, done, pace = 1 - 1 / config.posterior.members, rounds * config.posterior.epochs, 0, Pace()
 
     def tell(text: str) -> None:
         nonlocal done
@@ -383,6 +384,7 @@ def _teller(
         spent = share * min(done, whole) + max(done - whole, 0)
         seconds = time.perf_counter() - start
         if on_event:
-            on_event(Event(text, seconds, seconds / spent * (share * whole + config.distil.epochs - spent)))
+            rest = share * whole + config.distil.epochs - spent
+            on_event(Event(text, seconds, pace.left(seconds, spent, rest)))
 
     return tell

@@ -32,6 +32,7 @@ from mlci.training import (
     Data,
     Event,
     Fit,
+    Pace,
     check,
     diverged,
     fingerprint,
@@ -217,6 +218,7 @@ def fit_many(
     rounds, last = config.optimiser.stage1_epochs, config.optimiser.stage2_epochs
     seen = len(jobs) * (len(active) * rounds + last)
     done = before = saved.epochs
+    pace = Pace()
 
     def tell(stage: int, epoch: int, epochs: int, trained: list[Trained]) -> None:
         nonlocal done
@@ -229,7 +231,7 @@ def fit_many(
         seconds = time.perf_counter() - start
         quality = float(np.mean([each.quality for each in last]))
         if on_event:
-            eta = seconds / (done - before) * (seen - done)
+            eta = pace.left(seconds, done - before, seen - done)
             on_event(Event(stage, None, epoch, epochs, objective, validation, quality, seconds, eta))
 
     unit = np.eye(len(active))

@@ -71,6 +71,16 @@ class Event:
         return f"{what}, epoch {self.epoch}/{self.epochs}: {values}; validation {self.quality:.4f}"
 
 
+class Pace:
+    """Seconds left, by the pace since the first report: before it a device and its libraries had to start."""
+
+    first = (0.0, 0.0)
+
+    def left(self, seconds: float, done: float, rest: float) -> float:
+        before, self.first = self.first, self.first if self.first[1] else (seconds, done)
+        return (seconds - before[0]) / (done - before[1]) * rest
+
+
 @dataclass(frozen=True)
 class Fit:
     """What comes out: the encoder's tensors, already turned so that larger means sicker, and how they came about."""
