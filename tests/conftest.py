@@ -33,7 +33,7 @@ def require(present: object, what: str) -> None:
         return
     if REQUIRE_ALL:
         pytest.fail(f"MLCI_REQUIRE_ALL=1, but {what} is missing")
-    pytest.skip(f"{what} is missing")
+    pytest.skip(f"{what} is missing")  # a laptop need not have every server and browser
 
 
 @pytest.fixture(scope="session")

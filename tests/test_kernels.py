@@ -106,7 +106,7 @@ def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
     monkeypatch.setattr(stacked, "Alignments", kernels.Alignments)
     for name in ("activate", "deactivate"):
         monkeypatch.setattr(stacks, name, getattr(kernels, name))
-    monkeypatch.setattr(stacks, "pooled", stacks.Sets._by_kernel)
+    monkeypatch.setattr(stacks, "pooled", kernels.Pool.apply)
     fast = stacked.fit_many(train, valid, device="cpu", **facts)[0]
     for one, other in zip((*fast.stage1.values(), fast.stage2), (*plain.stage1.values(), plain.stage2)):
         assert one.epoch == other.epoch

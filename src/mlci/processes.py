@@ -122,20 +122,22 @@ def sum_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
         part.copy_(summed.view_as(part))
 
 
-def agree(fact: str, otherwise: str) -> None:
-    """Raise `otherwise` unless all processes say the same."""
+def agree(fact: str) -> None:
+    """Refuse to go on unless all processes say the same."""
     if count() == 1:
         return
     number = int.from_bytes(hashlib.sha256(fact.encode()).digest()[:7], "big")
     extremes = torch.tensor([number, -number])
     _reduce(extremes, dist.ReduceOp.MAX)
     if int(extremes.sum()):
-        raise InputError(otherwise)
+        raise InputError(
+            "The processes do not see the same data, settings and checkpoint; give all of them the same files."
+        )
 
 
 def wait() -> None:
     """Until all processes are here."""
-    agree("here", "")
+    agree("here")
 
 
 def _reduce(tensor: Tensor, operation=None) -> None:

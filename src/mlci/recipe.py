@@ -86,18 +86,16 @@ def fit(
     where, start = torch.device(device), time.perf_counter()
     train, valid = (Data(data.tokens, data.outcomes.astype(np.float32)) for data in (train, valid))
     _check(train, valid, config, outcomes)
-    key = fingerprint(train, valid, asdict(config), list(outcomes), vocabulary_size, seed, _facts(subjects))
+    folds = draw_folds(len(train), config.posterior.members, seed=seed, subjects=subjects)
+    if folds.min() == folds.max():
+        raise InputError("All training admissions are of one subject; members that leave some out need several.")
+    facts = (asdict(config), list(outcomes), vocabulary_size, seed, hashlib.sha256(folds.tobytes()).hexdigest())
+    key = fingerprint(train, valid, *facts)
     saved = Saved.open(checkpoint, key)
-    processes.agree(
-        f"{key} {len(saved.logits)}",
-        "The processes do not see the same data, settings and checkpoint; give all of them the same files.",
-    )
+    processes.agree(f"{key} {len(saved.logits)}")
     left = range(len(saved.logits), config.posterior.members)
     tell = _teller(config, len(rounds(left, config, where)), start, on_event)
     with limited(1):
-        folds = draw_folds(len(train), config.posterior.members, seed=seed, subjects=subjects)
-        if folds.min() == folds.max():
-            raise InputError("All training admissions are of one subject; members that leave some out need several.")
         common = {"config": config, "size": vocabulary_size, "seed": seed, "device": where, "tell": tell}
         for logits in members(train, [valid], folds, left, **common):
             if not np.isfinite(logits).all():
@@ -363,13 +361,6 @@ def _check(train: Data, valid: Data, config: RecipeConfig, outcomes: Sequence[st
             raise InputError(f"collapse.importance: {name} is not an outcome; there is {', '.join(outcomes)}.")
         if not factor > 0:
             raise InputError(f"collapse.importance: {name} counts {factor:g} times; allowed is more than 0.")
-
-
-def _facts(subjects: np.ndarray | None) -> str | None:
-    """Which admissions are one subject's, as one number."""
-    if subjects is None:
-        return None
-    return hashlib.sha256(np.unique(subjects, return_inverse=True)[1].astype("<i8").tobytes()).hexdigest()
 
 
 def _teller(

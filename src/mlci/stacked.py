@@ -209,7 +209,7 @@ def fit_many(
             "Fits are stacked for deepsets of one shape that average or sum codes, and for set transformers, in "
             f"batches of at most {LARGE}; fit others one by one."
         )
-    active = {tuple(check(train, valid, config=each, outcomes=outcomes)) for each in configs}.pop()
+    active = {tuple(check(train, valid, config=each, outcomes=outcomes)) for each in set(configs)}.pop()
     columns = [list(outcomes).index(name) for name in active]
     train, valid = (Data(data.tokens, data.outcomes[:, columns].astype(np.float32)) for data in (train, valid))
     resident = [Resident.of(data, torch.device(device)) for data in (train, valid)]
@@ -293,8 +293,8 @@ def _train(
         with seeded(*number, device=torch.device("cpu")):
             models.append(encoders.build(config.encoder, vocabulary_size).to(device))
     stack = build(models, resident)
-    sigmas = [each.bandwidth for each in trained]
-    if not trained:
+    sigmas = [each.bandwidth for each in trained] or [None] * len(models)
+    if not trained and any(objective_of(config).needs_bandwidth for config in batch.configs):
         initial = stack.predict(train).cpu().numpy()
         sigmas = list(threads.map(_sigma, batch.configs, initial))
     weights, judge = (torch.from_numpy(each).to(device) for each in (batch.weights, batch.judge))

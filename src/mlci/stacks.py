@@ -276,12 +276,8 @@ class Sets(Stack):
         self.dropout = models[0].dropout.p
         device = models[0].embedding.weight.device
         sums = torch.tensor([model.poolings[0] == "sum" for model in models], device=device).float()
-        how = {"sums": sums if sums.any() else None, "most": "max" in models[0].poolings}
-        self._pool = partial(self._by_kernel if device.type == "cuda" else pooled, **how)
-
-    @staticmethod
-    def _by_kernel(*tensors: Tensor | None, sums: Tensor | None, most: bool) -> Tensor:
-        return kernels().Pool.apply(*tensors, sums, most)
+        self.sums, self.most = sums if sums.any() else None, "max" in models[0].poolings
+        self._pool = kernels().Pool.apply if device.type == "cuda" else pooled
 
     def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
         """phi's, and the logits of the softmax where tokens are averaged by one; all fits' rows."""
@@ -296,7 +292,8 @@ class Sets(Stack):
 
     def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor) -> Tensor:
         table, logits = features if len(features) == 2 else (*features, None)
-        normed = self._pool(table, logits, where, offsets, self.weights["norm.weight"], self.weights["norm.bias"])
+        norm = (self.weights["norm.weight"], self.weights["norm.bias"])
+        normed = self._pool(table, logits, where, offsets, *norm, self.sums, self.most)
         dropout = self.dropout if torch.is_grad_enabled() else 0.0
         return self._linear("rho.4", self._mlp("rho", normed, 2, dropout)).squeeze(2)
 

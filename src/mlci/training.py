@@ -77,8 +77,10 @@ class Pace:
     first = (0.0, 0.0)
 
     def left(self, seconds: float, done: float, rest: float) -> float:
-        before, self.first = self.first, self.first if self.first[1] else (seconds, done)
-        return (seconds - before[0]) / (done - before[1]) * rest
+        then, was_done = self.first
+        if not was_done:
+            self.first = (seconds, done)
+        return (seconds - then) / (done - was_done) * rest
 
 
 @dataclass(frozen=True)
@@ -164,10 +166,7 @@ def _fit(
             f"{processes.count()} processes are more than the {together} admissions of a batch; start at most so many."
         )
     saved = Checkpoint.open(checkpoint, fingerprint(train, valid, asdict(config), active, vocabulary_size, seed))
-    processes.agree(
-        f"{saved.fingerprint} {saved.epochs}",
-        "The processes do not see the same data, settings and checkpoint; give all of them the same files.",
-    )
+    processes.agree(f"{saved.fingerprint} {saved.epochs}")
     rounds, last = config.optimiser.stage1_epochs, config.optimiser.stage2_epochs
     stop = threading.Event()
     spent: dict[int, list[float]] = {1: [], 2: []}  # seconds of the epochs of each stage
