@@ -28,8 +28,8 @@ NAMES = ("mortality", "mortality_30d", "long_stay", "icu_transfer")
 def hospital(n: int, seed: int):
     import numpy as np
 
+    from mlci.fitting.training import Data
     from mlci.tokens import Tokens
-    from mlci.training import Data
 
     rng = np.random.default_rng(seed)
     frequency = 1 / (np.arange(1, VOCABULARY - 1) + 8) ** 1.25
@@ -43,11 +43,11 @@ def hospital(n: int, seed: int):
 
 
 def ours(threads: int, share: float, whole: bool) -> dict:
-    from mlci.config import Config, OptimiserConfig
-    from mlci.training import fit
+    from mlci.config import OptimiserConfig, PaperConfig
+    from mlci.fitting.training import fit
 
     train, valid = hospital(int(TRAIN * share), 1), hospital(int(VALID * share), 2)
-    config = Config() if whole else Config(optimiser=OptimiserConfig(stage1_epochs=2, stage2_epochs=2))
+    config = PaperConfig() if whole else PaperConfig(optimiser=OptimiserConfig(stage1_epochs=2, stage2_epochs=2))
     marks: dict[str | None, list[float]] = {}  # when each epoch of a fit was over; Stage 2 is None
 
     def mark(event) -> None:

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
-from mlci.config import Config, EncoderConfig, ObjectiveConfig, OptimiserConfig, SelectionConfig
-from mlci.stacked import fit_many
+from mlci.config import EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SelectionConfig
+from mlci.fitting.stacked import fit_many
+from mlci.fitting.training import Data, fit
 from mlci.tokens import Tokens
-from mlci.training import Data, fit
 
 OUTCOMES = ("mortality", "mortality_30d", "long_stay", "icu_transfer")
 RATES = (0.019, 0.03, 0.22, 0.16)
@@ -53,13 +53,13 @@ def main() -> None:
     train, valid = made(options.admissions, rng), made(options.admissions * 25_228 // 178_178, rng)
     facts = {"outcomes": OUTCOMES, "vocabulary_size": VOCABULARY, "device": options.device}
     encoder = EncoderConfig(pooling=options.pooling)
-    config = Config(
+    config = PaperConfig(
         encoder=encoder, optimiser=OptimiserConfig(stage1_epochs=options.epochs, stage2_epochs=options.epochs)
     )
-    short = Config(encoder=encoder, optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
+    short = PaperConfig(encoder=encoder, optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
     seeds = (11, 101, 1001)[: options.seeds]
 
-    def jobs(config: Config) -> list[tuple[Config, int]]:
+    def jobs(config: PaperConfig) -> list[tuple[PaperConfig, int]]:
         bce = replace(config, objective=ObjectiveConfig(kind="bce"), selection=SelectionConfig(stage1="own"))
         several = replace(config, objective=ObjectiveConfig(kernel="multi-rbf"))
         return [(each, seed) for each in ((config, several, bce) if options.ablations else (config,)) for seed in seeds]

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mlci import baselines
-from mlci.baselines import Part
-from mlci.baselines.neural import MODELS
-from mlci.files import atomic
+from mlci.base.files import atomic
+from mlci.benchmark.models import Part
+from mlci.benchmark.models.neural import MODELS
+from mlci.benchmark.runs import models as baselines
 from mlci.tokens import Tokens
 
 SPLITS = ("train", "valid", "test")
@@ -34,7 +34,7 @@ SLOW = ("set_transformer", "star_gat", "deepsets_attention", "attention_mil")  #
 
 
 def export(cohort: str, target: str) -> None:
-    from mlci.benchmark import fingerprint
+    from mlci.benchmark.runs import fingerprint
     from mlci.cohort import read_cohort
 
     parts = baselines.parts(read_cohort(cohort))

@@ -1,4 +1,4 @@
-"""What each step of the `mlci` recipe brings: the recipe and its variants, several seeds, on one GPU.
+"""What each step of the `deep` recipe brings: the recipe and its variants, several seeds, on one GPU.
 
     python benchmarks/recipe.py export cohort.parquet tokens.npz        # where the cohort is
     python benchmarks/recipe.py run tokens.npz recipe.npz               # where the GPU is
@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
-from mlci.config import Config, ObjectiveConfig, OptimiserConfig, RecipeConfig, SpacingConfig
-from mlci.files import atomic
+from mlci.base.files import atomic
+from mlci.config import DeepConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SpacingConfig
 from mlci.tokens import Tokens
 
 SPLITS = ("train", "valid", "test")
@@ -36,16 +36,16 @@ KINDS = {  # of tokens
     "primary": {"primary": True},
     "blind": {"without_outcome_codes": True},
 }
-MAIN = "mlci"
+MAIN = "deep"
 
 
-def variants(config: RecipeConfig) -> dict[str, tuple[str, RecipeConfig]]:
+def variants(config: DeepConfig) -> dict[str, tuple[str, DeepConfig]]:
     """Rows of the table: which tokens, which config."""
 
-    def collapse(**options) -> tuple[str, RecipeConfig]:
+    def collapse(**options) -> tuple[str, DeepConfig]:
         return "deep", replace(config, collapse=replace(config.collapse, **options))
 
-    def posterior(**options) -> tuple[str, RecipeConfig]:
+    def posterior(**options) -> tuple[str, DeepConfig]:
         return "deep", replace(config, posterior=replace(config.posterior, **options))
 
     return {
@@ -79,7 +79,7 @@ def export(cohort: str, target: str) -> None:
     admissions = {name: split.admissions() for name, split in splits.items()}
     arrays, sizes = {}, {}
     for kind, options in KINDS.items():
-        vocabulary = Vocabulary.fit(admissions["train"], **asdict(RecipeConfig().tokens) | options)
+        vocabulary = Vocabulary.fit(admissions["train"], **asdict(DeepConfig().tokens) | options)
         sizes[kind] = len(vocabulary)
         for name in SPLITS:
             tokens = vocabulary.encode(admissions[name])
@@ -102,7 +102,7 @@ class Source:
 
     @classmethod
     def read(cls, path: str) -> "Source":
-        from mlci.training import Data
+        from mlci.fitting.training import Data
 
         with np.load(path, allow_pickle=False) as archive:
             facts = json.loads(str(archive["facts"]))
@@ -130,11 +130,11 @@ def begin(path: str) -> None:
     SOURCE = Source.read(path)
 
 
-def alone(config: RecipeConfig, seed: int, device: str) -> dict[str, float]:
+def alone(config: DeepConfig, seed: int, device: str) -> dict[str, float]:
     """Seconds of one plain fit, after the device was woken."""
     import torch
 
-    from mlci import recipe
+    from mlci.fitting import deep as recipe
 
     start, data = time.perf_counter(), SOURCE.data["deep"]
     (torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)).sum().item()
@@ -156,10 +156,10 @@ def silent(_: str) -> None:
     pass
 
 
-def member(kind: str, seed: int, number: int, config: RecipeConfig, device: str) -> tuple[np.ndarray, float]:
+def member(kind: str, seed: int, number: int, config: DeepConfig, device: str) -> tuple[np.ndarray, float]:
     import torch
 
-    from mlci import recipe
+    from mlci.fitting import deep as recipe
 
     start, data = time.perf_counter(), SOURCE.data[kind]
     folds = recipe.draw_folds(len(data["train"]), config.posterior.members, seed=seed)
@@ -177,12 +177,12 @@ def member(kind: str, seed: int, number: int, config: RecipeConfig, device: str)
     return logits, time.perf_counter() - start
 
 
-def finish(kind: str, seed: int, config: RecipeConfig, logits: list[np.ndarray], device: str) -> dict:
+def finish(kind: str, seed: int, config: DeepConfig, logits: list[np.ndarray], device: str) -> dict:
     """One row: scores of both splits by the student and by its teacher, R², seconds."""
     import torch
 
-    from mlci import recipe
-    from mlci.training import predict
+    from mlci.fitting import deep as recipe
+    from mlci.fitting.training import predict
 
     start, data = time.perf_counter(), SOURCE.data[kind]
     train, valid, test = (data[name] for name in SPLITS)
@@ -214,13 +214,13 @@ def direct(kernel: str, seeds: list[int], epochs: int, device: str) -> list[dict
     """No risks: alignment with the outcomes themselves, the paper's two stages, on tokens of three depths."""
     import torch
 
-    from mlci import encoders
-    from mlci.stacked import fit_many
-    from mlci.training import predict
+    from mlci.fitting import encoders
+    from mlci.fitting.stacked import fit_many
+    from mlci.fitting.training import predict
 
     start, data = time.perf_counter(), SOURCE.data["deep"]
     size, names = SOURCE.facts["sizes"]["deep"], SOURCE.facts["names"]
-    config = Config(
+    config = PaperConfig(
         objective=ObjectiveConfig(kernel=kernel),
         optimiser=OptimiserConfig(stage1_epochs=epochs, stage2_epochs=epochs),
     )
@@ -235,7 +235,7 @@ def direct(kernel: str, seeds: list[int], epochs: int, device: str) -> list[dict
 
 
 def run(source: str, target: str, *, seeds: list[int], processes: int, device: str, quick: bool) -> None:
-    config = RecipeConfig()
+    config = DeepConfig()
     if quick:
         config = replace(
             config,
@@ -343,9 +343,9 @@ def read_rows(target: str, bench: str | None, valid: int) -> dict[str, list[dict
         for path in sorted(Path(bench).glob("*/*/scores.parquet")):  # validation split first
             name, seed = path.parts[-3:-1]
             score = pq.read_table(path)[name].to_numpy()
-            name = "recipe paper" if name == "mlci" else name
+            name = "recipe paper" if name == "paper" else name
             rows.setdefault(name, {})[seed] = {"valid": score[:valid], "test": score[valid:]}
-    order = [*variants(RecipeConfig()), *rows]
+    order = [*variants(DeepConfig()), *rows]
     return {row: list(rows[row].values()) for row in sorted(rows, key=order.index)}
 
 
@@ -400,7 +400,7 @@ def spaced(source: str, target: str, split: str, bench: str | None) -> None:
 
     The spacing is fitted on the validation split and judged on the test split; for the validation split, on halves.
     """
-    from mlci.theory import best_spacing
+    from mlci.judging.theory import best_spacing
 
     data = Source.read(source).data["deep"]
     valid = len(data["valid"])

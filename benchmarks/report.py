@@ -10,15 +10,15 @@ import resource
 import time
 
 import mlci
-from mlci.config import Config, OptimiserConfig
-from mlci.report import build
+from mlci.config import OptimiserConfig, PaperConfig
+from mlci.showing.report import build
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="up to 10,000 test admissions")
     sizes = (5_000, 10_000) if parser.parse_args().quick else (5_000, 10_000, 25_000, 50_000)
-    quick = Config(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=2))
+    quick = PaperConfig(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=2))
     index = mlci.MLCI(config=quick).fit(mlci.build_cohort("synthetic", 10_000))
     print(f"{'test':>7} {'seconds':>8} {'page MB':>8} {'peak MB':>8}")
     for size in sizes:

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mlci.codes.icd import DATA
-from mlci.config import Config
-from mlci.curves import Isotonic
-from mlci.model import Model
-from mlci.theory import Cutoff
+from mlci.config import PaperConfig
+from mlci.index.model import Model
+from mlci.judging.curves import Isotonic
+from mlci.judging.theory import Cutoff
 from mlci.tokens import Vocabulary
 
 OUTCOMES = ("mortality", "mortality_30d", "long_stay", "icu_transfer")
@@ -44,7 +44,7 @@ def admissions_file(path: Path, names: np.ndarray, n: int, rng: np.random.Genera
 
 def model_file(path: Path, names: np.ndarray, rng: np.random.Generator):
     """A model of the paper's size with untrained weights: speed does not depend on what was learned."""
-    from mlci.encoders import DeepSets
+    from mlci.fitting.encoders import DeepSets
 
     prefixes = sorted({code[:4] for code in names})
     encoder = DeepSets(len(prefixes) + 2)
@@ -57,7 +57,7 @@ def model_file(path: Path, names: np.ndarray, rng: np.random.Generator):
         quantiles=np.linspace(-0.3, 0.3, 1001),
         curves={name: Isotonic(knots, np.sort(rng.random(300))) for name in OUTCOMES},
         cutoff=Cutoff(0.1, 0.5, 1, 10, ()),
-        card={"recipe": "paper", "seed": 0, "config": asdict(Config())},
+        card={"recipe": "paper", "seed": 0, "config": asdict(PaperConfig())},
     ).save(path)
     return encoder, prefixes
 

@@ -18,8 +18,8 @@ from scipy.stats import spearmanr
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import mlci
 from mlci.codes.comorbidity import charlson, elixhauser
-from mlci.evaluate import evaluate
-from mlci.theory import best_spacing
+from mlci.judging.evaluate import evaluate
+from mlci.judging.theory import best_spacing
 
 
 def spaced(score: dict[str, np.ndarray], outcomes: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import time
 import numpy as np
 from scipy.optimize import nnls
 
-from mlci import theory
+from mlci.judging import theory
 
 NAMES = ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
 

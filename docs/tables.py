@@ -16,10 +16,11 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from mlci import baselines, benchmark, tables
-from mlci.benchmark import METRICS, Run, Settings
+from mlci.benchmark.runs import METRICS, Run, Settings, tables
+from mlci.benchmark.runs import models as baselines
+from mlci.benchmark.runs import runs as benchmark
 from mlci.cohort import Cohort, read_cohort
-from mlci.theory import best_spacing
+from mlci.judging.theory import best_spacing
 
 PAGE = Path(__file__).parent / "benchmarks.md"
 TRUTH = "true_severity"

@@ -10,8 +10,8 @@ of codes, on a synthetic hospital.
 import numpy as np
 
 import mlci
-from mlci import plots
-from mlci.evaluate import judge
+from mlci.judging.evaluate import judge
+from mlci.showing import plots
 
 cohort = mlci.build_cohort("synthetic", 6_000, seed=2)
 test = cohort.split("test")

@@ -9,7 +9,8 @@ Where does high severity begin? The theory gives one cut for all outcomes togeth
 import numpy as np
 
 import mlci
-from mlci import curves, plots, theory
+from mlci.judging import curves, theory
+from mlci.showing import plots
 
 cohort = mlci.build_cohort("synthetic", 8_000, seed=3)
 names = list(cohort.outcomes)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import mlci.cohort
 from mlci import sources
+from mlci.base.errors import InputError
 from mlci.cohort import Cohort, Step, build_cohort, read_cohort
-from mlci.errors import InputError
 from mlci.sources import Draft
 
 

@@ -5,12 +5,20 @@ from dataclasses import asdict
 
 import pytest
 
-from mlci.config import BandwidthConfig, Config, ObjectiveConfig, OptimiserConfig, TokenConfig, config_from, read_config
-from mlci.errors import InputError
+from mlci.base.errors import InputError
+from mlci.config import (
+    BandwidthConfig,
+    ObjectiveConfig,
+    OptimiserConfig,
+    PaperConfig,
+    TokenConfig,
+    config_from,
+    read_config,
+)
 
 
 def test_the_defaults_are_the_papers_constants():
-    config = Config()
+    config = PaperConfig()
     assert (config.tokens.depths, config.tokens.max_codes, config.encoder.width) == ((4,), 256, 128)
     assert (config.objective.floor, config.bandwidth.floor, config.bandwidth.subsample) == (1e-4, 0.05, 20_000)
     assert (config.optimiser.learning_rate, config.optimiser.batch, config.optimiser.weight_decay) == (1e-3, 256, 0)
@@ -29,7 +37,7 @@ def test_a_file_changes_what_it_names(tmp_path):
 
 
 def test_a_config_survives_json():
-    config = Config(tokens=TokenConfig(depths=(3, 4)), objective=ObjectiveConfig(kernel="energy"))
+    config = PaperConfig(tokens=TokenConfig(depths=(3, 4)), objective=ObjectiveConfig(kernel="energy"))
     assert config_from(json.loads(json.dumps(asdict(config)))) == config
 
 
@@ -63,6 +71,6 @@ def test_wrong_values_are_refused_in_python_too():
 
 
 def test_a_bare_machine_needs_neither_arrow_nor_pydantic():
-    probe = "import sys, mlci.training; print(*sys.modules)"
+    probe = "import sys, mlci.fitting.training; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", probe], text=True, capture_output=True, check=True).stdout.split()
     assert not {"pyarrow", "pydantic", "pandas", "scipy", "sklearn"} & set(loaded)

@@ -5,12 +5,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import mlci.spark
+from mlci.base.errors import InputError
 from mlci.codes.comorbidity import write_scores
 from mlci.cohort import build_cohort
-from mlci.config import Config, EncoderConfig, OptimiserConfig
-from mlci.errors import InputError
-from mlci.index import MLCI
-from mlci.model import load_model, score_file
+from mlci.config import EncoderConfig, OptimiserConfig, PaperConfig
+from mlci.index.estimator import MLCI
+from mlci.index.model import load_model, score_file
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
@@ -31,7 +31,7 @@ def place(shared_data, tmp_path_factory):
         for code in row["codes"] or [None]
     ]
     pq.write_table(pa.Table.from_pylist(rows), folder / "codes.parquet")
-    config = Config(
+    config = PaperConfig(
         encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1, batch=64)
     )
     MLCI(config=config, outcomes=["mortality", "long_stay"]).fit(cohort).save(folder / "model.safetensors")

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from mlci.cohort import Cohort
-from mlci.config import Config, EncoderConfig
-from mlci.curves import Isotonic
-from mlci.model import Model
-from mlci.theory import Cutoff
+from mlci.config import EncoderConfig, PaperConfig
+from mlci.index.model import Model
+from mlci.judging.curves import Isotonic
+from mlci.judging.theory import Cutoff
 from mlci.tokens import Vocabulary
 
 CODES = [f"{letter}{number:02d}{last}" for letter in "ABCDEIJKN" for number in range(8) for last in range(3)]
@@ -38,7 +38,7 @@ def random_state(vocabulary_size: int, *, width: int = 16, pools: int = 2, seed:
 
 
 def random_model(*, seed: int = 0, version: int = 10, max_codes: int = 256, width: int = 16) -> Model:
-    config = asdict(Config(encoder=EncoderConfig(width=width)))
+    config = asdict(PaperConfig(encoder=EncoderConfig(width=width)))
     knots = np.linspace(-1, 1, 40)
     return Model(
         state=random_state(len(CODES) + 2, width=width, seed=seed),

@@ -10,7 +10,7 @@ import numpy as np
 import uvicorn
 
 from mlci.codes.admissions import as_admissions
-from mlci.index import MLCI
+from mlci.index.estimator import MLCI
 from mlci.web import create_app
 from toys import code_lists, random_model
 
@@ -38,7 +38,7 @@ def running(index: MLCI, **options) -> Iterator[str]:
     """The address of a server of this process."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         app = create_app(index, **options)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        server = uvicorn.Server(uvicorn.PaperConfig(app, log_level="warning", access_log=False))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

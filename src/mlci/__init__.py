@@ -9,8 +9,8 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _HOME = {
-    "MLCI": "mlci.index",
-    "load": "mlci.index",
+    "MLCI": "mlci.index.estimator",
+    "load": "mlci.index.estimator",
     "Cohort": "mlci.cohort",
     "build_cohort": "mlci.cohort",
     "read_cohort": "mlci.cohort",
@@ -19,7 +19,7 @@ _HOME = {
     "nhsic": "mlci.measures.alignment",
     "distance_correlation": "mlci.measures.alignment",
     "mutual_information": "mlci.measures.information",
-    "InputError": "mlci.errors",
+    "InputError": "mlci.base.errors",
 }
 __all__ = sorted(_HOME)
 

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 import mlci
 from mlci import sources
+from mlci.base.errors import InputError
+from mlci.base.files import atomic
 from mlci.codes.admissions import Admissions
 from mlci.codes.icd import normalise_array
-from mlci.errors import InputError
-from mlci.files import atomic
 from mlci.sources import Step
 
 SPLITS = ("train", "valid", "test")

@@ -1,5 +1,6 @@
-"""The constants of a fit, as frozen dataclasses: `Config` with the paper's defaults, `RecipeConfig` with those of the
-recipe that goes beyond it. A TOML file may change any of them.
+"""The constants of a fit, as frozen dataclasses, one for each recipe: `PaperConfig` and `DeepConfig`.
+
+A TOML file may change any of them.
 
 Needs the standard library alone; `read_config` checks a file with pydantic, and an unknown key is an error.
 """
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 
 
 def within(default: Any, low: float, high: float = float("inf")) -> Any:
@@ -106,7 +107,7 @@ class WeightConfig(Section):
 
 
 @dataclass(frozen=True)
-class Config(Section):
+class PaperConfig(Section):
     """Everything that a fit depends on besides data and seed."""
 
     tokens: TokenConfig = TokenConfig()
@@ -199,8 +200,8 @@ class AnchorConfig(Section):
 
 
 @dataclass(frozen=True)
-class RecipeConfig(Section):
-    """Everything that a fit of the `mlci` recipe depends on besides data and seed."""
+class DeepConfig(Section):
+    """Everything that a fit of the `deep` recipe depends on besides data and seed."""
 
     tokens: DeepTokenConfig = DeepTokenConfig()
     encoder: EncoderConfig = EncoderConfig()
@@ -211,7 +212,8 @@ class RecipeConfig(Section):
     selection: AnchorConfig = AnchorConfig()
 
 
-RECIPES = {"mlci": RecipeConfig, "paper": Config}
+RECIPES = {"deep": DeepConfig, "paper": PaperConfig}
+FORMER_RECIPES = {"mlci": "deep"}  # names in model files of 0.1
 
 
 def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "config") -> Any:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions, as_admissions, encode_tables, layout_of
 from mlci.codes.comorbidity import Coder, Combined, drop_milder, flag_columns, pair_of, rules, score_columns, scores
-from mlci.errors import InputError
-from mlci.model import Model, load_model
+from mlci.index.model import Model, load_model
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from importlib import import_module
 import click
 
 import mlci
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 
 # The order of the story; a command not named here comes last.
 STORY = (
@@ -32,7 +32,7 @@ REFUSALS = {
 
 class Story(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        found = [module.name for module in pkgutil.iter_modules(__path__)]
+        found = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
         return sorted(found, key=lambda name: STORY.index(name) if name in STORY else len(STORY))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -29,8 +29,9 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
         raise click.UsageError("COHORT and -o are needed (or --list).")
     from pathlib import Path
 
-    from mlci import benchmark, tables
-    from mlci.errors import InputError
+    from mlci.base.errors import InputError
+    from mlci.benchmark.runs import runs as benchmark
+    from mlci.benchmark.runs import tables
 
     names = [name for name in models.split(",") if name]
     settings = benchmark.Settings(seeds=numbers(seeds), epochs=epochs, anchor=anchor, device=device)
@@ -53,7 +54,7 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
 
 
 def numbers(seeds: str) -> tuple[int, ...]:
-    from mlci.errors import InputError
+    from mlci.base.errors import InputError
 
     try:
         return tuple(int(seed) for seed in seeds.split(","))
@@ -63,9 +64,9 @@ def numbers(seeds: str) -> tuple[int, ...]:
 
 def read_own(scores, cohort) -> dict[str, dict]:
     """The metrics of a person's own scores."""
-    from mlci import benchmark
+    from mlci.base.errors import InputError
+    from mlci.benchmark.runs import runs as benchmark
     from mlci.cohort import read_cohort
-    from mlci.errors import InputError
 
     found = {}
     for word in scores:
@@ -78,7 +79,8 @@ def read_own(scores, cohort) -> dict[str, dict]:
 
 def draw(folder, runs, own=None) -> None:
     """The dot plots: mean and one SD to each side."""
-    from mlci import plots, tables
+    from mlci.benchmark.runs import tables
+    from mlci.showing import plots
 
     summary = tables.summarise(tables.results(runs, own))
     summary["model"] = summary["title"]
@@ -93,7 +95,7 @@ def show_models() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from mlci import baselines
+    from mlci.benchmark.runs import models as baselines
 
     table = Table()
     table.add_column("model", no_wrap=True)
@@ -162,7 +164,7 @@ def live(jobs: int):
     from rich.live import Live
     from rich.table import Table
 
-    from mlci.benchmark import remaining
+    from mlci.benchmark.runs import remaining
 
     state: list = []
 

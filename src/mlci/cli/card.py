@@ -16,12 +16,12 @@ def command(model, cohort, output, groups, split, quiet) -> None:
     The points are fitted on the train split of the COHORT file; the loss is shown beside the index itself, Charlson and
     Elixhauser.
     """
-    from mlci.files import check_writable
+    from mlci.base.files import check_writable
 
     check_writable(output)
 
     import mlci
-    from mlci.card import make_card
+    from mlci.showing.card import make_card
 
     card = make_card(mlci.load(model), mlci.read_cohort(cohort), size=groups, split=split)
     card.write(output)

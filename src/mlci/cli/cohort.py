@@ -44,9 +44,9 @@ def command(words: tuple[str, ...], output: Path | None, describe: Path | None, 
     SOURCE is mimic3, mimic4, omop, nhds, tables or synthetic. LOCATION is a folder of CSV, CSV.gz or Parquet tables, or
     the URL of a database that holds them (postgres://..., duckdb://...).
     """
+    from mlci.base.errors import InputError
+    from mlci.base.files import check_writable
     from mlci.cohort import build_cohort, read_cohort
-    from mlci.errors import InputError
-    from mlci.files import check_writable
 
     if describe is not None:
         if words or output:

@@ -18,7 +18,7 @@ import click
 @click.option("--seed", type=click.IntRange(0), default=11, show_default=True, help="Of hospital and fit.")
 def command(output: Path, admissions: int, seed: int) -> None:
     """Make a synthetic hospital, learn an index from it, judge it on held-out patients, and write the report."""
-    from mlci.demo import run
+    from mlci.cli._demo import run
 
     report = run(output, admissions=admissions, seed=seed, say=click.echo)
     click.echo(f"The report lies at {report}; open it in a browser.")

@@ -38,11 +38,11 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
 
     import pandas as pd
 
-    from mlci import theory
+    from mlci.base.errors import InputError
+    from mlci.base.files import atomic
     from mlci.cohort import read_cohort
-    from mlci.errors import InputError
-    from mlci.files import atomic
-    from mlci.scores import match, read_scores
+    from mlci.judging import theory
+    from mlci.judging.scores import match, read_scores
 
     if options["protocol"] == "paper" and options["sigma"] is not None:
         raise click.UsageError("--sigma does not go with --protocol paper, which takes its own.")

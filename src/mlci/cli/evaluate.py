@@ -26,11 +26,11 @@ def command(
     SCORES are Parquet or CSV files with admission_id and one or more score columns; of several scores each is compared
     with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file.
     """
+    from mlci.base.errors import InputError
+    from mlci.base.files import atomic, check_writable
     from mlci.cohort import read_cohort
-    from mlci.errors import InputError
-    from mlci.evaluate import judge, subgroup
-    from mlci.files import atomic, check_writable
-    from mlci.scores import RISK, match, read_scores
+    from mlci.judging.evaluate import judge, subgroup
+    from mlci.judging.scores import RISK, match, read_scores
 
     beside = output and output.with_name(f"{output.stem}_differences{output.suffix}")
     for path in (output, beside):
@@ -80,7 +80,7 @@ def _print(found) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from mlci.evaluate import METRICS
+    from mlci.judging.evaluate import METRICS
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     table = found.table if "by" in found.table else found.table.assign(by="", group="")

@@ -6,7 +6,7 @@ import click
 @click.option("-o", "--output", required=True, type=click.Path(), help="The model file, e.g. model.safetensors.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A TOML file that changes constants.")
 @click.option("--seed", default=11, show_default=True, help="The same seed gives the same model, bit by bit.")
-@click.option("--recipe", type=click.Choice(["mlci", "paper"]), default="mlci", show_default=True)
+@click.option("--recipe", type=click.Choice(["deep", "paper"]), default="deep", show_default=True)
 @click.option(
     "--outcome", "outcomes", multiple=True, help="Learn from this outcome alone; may be repeated. All if none."
 )
@@ -29,8 +29,8 @@ def command(
     from dataclasses import replace
     from pathlib import Path
 
+    from mlci.base.files import check_writable
     from mlci.config import RECIPES, read_config
-    from mlci.files import check_writable
 
     target = Path(output)
     check_writable(target)
@@ -38,8 +38,8 @@ def command(
     if without_outcome_codes:
         settings = replace(settings, tokens=replace(settings.tokens, without_outcome_codes=True))
 
-    from mlci import processes
-    from mlci.index import MLCI
+    from mlci.fitting import processes
+    from mlci.index.estimator import MLCI
 
     checkpoint = target.with_name(f".{target.name}.checkpoint")
     folder = target.with_name(f".{target.name}.tokens") if memory_map else None

@@ -23,8 +23,8 @@ def command(model: Path, cohort: Path, output: Path, resamples: int, by: str | N
     import shlex
     import sys
 
-    from mlci.errors import InputError
-    from mlci.files import atomic, check_writable
+    from mlci.base.errors import InputError
+    from mlci.base.files import atomic, check_writable
 
     check_writable(output)
     if model.is_dir():
@@ -34,8 +34,8 @@ def command(model: Path, cohort: Path, output: Path, resamples: int, by: str | N
         model = found[0]
 
     from mlci.cohort import read_cohort
-    from mlci.index import load
-    from mlci.report import build
+    from mlci.index.estimator import load
+    from mlci.showing.report import build
 
     words = shlex.join(["mlci", *sys.argv[1:]])
     columns = by.split(",") if by else None

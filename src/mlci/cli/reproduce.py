@@ -21,9 +21,9 @@ def command(dataset, location, output, models, seeds, jobs, epochs, device, quie
     """
     from pathlib import Path
 
-    from mlci.benchmark import Settings
+    from mlci.benchmark.reproduce import reproduce
+    from mlci.benchmark.runs import Settings
     from mlci.cli.benchmark import draw, numbers, watch
-    from mlci.reproduce import reproduce
 
     settings = Settings(seeds=numbers(seeds), epochs=epochs, device=device)
     names = [name for name in models.split(",") if name]

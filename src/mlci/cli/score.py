@@ -16,7 +16,7 @@ def command(model, admissions, output, icd_version, quiet) -> None:
     import sys
     import time
 
-    from mlci.model import load_model, score_file
+    from mlci.index.model import load_model, score_file
 
     start, clear = time.perf_counter(), "\r\x1b[K" if sys.stderr.isatty() else ""
 

@@ -16,7 +16,7 @@ def command(model: Path, port: int, host: str, show: bool) -> None:
     The page scores one typed admission or a file of many, with risks and the effect of each code. Nothing is stored or
     logged, and nothing is asked of the network.
     """
-    from mlci.errors import InputError
+    from mlci.base.errors import InputError
 
     try:
         import fastapi
@@ -27,7 +27,7 @@ def command(model: Path, port: int, host: str, show: bool) -> None:
     except ImportError as error:
         raise InputError(f"mlci serve needs `pip install mlci[web]` ({error.name} is missing).") from error
 
-    from mlci.index import load
+    from mlci.index.estimator import load
     from mlci.web import serve
     from mlci.web.server import is_loopback
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa

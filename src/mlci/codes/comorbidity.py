@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from mlci.base.errors import InputError
+from mlci.base.files import atomic
 from mlci.codes import icd
 from mlci.codes.admissions import BATCH, Admissions, ahead, as_admissions, stream_rows
-from mlci.errors import InputError
-from mlci.files import atomic
 
 SHORT = {"charlson": "cci", "elixhauser": "eci"}
 PAPER = ("charlson", "vw")

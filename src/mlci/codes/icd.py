@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa

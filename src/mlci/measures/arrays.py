@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 
 
 def as_scores(score: Any, name: str = "score") -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 from mlci.measures.alignment import distance_correlation
 from mlci.measures.arrays import as_outcomes, as_scores
 

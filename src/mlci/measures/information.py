@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 from mlci.measures.arrays import as_outcomes, as_scores
 
 Estimator = Literal["neighbours", "plug-in"]

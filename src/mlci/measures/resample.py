@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 from mlci.measures import alignment, discrimination
 
 Weights = Callable[[np.ndarray], np.ndarray]  # admissions -> resamples x admissions

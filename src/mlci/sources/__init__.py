@@ -22,7 +22,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from ibis.expr import datatypes as dt
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 from mlci.sources._rules import FIRST
 
 Columns = Mapping[str, str]  # column -> Ibis type; a type that ends in "?" may be missing and is then null

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from ibis import _
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 from mlci.sources import Attrition, Draft, Step
 from mlci.sources._engine import Tables, codes_in_order
 from mlci.sources._rules import died_within, elapsed, entered_after, placed, same_day, stayed_longer

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.csv import WriteOptions, write_csv
 
-from mlci.files import atomic
+from mlci.base.files import atomic
 from mlci.sources._rules import DAY
 
 PIECE = 2**16  # rows that are compressed at once

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 from mlci.sources import Attrition, Draft
 
 WIDTHS = {

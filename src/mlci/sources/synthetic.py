@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from scipy.optimize import brentq
 from scipy.special import expit
 
+from mlci.base.errors import InputError
 from mlci.codes import icd
-from mlci.errors import InputError
 from mlci.sources import Draft, Step
 from mlci.sources._raw import write_mimic4
 

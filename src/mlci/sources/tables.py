@@ -38,7 +38,7 @@ import pyarrow.compute as pc
 from ibis import _
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mlci.errors import InputError
+from mlci.base.errors import InputError
 from mlci.sources import Attrition, Draft
 from mlci.sources._engine import Tables, codes_in_order, open_tables
 from mlci.sources._rules import died_within, elapsed, entered_after, placed, same_day, stayed_longer

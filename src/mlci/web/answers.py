@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 
 from mlci.codes import comorbidity, icd
 from mlci.codes.admissions import as_admissions
-from mlci.index import MLCI
-from mlci.model import Model, Tally
+from mlci.index.estimator import MLCI
+from mlci.index.model import Model, Tally
 
 INDICES = {"charlson": "cci_charlson", "elixhauser": "eci_vw"}  # with the weights of the paper
 

@@ -21,10 +21,10 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import mlci
+from mlci.base.errors import InputError
+from mlci.base.names import label, words
 from mlci.codes import icd
-from mlci.errors import InputError
-from mlci.index import MLCI
-from mlci.labels import label, words
+from mlci.index.estimator import MLCI
 from mlci.web.answers import Answer, answers, model_version
 from mlci.web.case import MOST_CODES, MOST_TEXT, read_case
 from mlci.web.drawing import Drawing
@@ -311,7 +311,9 @@ def place(percentile: float) -> str:
 
 def _style() -> FileResponse:
     """The report's: one look for both."""
-    return FileResponse(Path(mlci.__file__).parent / "report" / "style.css", headers={"Cache-Control": "no-cache"})
+    return FileResponse(
+        Path(mlci.__file__).parent / "showing" / "report" / "style.css", headers={"Cache-Control": "no-cache"}
+    )
 
 
 def _version(index: MLCI, said: str) -> int:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mlci.base.errors import InputError
 from mlci.codes import icd
-from mlci.errors import InputError
-from mlci.index import MLCI
+from mlci.index.estimator import MLCI
 from mlci.web.answers import Answer, answers
 
 MOST_CODES, MOST_TEXT = 500, 20_000

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mlci.model import Model
+from mlci.index.model import Model
 
 WIDTH, HEIGHT = 340, 150
 LEFT, RIGHT, TOP, BOTTOM = 34, 12, 26, 24  # room for labels

@@ -9,8 +9,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 
-from mlci.errors import InputError
-from mlci.index import MLCI
+from mlci.base.errors import InputError
+from mlci.index.estimator import MLCI
 from mlci.web.app import HOSTS, create_app
 
 CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
@@ -32,7 +32,7 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     with listener, private_temporary_folder():
         app = create_app(index, hosts=(*HOSTS, name) if is_loopback(host) else ("*",))
-        config = uvicorn.Config(
+        config = uvicorn.PaperConfig(
             app, access_log=False, log_level="warning", server_header=False, limit_concurrency=256, timeout_keep_alive=5
         )
         on_ready(f"http://{name}:{listener.getsockname()[1]}/")

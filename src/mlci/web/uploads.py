@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from threading import Event, Timer
 from typing import IO
 
-from mlci.errors import InputError
-from mlci.model import Model, Tally, score_file
+from mlci.base.errors import InputError
+from mlci.index.model import Model, Tally, score_file
 
 KEEP_SECONDS = 600
 MOST_JOBS = 8  # waiting, running or not yet fetched

@@ -1,0 +1,204 @@
+"""Models to compare with. This folder is the registry: every model in a module's `MODELS` takes part in the benchmark.
+
+A model is a frozen dataclass of its hyper-parameters with two methods: `fit` turns two splits of a cohort into a state,
+a dict of arrays; `score` turns a state and admissions into one number each. As a state is nothing but arrays, one pair
+of functions saves and loads every model. NumPy alone is imported here: neural models also run on a bare GPU machine.
+"""
+
+import csv
+import importlib.util
+import json
+import pkgutil
+import resource
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from mlci.base.errors import InputError
+from mlci.base.files import atomic
+from mlci.codes.admissions import Admissions
+from mlci.tokens import Tokens, Vocabulary
+
+if TYPE_CHECKING:
+    from mlci.cohort import Cohort
+
+State = dict[str, np.ndarray]
+
+FAMILIES = {
+    "clinical": "Traditional clinical indices",
+    "classical": "Classical machine learning baselines",
+    "deep": "Deep learning: BCE-trained baselines",
+    "mlci": "Our model",
+    "ablation": "nHSIC ablations: MLCI variants",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One split of a cohort as a model sees it. All parts of a cohort share the vocabulary of its training split."""
+
+    tokens: Tokens
+    outcomes: np.ndarray  # float32, admissions x outcomes, NaN where not known
+    names: tuple[str, ...]  # of the outcomes
+    vocabulary_size: int
+    admissions: Admissions | None = None  # the whole codes; the clinical indices alone ask for them
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(ABC):
+    """What every model says about itself; subclasses add their hyper-parameters as fields."""
+
+    name: str  # on the command line and as a folder
+    title: str  # the row in the paper's tables
+    family: str  # a key of FAMILIES
+    seed: int | None = None  # for models whose result does not depend on a seed, or whose randomness is fixed
+    needs: str = ""  # an optional library
+
+    @abstractmethod
+    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
+        """Learn from `train`; `valid` may choose among candidates and weigh outcomes, and nothing else."""
+
+    @abstractmethod
+    def score(self, state: State, part: Part) -> np.ndarray:
+        """One finite number per admission, in order."""
+
+    def shape(self, device: str) -> Hashable:
+        """Models of equal shape, and all their seeds, are best fitted at once on this device; None: one by one."""
+        return None
+
+    def fit_many(self, jobs: Sequence[tuple[Self, int]], train: Part, valid: Part, *, device: str) -> list[State]:
+        """A fit of each model with its seed; all of them have the shape of this one."""
+        return [model.fit(train, valid, seed=seed, device=device) for model, seed in jobs]
+
+    @property
+    def missing(self) -> str:
+        """The optional library that is needed and not installed, or nothing."""
+        return self.needs if self.needs and importlib.util.find_spec(self.needs) is None else ""
+
+
+@cache
+def paper_scores() -> tuple[dict[str, str], ...]:
+    """The cells of the paper's tables of dCorr and MI, as printed: `value` and `sd` are scaled by 10 to the `power`."""
+    with (Path(__file__).parent / "data" / "paper_scores.csv").open(newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
+@cache
+def paper_rows() -> dict[str, tuple[int, list[str]]]:
+    """Where the paper reports a model, by title: its row in the widest tables, and the tables."""
+    rows: dict[str, tuple[int, list[str]]] = {}
+    for cell in paper_scores():
+        tables = rows.setdefault(cell["model"], (int(cell["row"]), []))[1]
+        tables.extend(table for table in cell["tables"].split() if table not in tables)
+    return {title: (row, sorted(tables)) for title, (row, tables) in rows.items()}
+
+
+@cache
+def discover() -> dict[str, Model]:
+    """Every model in this folder, in the order of the paper's tables."""
+    modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    found = [model for module in modules for model in getattr(module, "MODELS", ())]
+    order, rows = list(FAMILIES), paper_rows()
+    found.sort(key=lambda model: (order.index(model.family), rows.get(model.title, (len(rows) + 1,)), model.name))
+    models = {model.name: model for model in found}
+    assert len(models) == len(found), "two models share a name"
+    return models
+
+
+def choose(names: list[str] | tuple[str, ...] = ()) -> list[Model]:
+    """Models by name or by family, in the paper's order; all of them by default."""
+    models = discover()
+    unknown = [name for name in names if name not in models and name not in FAMILIES]
+    if unknown:
+        known = f"families {', '.join(FAMILIES)}; models {', '.join(models)}"
+        raise InputError(f"models: '{unknown[0]}' is not known; known are {known}.")
+    return [model for model in models.values() if not names or model.name in names or model.family in names]
+
+
+def parts(cohort: "Cohort", *, depths: tuple[int, ...] = (4,), max_codes: int = 256) -> dict[str, Part]:
+    """The three splits of a cohort, with a vocabulary of its training split; the same for every model."""
+    splits = {name: cohort.split(name) for name in ("train", "valid", "test")}
+    for name, split in splits.items():
+        if not len(split):
+            raise InputError(f"cohort: the split '{name}' has no admission; train, valid and test are all needed.")
+    admissions = {name: split.admissions() for name, split in splits.items()}
+    vocabulary = Vocabulary.fit(admissions["train"], depths=depths, max_codes=max_codes)
+    names = tuple(cohort.outcomes)
+    return {
+        name: Part(
+            tokens=vocabulary.encode(admissions[name]),
+            outcomes=split.labels().astype(np.float32),
+            names=names,
+            vocabulary_size=len(vocabulary),
+            admissions=admissions[name],
+        )
+        for name, split in splits.items()
+    }
+
+
+def at_once(jobs: Iterable[tuple[Model, int]], device: str) -> list[list[tuple[Model, int]]]:
+    """Models with their seeds, those together that are best fitted together on this device."""
+    groups: dict[Hashable, list[tuple[Model, int]]] = {}
+    for model, seed in jobs:
+        groups.setdefault(model.shape(device) or (model.name, seed), []).append((model, seed))
+    return list(groups.values())
+
+
+def run(
+    jobs: Sequence[tuple[Model, int]], parts: Mapping[str, Part], *, device: str = "cpu"
+) -> Iterator[tuple[State, dict[str, np.ndarray], dict[str, float | str]]]:
+    """Fit models of one shape with their seeds: the state, the scores of valid and test, and what it cost.
+
+    Jobs share the time of their fits. Processor time is what a run costs, however busy the machine.
+    """
+    start = _clocks()
+    states = jobs[0][0].fit_many(jobs, parts["train"], parts["valid"], device=device)
+    fitting = (_clocks() - start) / len(jobs)
+    for (model, _), state in zip(jobs, states, strict=True):
+        start = _clocks()
+        scores = {name: model.score(state, parts[name]) for name in ("valid", "test")}
+        wall, processor = (fitting + _clocks() - start).tolist()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+        cost = {"fit_seconds": float(fitting[0]), "seconds": wall, "cpu_seconds": processor}
+        yield state, scores, {**cost, "device": device, "process_peak_mb": peak}
+
+
+def _clocks() -> np.ndarray:
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def save(path: str | Path, model: Model, state: State) -> None:
+    """Write a fitted model: arrays and, in the header, its name and hyper-parameters."""
+    from safetensors.numpy import save
+
+    with atomic(path) as temporary:
+        arrays = {name: np.asarray(array, order="C") for name, array in state.items()}
+        temporary.write_bytes(save(arrays, metadata={"model": json.dumps(asdict(model))}))
+
+
+def _tuples(values: dict) -> dict:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def load(path: str | Path) -> tuple[Model, State]:
+    """Read a fitted model; nothing is executed. Its hyper-parameters are those it was fitted with."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            fields = json.loads((file.metadata() or {})["model"], object_hook=_tuples)
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+        raise InputError(f"{path}: is not a fitted baseline as `mlci benchmark` writes them.") from error
+    return type(choose([fields["name"]])[0])(**fields), state

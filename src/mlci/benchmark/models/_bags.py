@@ -1,0 +1,106 @@
+"""What the classical models share: sparse bags of prefixes, the validation loss of the deep models, outcome weights.
+
+In come tokens, out come SciPy CSR matrices (never dense) and the paper's two-stage weights.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from scipy import sparse
+
+from mlci.benchmark.models import Part
+
+Fitted = TypeVar("Fitted")
+
+BATCH = 256  # of the validation loss, as the deep models take it
+FEWEST = 10  # known outcomes in the training split that an outcome needs to take part
+
+
+def counts(part: Part) -> sparse.csr_array:
+    """Admissions x vocabulary; the column of <PAD> is left out, <UNK> has one. Order of codes is forgotten here."""
+    tokens = part.tokens
+    shape = (len(tokens), part.vocabulary_size - 1)
+    ones = np.ones(len(tokens.ids))
+    bag = sparse.csr_array((ones, tokens.ids.astype(np.int32) - 1, tokens.offsets.astype(np.int32)), shape=shape)
+    bag.sum_duplicates()
+    return bag
+
+
+def tfidf(part: Part, idf: np.ndarray) -> sparse.csr_array:
+    """Counts times idf, each admission scaled to length one; an admission without codes stays zero."""
+    bag = counts(part)
+    bag.data *= idf[bag.indices]
+    length = np.sqrt(bag.multiply(bag).sum(axis=1))
+    bag.data /= np.repeat(length, np.diff(bag.indptr))
+    return bag
+
+
+def inverse_frequency(train: Part) -> np.ndarray:
+    """Smooth natural idf: ln((1 + n) / (1 + df)) + 1; <UNK>, never met in training, has the largest."""
+    seen = np.bincount(counts(train).indices, minlength=train.vocabulary_size - 1)
+    return np.log((1 + len(train)) / (1 + seen)) + 1
+
+
+def cross_entropy(logit: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Binary cross-entropy of each admission, from logits; NaN where the outcome is not known."""
+    return np.logaddexp(0, logit) - logit * y
+
+
+def validation_loss(logit: np.ndarray, y: np.ndarray) -> float:
+    """The mean over batches of 256 of the batch's mean over known outcomes; a batch without any counts as zero."""
+    starts = np.arange(0, len(y), BATCH)
+    known = np.isfinite(y)
+    total = np.add.reduceat(np.where(known, cross_entropy(logit, y), 0.0), starts)
+    return float(np.mean(total / np.maximum(np.add.reduceat(known.astype(float), starts), 1)))
+
+
+def known(part: Part, outcome: int) -> tuple[np.ndarray, np.ndarray]:
+    """The admissions whose outcome is known, and the outcome."""
+    rows = np.flatnonzero(np.isfinite(part.outcomes[:, outcome]))
+    return rows, part.outcomes[rows, outcome].astype(int)
+
+
+def active(outcomes: np.ndarray) -> np.ndarray:
+    """Which outcomes can be learned: enough known values, of both classes."""
+    known = np.isfinite(outcomes).sum(axis=0)
+    positive = np.nansum(outcomes, axis=0)
+    return (known >= FEWEST) & (positive > 0) & (positive < known)
+
+
+def outcome_weights(losses: np.ndarray, *, floor: float = 0.02, power: float = 0.25, cap: float = 3.0) -> np.ndarray:
+    """Capped inverse-power weights from validation losses: the harder the outcome, the heavier; mean one over active.
+
+    A loss that is not finite marks an outcome that takes no part; its weight is zero.
+    """
+    strength = np.maximum(np.log(2) - losses, 0.0)
+    taking = np.isfinite(losses)
+    if not taking.any():
+        return np.zeros(len(losses))
+    ratio = np.where(taking, strength[taking].max(), 0.0) / np.maximum(np.where(taking, strength, 1.0), floor)
+    weights = np.where(taking, np.clip(ratio**power, 1 / cap, cap), 0.0)
+    return weights / weights[taking].mean()
+
+
+def stage1(
+    train: Part, valid: Part, fit: Callable[[int], tuple[Fitted, np.ndarray]]
+) -> tuple[dict[int, Fitted], np.ndarray]:
+    """One fit per outcome that can be learned, then the weights of all outcomes from the validation losses.
+
+    `fit(outcome)` returns what it learned and its logits for all validation admissions.
+    """
+    fits: dict[int, Fitted] = {}
+    losses = np.full(len(train.names), np.nan)
+    for outcome in np.flatnonzero(active(train.outcomes)):
+        fits[int(outcome)], logit = fit(int(outcome))
+        losses[outcome] = validation_loss(logit, valid.outcomes[:, outcome].astype(float))
+    return fits, outcome_weights(losses)
+
+
+def pooled(part: Part, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every admission once per known outcome, all with one score, is the same loss as each admission once with the
+    weighted share of its outcomes that happened and the sum of their weights. Returns share and weight."""
+    known = np.isfinite(part.outcomes)
+    weight = known @ weights
+    share = np.where(known, part.outcomes, 0.0) @ weights
+    return share / np.where(weight > 0, weight, 1.0), weight

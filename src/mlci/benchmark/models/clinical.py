@@ -1,0 +1,42 @@
+"""The clinical indices as scores: published weights; only their sum learns its scales from the training split."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlci.benchmark.models import Model, Part, State
+
+
+def indices(part: Part) -> np.ndarray:
+    """Charlson (1987) and Elixhauser (van Walraven), one column each."""
+    from mlci.codes.comorbidity import Coder, drop_milder, scores
+
+    assert part.admissions is not None
+    return scores(drop_milder(Coder()(part.admissions)), ["cci_charlson", "eci_vw"]).astype(float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClinicalIndex(Model):
+    """A weighted sum of the two indices; `standardise` puts each on the scale of its training split first."""
+
+    family: str = "clinical"
+    seed: int | None = 0
+    weights: tuple[float, float]
+    standardise: bool = False
+
+    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
+        if not self.standardise:
+            return {"mean": np.zeros(2), "scale": np.ones(2)}
+        both = indices(train)
+        scale = both.std(axis=0)
+        return {"mean": both.mean(axis=0), "scale": np.where(scale > 0, scale, 1.0)}
+
+    def score(self, state: State, part: Part) -> np.ndarray:
+        return ((indices(part) - state["mean"]) / state["scale"]) @ np.asarray(self.weights)
+
+
+MODELS = (
+    ClinicalIndex(name="charlson", title="Charlson (CCI)", weights=(1.0, 0.0)),
+    ClinicalIndex(name="elixhauser", title="Elixhauser (ECI)", weights=(0.0, 1.0)),
+    ClinicalIndex(name="cci_eci", title="CCI+ECI (scalar)", weights=(1.0, 1.0), standardise=True),
+)

@@ -1,0 +1,118 @@
+"""Neural models: an encoder and an objective each, through the one training loop; MLCI itself is one line among them.
+
+The BCE baselines and the nHSIC ablations follow the paper's protocol: two stages, the same budget, the same selection
+by the validation split. They differ in the encoder, its pooling, the loss and the kernel alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from mlci.benchmark.models import Model, Part, State
+
+if TYPE_CHECKING:
+    from mlci.config import PaperConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neural(Model):
+    objective: str  # "bce", or the kernel of an alignment: "rbf", "multi-rbf", "energy"
+    encoder: str = "deepsets"
+    pooling: str = "mean+max"  # of deepsets
+    width: int = 128
+    epochs: int = 10  # of each stage
+    anchor: str = "mortality"
+
+    def config(self) -> "PaperConfig":
+        from mlci.config import (
+            EncoderConfig,
+            ObjectiveConfig,
+            OptimiserConfig,
+            PaperConfig,
+            SelectionConfig,
+            WeightConfig,
+        )
+
+        bce = self.objective == "bce"
+        return PaperConfig(
+            encoder=EncoderConfig(name=self.encoder, width=self.width, pooling=self.pooling),
+            objective=ObjectiveConfig(kind="bce") if bce else ObjectiveConfig(kernel=self.objective),  # pyright: ignore[reportArgumentType]
+            optimiser=OptimiserConfig(stage1_epochs=self.epochs, stage2_epochs=self.epochs),
+            selection=SelectionConfig(anchor=self.anchor, stage1="own" if bce else "anchor"),
+            weights=WeightConfig(inactive="omit"),
+        )
+
+    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
+        from mlci.fitting.stacked import fit
+
+        return fit(**self._facts(train, valid), config=self.config(), seed=seed, device=device).state
+
+    def shape(self, device: str) -> "PaperConfig | None":
+        from mlci.fitting.stacked import pays, shape
+
+        return shape(self.config()) if pays(self.config(), device) else None
+
+    def fit_many(self, jobs: Sequence[tuple[Self, int]], train: Part, valid: Part, *, device: str) -> list[State]:
+        from mlci.fitting.stacked import fit_many
+
+        if self.shape(device) is None:
+            return super().fit_many(jobs, train, valid, device=device)
+        configs = [(model.config(), seed) for model, seed in jobs]
+        return [one.state for one in fit_many(**self._facts(train, valid), jobs=configs, device=device)]
+
+    def _facts(self, train: Part, valid: Part) -> dict[str, Any]:
+        from mlci.fitting.training import Data
+
+        return {
+            "train": Data(train.tokens, train.outcomes),
+            "valid": Data(valid.tokens, valid.outcomes),
+            "outcomes": train.names,
+            "vocabulary_size": train.vocabulary_size,
+        }
+
+    def score(self, state: State, part: Part) -> np.ndarray:
+        import torch
+
+        from mlci.fitting.encoders import build
+        from mlci.fitting.training import predict
+
+        model = build(self.config().encoder, part.vocabulary_size)
+        model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
+        return predict(model, part.tokens).astype(np.float64)
+
+
+def bce(name: str, title: str, **fields: str) -> Neural:
+    return Neural(name=name, title=title, family="deep", objective="bce", **fields)
+
+
+def nhsic(name: str, title: str, kernel: str, **fields: str) -> Neural:
+    title = f"{title} + {'Single' if kernel == 'rbf' else 'Multi'}-RBF nHSIC"
+    return Neural(name=f"{name}_{kernel}".replace("-", "_"), title=title, family="ablation", objective=kernel, **fields)
+
+
+MODELS = (
+    Neural(name="paper", title="Our Model", family="mlci", objective="rbf"),
+    bce("dcn", "Deep and Cross Network (DCN)", encoder="deep_cross"),
+    bce("bag_mlp", "Deep MLP Bag-of-Codes (EmbeddingBag)", encoder="bag_mlp"),
+    bce("star_gat", "Star-GAT", encoder="star_gat"),
+    bce("attention_mil", "Pure MIL Attention Pooling", encoder="attention_mil"),
+    bce("set_transformer", "Set Transformer (single-logit)", encoder="set_transformer"),
+    bce("deepsets_sum", "DeepSets (sum pool)", pooling="sum"),
+    bce("deepsets_mean", "DeepSets (mean pool)", pooling="mean"),
+    bce("deepsets_attention", "DeepSets (attention pool)", pooling="attention"),
+    bce("deepsets_gated", "DeepSets (gated pool)", pooling="gated"),
+    bce("deepsets_mean_max", "DeepSets (mean+max pool)"),
+    nhsic("deepsets_sum", "DeepSets (sum pool)", "rbf", pooling="sum"),
+    nhsic("deepsets_sum", "DeepSets (sum pool)", "multi-rbf", pooling="sum"),
+    nhsic("deepsets_mean", "DeepSets (mean pool)", "rbf", pooling="mean"),
+    nhsic("deepsets_mean", "DeepSets (mean pool)", "multi-rbf", pooling="mean"),
+    nhsic("deepsets_attention", "DeepSets (attention pool)", "rbf", pooling="attention"),
+    nhsic("deepsets_attention", "DeepSets (attention pool)", "multi-rbf", pooling="attention"),
+    nhsic("deepsets_gated", "DeepSets (gated pool)", "rbf", pooling="gated"),
+    nhsic("deepsets_gated", "DeepSets (gated pool)", "multi-rbf", pooling="gated"),
+    nhsic("deepsets_mean_max", "DeepSets (mean+max pool)", "multi-rbf"),
+    nhsic("set_transformer", "Set Transformer", "rbf", encoder="set_transformer"),
+    nhsic("set_transformer", "Set Transformer", "multi-rbf", encoder="set_transformer"),
+)

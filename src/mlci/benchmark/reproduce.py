@@ -1,0 +1,165 @@
+"""The paper again, on a person's own copy of MIMIC: cohort, models, diagnostics and curves beside the paper's figures.
+
+In comes the location of the tables; out come a folder with everything `mlci benchmark` leaves there and three frames
+that set our figures beside the paper's: scores, diagnostics, curves.
+"""
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from mlci.base.errors import InputError
+from mlci.base.files import atomic
+from mlci.benchmark.runs import Run, Settings, run_benchmark, tables
+from mlci.benchmark.runs import models as baselines
+from mlci.cohort import Cohort, build_cohort, read_cohort
+from mlci.judging.curves import trends
+from mlci.judging.theory import diagnose
+
+DATASETS = ("mimic3", "mimic4")
+SAMPLE = {"mimic4": 5000, "mimic3": 11909}  # admissions that the paper's diagnostics take
+INDEX = "paper"  # the model that diagnostics and curves are about
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    runs: list[Run]
+    tables: list[tables.Table]
+    scores: pd.DataFrame  # model, metric, outcome: ours beside the paper's
+    diagnostics: pd.DataFrame  # quantity, outcome: likewise
+    curves: pd.DataFrame  # outcome: likewise
+    remarks: tuple[str, ...]  # what a reader must know before comparing
+
+
+def reproduce(
+    dataset: str,
+    location: str | Path,
+    directory: str | Path,
+    *,
+    models: Sequence[str] = (),
+    settings: Settings | None = None,
+    jobs: int = 1,
+    on_change: Callable[[list[Run]], None] | None = None,
+) -> Reproduction:
+    """Build the cohort (once; it is kept in the folder), do the runs that are left, and compare."""
+    if dataset not in DATASETS:
+        raise InputError(f"dataset: '{dataset}' is not known; allowed are {', '.join(DATASETS)}.")
+    baselines.choose(models)
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "cohort.parquet"
+    if not path.exists():
+        # As the authors do: a stay that ends before it begins is kept; its length is not known.
+        build_cohort(dataset, str(location), negative_stays=True).write(path)
+    cohort = read_cohort(path)
+    if cohort.source != dataset:
+        raise InputError(f"{path}: is a cohort of {cohort.source}, not of {dataset}; choose another folder.")
+    runs = run_benchmark(path, directory, models=models, settings=settings, jobs=jobs, on_change=on_change)
+    frame = tables.results(runs)
+    made = tables.tables(frame, [f"{run.model.title}: {run.status}, {run.message}" for run in runs if run.message])
+    tables.write_tables(directory, made, frame, runs)
+    found = Reproduction(
+        runs=runs,
+        tables=made,
+        scores=compare_scores(frame, dataset),
+        diagnostics=compare_diagnostics(cohort, runs, dataset),
+        curves=compare_curves(cohort, runs, dataset),
+        remarks=(*sizes(cohort, dataset), *cohort.notes, *failures(runs)),
+    )
+    for name in ("scores", "diagnostics", "curves"):
+        with atomic(directory / "tables" / f"beside_paper_{name}.csv") as temporary:
+            getattr(found, name).to_csv(temporary, index=False)
+    with atomic(directory / "tables" / "remarks.txt") as temporary:
+        temporary.write_text("\n".join([*found.remarks, ""]))
+    return found
+
+
+def paper_diagnostics(dataset: str) -> pd.DataFrame:
+    """The paper's other figures: table, quantity, outcome, value, sd."""
+    with (Path(baselines.__file__).parent / "data" / "paper_diagnostics.csv").open(newline="") as file:
+        frame = pd.DataFrame(row for row in csv.DictReader(file) if row["dataset"] == dataset)
+    return frame.assign(value=pd.to_numeric(frame["value"]), sd=pd.to_numeric(frame["sd"])).drop(columns="dataset")
+
+
+def beside(ours: pd.DataFrame, paper: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Ours (mean, sd) beside the paper's (value, sd), the difference, and the difference in its standard deviations.
+
+    The deviation of a difference is the root of the sum of both squared deviations over seeds; where neither side has
+    one, there is nothing to measure the difference by.
+    """
+    theirs = paper.rename(columns={"value": "paper", "sd": "paper_sd"})[[*keys, "paper", "paper_sd"]]
+    both = ours[[*keys, "mean", "sd"]].merge(theirs, on=keys, how="left")
+    mean, sd, value, paper_sd = (both[name].to_numpy(float) for name in ("mean", "sd", "paper", "paper_sd"))
+    deviation = np.hypot(np.nan_to_num(sd), np.nan_to_num(paper_sd))
+    in_sds = (mean - value) / np.where(deviation > 0, deviation, np.nan)
+    return both.assign(difference=mean - value, in_sds=in_sds)
+
+
+def compare_scores(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """dCorr and MI of every model, unscaled."""
+    cells = [cell for cell in baselines.paper_scores() if cell["dataset"] == dataset]
+    paper = pd.DataFrame(cells).rename(columns={"model": "title"})
+    for name in ("value", "sd"):
+        paper[name] = [float(cell[name] or "nan") / 10 ** int(cell["power"]) for cell in cells]
+    ours = tables.summarise(frame)
+    return beside(ours[ours["metric"].isin(["dcorr", "mi"])], paper, ["title", "metric", "outcome"])
+
+
+def test_scores(cohort: Cohort, runs: Sequence[Run]) -> list[np.ndarray]:
+    """The index's scores of the test split, one array per seed."""
+    n = len(cohort.split("test"))
+    done = [run for run in runs if run.model.name == INDEX and run.status == "done"]
+    return [pq.read_table(run.folder / "scores.parquet")[INDEX].to_numpy()[-n:] for run in done]
+
+
+def compare_diagnostics(cohort: Cohort, runs: Sequence[Run], dataset: str) -> pd.DataFrame:
+    """The paper's three diagnostic tables, by its protocol, for each seed; mean and SD over seeds beside the paper."""
+    test, rows = cohort.split("test"), []
+    for score in test_scores(cohort, runs):
+        found = diagnose(score, test.labels(), list(cohort.outcomes), protocol="paper", sample=SAMPLE[dataset])
+        rows += [(f"sigma_{k}", "", value) for k, value in enumerate(found.singular_values, start=1)]
+        rows += [("energy_ratio", "", found.energy), ("J", "", found.objective), ("J1", "", found.projected)]
+        rows += [("n", "", found.n), ("j_J", "", found.best_objective.split), ("j_v", "", found.shared.threshold.split)]
+        rows += [("tail", "", found.shared.threshold.tail), ("rho2_v", "", found.shared.threshold.rho2)]
+        rows += [("nhsic", task.name, task.nhsic) for task in found.tasks]
+        rows += [("rho2", task.name, task.threshold.rho2) for task in found.tasks]
+    frame = pd.DataFrame(rows, columns=["quantity", "outcome", "value"])
+    ours = frame.groupby(["quantity", "outcome"], sort=False)["value"].agg(mean="mean", sd="std").reset_index()
+    return beside(ours, paper_diagnostics(dataset), ["quantity", "outcome"])
+
+
+def compare_curves(cohort: Cohort, runs: Sequence[Run], dataset: str) -> pd.DataFrame:
+    """The rise of the isotonic risk from the 5th to the 95th percentile of the score."""
+    test, scores = cohort.split("test"), test_scores(cohort, runs)
+    found = trends(scores, test.labels(), list(cohort.outcomes)) if scores else ()
+    rows = [("delta", trend.outcome, trend.mean, trend.sd, trend.verdict) for trend in found]
+    ours = pd.DataFrame(rows, columns=["quantity", "outcome", "mean", "sd", "verdict"])
+    both = beside(ours, paper_diagnostics(dataset), ["quantity", "outcome"])
+    return both.assign(verdict=ours["verdict"])
+
+
+def sizes(cohort: Cohort, dataset: str) -> list[str]:
+    """Is this the paper's cohort? What follows for the comparison if not."""
+    figures = paper_diagnostics(dataset)
+    paper = {row.quantity: int(row.value) for row in figures.itertuples() if row.table == "splits"}
+    ours = {name: len(cohort.split(name)) for name in paper}
+    if all(ours[name] == paper[name] for name in ours):
+        return [f"The cohort has the paper's size in every split: {', '.join(f'{n:,}' for n in ours.values())}."]
+    listed = "; ".join(f"{name} {ours[name]:,} (paper {paper[name]:,})" for name in ours)
+    remark = f"The cohort is not the paper's: {listed}."
+    if ours["test"] < paper["test"] / 2:
+        share = ours["test"] / paper["test"]
+        remark += (
+            f" Its test split has {share:.2%} of the paper's admissions: that everything ran is all it shows, and the "
+            "differences below mean nothing."
+        )
+    return [remark]
+
+
+def failures(runs: Sequence[Run]) -> list[str]:
+    return [f"{run.model.name}, seed {run.seed}: {run.status}: {run.message}" for run in runs if run.message]

@@ -1,0 +1,326 @@
+"""Models x seeds on one cohort: a cohort file in, run folders out; `mlci.benchmark.tables` makes tables of them.
+
+A run is a folder `DIR/<model>/<seed>/` with its config, the fitted model, the scores of valid and test, the metrics of
+test, and DONE, written last: what has it is kept, what lacks it is done again.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import mlci
+from mlci.base.errors import InputError
+from mlci.base.files import atomic
+from mlci.benchmark.models import Model, Part
+from mlci.benchmark.models.neural import Neural
+from mlci.benchmark.runs import models as baselines
+from mlci.cohort import Cohort, read_cohort
+from mlci.judging.scores import match, read_scores
+from mlci.measures.alignment import distance_correlation
+from mlci.measures.discrimination import auroc, rank_distance_correlation
+from mlci.measures.information import mutual_information
+
+SEEDS = (11, 101, 1001)
+METRICS = {
+    "dcorr": "distance correlation",
+    "mi": "mutual information (nats)",
+    "rank_dcorr": "distance correlation of the ranks (order alone)",
+    "auroc": "AUROC (order alone)",
+}
+
+
+@dataclass
+class Run:
+    """One model and one seed, and how far it is."""
+
+    model: Model
+    seed: int
+    folder: Path
+    status: str = "left"  # left, running, done, failed, skipped
+    started: float = 0.0
+    seconds: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a benchmark depends on besides the cohort; `epochs` and `anchor` go to the models that have them."""
+
+    seeds: tuple[int, ...] = SEEDS
+    epochs: int | None = None
+    anchor: str = "mortality"
+    device: str = "cpu"
+
+    def adapt(self, model: Model) -> Model:
+        known = {each.name for each in fields(model)}
+        given = {"epochs": self.epochs, "anchor": self.anchor}
+        return replace(model, **{name: value for name, value in given.items() if name in known and value is not None})
+
+
+def fingerprint(parts: Mapping[str, Part]) -> str:
+    """A digest of all that models and metrics see of a cohort: the same cohort, the same digest, on any machine."""
+    digest = hashlib.sha256()
+    for name in ("train", "valid", "test"):
+        part = parts[name]
+        digest.update(json.dumps([name, part.names, part.vocabulary_size]).encode())
+        digest.update(part.tokens.ids.astype("<i4").tobytes())
+        digest.update(part.tokens.offsets.astype("<i8").tobytes())
+        # Null compares unequal to itself: a byte for yes, no and not known.
+        digest.update(np.nan_to_num(part.outcomes, nan=2).astype(np.int8).tobytes())
+    return digest.hexdigest()
+
+
+def plan(directory: Path, models: Iterable[Model], settings: Settings) -> list[Run]:
+    """The runs that are wanted: a model with a fixed seed runs once, a model whose library is missing not at all."""
+    runs = []
+    for model in map(settings.adapt, models):
+        for seed in settings.seeds if model.seed is None else (model.seed,):
+            run = Run(model, seed, directory / model.name / str(seed))
+            if (run.folder / "DONE").exists():
+                check_config(run)
+                run.status, run.seconds = "done", read_metrics(run.folder)["seconds"]
+            elif model.missing:
+                run.status, run.message = "skipped", f"needs {model.missing}"
+            runs.append(run)
+    return runs
+
+
+def check_config(run: Run) -> None:
+    """A finished run is kept only for the settings it was made with."""
+    found = json.loads((run.folder / "config.json").read_text())["model"]
+    wanted = json.loads(json.dumps(asdict(run.model)))
+    for name in wanted:
+        if found.get(name) != wanted[name]:
+            was = f"{name} {found.get(name)}, not {wanted[name]}"
+            raise InputError(f"{run.folder}: is a run with other settings ({was}); remove it or choose another folder.")
+
+
+def run_benchmark(
+    cohort: str | Path,
+    directory: str | Path,
+    *,
+    models: Sequence[str] = (),
+    settings: Settings | None = None,
+    jobs: int = 1,
+    on_change: Callable[[list[Run]], None] | None = None,
+) -> list[Run]:
+    """Do the runs that are not done yet, `jobs` at a time in processes of their own (one: in this process)."""
+    settings, directory = settings or Settings(), Path(directory)
+    tell = on_change or (lambda runs: None)
+    chosen = baselines.choose(models)
+    table = read_cohort(cohort)
+    if any(each.name == "anchor" for model in chosen for each in fields(model)):
+        check_anchor(table, settings.anchor)
+    if any(isinstance(model, Neural) for model in chosen):
+        from mlci.fitting.processes import check_device
+
+        check_device(settings.device)
+    parts = baselines.parts(table)
+    claim(directory, table, parts)
+    runs = plan(directory, chosen, settings)
+    tell(runs)
+
+    def work(some: list[Run]) -> None:
+        for run in some:
+            run.status, run.started = "running", time.monotonic()
+        tell(runs)
+        try:
+            if jobs == 1:
+                execute(some, parts, table, device=settings.device)
+            else:
+                _in_process(some[0], cohort, directory, settings, threads=max(1, (os.cpu_count() or 1) // jobs))
+            for run in some:
+                run.status, run.seconds = "done", read_metrics(run.folder)["seconds"]
+        except InputError as error:
+            for run in some:
+                run.status, run.message = "failed", str(error)
+        tell(runs)
+
+    left = [run for run in runs if run.status == "left"]
+    if jobs == 1:
+        by_job = {(run.model, run.seed): run for run in left}
+        for some in baselines.at_once(by_job, settings.device):
+            work([by_job[job] for job in some])
+    else:
+        with ThreadPoolExecutor(jobs) as pool:
+            try:
+                list(pool.map(work, [[run] for run in left]))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return runs
+
+
+def check_anchor(cohort: Cohort, anchor: str) -> None:
+    if anchor not in cohort.outcomes:
+        known = ", ".join(cohort.outcomes)
+        raise InputError(
+            f"cohort: has no outcome '{anchor}' to anchor the neural models; --anchor takes one of {known}."
+        )
+
+
+def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Part]) -> None:
+    """Make the folder this cohort's; refuse one that holds the runs of another."""
+    path, digest = directory / "cohort.json", fingerprint(parts)
+    if path.exists():
+        found = json.loads(path.read_text())
+        if found["digest"] != digest:
+            raise InputError(
+                f"{directory}: holds runs of another cohort ({found['source']}, {found['admissions']['train']:,} "
+                f"training admissions, digest {found['digest'][:12]}, not {digest[:12]}); choose another folder."
+            )
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    facts = {
+        "digest": digest,
+        "source": cohort.source,
+        "outcomes": cohort.outcomes,
+        "admissions": {name: len(part) for name, part in parts.items()},
+        "vocabulary": parts["train"].vocabulary_size,
+        "version": mlci.__version__,
+    }
+    _write_json(path, facts)
+
+
+def execute(runs: Sequence[Run], parts: Mapping[str, Part], cohort: Cohort, *, device: str = "cpu") -> None:
+    """Fit models of one shape at once, score and measure each; DONE comes last."""
+    jobs = [(run.model, run.seed) for run in runs]
+    for run, (state, scores, cost) in zip(runs, baselines.run(jobs, parts, device=device)):
+        run.folder.mkdir(parents=True, exist_ok=True)
+        baselines.save(run.folder / "model.safetensors", run.model, state)
+        finish(run, scores, cost, cohort)
+
+
+def finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object], cohort: Cohort) -> None:
+    """Write what a run leaves behind, wherever its scores were computed."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    splits = {name: cohort.split(name) for name in ("valid", "test")}
+    for name, split in splits.items():
+        if len(split) != len(scores[name]) or not np.isfinite(scores[name]).all():
+            raise InputError(f"{run.model.name}, seed {run.seed}: {name} needs {len(split)} finite scores.")
+    _write_json(run.folder / "config.json", {"model": asdict(run.model), "seed": run.seed, "version": mlci.__version__})
+    ids = pa.concat_arrays([split.table["admission_id"].combine_chunks() for split in splits.values()])
+    table = pa.table({"admission_id": ids, run.model.name: np.concatenate([scores[name] for name in splits])})
+    with atomic(run.folder / "scores.parquet") as temporary:
+        pq.write_table(table, temporary)
+    metrics = measure(scores["test"], splits["test"].labels(), list(cohort.outcomes))
+    _write_json(run.folder / "metrics.json", {**cost, "metrics": metrics})
+    with atomic(run.folder / "DONE") as temporary:
+        temporary.write_text("")
+
+
+def measure(score: np.ndarray, outcomes: np.ndarray, names: Sequence[str]) -> dict[str, dict[str, float | None]]:
+    """Each metric of a score with each outcome, on the admissions whose outcome is known; None: not defined."""
+    functions = (distance_correlation, mutual_information, rank_distance_correlation, auroc)
+    values = {
+        metric: [float(function(score, column)) for column in outcomes.T]
+        for metric, function in zip(METRICS, functions, strict=True)
+    }
+    return {
+        metric: {name: value if np.isfinite(value) else None for name, value in zip(names, each)}
+        for metric, each in values.items()
+    }
+
+
+def own_metrics(name: str, path: str | Path, cohort: Cohort) -> dict[str, dict]:
+    """The metrics of a person's own score file, a row for each of its columns; it must cover the test split."""
+    test = cohort.split("test")
+    scores, found = match(read_scores(path), test, where=str(path))
+    if len(found) < len(test):
+        lacking = len(test) - len(found)
+        raise InputError(f"{path}: lacks {lacking:,} of {len(test):,} test admissions; a comparison needs them all.")
+    names = [name] if scores.shape[1] == 1 else [f"{name}.{column}" for column in scores]
+    outcomes = test.labels()
+    return {
+        name: measure(scores[column].to_numpy(), outcomes, list(cohort.outcomes)) for name, column in zip(names, scores)
+    }
+
+
+def import_runs(path: str | Path, cohort: str | Path, directory: str | Path) -> list[Run]:
+    """Take over runs computed elsewhere: scores per model and seed, as `benchmarks/gpu_models.py` writes them."""
+    directory, table = Path(directory), read_cohort(cohort)
+    parts = baselines.parts(table)
+    claim(directory, table, parts)
+    runs = []
+    with np.load(path, allow_pickle=False) as archive:
+        facts = json.loads(str(archive["facts"]))
+        if facts["digest"] != fingerprint(parts):
+            raise InputError(
+                f"{path}: holds the scores of another cohort; this one's digest is not {facts['digest'][:12]}."
+            )
+        for key, about in facts["runs"].items():
+            known = type(baselines.choose([about["model"]["name"]])[0])
+            model, seed = known(**about["model"]), about["seed"]
+            run = Run(model, seed, directory / model.name / str(seed), status="done", seconds=about["cost"]["seconds"])
+            scores = {name: archive[f"{key}/{name}"].astype(np.float64) for name in ("valid", "test")}
+            finish(run, scores, about["cost"], table)
+            runs.append(run)
+    return runs
+
+
+def _in_process(run: Run, cohort: str | Path, directory: Path, settings: Settings, *, threads: int) -> None:
+    words = {"cohort": str(cohort), "directory": str(directory), "model": run.model.name, "seed": run.seed}
+    program = "import json, sys; from mlci.benchmark.runs import _one; _one(**json.loads(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps({**words, "settings": asdict(settings)})],
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+        raise InputError(f"{run.model.name}, seed {run.seed}: {last}")
+
+
+def _one(*, cohort: str, directory: str, model: str, seed: int, settings: dict) -> None:
+    """One run, in a process of its own."""
+    settings["seeds"] = (seed,)
+    [run] = plan(Path(directory), baselines.choose([model]), Settings(**settings))
+    table = read_cohort(cohort)
+    execute([run], baselines.parts(table), table, device=settings["device"])
+
+
+def remaining(runs: Sequence[Run], jobs: int = 1) -> float | None:
+    """Seconds left, by the times of finished runs of the same model, else of its family, else of all; None: no idea."""
+    done = [run for run in runs if run.seconds is not None]
+
+    def expected(run: Run) -> float | None:
+        for alike in (
+            [each for each in done if each.model.name == run.model.name],
+            [each for each in done if each.model.family == run.model.family],
+            done,
+        ):
+            if alike:
+                return float(np.mean([each.seconds or 0.0 for each in alike]))
+        return None
+
+    total = 0.0
+    for run in runs:
+        if run.status not in ("left", "running"):
+            continue
+        seconds = expected(run)
+        if seconds is None:
+            return None
+        spent = time.monotonic() - run.started if run.status == "running" else 0.0
+        total += max(seconds - spent, 0.0)
+    return total / jobs
+
+
+def read_metrics(folder: Path) -> dict:
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def _write_json(path: Path, content: object) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, allow_nan=False))

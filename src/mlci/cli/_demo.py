@@ -1,0 +1,111 @@
+"""The whole story on a made-up hospital: cohort, fit, scores, evaluation, report, each a file in one folder.
+
+A step whose file is there is not done again, so a stopped demo goes on and a finished one returns at once.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import mlci
+from mlci.base.errors import InputError
+from mlci.base.files import atomic
+
+ADMISSIONS, SEED = 20_000, 11
+SECONDS = 3.0  # between what a fit tells of itself
+COHORT, MODEL, SCORES, METRICS, REPORT = (
+    *("cohort.parquet", "model.safetensors", "scores.parquet", "metrics.csv"),
+    "report.html",
+)
+
+
+def run(folder: Path, *, admissions: int = ADMISSIONS, seed: int = SEED, say: Callable[[str], None] = print) -> Path:
+    """Run what is missing of the demo in `folder`; returns where the report lies."""
+    wanted = {"version": mlci.__version__, "admissions": admissions, "seed": seed}
+    settings = folder / "demo.json"
+    if not folder.parent.is_dir():
+        raise InputError(f"{folder}: the folder {folder.parent} does not exist.")
+    folder.mkdir(exist_ok=True)
+    if settings.exists():
+        if json.loads(settings.read_text()) != wanted:
+            raise InputError(f"{folder}: holds a demo of other settings ({settings.read_text()}); name another folder.")
+    elif any(folder.iterdir()):
+        raise InputError(f"{folder}: is not empty and holds no demo; name another folder.")
+    else:
+        with atomic(settings) as temporary:
+            temporary.write_text(json.dumps(wanted))
+    if (folder / REPORT).exists():
+        say(f"The demo is complete already; to do it again, remove {folder}.")
+        return folder / REPORT
+
+    steps = {COHORT: _cohort, MODEL: _fit, SCORES: _score, METRICS: _evaluate, REPORT: _report}
+    for number, (name, step) in enumerate(steps.items(), start=1):
+        if (folder / name).exists():
+            say(f"{number}/{len(steps)} {name} is there.")
+            continue
+        start = time.perf_counter()
+        with atomic(folder / name) as temporary:
+            said = step(folder, temporary, say=say, **wanted)
+        say(f"{number}/{len(steps)} {name}: {said} ({time.perf_counter() - start:.0f} s)")
+    return folder / REPORT
+
+
+def _cohort(folder: Path, target: Path, *, admissions: int, seed: int, **_) -> str:
+    from mlci.cohort import build_cohort
+
+    cohort = build_cohort("synthetic", admissions, seed=seed)
+    cohort.write(target)
+    return f"{len(cohort):,} admissions to a synthetic hospital, {len(cohort.outcomes)} outcomes"
+
+
+def _fit(folder: Path, target: Path, *, seed: int, say: Callable[[str], None], **_) -> str:
+    from mlci.cohort import read_cohort
+    from mlci.index.estimator import MLCI
+
+    told = 0.0
+
+    def tell(event) -> None:
+        nonlocal told
+        if event.seconds >= told + SECONDS:
+            told = event.seconds
+            say(f"    {event.text}; about {event.eta:.0f} s left")
+
+    checkpoint = folder / ".fit"
+    index = MLCI(seed=seed).fit(read_cohort(folder / COHORT), checkpoint=checkpoint, on_event=tell)
+    index.save(target)
+    checkpoint.unlink(missing_ok=True)
+    return f"an index learned from {index.model_.card['admissions']['train']:,} of them"
+
+
+def _score(folder: Path, target: Path, **_) -> str:
+    from mlci.cohort import read_cohort
+    from mlci.index.estimator import load
+
+    frame = load(folder / MODEL).table(read_cohort(folder / COHORT))
+    frame.to_parquet(target, index=False)
+    return f"a score for each, {frame['high_severity'].mean():.1%} of high severity"
+
+
+def _evaluate(folder: Path, target: Path, **_) -> str:
+    from mlci.cohort import read_cohort
+    from mlci.judging.evaluate import evaluate
+    from mlci.judging.scores import match, read_scores
+
+    test = read_cohort(folder / COHORT).split("test")
+    values, test = match(read_scores(folder / SCORES), test)
+    frame = evaluate({"MLCI": values["score"].to_numpy()}, test, resamples=200)
+    frame.to_csv(target, index=False)
+    auroc = frame[frame["metric"] == "auroc"]["value"]
+    return f"AUROC {auroc.min():.2f} to {auroc.max():.2f} on {len(test):,} test admissions"
+
+
+def _report(folder: Path, target: Path, **_) -> str:
+    from mlci.cohort import read_cohort
+    from mlci.index.estimator import load
+    from mlci.showing.report import build
+
+    command = f"mlci report {MODEL} {COHORT} -o {REPORT}"
+    page = build(load(folder / MODEL), read_cohort(folder / COHORT), command=command)
+    target.write_text(page, encoding="utf-8")
+    return f"{len(page.encode()) / 1e6:.1f} MB"

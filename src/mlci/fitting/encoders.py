@@ -1,0 +1,393 @@
+"""Set encoders: flat tokens in, one score per admission out.
+
+A token's features depend on its id alone, so they are computed once per distinct token of a batch and looked up from
+there; admissions are pooled by offsets, without padding. Every encoder ends in `rho`, whose last layer is linear.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable
+from functools import partial
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mlci.base.errors import InputError
+from mlci.config import EncoderConfig
+from mlci.tokens import PAD, UNK
+
+TRITON = find_spec("triton") is not None  # for the kernels of our own
+
+
+def averaging(poolings: list[str]) -> bool:
+    """Whether codes are pooled by some average of them, and at most the largest beside it."""
+    return poolings[0] != "max" and poolings[1:] in ([], ["max"])
+
+
+def mlp(*widths: int) -> list[nn.Module]:
+    """Linear layers from width to width with a ReLU after each."""
+    return [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
+
+
+def looked_up(embedding: nn.Embedding, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The embeddings of the distinct ids (padding always among them, so that there is one), and which is whose.
+
+    On a GPU all embeddings are taken: counting the distinct ids would make the host wait for the device at every step.
+    """
+    if ids.is_cuda:
+        return embedding.weight, ids
+    present = torch.zeros(embedding.num_embeddings, dtype=torch.bool)
+    present[ids] = True
+    present[PAD] = True
+    return embedding(present.nonzero().squeeze(1)), (present.cumsum(0) - 1)[ids]
+
+
+def rows_of(ids: Tensor, offsets: Tensor) -> Tensor:
+    """The admission that each token belongs to."""
+    admissions = torch.arange(len(offsets) - 1, device=ids.device)
+    return torch.repeat_interleave(admissions, offsets.diff(), output_size=len(ids))
+
+
+def softmax_within(logits: Tensor, rows: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over the tokens of each admission together with one logit of the admission's `own` (-inf for none).
+
+    Returns the weight of each token and of each own.
+    """
+    top = own.detach().clone().scatter_reduce(0, rows, logits.detach(), "amax").clamp(min=-1e30)
+    token, rest = torch.exp(logits - top[rows]), torch.exp(own - top)
+    total = rest.index_add(0, rows, token).clamp(min=1e-30)
+    return token / total[rows], rest / total
+
+
+def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    return F.embedding_bag(
+        where, table, offsets, mode="sum", per_sample_weights=weights.to(table.dtype), include_last_offset=True
+    )
+
+
+def softmax_average(where: Tensor, table: Tensor, offsets: Tensor, logits: Tensor) -> Tensor:
+    """Of each admission's rows of `table`, by the softmax of their `logits`; 0 without any."""
+    nothing = logits.new_full((len(offsets) - 1,), -math.inf)
+    weights, _ = softmax_within(logits[where], rows_of(where, offsets), nothing)
+    return weighted_sum(where, table, offsets, weights)
+
+
+INDEX = 29  # bits that a float32 leaves free at the end of a float64
+_csr = partial(torch.sparse_csr_tensor, check_invariants=False)
+with warnings.catch_warnings():  # torch says once in a process that these tensors may still change
+    warnings.simplefilter("ignore")
+    _csr([0], [], torch.empty(0), (0, 0))
+
+
+def largest(where: Tensor, table: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Each feature's largest value among the tokens of an admission, 0 without any, and the row of `table` it is in.
+
+    `table` is not negative; the row of a 0 may be any. On the CPU torch's own kernel goes value by value. So there the
+    row's number is written behind the digits of the value, and one fast maximum over such pairs finds both.
+    """
+    if table.is_cuda or table.dtype != torch.float32:
+        best, _, _, winners = torch.embedding_bag(table, where, offsets, mode=2, include_last_offset=True)
+        return best, winners.clamp(min=0)  # -1 on a GPU where there are no tokens
+    pairs = table.detach().double()
+    pairs.view(torch.int64).bitwise_or_(torch.arange(len(table))[:, None])
+    ones = torch.ones(len(where), dtype=torch.float64)
+    best = torch.sparse.mm(_csr(offsets, where, ones, (len(offsets) - 1, len(table))), pairs, "amax")
+    winners = best.view(torch.int64) & (2**INDEX - 1)
+    return best.float(), winners.clamp_(max=len(table) - 1)  # a NaN has no row
+
+
+class Largest(torch.autograd.Function):
+    """`largest` with a backward pass that scatters to all winners at once."""
+
+    @staticmethod
+    def forward(ctx, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
+        best, winners = largest(where, table, offsets)
+        ctx.save_for_backward(winners, best)
+        ctx.rows = len(table)
+        return best
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        winners, best = ctx.saved_tensors
+        grad = grad * (best > 0)  # nobody wins with a zero
+        return None, grad.new_zeros(ctx.rows, grad.shape[1]).scatter_add_(0, winners, grad), None
+
+
+class Encoder(nn.Module):
+    """What the training loop needs: `forward(ids, offsets)`, and a last layer that can turn the score around."""
+
+    rho: nn.Sequential
+
+    def negate(self) -> None:
+        """Make every score its negative."""
+        last = cast(nn.Linear, self.rho[-1])
+        with torch.no_grad():
+            last.weight.neg_()
+            last.bias.neg_()
+
+
+class DeepSets(Encoder):
+    """rho(LayerNorm(pool(phi(embedding)))); the paper pools by mean and max, side by side.
+
+    An admission without codes pools to zero, the least value that phi can take. With several `outputs` an admission has
+    a row of them; `dropout` is of what enters rho's hidden layers.
+    """
+
+    POOLINGS = ("mean", "max", "sum", "attention", "gated")
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        *,
+        width: int = 128,
+        pooling: str = "mean+max",
+        outputs: int = 1,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.poolings = pooling.split("+")
+        if not set(self.poolings) <= set(self.POOLINGS):
+            raise InputError(f"pooling is '{pooling}'; allowed is {', '.join(self.POOLINGS)}, joined by +.")
+        pooled = width * len(self.poolings)
+        self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
+        self.phi = nn.Sequential(*mlp(width, width, width))
+        self.norm = nn.LayerNorm(pooled)
+        self.rho = nn.Sequential(*mlp(pooled, width, width), nn.Linear(width, outputs))
+        self.dropout = nn.Dropout(dropout)
+        if "attention" in self.poolings:
+            self.query = nn.Parameter(torch.randn(width) / math.sqrt(width))
+        if "gated" in self.poolings:
+            self.gate = nn.Sequential(*mlp(width, width), nn.Linear(width, 1))
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        table, where = looked_up(self.embedding, ids)
+        hidden = self.pooled(self.phi(table), where, offsets)
+        for place, layer in enumerate(self.rho):
+            hidden = layer(self.dropout(hidden) if place in (0, 2) else hidden)
+        return hidden.squeeze(1)
+
+    def pooled(self, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
+        """What rho is given."""
+        if table.is_cuda and TRITON and averaging(self.poolings):
+            from mlci.fitting.kernels import Pool
+
+            norm = (self.norm.weight[None], self.norm.bias[None])
+            sums = table.new_ones(1) if self.poolings[0] == "sum" else None
+            logits = self.logits(self.poolings[0], table)
+            return Pool.apply(table, logits, where, offsets, *norm, sums, "max" in self.poolings).squeeze(0)
+        return self.norm(torch.cat([self.pool(how, where, table, offsets) for how in self.poolings], dim=1))
+
+    def logits(self, how: str, table: Tensor) -> Tensor | None:
+        """By whose softmax over an admission its codes are averaged; gates are weights already. None: all alike."""
+        if how == "attention":
+            return table @ self.query / math.sqrt(len(self.query))
+        return F.logsigmoid(self.gate(table)).squeeze(1) if how == "gated" else None
+
+    def pool(self, how: str, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
+        if (logits := self.logits(how, table)) is not None:
+            return softmax_average(where, table, offsets, logits)
+        if how == "max":
+            return Largest.apply(where, table, offsets)
+        return F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True)
+
+
+class BagMLP(Encoder):
+    """A multilayer perceptron on the sum of the codes' embeddings."""
+
+    def __init__(self, vocabulary_size: int, *, width: int = 128) -> None:
+        super().__init__()
+        self.embedding = nn.EmbeddingBag(vocabulary_size, width, mode="sum", include_last_offset=True, padding_idx=PAD)
+        self.norm = nn.LayerNorm(width)
+        self.rho = nn.Sequential(*mlp(width, width, width), nn.Linear(width, 1))
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        return self.rho(self.norm(self.embedding(ids, offsets))).squeeze(1)
+
+
+class AttentionMIL(Encoder):
+    """Attention pooling of the embeddings themselves: each code's logit is linear in its embedding."""
+
+    def __init__(self, vocabulary_size: int, *, width: int = 128) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
+        self.attention = nn.Linear(width, 1)
+        self.norm = nn.LayerNorm(width)
+        self.rho = nn.Sequential(*mlp(width, width), nn.Linear(width, 1))
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        table, where = looked_up(self.embedding, ids)
+        average = softmax_average(where, table, offsets, self.attention(table).squeeze(1))
+        return self.rho(self.norm(average)).squeeze(1)
+
+
+class DeepCross(Encoder):
+    """Deep and cross network on the mean embedding: two cross layers beside a tower of two, joined by one layer."""
+
+    def __init__(self, vocabulary_size: int, *, width: int = 128, layers: int = 2) -> None:
+        super().__init__()
+        self.embedding = nn.EmbeddingBag(vocabulary_size, width, mode="mean", include_last_offset=True, padding_idx=PAD)
+        self.norm = nn.LayerNorm(width)
+        self.cross = nn.Parameter(0.01 * torch.randn(layers, width))
+        self.shift = nn.Parameter(torch.zeros(layers, width))
+        self.tower = nn.Sequential(*mlp(*[width] * (layers + 1)))
+        self.rho = nn.Sequential(nn.Linear(2 * width, 1))
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        first = crossed = self.norm(self.embedding(ids, offsets))
+        for weight, shift in zip(self.cross, self.shift):
+            crossed = first * (crossed @ weight)[:, None] + shift + crossed
+        return self.rho(torch.cat([crossed, self.tower(first)], dim=1)).squeeze(1)
+
+
+class StarGAT(Encoder):
+    """Graph attention on a star: a centre that sees all codes of the admission, codes that see themselves and it.
+
+    The centre starts at zero, so after the first layer a code's features still depend on the code alone; and of the
+    second layer only the centre is read. So codes live in a table here too, and the star needs no edges.
+    """
+
+    def __init__(self, vocabulary_size: int, *, width: int = 128) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
+        self.first = nn.Linear(width, width, bias=False)
+        self.second = nn.Linear(width, width, bias=False)
+        # Additive attention of each layer: how much a node gives (row 0) and how much it asks for (row 1).
+        self.attention = nn.Parameter(torch.empty(2, 2, width))
+        self.norm = nn.LayerNorm(width)
+        self.rho = nn.Sequential(*mlp(width, width, width), nn.Linear(width, 1))
+        for weight in (self.first.weight, self.second.weight, *self.attention):
+            nn.init.xavier_uniform_(weight)
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        table, where = looked_up(self.embedding, ids)
+        rows = rows_of(ids, offsets)
+        table = self.first(table)
+        give, ask = self.attention[0]
+        zero = table.new_zeros(len(offsets) - 1)
+        weights, _ = softmax_within(F.leaky_relu(table @ give, 0.2)[where], rows, zero)
+        centre = F.elu(weighted_sum(where, table, offsets, weights))
+        itself, other = F.leaky_relu(table @ (give + ask), 0.2), F.leaky_relu(table @ ask, 0.2)
+        table = self.second(F.elu(torch.sigmoid(itself - other)[:, None] * table))
+        centre = self.second(centre)
+        give, ask = self.attention[1]
+        logits = F.leaky_relu((table @ give)[where] + (centre @ ask)[rows], 0.2)
+        weights, own = softmax_within(logits, rows, F.leaky_relu(centre @ (give + ask), 0.2))
+        centre = F.elu(weighted_sum(where, table, offsets, weights) + own[:, None] * centre)
+        return self.rho(self.norm(centre)).squeeze(1)
+
+
+class AttentionBlock(nn.Module):
+    """Multi-head attention and a small perceptron, each added to its input and normalised (post-norm).
+
+    `attention` holds the weights and defines what is computed; the methods know besides that tokens are rows to be
+    looked up: `at` (admissions x longest) is the row of each place, `absent` marks the places that hold none.
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.feed = nn.Sequential(*mlp(width, width), nn.Linear(width, width))
+
+    def gather(self, points: Tensor, rows: Tensor, at: Tensor, absent: Tensor) -> Tensor:
+        """What the same few points read from the tokens of each admission: admissions x points x width.
+
+        A row's key meets the same queries everywhere, so keys and queries are one matrix.
+        """
+        heads, width = self.attention.num_heads, points.shape[1]
+        (ask, key, value), (ask_shift, key_shift, value_shift) = self._weights(width)
+        asked = F.linear(points, ask, ask_shift).view(-1, heads, width // heads) / math.sqrt(width // heads)
+        meet = torch.einsum("phd,hdw->hpw", asked, key.view(heads, -1, width)).flatten(0, 1)
+        shift = torch.einsum("phd,hd->hp", asked, key_shift.view(heads, -1)).flatten()
+        logits = _look_up(F.linear(rows, meet, shift), at).masked_fill(absent[:, :, None], -math.inf)
+        weights = logits.softmax(1).unflatten(2, (heads, -1)).permute(0, 2, 3, 1)
+        values = _look_up(F.linear(rows, value, value_shift), at).unflatten(2, (heads, -1))
+        return self._finish(points, (weights @ values.transpose(1, 2)).transpose(1, 2).flatten(2))
+
+    def spread(self, rows: Tensor, at: Tensor, place: Tensor, points: Tensor) -> Tensor:
+        """What each token, which stands at a `place`, reads from the points of its admission: tokens x width."""
+        heads, width = self.attention.num_heads, rows.shape[1]
+        (ask, *weights), (ask_shift, *shifts) = self._weights(width)
+        asked = _look_up(F.linear(rows, ask, ask_shift) / math.sqrt(width // heads), at)
+        both = F.linear(points, torch.cat(weights), torch.cat(shifts)).split(width, 2)
+        queries, keys, values = (each.unflatten(2, (heads, -1)).transpose(1, 2) for each in (asked, *both))
+        read = ((queries @ keys.transpose(2, 3)).softmax(3) @ values).transpose(1, 2).flatten(2).flatten(0, 1)
+        return self._finish(rows.index_select(0, at.flatten()[place]), read.index_select(0, place))
+
+    def _weights(self, width: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Of queries, keys and values."""
+        return self.attention.in_proj_weight.split(width), self.attention.in_proj_bias.split(width)
+
+    def _finish(self, queries: Tensor, read: Tensor) -> Tensor:
+        hidden = self.norm1(queries + self.attention.out_proj(read))
+        return self.norm2(hidden + self.feed(hidden))
+
+
+def _look_up(rows: Tensor, at: Tensor) -> Tensor:
+    return rows.index_select(0, at.flatten()).view(*at.shape, -1)
+
+
+class SetTransformer(Encoder):
+    """Two blocks of attention through 16 inducing points, then pooling by attention from one seed.
+
+    Codes look at each other here, so for the attention itself, and for nothing else, admissions are padded, to the
+    longest of the batch. One without codes has the score of a single UNK, which is added to every batch.
+    """
+
+    def __init__(self, vocabulary_size: int, *, width: int = 128, points: int = 16, heads: int = 4) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
+        self.points = nn.Parameter(0.02 * torch.randn(2, points, width))
+        self.gather = nn.ModuleList(AttentionBlock(width, heads) for _ in range(2))
+        self.spread = nn.ModuleList(AttentionBlock(width, heads) for _ in range(2))
+        self.seed = nn.Parameter(0.02 * torch.randn(1, width))
+        self.pool = AttentionBlock(width, heads)
+        self.rho = nn.Sequential(nn.Linear(width, 1))
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        ids, offsets = torch.cat([ids, ids.new_full((1,), UNK)]), torch.cat([offsets, offsets[-1:] + 1])
+        counts, admission = offsets.diff(), rows_of(ids, offsets)
+        longest = int(counts.max())
+        place = torch.arange(len(ids), device=ids.device) + admission * longest - offsets[admission]
+        # An admission without codes keeps one place, so that its softmax is defined; what comes of it is not used.
+        absent = torch.arange(longest, device=ids.device) >= counts.clamp(min=1)[:, None]
+
+        hidden, row = looked_up(self.embedding, ids)
+        scores = self.read(hidden, row, place, absent)
+        return torch.where(counts[:-1] > 0, scores[:-1], scores[-1])
+
+    def read(self, hidden: Tensor, row: Tensor, place: Tensor, absent: Tensor) -> Tensor:
+        """The scores of admissions (`absent` is admissions x longest) with a `row` of `hidden` at each `place`."""
+
+        def at(row: Tensor) -> Tensor:
+            return row.new_zeros(absent.numel()).scatter(0, place, row).view(absent.shape)
+
+        where, everyone = at(row), at(torch.arange(len(row), device=row.device))
+        blocks = cast(Iterable[tuple[AttentionBlock, AttentionBlock]], zip(self.gather, self.spread))
+        for points, (gather, spread) in zip(self.points, blocks):
+            hidden = spread.spread(hidden, where, place, gather.gather(points, hidden, where, absent))
+            where = everyone
+        return self.rho(self.pool.gather(self.seed, hidden, where, absent)).flatten()
+
+
+ENCODERS = {
+    "deepsets": DeepSets,
+    "bag_mlp": BagMLP,
+    "attention_mil": AttentionMIL,
+    "deep_cross": DeepCross,
+    "star_gat": StarGAT,
+    "set_transformer": SetTransformer,
+}
+
+
+def build(config: EncoderConfig, vocabulary_size: int, **options: Any) -> Encoder:
+    """A freshly initialised encoder, drawn from torch's current random state; `options` are the encoder's own."""
+    if config.name not in ENCODERS:
+        raise InputError(f"encoder is '{config.name}'; allowed is {', '.join(ENCODERS)}.")
+    if config.name == "deepsets":
+        options |= {"pooling": config.pooling}
+    return ENCODERS[config.name](vocabulary_size, width=config.width, **options)

@@ -1,0 +1,146 @@
+"""Cohorts larger than memory: the file is streamed once into files of token ids, which a fit reads as it needs them.
+
+In come a cohort file and a folder; out come the vocabulary and the two splits, with tokens that are memory maps: shared
+by all processes of a machine, and dropped by the system when it needs the memory. Outcomes are held as they are, four
+bytes each.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlci.base.errors import InputError
+from mlci.base.files import atomic
+from mlci.codes.admissions import Admissions, stream_rows
+from mlci.cohort import cohort_head
+from mlci.config import TokenConfig
+from mlci.fitting import processes
+from mlci.fitting.training import Data
+from mlci.tokens import Tokens, Vocabulary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FACTS = "facts.json"  # written last
+SPLITS = ("train", "valid")
+TYPES = {"ids": np.int32, "offsets": np.int64, "outcomes": np.float32}
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What an index learns from."""
+
+    vocabulary: Vocabulary
+    icd_versions: tuple[int, ...]  # of the training codes
+    outcomes: dict[str, str]  # name -> rule in words
+    source: str
+    train: Data
+    valid: Data
+    subjects: np.ndarray  # the patient of each training admission
+
+
+def map_cohort(
+    path: str | Path, folder: str | Path, *, outcomes: Sequence[str] | None = None, tokens: TokenConfig
+) -> Splits:
+    """The splits of a cohort file, from the files in `folder` if they were made of it before."""
+    path, folder, head = Path(path), Path(folder), cohort_head(path)
+    rules = head.outcomes if outcomes is None else {name: head.outcomes.get(name) for name in outcomes}
+    for name, rule in rules.items():
+        if rule is None:
+            raise InputError(f"{path}: has no outcome {name}; there is {', '.join(head.outcomes) or 'none'}.")
+    stamp = path.stat()
+    key = [head.version, stamp.st_size, stamp.st_mtime_ns, list(rules), json.loads(json.dumps(asdict(tokens)))]
+    if processes.rank() == 0 and _facts(folder).get("key") != key:
+        _write(path, folder, list(rules), tokens, key)
+    processes.wait()
+    facts = _facts(folder)
+    vocabulary = {name: tuple(v) if isinstance(v, list) else v for name, v in facts["vocabulary"].items()}
+    train, valid = (_open(folder / split, len(rules)) for split in SPLITS)
+    subjects = _opened(folder / "train.subjects", np.int64)
+    return Splits(
+        Vocabulary(**vocabulary), tuple(facts["icd_versions"]), dict(rules), head.source, train, valid, subjects
+    )
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / FACTS).read_text()) if (folder / FACTS).exists() else {}
+
+
+def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, key: list) -> None:
+    """Two passes over the file: what the training split's codes are, then the tokens of both splits."""
+    (folder / FACTS).unlink(missing_ok=True)
+    folder.mkdir(exist_ok=True)
+    seen, versions, subjects = Counter(), set(), []
+    options = {name: value for name, value in asdict(config).items() if name != "min_admissions"}
+    for admissions, carried in stream_rows(path, carry=["split", "subject_id"]):
+        chosen = np.asarray(carried["split"]) == "train"
+        train = _rows(admissions, chosen)
+        subjects += carried["subject_id"].filter(chosen).chunks
+        seen.update(Vocabulary.count(train, **options))
+        versions.update(np.unique(train.versions[train.indices]).tolist())
+    numbered(subjects).tofile(folder / "train.subjects")
+    vocabulary = Vocabulary.of(seen, **asdict(config))
+    ends = dict.fromkeys(SPLITS, 0)
+    with ExitStack() as stack:
+        files = {
+            (split, part): stack.enter_context(open(folder / f"{split}.{part}", "wb"))
+            for split in SPLITS
+            for part in TYPES
+        }
+        for split in SPLITS:
+            np.zeros(1, np.int64).tofile(files[split, "offsets"])
+        for admissions, carried in stream_rows(path, carry=["split", *outcomes]):
+            tokens, known = vocabulary.encode(admissions), _outcomes(carried, outcomes)
+            for split in SPLITS:
+                rows = np.flatnonzero(np.asarray(carried["split"]) == split)
+                part = tokens.take(rows)
+                part.ids.tofile(files[split, "ids"])
+                (part.offsets[1:] + ends[split]).tofile(files[split, "offsets"])
+                known[rows].tofile(files[split, "outcomes"])
+                ends[split] += len(part.ids)
+    facts = {"key": key, "vocabulary": asdict(vocabulary), "icd_versions": sorted(versions)}
+    with atomic(folder / FACTS) as temporary:
+        temporary.write_text(json.dumps(facts))
+
+
+def numbered(subjects: "list[pa.Array]") -> np.ndarray:
+    """The rank of each among the distinct ones, as NumPy's `unique` gives it, without a Python object for each.
+
+    All without a number are one, the last.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not subjects:
+        return np.empty(0, np.int64)
+    known = pa.chunked_array(subjects).combine_chunks().dictionary_encode("encode")
+    rank = np.empty(len(known.dictionary), np.int64)
+    rank[pc.sort_indices(known.dictionary)] = np.arange(len(rank))
+    return rank[known.indices]
+
+
+def _rows(admissions: Admissions, keep: np.ndarray) -> Admissions:
+    lengths = np.diff(admissions.offsets)
+    offsets = np.concatenate([[0], np.cumsum(lengths[keep])])
+    indices = admissions.indices[np.repeat(keep, lengths)]
+    return replace(admissions, ids=admissions.ids[keep], indices=indices, offsets=offsets)
+
+
+def _outcomes(table: "pa.Table", names: list[str]) -> np.ndarray:
+    return np.column_stack([np.asarray(table[name].cast("float32").to_numpy(), np.float32) for name in names])
+
+
+def _open(start: Path, columns: int) -> Data:
+    ids, offsets, outcomes = (_opened(start.with_name(f"{start.name}.{part}"), kind) for part, kind in TYPES.items())
+    return Data(Tokens(ids, offsets), np.array(outcomes).reshape(-1, columns))
+
+
+def _opened(file: Path, kind: type) -> np.ndarray:
+    # Copy on write: nobody writes, but torch asks for arrays that could be.
+    return np.memmap(file, kind, "c") if file.stat().st_size else np.empty(0, kind)

@@ -1,0 +1,146 @@
+"""A step's two passes: the scores of a batch's tokens forward, and their gradient back into every weight.
+
+`passes(model)` gives what goes through any encoder by autograd, or, for the paper's encoder on the CPU, what goes by
+hand: there a step is so short that recording it, filling a gradient of the whole vocabulary and visiting weight after
+weight would cost as much as the matrix products. All weights lie in one tensor, and so do their gradients.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mlci.fitting import processes
+from mlci.fitting.encoders import DeepSets, Encoder, largest
+from mlci.tokens import PAD, Tokens
+
+aten = torch.ops.aten
+
+
+def on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    ids, offsets = (torch.tensor(array, dtype=torch.int64) for array in (tokens.ids, tokens.offsets))
+    return ids.to(device), offsets.to(device)
+
+
+class Passes:
+    """Through any encoder. `weights` are all of its weights, with their gradients."""
+
+    def __init__(self, model: Encoder) -> None:
+        self.model = model
+        parts = list(model.parameters())
+        self.weights = nn.Parameter(torch.cat([part.detach().flatten() for part in parts]))
+        self.weights.grad = torch.zeros_like(self.weights)
+        self.device = self.weights.device
+        sizes = [part.numel() for part in parts]
+        for part, weight, gradient in zip(parts, self.weights.detach().split(sizes), self.weights.grad.split(sizes)):
+            part.data, part.grad = weight.view_as(part), gradient.view_as(part)
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        self.scores = self.model(*on(self.device, tokens))
+        return self.scores.detach()
+
+    def backward(self, gradient: Tensor) -> None:
+        """Of the last forward pass."""
+        assert self.weights.grad is not None
+        self.weights.grad.zero_()
+        self.scores.backward(gradient)
+
+
+class ByHand(Passes):
+    """Through DeepSets with mean and max pooling."""
+
+    model: DeepSets
+
+    def __init__(self, model: DeepSets) -> None:
+        super().__init__(model)
+        self.tokens = np.array([PAD])
+        self.embedding = model.embedding.weight.detach()
+        self.gradient: np.ndarray = model.embedding.weight.grad.numpy()  # pyright: ignore
+        self.phi = [_Linear(model.phi[place]) for place in (0, 2)]
+        self.rho = [_Linear(model.rho[place]) for place in (0, 2, 4)]
+        self.columns = torch.arange(model.embedding.embedding_dim)
+
+    @torch.no_grad()
+    def forward(self, tokens: Tokens) -> Tensor:
+        self._lay_out(tokens)
+        self.first = self.embedding.index_select(0, torch.from_numpy(self.tokens))
+        self.second = self.phi[0].forward(self.first).relu_()
+        self.table = self.phi[1].forward(self.second).relu_()
+        sums = torch.embedding_bag(self.table, self.where, self.offsets, mode=0, include_last_offset=True)[0]
+        best, self.winners = largest(self.where, self.table, self.offsets)
+        self.pooled = torch.cat([sums.mul_(self.share), best], dim=1)
+        norm = self.model.norm
+        self.normed, *self.moments = torch.native_layer_norm(
+            self.pooled, norm.normalized_shape, norm.weight, norm.bias, norm.eps
+        )
+        self.third = self.rho[0].forward(self.normed).relu_()
+        self.fourth = self.rho[1].forward(self.third).relu_()
+        return self.rho[2].forward(self.fourth).squeeze(1)
+
+    def _lay_out(self, tokens: Tokens) -> None:
+        """The distinct tokens, where each token stands among them, and the other way round: who has each of them."""
+        number = np.full(len(self.embedding), -1)
+        number[PAD] = 0  # always among them, so that there is one
+        number[tokens.ids] = 0
+        # Only the last step's rows of the gradient are not zero (unless others added theirs).
+        self.gradient[self.tokens[number[self.tokens] < 0] if processes.count() == 1 else slice(None)] = 0
+        self.tokens = distinct = np.flatnonzero(number == 0)
+        number[distinct] = np.arange(len(distinct))
+        where = number[tokens.ids]
+        counts = tokens.counts
+        order = np.argsort(where.astype(np.min_scalar_type(len(distinct))), kind="stable")
+        ends = np.cumsum(np.bincount(where, minlength=len(distinct)))
+        self.where, self.offsets, self.holders, self.held = map(
+            torch.from_numpy,
+            (
+                where,
+                tokens.offsets,
+                np.repeat(np.arange(len(counts)), counts)[order],
+                np.concatenate([[0], ends]),
+            ),
+        )
+        self.share = torch.from_numpy(1 / np.maximum(counts, 1)[:, None]).to(self.weights.dtype)
+
+    @torch.no_grad()
+    def backward(self, gradient: Tensor) -> None:
+        width = len(self.columns)
+        back = self.rho[2].back(self.fourth, gradient[:, None])
+        back = self.rho[1].back(self.third, aten.threshold_backward(back, self.fourth, 0))
+        back = self.rho[0].back(self.normed, aten.threshold_backward(back, self.third, 0))
+        norm = self.model.norm
+        back, *own = aten.native_layer_norm_backward(
+            back, self.pooled, norm.normalized_shape, *self.moments, norm.weight, norm.bias, [True, True, True]
+        )
+        for part, value in zip((norm.weight, norm.bias), own):
+            part.grad.copy_(value)  # pyright: ignore
+        # A mean's gradient goes to all who have a token, a maximum's to its winner; at zero, ReLU lets nothing through.
+        mean = back[:, :width] * self.share
+        best = aten.threshold_backward(back[:, width:], self.pooled[:, width:], 0)
+        back = torch.embedding_bag(mean, self.holders, self.held, mode=0, include_last_offset=True)[0]
+        places = torch.add(self.columns, self.winners, alpha=width)
+        back.view(-1).scatter_add_(0, places.view(-1), best.reshape(-1))
+        back = self.phi[1].back(self.second, aten.threshold_backward(back, self.table, 0))
+        back = self.phi[0].back(self.first, aten.threshold_backward(back, self.second, 0))
+        self.gradient[self.tokens] = back.numpy()
+
+
+class _Linear:
+    """A linear layer with weights and gradients at hand: to find them in the model takes as long as a small product."""
+
+    def __init__(self, layer) -> None:
+        self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
+        self.turned = self.weight.T
+        self.by_weight, self.by_bias = layer.weight.grad, layer.bias.grad
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x, self.turned)
+
+    def back(self, x: Tensor, gradient: Tensor) -> Tensor:
+        """Into the weights' gradients, and on to what it was given."""
+        torch.mm(gradient.T, x, out=self.by_weight)
+        torch.sum(gradient, 0, out=self.by_bias)
+        return torch.mm(gradient, self.weight)
+
+
+def passes(model: Encoder) -> Passes:
+    plain = isinstance(model, DeepSets) and model.poolings == ["mean", "max"] and not model.dropout.p
+    return ByHand(model) if plain and next(model.parameters()).device.type == "cpu" else Passes(model)

@@ -1,0 +1,412 @@
+"""The index: fit it on a cohort, score admissions, read risks, see what each code contributed, keep it as a file.
+
+In come a `Cohort`, or codes (lists of lists, pandas, polars or Arrow frames) with outcomes; out come scores and frames.
+Torch is imported to fit, never to score.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from mlci.base.errors import InputError
+from mlci.codes.admissions import Admissions, as_admissions
+from mlci.cohort import Cohort, read_cohort
+from mlci.config import RECIPES, DeepConfig, PaperConfig, config_from
+from mlci.index.model import Model, Tally, load_model
+from mlci.index.scorer import Scorer
+from mlci.judging.curves import Isotonic, isotonic
+from mlci.judging.theory import Contrast, cutoff
+from mlci.tokens import Vocabulary, positions
+
+if TYPE_CHECKING:
+    from mlci.fitting.mapped import Splits
+
+QUANTILES = 1001  # of the training scores, for percentiles
+CURVE_POINTS = 1000  # at most, of a stored risk curve
+LEAST_CELL = 10  # admissions behind every figure of the training data in a model file
+VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one recorded code did to an admission's score, by leaving it out."""
+
+    code: str
+    title: str | None
+    known: bool  # in the vocabulary
+    effect: float  # score with the code minus score without it
+    score_without: float
+
+
+class MLCI(BaseEstimator):
+    """A machine-learned comorbidity index.
+
+    `recipe` is `deep` or `paper` (None: that of the config, else `deep`); `config` is the `DeepConfig` of the one or
+    the `PaperConfig` of the other (None: its defaults). `outcomes` names those to learn from (None: all). `anchor`
+    names the outcome that orients the score and, in the paper's recipe, judges Stage 1 (None: the config's).
+    """
+
+    model_: Model
+
+    def __init__(
+        self,
+        *,
+        recipe: str | None = None,
+        config: PaperConfig | DeepConfig | None = None,
+        outcomes: Sequence[str] | None = None,
+        anchor: str | None = None,
+        seed: int = 11,
+        device: str = "cpu",
+    ) -> None:
+        self.recipe = recipe
+        self.config = config
+        self.outcomes = outcomes
+        self.anchor = anchor
+        self.seed = seed
+        self.device = device
+
+    def fit(
+        self,
+        data: Any,
+        outcomes: Any = None,
+        *,
+        split: Sequence[str] | None = None,
+        subjects: Sequence | None = None,
+        icd_version: int | None = None,
+        checkpoint: str | Path | None = None,
+        memory_map: str | Path | None = None,
+        on_event: Callable[[Any], None] | None = None,
+    ) -> Self:
+        """Learn from a `Cohort` (or its file), or from codes and outcomes (a frame or a dict of columns of 0, 1, null).
+
+        `split` says train or valid for each admission; without it one subject in eight (by `subjects`, else by row) is
+        kept for validation. An interrupted fit with a `checkpoint` file goes on where it stopped. With the folder
+        `memory_map`, the tokens of a cohort file are written there once and never all in memory.
+        """
+        recipe = self.recipe or ("paper" if isinstance(self.config, PaperConfig) else "deep")
+        if recipe not in RECIPES:
+            raise InputError(f"recipe is {recipe!r}; allowed is {', '.join(RECIPES)}.")
+        kind = RECIPES[recipe]
+        config = self.config or kind()
+        if not isinstance(config, kind):
+            raise InputError(f"recipe {recipe} takes a {kind.__name__}, not a {type(config).__name__}.")
+        if self.anchor is not None:
+            config = replace(config, selection=replace(config.selection, anchor=self.anchor))
+        if config.encoder.name != "deepsets":
+            raise InputError(f"encoder.name is {config.encoder.name!r}; an index that is kept as a file is 'deepsets'.")
+        from mlci.fitting import processes, stacked
+        from mlci.fitting.deep import fit as fit_recipe
+        from mlci.fitting.mapped import map_cohort
+
+        processes.check_device(self.device)
+        if memory_map is None:
+            data = read_cohort(data) if isinstance(data, str | Path) else data
+            splits = _in_memory(_take(data, outcomes, self.outcomes, split, subjects, icd_version), config)
+        elif isinstance(data, str | Path):
+            splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens)
+        else:
+            raise InputError("memory_map is for the name of a cohort file.")
+        learn = stacked.fit if recipe == "paper" else partial(fit_recipe, subjects=splits.subjects)
+        self.model_ = _fit(learn, splits, config, recipe, self.seed, self.device, checkpoint, on_event)
+        return self
+
+    def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:
+        """One float64 per admission, in order; larger means more severe."""
+        admissions = as_admissions(data, icd_version=icd_version)
+        self._warn(admissions)
+        return self._model.score(admissions)
+
+    def risk(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
+        """The risk of each outcome, one row per admission, in order."""
+        admissions = as_admissions(data, icd_version=icd_version)
+        self._warn(admissions)
+        score = self._model.score(admissions)
+        return pd.DataFrame({name: curve(score) for name, curve in self._model.curves.items()})
+
+    def table(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
+        """The columns of a scores file: score, percentile, risk of each outcome, high severity, unknown share."""
+        admissions = as_admissions(data, icd_version=icd_version)
+        self._warn(admissions)
+        return pd.DataFrame({"admission_id": admissions.ids, **self._model.columns(admissions)})
+
+    def explain(self, codes: Sequence[str], *, icd_version: int | None = None) -> tuple[Effect, ...]:
+        """What each code of one admission contributes: exact, by scoring the admission without it."""
+        admissions = as_admissions([list(codes)], icd_version=icd_version)
+        effects, without = _leave_one_out(self._model, admissions)
+        return tuple(
+            Effect(str(admissions.values[value]), self._title(admissions, value), bool(known), effect, rest)
+            for value, known, effect, rest in zip(
+                admissions.indices,
+                self._model.known(admissions)[admissions.indices],
+                effects.tolist(),
+                without.tolist(),
+            )
+        )
+
+    def importance(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
+        """What each code contributes over many admissions: mean absolute and mean effect, and in how many it occurs."""
+        admissions = as_admissions(data, icd_version=icd_version)
+        effects, _ = _leave_one_out(self._model, admissions)
+        size, counts = len(admissions.values), np.diff(admissions.offsets)
+        recorded = np.bincount(admissions.indices, minlength=size)
+        pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * np.int64(max(size, 1)) + admissions.indices)
+        frame = pd.DataFrame(
+            {
+                "code": admissions.values,
+                "icd_version": admissions.versions,
+                "title": [self._title(admissions, value) for value in range(size)],
+                "known": self._model.known(admissions),
+                "admissions": np.bincount(pairs % max(size, 1), minlength=size),
+                "mean_absolute_effect": np.bincount(admissions.indices, np.abs(effects), minlength=size) / recorded,
+                "mean_effect": np.bincount(admissions.indices, effects, minlength=size) / recorded,
+            }
+        )
+        return frame.sort_values(["mean_absolute_effect", "code"], ascending=[False, True], ignore_index=True)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model file."""
+        self._model.save(path)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    @property
+    def _model(self) -> Model:
+        if not hasattr(self, "model_"):
+            raise NotFittedError("this MLCI is not fitted; call fit, or mlci.load a model file.")
+        return self.model_
+
+    def _warn(self, admissions: Admissions) -> None:
+        for doubt in Tally(self._model).add(admissions, self._model.unknown_share(admissions)).doubts():
+            warnings.warn(doubt, stacklevel=3)
+
+    def _title(self, admissions: Admissions, value: int) -> str | None:
+        from mlci.codes.icd import VERSIONS, title
+
+        version = int(admissions.versions[value])
+        if version not in VERSIONS and len(self._model.icd_versions) == 1:
+            version = self._model.icd_versions[0]
+        return title(str(admissions.values[value]), version) if version in VERSIONS else None
+
+
+def load(path: str | Path) -> MLCI:
+    """Read a model file."""
+    model = load_model(path)
+    card = model.card
+    config = config_from(card["config"], recipe=card["recipe"], where=str(path))
+    index = MLCI(recipe=card["recipe"], config=config, outcomes=list(model.outcomes), seed=card["seed"])
+    index.model_ = model
+    return index
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """What a fit learns from, whatever form it came in."""
+
+    admissions: Admissions
+    labels: np.ndarray  # float64, one column per outcome, NaN = not known
+    outcomes: dict[str, str]
+    split: np.ndarray
+    subjects: np.ndarray
+    source: str
+
+
+def _take(data, outcomes, chosen, split, subjects, icd_version) -> _Learned:
+    if isinstance(data, Cohort):
+        if outcomes is not None or split is not None or subjects is not None:
+            raise InputError("a cohort holds its own outcomes, split and subjects; give them with codes only.")
+        rules, labels = dict(data.outcomes), data.labels()
+        admissions, parts, source = data.admissions(), data.column("split"), data.source
+        subjects = data.column("subject_id")
+    else:
+        admissions, source = as_admissions(data, icd_version=icd_version), "data"
+        if outcomes is None:
+            raise InputError("fit needs outcomes beside the codes: a frame or a dict of columns of 0, 1 and null.")
+        columns = _columns(outcomes, len(admissions))
+        rules, labels = dict.fromkeys(columns, ""), np.column_stack(list(columns.values()))
+        subjects = range(len(admissions)) if subjects is None else subjects
+        parts = _hash_split(subjects) if split is None else split
+        parts = np.asarray(parts, dtype=object)
+        for what, values in (("split", parts), ("subjects", subjects)):
+            if len(values) != len(admissions):
+                raise InputError(f"{what}: has {len(values)} values for {len(admissions)} admissions.")
+    names = list(rules) if chosen is None else list(chosen)
+    for name in names:
+        if name not in rules:
+            raise InputError(f"{source}: has no outcome {name}; there is {', '.join(rules) or 'none'}.")
+    labels = labels[:, [list(rules).index(name) for name in names]]
+    return _Learned(admissions, labels, {name: rules[name] for name in names}, parts, np.asarray(subjects), source)
+
+
+def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
+    """Outcomes as float64 columns, NaN = null."""
+    if not isinstance(outcomes, Mapping):
+        import narwhals as nw
+
+        try:
+            frame = nw.from_native(outcomes, eager_only=True)
+        except TypeError:
+            raise InputError(
+                f"outcomes: a frame or a dict of columns is needed, not {type(outcomes).__name__}."
+            ) from None
+        outcomes = {name: frame[name].to_list() for name in frame.columns}
+    result = {}
+    for name, values in outcomes.items():
+        values = list(values)
+        if len(values) != length:
+            raise InputError(f"outcomes: column {name} has {len(values)} values for {length} admissions.")
+        column = np.full(length, np.nan)
+        for row, value in enumerate(values):
+            if value is None or value is pd.NA or value != value:
+                continue
+            if value not in (0, 1):
+                raise InputError(f"outcomes: column {name}, row {row}: {value!r} is not allowed; 0, 1 or null is.")
+            column[row] = float(value)
+        result[str(name)] = column
+    return result
+
+
+def _hash_split(subjects: Sequence) -> np.ndarray:
+    """The same subject is always on the same side."""
+    share = [int(hashlib.md5(str(subject).encode()).hexdigest(), 16) % 10_000 / 10_000 for subject in subjects]
+    return np.where(np.array(share) < 1 - VALID_SHARE, "train", "valid").astype(object)
+
+
+def _in_memory(learned: _Learned, config: PaperConfig | DeepConfig) -> "Splits":
+    from mlci.fitting.mapped import Splits
+    from mlci.fitting.training import Data
+
+    rows = {part: np.flatnonzero(learned.split == part) for part in ("train", "valid")}
+    flat, offsets = positions(
+        learned.admissions.offsets[rows["train"]], np.diff(learned.admissions.offsets)[rows["train"]]
+    )
+    train = replace(
+        learned.admissions,
+        ids=learned.admissions.ids[rows["train"]],
+        indices=learned.admissions.indices[flat],
+        offsets=offsets,
+    )
+    vocabulary = Vocabulary.fit(train, **asdict(config.tokens))
+    tokens = vocabulary.encode(learned.admissions)
+    return Splits(
+        vocabulary=vocabulary,
+        icd_versions=tuple(np.unique(train.versions[train.indices]).tolist()),
+        outcomes=learned.outcomes,
+        source=learned.source,
+        subjects=learned.subjects[rows["train"]],
+        **{part: Data(tokens.take(where), learned.labels[where]) for part, where in rows.items()},
+    )
+
+
+def _fit(
+    learn: Callable[..., Any],
+    splits: "Splits",
+    config: PaperConfig | DeepConfig,
+    recipe: str,
+    seed: int,
+    device: str,
+    checkpoint: str | Path | None,
+    on_event: Callable[[Any], None] | None,
+) -> Model:
+    names = list(splits.outcomes)
+    data = {"train": splits.train, "valid": splits.valid}
+    fit = learn(
+        *data.values(),
+        config=config,
+        outcomes=names,
+        vocabulary_size=len(splits.vocabulary),
+        seed=seed,
+        device=device,
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+        on_event=on_event,
+    )
+    scorer = Scorer(fit.state, config.encoder.pooling, splits.vocabulary.longest)
+    scores = {part: scorer(each.tokens) for part, each in data.items()}
+    if fit.honest is not None:
+        scores["train"] = fit.honest
+    both = np.concatenate(list(scores.values()))
+    labels = np.concatenate([each.outcomes for each in data.values()]).astype(np.float64)
+    chosen = cutoff(both, labels, names, weights=list(fit.weights.values()))
+    large = [one for one in chosen.contrasts if min(_cells(one)) >= LEAST_CELL]
+    return Model(
+        state=fit.state,
+        vocabulary=splits.vocabulary,
+        icd_versions=splits.icd_versions,
+        outcomes=splits.outcomes,
+        quantiles=np.quantile(scores["train"], np.linspace(0, 1, QUANTILES)),
+        curves={name: _curve(both, column) for name, column in zip(names, labels.T)},
+        cutoff=replace(chosen, contrasts=tuple(large)),
+        card={
+            "recipe": recipe,
+            "seed": seed,
+            "config": asdict(config),
+            "anchor": config.selection.anchor,
+            "orientation": fit.orientation,
+            "bandwidth": fit.bandwidth,
+            "weights": fit.weights,
+            "stage1": {name: asdict(trained) for name, trained in fit.stage1.items()},
+            "stage2": asdict(fit.stage2),
+            "source": splits.source,
+            "admissions": {part: len(each) for part, each in data.items()},
+            "positives": dict(zip(names, np.nansum(splits.train.outcomes, axis=0).astype(int).tolist())),
+        },
+    )
+
+
+def _cells(contrast: Contrast) -> Iterator[int]:
+    for side in (contrast.above, contrast.below):
+        yield from (side.positives, side.n - side.positives)
+
+
+def _curve(score: np.ndarray, outcome: np.ndarray) -> Isotonic:
+    """The risk curve over groups of neighbours in score, none smaller than `LEAST_CELL`; equal scores stay together."""
+    known = ~np.isnan(outcome)
+    score, outcome = score[known], outcome[known]
+    order = np.argsort(score, kind="stable")
+    score, outcome = score[order], outcome[order]
+    size = max(LEAST_CELL, -(-len(score) // CURVE_POINTS))
+    starts = np.searchsorted(score, score[::size])  # a group begins with the first of its equals
+    starts = np.unique(starts[len(score) - starts >= size] if len(score) >= size else starts[:1])
+    group = np.searchsorted(starts, np.arange(len(score)), side="right") - 1
+    means = np.bincount(group, score) / np.bincount(group)
+    return isotonic(means[group], outcome)
+
+
+def _leave_one_out(model: Model, admissions: Admissions) -> tuple[np.ndarray, np.ndarray]:
+    """Effect of each recorded code, aligned with `admissions.indices`, and the score without it.
+
+    Every admission is scored again without each of its codes in turn. Codes beyond the vocabulary's `max_codes` never
+    counted; when an earlier one is left out, the first of them moves up.
+    """
+    limit = model.vocabulary.max_codes
+    score = model.score(admissions)
+    counts = np.diff(admissions.offsets)
+    without = np.repeat(score, counts)
+    for variants, recorded in _variants(admissions, limit):
+        without[recorded] = model.score(variants)
+    return np.repeat(score, counts) - without, without
+
+
+def _variants(
+    admissions: Admissions, limit: int, *, budget: int = 4_000_000
+) -> Iterator[tuple[Admissions, np.ndarray]]:
+    """Admissions with one code left out, and which recorded code that was; about `budget` codes at a time."""
+    counts = np.diff(admissions.offsets)
+    kept, left_out = np.minimum(counts, limit + 1), np.minimum(counts, limit)
+    batch = np.cumsum(kept * left_out) // budget
+    for rows in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(batch)) + 1):
+        recorded, _ = positions(admissions.offsets[rows], left_out[rows])
+        row = np.repeat(rows, left_out[rows])
+        flat, _ = positions(admissions.offsets[row], kept[row])
+        flat = flat[flat != np.repeat(recorded, kept[row])]
+        offsets = np.concatenate([[0], np.cumsum(kept[row] - 1)])
+        yield replace(admissions, ids=row, indices=admissions.indices[flat], offsets=offsets), recorded

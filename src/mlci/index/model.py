@@ -1,0 +1,252 @@
+"""A fitted index as data: what scoring needs, kept in one safetensors file that can be read but never run.
+
+In come weights and facts from a fit, or a model file; out come scores, percentiles, risks and flags. Of the training
+data the file holds aggregates only: which codes were seen, quantiles of the scores, and one risk curve per outcome.
+Needs NumPy and safetensors: neither torch nor scikit-learn is imported to score.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+import mlci
+from mlci.base.errors import InputError
+from mlci.base.files import atomic
+from mlci.codes.admissions import Admissions, stream_admissions
+from mlci.config import FORMER_RECIPES
+from mlci.index.scorer import Scorer
+from mlci.judging.curves import Isotonic
+from mlci.judging.theory import Cutoff
+from mlci.tokens import UNK, Vocabulary
+
+FORMAT = 1
+KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything that turns codes into a score and a score into words about risk."""
+
+    state: Mapping[str, np.ndarray]  # the encoder's weights, oriented: larger means more severe
+    vocabulary: Vocabulary
+    icd_versions: tuple[int, ...]  # of the training codes; 0 where nobody said
+    outcomes: Mapping[str, str]  # name -> rule in words
+    quantiles: np.ndarray  # of the training scores, evenly spaced from the least to the greatest
+    curves: Mapping[str, Isotonic]  # risk of each outcome along the score
+    cutoff: Cutoff  # where high severity begins
+    card: Mapping  # recipe, seed, config, weights, what training saw and chose
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        return Scorer(self.state, self.card["config"]["encoder"]["pooling"], self.vocabulary.longest)
+
+    def score(self, admissions: Admissions) -> np.ndarray:
+        """One float64 per admission, in order."""
+        return self.scorer(self.vocabulary.encode(admissions))
+
+    def percentile(self, score: np.ndarray) -> np.ndarray:
+        """Share (0 to 100) of the training admissions that score no higher."""
+        return np.interp(score, self.quantiles, np.linspace(0, 100, len(self.quantiles)))
+
+    def known(self, admissions: Admissions) -> np.ndarray:
+        """Whether the vocabulary knows each of the distinct codes."""
+        size = len(admissions.values)
+        alone = replace(admissions, ids=np.arange(size), indices=np.arange(size), offsets=np.arange(size + 1))
+        tokens = self.vocabulary.encode(alone)
+        first = np.append(tokens.ids, UNK)[tokens.offsets[:-1]]
+        return (first != UNK) & (tokens.counts > 0)  # an ignored code has no token at all
+
+    def unknown_share(self, admissions: Admissions) -> np.ndarray:
+        """Share of each admission's codes that the vocabulary does not know; NaN without codes."""
+        counts = np.diff(admissions.offsets)
+        unknown = np.concatenate([[0], np.cumsum(~self.known(admissions)[admissions.indices])])[admissions.offsets]
+        return np.divide(np.diff(unknown), counts, out=np.full(len(counts), np.nan), where=counts > 0)
+
+    def columns(self, admissions: Admissions) -> dict[str, np.ndarray]:
+        """The columns of a scores file, without the identifiers."""
+        score = self.score(admissions)
+        return {
+            "score": score,
+            "percentile": self.percentile(score),
+            **{f"risk_{name}": curve(score) for name, curve in self.curves.items()},
+            "high_severity": self.cutoff.flag(score),
+            "unknown_share": self.unknown_share(admissions),
+        }
+
+    def save(self, path: str | Path) -> None:
+        facts = {
+            "version": mlci.__version__,
+            "vocabulary": asdict(self.vocabulary),
+            "icd_versions": list(self.icd_versions),
+            "outcomes": dict(self.outcomes),
+            "quantiles": self.quantiles.tolist(),
+            "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
+            "cutoff": self.cutoff.to_dict(),
+            "card": dict(self.card),
+        }
+        state = {name: np.ascontiguousarray(self.state[name]) for name in sorted(self.state)}
+        facts = json.loads(json.dumps(facts, allow_nan=False))
+        header = json.dumps({"format": FORMAT, "sha256": _digest(facts, state), "facts": facts})
+        with atomic(path) as temporary:
+            temporary.write_bytes(save(state, metadata={KEY: header}))
+
+
+def load_model(path: str | Path) -> Model:
+    """Read a model file; one that is damaged, foreign or from a later format is refused in one sentence."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = (file.metadata() or {}).get(KEY)
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: is not a whole model file; `mlci fit` makes one.") from error
+    if header is None:
+        raise InputError(f"{path}: is a safetensors file of another program; `mlci fit` makes a model file.")
+    try:
+        header = json.loads(header)
+        if header["format"] != FORMAT:
+            raise InputError(
+                f"{path}: is of model format {header['format']!r}; mlci {mlci.__version__} reads format {FORMAT}."
+            )
+        facts = header["facts"]
+        if _digest(facts, state) != header["sha256"]:
+            raise InputError(f"{path}: is damaged: its contents do not match its checksum.")
+        model = Model(
+            state=state,
+            vocabulary=Vocabulary(
+                **{
+                    key: tuple(value) if isinstance(value, list) else value
+                    for key, value in facts["vocabulary"].items()
+                }
+            ),
+            icd_versions=tuple(facts["icd_versions"]),
+            outcomes=facts["outcomes"],
+            quantiles=np.asarray(facts["quantiles"], dtype=np.float64),
+            curves={name: Isotonic.from_dict(curve) for name, curve in facts["curves"].items()},
+            cutoff=Cutoff.from_dict(facts["cutoff"]),
+            card={**facts["card"], "recipe": FORMER_RECIPES.get(facts["card"]["recipe"], facts["card"]["recipe"])},
+        )
+        _check_shapes(model)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: does not have the parts of a model file ({error!r}).") from error
+    return model
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How far admissions are what the model was made for."""
+
+    model: Model
+    admissions: int = 0
+    codes: int = 0
+    unknown: int = 0
+    foreign: Counter = field(default_factory=Counter)  # ICD version, not the model's -> codes
+
+    def add(self, admissions: Admissions, unknown_share: np.ndarray) -> "Tally":
+        recorded = np.bincount(admissions.indices, minlength=len(admissions.values))
+        foreign = Counter(self.foreign)
+        for version in np.unique(admissions.versions):
+            if version and 0 not in self.model.icd_versions and version not in self.model.icd_versions:
+                foreign[int(version)] += int(recorded[admissions.versions == version].sum())
+        unknown = round(np.nansum(unknown_share * np.diff(admissions.offsets)))
+        codes = self.codes + len(admissions.indices)
+        return Tally(self.model, self.admissions + len(admissions), codes, self.unknown + unknown, foreign)
+
+    def doubts(self) -> list[str]:
+        """What the user should be told, a sentence each."""
+        found = []
+        if self.foreign:
+            own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
+            version, many = self.foreign.most_common(1)[0]
+            found.append(f"{many:,} of {self.codes:,} codes are ICD-{version}; the model was made for {own}.")
+        if self.unknown > self.codes / 2:
+            found.append(f"{self.unknown:,} of {self.codes:,} codes are unknown to the model: scores mean little.")
+        return found
+
+
+def score_file(
+    model: Model,
+    source: str | Path,
+    target: str | Path,
+    *,
+    icd_version: int | None = None,
+    on_batch: Callable[[int], None] | None = None,
+) -> Tally:
+    """Score a file of any size in bounded memory: `admission_id` and `Model.columns`, to Parquet or CSV by name."""
+    import pyarrow as pa
+
+    open_writer, tally = _writer(target), Tally(model)
+    with atomic(target) as temporary, ThreadPoolExecutor(1) as reader, contextlib.ExitStack() as stack:
+        batches = stream_admissions(source, icd_version=icd_version)
+        admissions = next(batches, Admissions.from_lists([]))
+        writer = None
+        while admissions is not None:
+            coming = reader.submit(next, batches, None)  # read on while scoring
+            columns = model.columns(admissions)
+            named = {"admission_id": admissions.ids, **columns}
+            table = pa.table({name: pa.array(values, from_pandas=True) for name, values in named.items()})
+            writer = writer or stack.enter_context(open_writer(temporary, table.schema))
+            writer.write_table(table)
+            tally = tally.add(admissions, columns["unknown_share"])
+            if on_batch:
+                on_batch(tally.admissions)
+            admissions = coming.result()
+    return tally
+
+
+def _writer(target: str | Path) -> Callable:
+    """What writes the kind of file that the name asks for."""
+    suffix = Path(target).suffix.lower()
+    if suffix == ".csv":
+        from pyarrow.csv import CSVWriter
+
+        return CSVWriter
+    if suffix in (".parquet", ".pq"):
+        from pyarrow.parquet import ParquetWriter
+
+        return partial(ParquetWriter, use_dictionary=False)  # hardly a value comes twice
+    raise InputError(f"{target}: scores are written as .parquet or .csv.")
+
+
+def _digest(facts: Mapping, state: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(state):
+        digest.update(f"{name} {state[name].dtype} {state[name].shape}".encode())
+        digest.update(np.ascontiguousarray(state[name]).data)
+    return digest.hexdigest()
+
+
+def _check_shapes(model: Model) -> None:
+    """A file can be whole and still not fit together, if somebody made it by hand."""
+    state, width = model.state, model.state["embedding.weight"].shape[1]
+    pooled = width * len(model.card["config"]["encoder"]["pooling"].split("+"))
+    wanted = {
+        "embedding.weight": (len(model.vocabulary), width),
+        **{f"phi.{layer}.weight": (width, width) for layer in (0, 2)},
+        **{f"phi.{layer}.bias": (width,) for layer in (0, 2)},
+        **{f"norm.{part}": (pooled,) for part in ("weight", "bias")},
+        "rho.0.weight": (width, pooled),
+        "rho.0.bias": (width,),
+        "rho.2.weight": (width, width),
+        "rho.2.bias": (width,),
+        "rho.4.weight": (1, width),
+        "rho.4.bias": (1,),
+    }
+    found = {name: values.shape for name, values in state.items()}
+    if found != wanted:
+        raise ValueError(f"tensors {found}, wanted {wanted}")
+    if not all(values.dtype == np.float32 and np.isfinite(values).all() for values in state.values()):
+        raise ValueError("weights that are not finite 32-bit numbers")
+    if not (set(model.curves) <= set(model.outcomes) and len(model.quantiles) > 1):
+        raise ValueError("risk curves or quantiles that belong to no outcome")

@@ -1,0 +1,1 @@
+"""Scores and outcomes in, tables out: nothing here knows which model made a score."""

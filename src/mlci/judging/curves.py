@@ -1,0 +1,164 @@
+"""Risk curves: how often an outcome happens along a score.
+
+In come scores and outcomes (NaN = not known; each outcome is judged on its own known admissions); out come small frozen
+curves. Fitting needs scikit-learn; *applying* a fitted curve needs NumPy alone, because scoring must stay light.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlci.base.errors import InputError
+from mlci.measures.proportion import wilson
+
+GRID = 200  # the end-to-end change is read from the fitted risk at this many evenly spaced score quantiles
+INCREASING, WEAKLY_INCREASING = 0.05, 0.01
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Observed event rates of groups of admissions that are neighbours in score, with 95% Wilson intervals."""
+
+    score: np.ndarray  # mean score of the group
+    risk: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    n: np.ndarray
+    positives: np.ndarray
+
+
+@dataclass(frozen=True)
+class Isotonic:
+    """The best nondecreasing risk, as knots: linear between them, constant beyond the ends."""
+
+    score: np.ndarray
+    risk: np.ndarray
+
+    def __call__(self, score) -> np.ndarray:
+        """Risk at new scores."""
+        return np.interp(score, self.score, self.risk)
+
+    def to_dict(self) -> dict[str, list[float]]:
+        return {"score": self.score.tolist(), "risk": self.risk.tolist()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Sequence[float]]) -> "Isotonic":
+        return cls(np.asarray(data["score"], dtype=float), np.asarray(data["risk"], dtype=float))
+
+
+def binned(score, outcome, *, bins: int = 60) -> Rates:
+    """Event rate per quantile bin of the score.
+
+    Equal edges are merged and empty bins left out, so tied scores and small cohorts give fewer bins, never an error.
+    """
+    score, outcome = _known(score, outcome)
+    if bins < 1:
+        raise InputError(f"bins: {bins} is not a number of bins; allowed is 1 or more.")
+    edges = np.unique(np.quantile(score, np.linspace(0, 1, bins + 1)))
+    group = np.searchsorted(edges[1:-1], score, side="right")  # right-open, the last bin closed
+    n = np.bincount(group)
+    kept = n > 0
+    positives = np.bincount(group, weights=outcome)[kept]
+    return _rates(np.bincount(group, weights=score)[kept], positives, n[kept])
+
+
+def rolling(score, outcome, *, window: int | None = None, points: int = GRID) -> Rates:
+    """Event rate in a window of admissions that moves along the score order (by default a twentieth of them)."""
+    score, outcome = _known(score, outcome)
+    n = len(score)
+    window = max(n // 20, 1) if window is None else window
+    if not 1 <= window <= n:
+        raise InputError(f"window: {window} is not a width; allowed is 1 to the number of admissions, {n}.")
+    order = np.argsort(score, kind="stable")
+    score, outcome = score[order], outcome[order]
+    # Where a window's edge falls inside a run of equal scores, the members of the run share their mean rate.
+    _, run, length = np.unique(score, return_inverse=True, return_counts=True)
+    outcome = (np.bincount(run, weights=outcome) / length)[run]
+    start = np.unique(np.linspace(0, n - window, min(points, n - window + 1)).round().astype(int))
+
+    def sums(values: np.ndarray) -> np.ndarray:
+        total = np.concatenate([[0.0], np.cumsum(values)])
+        return total[start + window] - total[start]
+
+    return _rates(sums(score), np.clip(sums(outcome), 0, window), np.full(len(start), window))
+
+
+def isotonic(score, outcome) -> Isotonic:
+    """Nondecreasing least-squares fit of the outcome on the score."""
+    from sklearn.isotonic import IsotonicRegression
+
+    score, outcome = _known(score, outcome)
+    fit = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(score, outcome)
+    return Isotonic(np.asarray(fit.X_thresholds_, dtype=float), np.asarray(fit.y_thresholds_, dtype=float))
+
+
+def delta(curve: Isotonic, score) -> float:
+    """End-to-end change p95 - p5 of the fitted risk along the score axis.
+
+    Convention: the curve is read at 200 evenly spaced quantiles of the scores, and the values 5% and 95% of the way
+    along that grid (indices 9 and 189) are compared.
+    """
+    grid = curve(np.quantile(np.asarray(score, dtype=float), np.linspace(0, 1, GRID)))
+    return float(grid[int(0.95 * (GRID - 1))] - grid[int(0.05 * (GRID - 1))])
+
+
+def verdict(change: float) -> str:
+    """Does risk rise with the score: "inc.", "weakly inc." or "flat"."""
+    if change >= INCREASING:
+        return "inc."
+    return "weakly inc." if change >= WEAKLY_INCREASING else "flat"
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How one outcome's risk rises with the score, over one or several scores (seeds) of the same admissions."""
+
+    outcome: str
+    deltas: tuple[float, ...]
+    n: int
+    positives: int
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.deltas))
+
+    @property
+    def sd(self) -> float:
+        """Sample standard deviation over seeds; NaN for one seed."""
+        return float(np.std(self.deltas, ddof=1)) if len(self.deltas) > 1 else float("nan")
+
+    @property
+    def verdict(self) -> str:
+        return verdict(self.mean)
+
+
+def trends(scores: Sequence, outcomes, names: Sequence[str]) -> tuple[Trend, ...]:
+    """One `Trend` per outcome from isotonic fits; `scores` holds one score vector per seed."""
+    outcomes = np.asarray(outcomes, dtype=float).reshape(len(outcomes), -1)
+    result = []
+    for name, outcome in zip(names, outcomes.T, strict=True):
+        known = ~np.isnan(outcome)
+        if not known.any():
+            continue
+        seeds = [np.asarray(score, dtype=float)[known] for score in scores]
+        changes = tuple(delta(isotonic(score, outcome[known]), score) for score in seeds)
+        result.append(Trend(name, changes, int(known.sum()), int(outcome[known].sum())))
+    return tuple(result)
+
+
+def _known(score, outcome) -> tuple[np.ndarray, np.ndarray]:
+    score, outcome = np.asarray(score, dtype=float), np.asarray(outcome, dtype=float)
+    if score.shape != outcome.shape or score.ndim != 1:
+        raise InputError(f"a risk curve needs one outcome per score; got shapes {score.shape} and {outcome.shape}.")
+    known = ~np.isnan(outcome)
+    if not known.any():
+        raise InputError("a risk curve needs admissions whose outcome is known; there is none.")
+    if not np.isfinite(score[known]).all():
+        raise InputError("a risk curve needs finite scores; some are missing or infinite.")
+    return score[known], outcome[known]
+
+
+def _rates(score_sum: np.ndarray, positives: np.ndarray, n: np.ndarray) -> Rates:
+    low, high = wilson(positives, n)
+    return Rates(score_sum / n, positives / n, low, high, n, positives)

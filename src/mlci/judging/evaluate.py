@@ -1,0 +1,197 @@
+"""Scores against outcomes: a tidy table of metric, value and interval.
+
+Any numbers that claim to be a score come in, from a model or a hospital's own CSV file; each is judged for each outcome
+on the admissions whose outcome is known, with intervals from resampled patients. dCorr and nHSIC reward a score's
+spacing as well as its order, so the order-only figures (AUROC, average precision, dCorr of the ranks) stand beside.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mlci.base.errors import InputError
+from mlci.cohort import Cohort
+from mlci.measures import discrimination, information, resample
+from mlci.measures.alignment import Kernel, distance_correlation, nhsic, unit_bandwidth
+from mlci.measures.arrays import as_outcomes, as_scores
+
+METRICS = {
+    "dcorr": "dCorr",
+    "mi": "MI (nats)",
+    "nhsic": "nHSIC",
+    "auroc": "AUROC",
+    "average_precision": "average precision",
+    "rank_dcorr": "dCorr of ranks",
+    "mi_plugin": "MI, plug-in",
+    "brier": "Brier",
+    "slope": "calibration slope",
+    "intercept": "calibration intercept",
+    "ece": "calibration error",
+}
+CALIBRATION = ("brier", "slope", "intercept", "ece")
+FEW = 100  # a whole-numbered score with at most so many distinct values has a plug-in estimate of MI
+AGES = {0: "under 18", 18: "18 to 44", 45: "45 to 64", 65: "65 to 74", 75: "75 to 84", 85: "85 and over"}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`table`: model, outcome, metric, value, low, high, n, positives (with by and group if subgroups were asked for).
+
+    `differences`: model − versus for every figure that both have, from the same resamples, with p-values (+1 rule).
+    """
+
+    table: pd.DataFrame
+    differences: pd.DataFrame
+
+
+def evaluate(scores: Any, outcomes: Any, *, groups: Any = None, **options: Any) -> pd.DataFrame:
+    """The table of `judge`: every score against every outcome."""
+    return judge(scores, outcomes, groups=groups, **options).table
+
+
+def judge(
+    scores: Any,
+    outcomes: Any,
+    *,
+    groups: Any = None,
+    risks: Mapping[str, Mapping[str, Any]] | None = None,
+    by: Mapping[str, Any] | None = None,
+    sigma: float | None = None,
+    kernel: Kernel = "rbf",
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Evaluation:
+    """Every score against every outcome, with intervals; the first score is the one the others are compared with.
+
+    `scores` and `outcomes`: a frame or mapping of columns, or an array; `outcomes` may be a Cohort. `groups`: the
+    patient of each admission (a Cohort brings its own; else each admission stands for itself). `risks`: model → outcome
+    → probability, for calibration. `by`: name → category of each admission, for subgroups. `sigma`: the bandwidth of
+    nHSIC in the scores' units; without it each score's own reference bandwidth. `resamples=0`: no intervals.
+    """
+    if isinstance(outcomes, Cohort):
+        groups = outcomes.column("subject_id") if groups is None else groups
+        outcomes = dict(zip(outcomes.outcomes, outcomes.labels().T))
+    models = {name: as_scores(column, name) for name, column in _columns(scores, "score").items()}
+    sizes = {name: len(column) for name, column in models.items()}
+    n = next(iter(sizes.values()), 0)
+    for name, size in sizes.items():
+        if size != n:
+            raise InputError(f"{name}: has {size} admissions and {next(iter(sizes))} has {n}; they must be equal.")
+    labels = {name: as_outcomes(column, n, name)[:, 0] for name, column in _columns(outcomes, "outcome").items()}
+    patients = np.arange(n) if groups is None else np.asarray(groups)
+    if len(patients) != n:
+        raise InputError(f"groups: has {len(patients)} admissions and the score has {n}; they must be equal.")
+    given = {
+        (model, outcome): as_scores(risk, f"risk of {outcome}")
+        for model, columns in (risks or {}).items()
+        for outcome, risk in columns.items()
+        if outcome in labels
+    }
+    widths = {name: sigma or unit_bandwidth(column) for name, column in models.items()}
+    options = {"resamples": resamples, "level": level, "seed": seed, "kernel": kernel}
+    whole = _judge(models, labels, given, patients, widths, **options)
+    if not by:
+        return whole
+    tables = [whole.table.assign(by="", group="")]
+    for name, column in by.items():
+        categories = pd.Series(np.asarray(column), dtype=object).fillna("not known").to_numpy()
+        for category in sorted(set(categories), key=lambda value: (isinstance(value, str), value)):
+            rows = np.flatnonzero(categories == category)
+            part = _judge(
+                {key: value[rows] for key, value in models.items()},
+                {key: value[rows] for key, value in labels.items()},
+                {key: value[rows] for key, value in given.items()},
+                patients[rows],
+                widths,
+                **options,
+            )
+            tables.append(part.table.assign(by=name, group=str(category)))
+    return Evaluation(pd.concat(tables, ignore_index=True), whole.differences)
+
+
+def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, kernel) -> Evaluation:
+    values: dict[tuple[str, str], dict[str, float]] = {}
+    drawn: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    statistics, names = [], []
+    for model, scores in models.items():
+        for outcome, y in labels.items():
+            figures, parts = _figures(scores, y, risks.get((model, outcome)), widths[model], kernel)
+            values[model, outcome], drawn[model, outcome] = figures, {}
+            statistics += parts.values()
+            names += [(model, outcome, metrics) for metrics in parts]
+    if resamples:
+        found = resample.bootstrap(statistics, patients, resamples=resamples, seed=seed)
+        for (model, outcome, metrics), array in zip(names, found):
+            drawn[model, outcome].update(zip(metrics, array.T))
+    rows, apart = [], []
+    nothing = np.full(1, np.nan)
+    first = next(iter(models))
+    for (model, outcome), figures in values.items():
+        y = labels[outcome]
+        for metric, value in figures.items():
+            one = resample.interval(value, drawn[model, outcome].get(metric, nothing), level=level)
+            counts = int(np.sum(~np.isnan(y))), int(np.nansum(y))
+            rows.append((model, outcome, metric, value, one.low, one.high, *counts))
+            if model != first and metric in values[first, outcome]:
+                both = [drawn[name, outcome].get(metric, nothing) for name in (model, first)]
+                gap = resample.difference(value - values[first, outcome][metric], *both, level=level)
+                p = gap.p if resamples else np.nan
+                apart.append((model, first, outcome, metric, gap.value, gap.low, gap.high, p))
+    return Evaluation(
+        pd.DataFrame(rows, columns=["model", "outcome", "metric", "value", "low", "high", "n", "positives"]),
+        pd.DataFrame(apart, columns=["model", "versus", "outcome", "metric", "value", "low", "high", "p"]),
+    )
+
+
+def _figures(scores, y, risk, sigma: float, kernel: Kernel):
+    """The figures of one score for one outcome, and how to resample them: metrics → statistic."""
+    valid = ~np.isnan(y)
+    local = information.contributions(scores[valid], y[valid])
+    figures = {
+        "dcorr": distance_correlation(scores, y),
+        "mi": max(0.0, float(local.mean())) if valid.any() else 0.0,
+        "nhsic": nhsic(scores, y, sigma=sigma, kernel=kernel),
+        "auroc": discrimination.auroc(scores, y),
+        "average_precision": discrimination.average_precision(scores, y),
+        "rank_dcorr": discrimination.rank_distance_correlation(scores, y),
+    }
+    parts = {
+        resample.RANKING: resample.ranking(scores, y, sigma=sigma, kernel=kernel),
+        ("mi",): resample.mean(local, y),
+    }
+    if not np.mod(scores, 1).any() and len(np.unique(scores)) <= FEW:
+        local = information.contributions(scores[valid], y[valid], estimator="plug-in")
+        figures["mi_plugin"] = max(0.0, float(local.mean())) if valid.any() else 0.0
+        parts[("mi_plugin",)] = resample.mean(local, y)
+    if risk is not None:
+        fitted = discrimination.calibration(risk, y)
+        figures.update({name: getattr(fitted, name) for name in CALIBRATION})
+        if valid.any():
+            parts[CALIBRATION] = resample.calibration(risk, y)
+    return figures, parts
+
+
+def subgroup(cohort: Cohort, name: str) -> np.ndarray:
+    """A column of the cohort to group by; `age_band` is made from `age`."""
+    if name in cohort.table.column_names:
+        return cohort.table[name].to_pandas().to_numpy(dtype=object)
+    if name == "age_band" and "age" in cohort.table.column_names:
+        age = cohort.table["age"].to_pandas().to_numpy(dtype=float)
+        bands = np.array([*AGES.values()], dtype=object)[np.searchsorted([*AGES], age, side="right") - 1]
+        bands[np.isnan(age)] = None
+        return bands
+    known = [column for column in cohort.table.column_names if column not in ("codes", "admission_id", "subject_id")]
+    raise InputError(f"cohort: has no column {name} to group by; it has {', '.join(known)}.")
+
+
+def _columns(data: Any, name: str) -> dict[str, Any]:
+    if isinstance(data, Mapping):
+        return dict(data)
+    if hasattr(data, "columns"):
+        return {str(column): data[column] for column in data.columns}
+    array = np.asarray(data)
+    return {name: data} if array.ndim == 1 else {f"{name}_{i + 1}": column for i, column in enumerate(array.T)}

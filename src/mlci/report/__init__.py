@@ -1,5 +1,0 @@
-"""One self-contained HTML page about an index on a cohort: `build` computes and renders it."""
-
-from mlci.report.build import build
-
-__all__ = ["build"]

@@ -1,0 +1,107 @@
+"""The paper's protocol end to end: on the MIMIC demos, which are tiny, so only that it runs, compares and says so; and
+on a synthetic hospital's tables in MIMIC's form, where the truth is known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hospitals
+from mlci.base.errors import InputError
+from mlci.benchmark.runs import Settings
+from mlci.benchmark.runs import reproduce as module
+from mlci.sources import synthetic
+
+QUICK = ["charlson", "multinomial_nb", "deepsets_sum", "paper"]
+
+
+@pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
+def test_the_demos_run_whole_and_say_how_small_they_are(dataset, shared_data, tmp_path):
+    settings = Settings(seeds=(11, 101), epochs=1)
+    location = shared_data / f"{dataset}_demo"
+    found = module.reproduce(dataset, location, tmp_path, models=QUICK, settings=settings)
+    assert {run.status for run in found.runs} == {"done"}
+    assert "mean nothing" in found.remarks[0]
+    assert "paper 50,971" in found.remarks[0] or "paper 11,909" in found.remarks[0]
+    # Four models, two metrics, four outcomes, all of which the paper reports.
+    assert len(found.scores) == 4 * 2 * 4
+    assert found.scores["paper"].notna().all()
+    row = found.scores.set_index(["title", "metric", "outcome"]).loc[("Our Model", "dcorr", "mortality")]
+    assert row["paper"] == pytest.approx({"mimic4": 0.5480, "mimic3": 0.3906}[dataset])
+    deviation = np.hypot(row["sd"], row["paper_sd"])
+    assert row["in_sds"] == pytest.approx((row["mean"] - row["paper"]) / deviation)
+    assert set(found.diagnostics["quantity"]) >= {"sigma_1", "J", "J1", "j_v", "rho2_v", "nhsic", "rho2"}
+    assert found.diagnostics["paper"].notna().all()
+    assert list(found.curves["outcome"]) == ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
+    for name in ("cohort.parquet", "tables/beside_paper_scores.csv", "tables/table1_dcorr.md", "tables/remarks.txt"):
+        assert (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
+def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
+    raw = tmp_path / "raw"
+    truth = synthetic.read(1_500, seed=3, icd9_share=dataset == "mimic3", as_mimic4=raw).table.sort_by("admission_id")
+    strange = hospitals.backwards(raw)
+    location = raw if dataset == "mimic4" else hospitals.as_mimic3(raw, tmp_path / "mimic3")
+    settings = Settings(seeds=(11, 101), epochs=2)
+    found = module.reproduce(dataset, location, tmp_path / "out", models=["charlson", "paper"], settings=settings)
+    assert {run.status for run in found.runs} == {"done"}
+    assert any(remark.startswith("1 admissions end before they begin") for remark in found.remarks)
+    # The cohort is the hospital's, but for the length of the stay that ends before it begins.
+    cohort = module.read_cohort(tmp_path / "out" / "cohort.parquet")
+    for name in ("admission_id", "codes", "mortality", "mortality_30d"):
+        assert cohort.table[name].to_pylist() == truth[name].to_pylist(), name
+    stays = dict(zip(truth["admission_id"].to_pylist(), truth["long_stay"].to_pylist())) | {strange: None}
+    assert cohort.table["long_stay"].to_pylist() == list(stays.values())
+    severity = truth["true_severity"].to_numpy()[cohort.column("split") == "test"]
+    follows = [np.corrcoef(score, severity)[0, 1] for score in module.test_scores(cohort, found.runs)]
+    assert len(follows) == 2
+    assert min(follows) > 0.25
+    # Every cell has the paper's beside it; where both have seeds, the difference is told in their deviations.
+    assert len(found.scores) == 2 * 2 * 4
+    assert found.scores["difference"].notna().all()
+    assert found.scores["in_sds"].notna().tolist() == (found.scores["title"] == "Our Model").tolist()
+    assert found.diagnostics["difference"].notna().all()
+    assert found.curves["in_sds"].notna().all()
+
+
+def test_the_index_may_be_absent(shared_data, tmp_path):
+    found = module.reproduce("mimic3", shared_data / "mimic3_demo", tmp_path, models=["charlson"])
+    assert len(found.curves) == len(found.diagnostics) == 0
+    # A clinical index has no deviation on either side: the difference stands alone.
+    assert found.scores["in_sds"].isna().all()
+    assert found.scores["difference"].notna().all()
+
+
+def test_a_folder_of_the_other_dataset_is_refused(shared_data, tmp_path):
+    module.reproduce("mimic3", shared_data / "mimic3_demo", tmp_path, models=["charlson"])
+    with pytest.raises(InputError, match="cohort of mimic3, not of mimic4"):
+        module.reproduce("mimic4", shared_data / "mimic4_demo", tmp_path, models=["charlson"])
+
+
+def test_the_papers_own_size_is_recognised(shared_data, tmp_path, monkeypatch):
+    real = module.paper_diagnostics("mimic3")
+    module.reproduce("mimic3", shared_data / "mimic3_demo", tmp_path, models=["charlson"])
+    cohort = module.read_cohort(tmp_path / "cohort.parquet")
+    same = real.assign(
+        value=[len(cohort.split(row.quantity)) if row.table == "splits" else row.value for row in real.itertuples()]
+    )
+    monkeypatch.setattr(module, "paper_diagnostics", lambda dataset: same)
+    assert module.sizes(cohort, "mimic3")[0].startswith("The cohort has the paper's size in every split")
+
+
+def test_difference_in_deviations():
+    ours = pd.DataFrame({"k": ["a", "b", "c"], "mean": [1.0, 2.0, 3.0], "sd": [0.3, np.nan, np.nan]})
+    paper = pd.DataFrame({"k": ["a", "b"], "value": [0.5, 1.0], "sd": [0.4, np.nan]})
+    both = module.beside(ours, paper, ["k"])
+    assert both["in_sds"].tolist()[0] == pytest.approx(1.0)
+    assert both["in_sds"].isna().tolist() == [False, True, True]
+    assert both["difference"].isna().tolist() == [False, False, True]
+
+
+def test_command_line(mlci_cli, shared_data, tmp_path):
+    words = ("reproduce", "mimic4", shared_data / "mimic4_demo", "-o", tmp_path / "out", "--models", "charlson")
+    shown = mlci_cli(*words, "--seeds", "11").stdout
+    assert "mean nothing" in " ".join(shown.split())
+    assert "12.59" in shown
+    assert "in SDs" in shown
+    assert "allowed are mimic3, mimic4" in mlci_cli("reproduce", "omop", tmp_path, "-o", tmp_path / "x", code=2).stderr

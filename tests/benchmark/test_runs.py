@@ -1,0 +1,321 @@
+"""Run folders, resuming, tables: on a small synthetic hospital, with the fastest models."""
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import oracles
+from mlci.base.errors import InputError
+from mlci.benchmark.runs import Settings, run_benchmark, tables
+from mlci.benchmark.runs import models as baselines
+from mlci.benchmark.runs import runs as benchmark
+from mlci.cohort import build_cohort, read_cohort
+from mlci.fitting import stacked
+
+FAST = ["charlson", "multinomial_nb", "logistic"]
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("cohort") / "cohort.parquet"
+    build_cohort("synthetic", 1500, seed=1).write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(cohort, tmp_path_factory):
+    """A benchmark with two seeds of the index itself."""
+    folder = tmp_path_factory.mktemp("runs")
+    settings = Settings(seeds=(11, 101), epochs=1)
+    return folder, run_benchmark(cohort, folder, models=[*FAST, "paper"], settings=settings)
+
+
+def test_a_run_is_a_folder_with_done_last(done, cohort):
+    folder, runs = done
+    assert [(run.model.name, run.seed) for run in runs] == [
+        ("charlson", 0),
+        ("multinomial_nb", 42),
+        ("logistic", 42),
+        ("paper", 11),
+        ("paper", 101),
+    ]
+    run = folder / "paper" / "11"
+    assert {path.name for path in run.iterdir()} == {
+        *("config.json", "model.safetensors", "scores.parquet", "metrics.json", "DONE")
+    }
+    assert json.loads((run / "config.json").read_text())["model"]["epochs"] == 1
+    table, scores = read_cohort(cohort), pq.read_table(run / "scores.parquet")
+    expected = [*table.split("valid").column("admission_id"), *table.split("test").column("admission_id")]
+    assert scores["admission_id"].to_pylist() == expected
+    model, state = baselines.load(run / "model.safetensors")
+    again = model.score(state, baselines.parts(table)["test"])
+    np.testing.assert_array_equal(again, scores["paper"].to_numpy()[-len(again) :])
+
+
+def test_metrics_are_those_of_the_definitions(done, cohort):
+    from sklearn.metrics import roc_auc_score
+
+    folder, _ = done
+    test = read_cohort(cohort).split("test")
+    score = pq.read_table(folder / "logistic" / "42" / "scores.parquet")["logistic"].to_numpy()[-len(test) :]
+    found = benchmark.read_metrics(folder / "logistic" / "42")["metrics"]
+    for name in test.outcomes:
+        y = test.labels(name)[:, 0]
+        known = ~np.isnan(y)
+        assert found["dcorr"][name] == pytest.approx(oracles.nhsic(score[known], y[known], "energy") ** 0.5, rel=1e-9)
+        assert found["auroc"][name] == pytest.approx(roc_auc_score(y[known], score[known]), rel=1e-9)
+
+
+def test_finished_runs_are_kept_and_unfinished_ones_done_again(cohort, tmp_path):
+    run_benchmark(cohort, tmp_path, models=FAST)
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("scores.parquet")}
+    (tmp_path / "logistic" / "42" / "DONE").unlink()
+    seen = []
+    run_benchmark(cohort, tmp_path, models=FAST, on_change=lambda runs: seen.append([run.status for run in runs]))
+    assert seen[0] == ["done", "done", "left"]
+    assert seen[-1] == ["done", "done", "done"]
+    changed = [path.parts[-3] for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp]
+    assert changed == ["logistic"]
+
+
+def test_an_interrupted_run_leaves_no_done(cohort, tmp_path, monkeypatch):
+    model = baselines.discover()["logistic"]
+    monkeypatch.setattr(type(model), "score", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run_benchmark(cohort, tmp_path, models=FAST)
+    monkeypatch.undo()
+    assert not (tmp_path / "logistic" / "42" / "DONE").exists()
+    assert {run.status for run in run_benchmark(cohort, tmp_path, models=FAST)} == {"done"}
+
+
+def test_processes_give_the_same_scores(cohort, done, tmp_path):
+    folder, _ = done
+    runs = run_benchmark(cohort, tmp_path, models=["charlson", "logistic"], jobs=2)
+    assert {run.status for run in runs} == {"done"}
+    for name, seed in (("charlson", "0"), ("logistic", "42")):
+        ours, theirs = (pq.read_table(root / name / seed / "scores.parquet")[name] for root in (tmp_path, folder))
+        np.testing.assert_allclose(ours.to_numpy(), theirs.to_numpy(), rtol=1e-9)
+
+
+def test_models_and_seeds_that_are_fitted_at_once_give_nearly_the_same_scores(cohort, done, tmp_path, monkeypatch):
+    """As on a GPU; here by the same code on the processor."""
+    monkeypatch.setattr(stacked, "PAYS", ("cpu",))
+    seen = []
+    run_benchmark(
+        cohort,
+        tmp_path,
+        models=["charlson", "deepsets_mean_max", "paper"],
+        settings=Settings(seeds=(11, 101), epochs=1),
+        on_change=lambda runs: seen.append([run.status for run in runs]),
+    )
+    assert ["done", *["running"] * 4] in seen
+    assert seen[-1] == ["done"] * 5
+    for seed in ("11", "101"):
+        ours, theirs = (
+            pq.read_table(root / "paper" / seed / "scores.parquet")["paper"] for root in (tmp_path, done[0])
+        )
+        # In single precision Adam makes much of rounding; that the algebra is equal is shown in double precision.
+        assert np.corrcoef(ours, theirs)[0, 1] > 0.995
+
+
+def test_a_device_that_is_not_there_is_one_sentence(cohort, tmp_path):
+    with pytest.raises(InputError, match="device is 'cuda:77', which this machine does not offer"):
+        run_benchmark(cohort, tmp_path, models=["paper"], settings=Settings(device="cuda:77"))
+
+
+def test_another_cohort_is_refused(done, tmp_path):
+    build_cohort("synthetic", 900, seed=2).write(tmp_path / "other.parquet")
+    with pytest.raises(InputError, match="holds runs of another cohort"):
+        run_benchmark(tmp_path / "other.parquet", done[0], models=FAST)
+
+
+def test_a_run_with_other_settings_is_refused(done, cohort):
+    with pytest.raises(InputError, match="epochs 1, not 2"):
+        run_benchmark(cohort, done[0], models=["paper"], settings=Settings(seeds=(11,), epochs=2))
+
+
+@pytest.mark.parametrize("name", ["trees", "factorization", "deepsets_mean_max", "paper"])
+def test_outcomes_of_the_test_split_are_never_read(cohort, tmp_path, name):
+    whole = read_cohort(cohort)
+    test = np.isin(whole.column("split"), "test")
+    table = whole.table
+    for outcome in whole.outcomes:
+        hidden = pa.array(
+            [None if gone else value for gone, value in zip(test, table[outcome].to_pylist())], pa.bool_()
+        )
+        table = table.set_column(table.column_names.index(outcome), outcome, hidden)
+    scores = []
+    for data in (whole, replace(whole, table=table)):
+        parts = baselines.parts(data)
+        model = Settings(epochs=1).adapt(baselines.discover()[name])
+        model = replace(model, rounds=20) if name == "trees" else model
+        scores.append(model.score(model.fit(parts["train"], parts["valid"], seed=3), parts["test"]))
+    np.testing.assert_array_equal(*scores)
+
+
+def test_a_missing_library_is_skipped_and_said(cohort, tmp_path, monkeypatch):
+    lacking = replace(baselines.discover()["trees"], needs="no_such_library")
+    monkeypatch.setitem(baselines.discover(), "trees", lacking)
+    [run] = run_benchmark(cohort, tmp_path, models=["trees"])
+    assert (run.status, run.message) == ("skipped", "needs no_such_library")
+
+
+def test_the_anchor_must_be_an_outcome(cohort, tmp_path):
+    with pytest.raises(InputError, match=r"has no outcome 'death'.*mortality"):
+        run_benchmark(cohort, tmp_path, models=["paper"], settings=Settings(anchor="death"))
+
+
+def paper_frame(dataset: str) -> pd.DataFrame:
+    """The paper's own cells in the form of our results, three seeds that have exactly its means and deviations."""
+    families = {model.title: baselines.FAMILIES[model.family] for model in baselines.discover().values()}
+    rows = []
+    for cell in baselines.paper_scores():
+        if cell["dataset"] == dataset:
+            mean, sd = (float(cell[name] or 0) / 10 ** int(cell["power"]) for name in ("value", "sd"))
+            title = cell["model"]
+            for seed, shift in enumerate((-sd, 0, sd)):
+                rows.append((families[title], title, title, seed, cell["metric"], cell["outcome"], mean + shift))
+    return pd.DataFrame(rows, columns=["family", "model", "title", "seed", "metric", "outcome", "value"])
+
+
+@pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
+def test_the_papers_cells_give_the_papers_tables(dataset):
+    """Scaling by columns, mean ± SD and the best and second of a column, as printed."""
+    made = {table.name: table for table in tables.tables(paper_frame(dataset))}
+    wide, info = made["table4_dcorr_all"], made["table5_mi_all"]
+    for table, metric in ((wide, "dcorr"), (info, "mi")):
+        cells = [cell for cell in baselines.paper_scores() if (cell["dataset"], cell["metric"]) == (dataset, metric)]
+        printed = {(cell["model"], cell["outcome"]): cell for cell in cells}
+        for outcome, power in zip(table.outcomes, table.powers):
+            assert power == int(printed["Our Model", outcome]["power"])
+        for _, title, row in table.rows:
+            for outcome, power, cell in zip(table.outcomes, table.powers, row):
+                value = printed[title, outcome]
+                text = value["value"] if not value["sd"] else f"{value['value']} ± {value['sd']}"
+                assert cell.text(power) == (text if value["sd"] else f"{text} ± 0.00")
+    assert len(made["table1_dcorr"].rows) == len(made["table2_mi"].rows) == 16
+    assert len(wide.rows) == 30
+    best = {
+        outcome: title for _, title, row in wide.rows for outcome, cell in zip(wide.outcomes, row) if cell.place == 1
+    }
+    second = {
+        outcome: title for _, title, row in wide.rows for outcome, cell in zip(wide.outcomes, row) if cell.place == 2
+    }
+    assert best["mortality"] == "Set Transformer + Multi-RBF nHSIC"
+    assert best["long_stay"] == "Our Model"
+    if dataset == "mimic3":
+        assert best["icu_transfer"] == "DeepSets (mean+max pool)"
+        assert second["icu_transfer"] == "DeepSets (mean pool)"
+    else:
+        assert second["mortality"] == "DeepSets (mean pool) + Multi-RBF nHSIC"
+        assert second["long_stay"] == "FusedLogits LR"
+
+
+def test_tables_in_every_form(done, tmp_path):
+    _, runs = done
+    frame = tables.results(runs)
+    made = tables.tables(frame, ["Trees: skipped, needs lightgbm."])
+    paths = tables.write_tables(tmp_path, made, frame, runs)
+    assert {path.suffix for path in paths} == {".txt", ".md", ".tex", ".csv"}
+    first = made[0]
+    seeds = frame[(frame.model == "paper") & (frame.metric == "dcorr") & (frame.outcome == first.outcomes[0])]["value"]
+    cell = next(cells for _, title, cells in first.rows if title == "Our Model")[0]
+    assert (cell.mean, cell.sd) == (pytest.approx(seeds.mean()), pytest.approx(seeds.std(ddof=1)))
+    best = next(c for _, _, cells in first.rows for c in cells[:1] if c.place == 1)
+    text = best.text(2)
+    assert f"{text}*" in tables.as_text(first)
+    assert f"**{text}**" in tables.as_markdown(first)
+    assert "\\textbf{" + text.replace("±", "$\\pm$") + "}" in tables.as_latex(first)
+    assert "skipped, needs lightgbm" in tables.as_markdown(first)
+
+
+def test_remaining_time_is_that_of_the_same_model_or_family(done):
+    _, runs = done
+    finished = [replace(run, seconds=10.0) for run in runs]
+    waiting = replace(finished[-1], status="left", seconds=None)
+    assert benchmark.remaining([*finished[:-1], waiting], jobs=2) == pytest.approx(5.0)
+    assert benchmark.remaining([waiting]) is None
+
+
+def script(name: str):
+    path = Path(__file__).parents[2] / name
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_of_the_page(cohort, done):
+    _, runs = done
+    page, whole = script("docs/tables.py"), read_cohort(cohort)
+    frame = pd.concat([tables.results(runs), page.truth(whole, runs)])
+    lines = [line.split(" | ") for line in page.overview(frame).splitlines()[2:]]
+    assert [line[0].removeprefix("| ") for line in lines] == [
+        *("Charlson (CCI)", "Multinomial Naive Bayes", "FusedLogits LR", "Our Model (seeds 11, 101)"),
+        *("True severity", "True severity, best spaced"),
+    ]
+    cells = frame[(frame.model == "paper") & (frame.metric == "dcorr")].pivot(index="seed", columns="outcome").value
+    assert lines[3][1].split()[0] == f"{100 * cells['mortality'].mean():.1f}"
+    assert float(lines[3][5]) == pytest.approx((cells**2).sum(axis=1).mean(), abs=5e-4)
+    ranks = whole.split("test").table.select(["true_severity"]).to_pandas()["true_severity"].rank()
+    score = pd.Series(pq.read_table(runs[2].folder / "scores.parquet")["logistic"].to_numpy()[-len(ranks) :])
+    assert lines[2][6] == f"{100 * np.corrcoef(score.rank(), ranks)[0, 1]:.1f} |"
+    assert lines[4][6] == "100.0 |"
+    assert float(lines[5][5]) > float(lines[4][5])
+
+
+def test_runs_computed_elsewhere_are_taken_over(cohort, done, tmp_path):
+    gpu = script("benchmarks/gpu_models.py")
+    gpu.export(str(cohort), str(tmp_path / "tokens.npz"))
+    gpu.begin(str(tmp_path / "tokens.npz"))
+    model = Settings(epochs=1).adapt(baselines.discover()["paper"])
+    about, arrays = gpu.work([(model, 11)], "cpu")
+    digest = gpu.read(str(tmp_path / "tokens.npz"))[0]["digest"]
+    gpu.store(str(tmp_path / "runs.npz"), digest, about, arrays)
+    benchmark.import_runs(tmp_path / "runs.npz", cohort, tmp_path / "runs")
+    here, there = (
+        pq.read_table(root / "paper" / "11" / "scores.parquet")["paper"] for root in (done[0], tmp_path / "runs")
+    )
+    np.testing.assert_allclose(there.to_numpy(), here.to_numpy(), rtol=1e-5)
+    settings = Settings(seeds=(11,), epochs=1)
+    assert [run.status for run in benchmark.plan(tmp_path / "runs", baselines.choose(["paper"]), settings)] == ["done"]
+    gpu.store(str(tmp_path / "runs.npz"), "0" * 64, about, arrays)
+    with pytest.raises(InputError, match="another cohort"):
+        benchmark.import_runs(tmp_path / "runs.npz", cohort, tmp_path / "runs")
+
+
+def test_command_line(cohort, mlci_cli, tmp_path):
+    test = read_cohort(cohort).split("test")
+    own = pa.table({"admission_id": test.column("admission_id"), "score": np.arange(len(test), dtype=float)})
+    pq.write_table(own, tmp_path / "own.parquet")
+    shown = mlci_cli(
+        *("benchmark", cohort, "-o", tmp_path / "out", "--models", "charlson,logistic"),
+        *("--scores", f"ward={tmp_path / 'own.parquet'}"),
+    )
+    assert "ward" in shown.stdout
+    assert "FusedLogits LR" in shown.stdout
+    assert "logistic, seed 42: done" in shown.stderr
+    results = pd.read_csv(tmp_path / "out" / "tables" / "results.csv")
+    assert set(results["model"]) == {"charlson", "logistic", "ward"}
+    assert (tmp_path / "out" / "tables" / "dcorr.svg").read_text().startswith("<?xml")
+    pq.write_table(own.slice(5), tmp_path / "own.parquet")
+    words = ("benchmark", cohort, "-o", tmp_path / "out", "--scores", f"ward={tmp_path / 'own.parquet'}")
+    assert f"lacks 5 of {len(test)} test admissions" in mlci_cli(*words, code=2).stderr
+
+
+def test_command_line_refuses_and_lists(cohort, mlci_cli, tmp_path):
+    unknown = mlci_cli("benchmark", cohort, "-o", tmp_path / "out", "--models", "charlsen", code=2).stderr
+    assert "'charlsen' is not known" in unknown
+    assert "set_transformer_multi_rbf" in unknown
+    listed = mlci_cli("benchmark", "--list").stdout
+    for model in baselines.discover().values():
+        assert model.name in listed

@@ -1,0 +1,57 @@
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.cli import _demo as demo
+from mlci.config import RECIPES, DeepConfig, DistilConfig, PosteriorConfig
+
+
+@dataclass(frozen=True)
+class Short(DeepConfig):
+    posterior: PosteriorConfig = field(default=PosteriorConfig(members=2, epochs=1))
+    distil: DistilConfig = field(default=DistilConfig(epochs=2))
+
+
+@pytest.mark.xdist_group("report")
+def test_demo_goes_on_where_it_stopped_and_does_nothing_twice(tmp_path, monkeypatch):
+    """The fit is cut short here; everything else is as a person runs it."""
+    monkeypatch.setitem(RECIPES, "deep", Short)
+    said: list[str] = []
+    folder = tmp_path / "demo"
+    monkeypatch.setattr(demo, "_report", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        demo.run(folder, admissions=3_000, say=said.append)
+    assert not (folder / demo.REPORT).exists()
+    assert not list(folder.glob(".*"))  # nothing half-written stays behind
+    monkeypatch.undo()
+
+    kept = {name: (folder / name).stat().st_mtime_ns for name in (demo.COHORT, demo.MODEL, demo.SCORES, demo.METRICS)}
+    report = demo.run(folder, admissions=3_000, say=said.append)
+    assert report.read_text().startswith("<!doctype html>")
+    assert all((folder / name).stat().st_mtime_ns == time for name, time in kept.items())
+    assert sum("is there" in line for line in said) == 4
+
+    before = report.stat().st_mtime_ns
+    said.clear()
+    assert demo.run(folder, admissions=3_000, say=said.append) == report
+    assert said == [f"The demo is complete already; to do it again, remove {folder}."]
+    assert report.stat().st_mtime_ns == before
+    with pytest.raises(InputError, match="other settings"):
+        demo.run(folder, admissions=4_000)
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path, mlci_cli):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    assert "is not empty and holds no demo" in mlci_cli("demo", "-o", "mine", code=2).stderr
+    assert "does not exist" in mlci_cli("demo", "-o", "a/b", code=2).stderr
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_settings_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "_cohort", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        demo.run(tmp_path / "demo", admissions=1_234, seed=5)
+    assert json.loads((tmp_path / "demo" / "demo.json").read_text())["admissions"] == 1_234

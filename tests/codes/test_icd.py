@@ -1,0 +1,77 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlci.base.errors import InputError
+from mlci.codes import icd
+
+
+def test_normalise():
+    assert [icd.normalise(code) for code in (" i50.9", "E11 9  ", "V45.81", "486--", "038.9", ".")] == [
+        *("I509", "E119", "V4581", "486", "0389", "")
+    ]
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=8), st.from_regex(r"[ a-zA-Z0-9.\-]{0,8}"))))
+def test_array_form_is_the_plain_form_and_repeating_it_changes_nothing(codes):
+    found = icd.normalise_array(pa.array(codes, pa.string()))
+    assert found.to_pylist() == [None if code is None else icd.normalise(code) for code in codes]
+    assert icd.normalise_array(found).equals(found)
+
+
+def test_bundled_titles_are_the_published_ones(shared_data):
+    table = pq.read_table(shared_data / "icd_titles.parquet")
+    for version in icd.VERSIONS:
+        rows = table.filter(pa.compute.equal(table["version"], version)).to_pylist()
+        assert {row["code"]: (row["long"], bool(row["billable"])) for row in rows} == {
+            row["code"]: (row["title"], row["billable"]) for row in icd._table(version).to_pylist()
+        }
+
+
+def test_title():
+    assert icd.title("i50.9", 10) == "Heart failure, unspecified"
+    assert icd.title("428.0", 9) == "Congestive heart failure, unspecified"
+    assert icd.title("428.0", 10) is None
+    assert icd.title("V42.0", 9) == "Kidney replaced by transplant"
+    assert icd.title("V42.0", 10).startswith("Car driver injured")
+    with pytest.raises(InputError, match="ICD version 11 is not known; allowed are 9 and 10"):
+        icd.title("I509", 11)
+
+
+def test_known():
+    codes = ["I509", "4280", "", "389", "0389"]
+    assert icd.known(codes, 10).tolist() == [True, False, False, False, False]
+    assert icd.known(np.array(codes, dtype=object), 9).tolist() == [False, True, False, False, True]
+    assert icd.known([], 9).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "version", "first"),
+    [
+        ("heart failure", 10, "I50"),
+        ("failure HEART", 10, "I50"),
+        ("I50.9", 10, "I509"),
+        ("i50", 10, "I50"),
+        ("type 2 diabetes", 10, "E11"),
+        ("congestive heart failure", 9, "4280"),
+    ],
+)
+def test_search_ranks_what_was_meant_first(query, version, first):
+    assert icd.search(query, version)[0].code == first
+
+
+def test_search_bounds():
+    assert [code.code for code in icd.search("I5", 10, limit=3)] == ["I50", "I501", "I502"]
+    assert icd.search("", 10) == icd.search(" .,", 10) == icd.search("no such words", 10) == []
+    assert icd.search("heart", 10, limit=0) == []
+    assert len(icd.search("fracture", 10, limit=7)) == 7
+    # a regular expression is only text
+    assert icd.search("(heart", 10)[0].title == icd.search("heart", 10)[0].title
+
+
+def test_printed_form():
+    assert [icd.dotted(code, 10) for code in ("I509", "I10", "E1165", "")] == ["I50.9", "I10", "E11.65", ""]
+    assert [icd.dotted(code, 9) for code in ("4280", "V420", "E8809", "E880")] == ["428.0", "V42.0", "E880.9", "E880"]

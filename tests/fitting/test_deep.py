@@ -1,0 +1,339 @@
+"""The recipe beyond the paper, on small made-up hospitals."""
+
+import json
+import signal
+from dataclasses import asdict, replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mlci
+from forked import Fits
+from mlci.base.errors import InputError
+from mlci.codes.icd import title
+from mlci.codes.outcome import outcome_codes
+from mlci.config import (
+    CollapseConfig,
+    DeepConfig,
+    DistilConfig,
+    EncoderConfig,
+    PaperConfig,
+    PosteriorConfig,
+    SpacingConfig,
+    config_from,
+)
+from mlci.fitting import deep as recipe
+from mlci.fitting import encoders, stacked, training
+from mlci.fitting.training import Data
+from mlci.index.estimator import MLCI
+from mlci.measures.alignment import distance_correlation
+from mlci.tokens import Tokens
+from toys import code_lists, toy_cohort, toy_outcomes
+
+SIZE, NAMES = 60, ("mortality", "long_stay")
+SMALL = DeepConfig(
+    encoder=EncoderConfig(width=16),
+    posterior=PosteriorConfig(members=3, epochs=4, batch=64, steps=1, learning_rate=0.01),
+    collapse=CollapseConfig(epochs=20, batch=1000, width=16, learning_rate=0.02),
+    distil=DistilConfig(epochs=6, batch=64, steps=1, learning_rate=0.01),
+)
+
+
+def hospital(seed: int, n: int) -> tuple[Data, np.ndarray]:
+    """Two outcomes with shared and own causes, and their log odds; half of those who die have no length of stay."""
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.poisson(5, n))])
+    ids = rng.integers(2, SIZE, offsets[-1]).astype(np.int32)
+    weight = np.random.default_rng(99).normal(size=(SIZE, 2)) @ [[1, 0.6], [0, 0.8]]
+    logits = np.array([weight[ids[a:b]].sum(0) for a, b in pairwise(offsets)]) - [2, 0.5]
+    outcomes = (rng.random((n, 2)) < 1 / (1 + np.exp(-logits))).astype(np.float32)
+    outcomes[(outcomes[:, 0] == 1) & (rng.random(n) < 0.5), 1] = np.nan
+    return Data(Tokens(ids, offsets), outcomes), logits.astype(np.float32)
+
+
+(TRAIN, TRUE), (VALID, TRUE_VALID) = hospital(1, 3000), hospital(2, 600)
+FOLDS = recipe.draw_folds(len(TRAIN), 3, seed=5)
+KNOWN = recipe.Posteriors(np.stack([np.concatenate([TRUE, TRUE_VALID])] * 3), FOLDS)  # an ensemble that knows the truth
+
+
+def run(config: DeepConfig = SMALL, **options) -> training.Fit:
+    return recipe.fit(TRAIN, VALID, config=config, **{"outcomes": NAMES, "vocabulary_size": SIZE, "seed": 5} | options)
+
+
+def teach(cuts: int = 0, **collapse) -> recipe.Taught:
+    config = replace(SMALL, collapse=replace(SMALL.collapse, **collapse), spacing=SpacingConfig(cuts=cuts))
+    return recipe.teach(KNOWN, TRAIN, VALID, config=config, outcomes=NAMES, seed=5)
+
+
+def squares(taught: recipe.Taught) -> np.ndarray:
+    return distance_correlation(taught.train, TRAIN.outcomes) ** 2
+
+
+@pytest.fixture(scope="module")
+def fitted() -> training.Fit:
+    return run()
+
+
+def test_the_score_serves_both_outcomes(fitted):
+    test, logits = hospital(3, 2000)
+    model = encoders.build(SMALL.encoder, SIZE)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in fitted.state.items()})
+    score = training.predict(model, test.tokens)
+    for outcome, own in zip(test.outcomes.T, logits.T):
+        known = ~np.isnan(outcome)
+        assert np.corrcoef(score[known], outcome[known])[0, 1] > 0.25
+        assert distance_correlation(score, outcome) > 0.4 * distance_correlation(own, outcome)
+    assert fitted.stage2.quality == fitted.stage2.history[-1].quality > 0.8
+    assert fitted.weights["mortality"] < 1 < fitted.weights["long_stay"]
+    assert fitted.state["rho.4.weight"].shape == (1, 16)
+
+
+def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
+    """Stopped anywhere: after each member in turn, and while the score is distilled."""
+    place = tmp_path / "checkpoint"
+    for stop in ("member 2/3, epoch 1/", "member 3/3, epoch 3/", "distil, epoch 2/"):
+
+        def on_event(event, stop=stop):
+            if stop in event.text:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run(checkpoint=place, on_event=on_event)
+    told = []
+    again = run(checkpoint=place, on_event=told.append)
+    assert [event.text.split(",")[0] for event in told] == ["distil"] * 6
+    assert told[-1].eta == 0
+    assert all(array.tobytes() == again.state[name].tobytes() for name, array in fitted.state.items())
+    assert replace(again, state={}) == replace(fitted, state={})
+    with pytest.raises(InputError, match="other data, settings or seed"):
+        run(checkpoint=place, seed=6)
+    place.write_bytes(b"x" * 100)
+    with pytest.raises(InputError, match="not the checkpoint"):
+        run(checkpoint=place)
+
+
+def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float64):
+    """As on a GPU, with folds of patients, which differ in size, and a run that was stopped in between."""
+    config = replace(
+        SMALL,
+        posterior=replace(SMALL.posterior, epochs=2, dropout=0.0),
+        collapse=CollapseConfig(method="sum"),
+        distil=replace(SMALL.distil, epochs=3, dropout=0.0),
+    )
+    facts = {"subjects": np.arange(len(TRAIN)) ** 2 // 90_000, "checkpoint": tmp_path / "checkpoint"}
+
+    def stop(event):
+        if "member 2" in event.text:
+            raise KeyboardInterrupt
+
+    alone, told = run(config, subjects=facts["subjects"]), []
+    with pytest.raises(KeyboardInterrupt):
+        run(config, on_event=stop, **facts)
+    monkeypatch.setattr(stacked, "PAYS", ("cpu",))
+    for expected in (
+        ["risks, members 2-3/3"] * 2 + ["distil"] * 3,
+        ["distil"] * 3,
+    ):  # the second time, members are done
+        told.clear()
+        together = run(config, on_event=told.append, **facts)
+        assert [event.text.split(", epoch")[0] for event in told] == expected
+        assert told[-1].eta == 0
+        for name, array in alone.state.items():
+            np.testing.assert_allclose(together.state[name], array, atol=1e-6, err_msg=name)
+    assert together.stage2.quality == pytest.approx(alone.stage2.quality, rel=1e-6)
+
+
+@pytest.mark.parametrize("step", ["posterior", "distil"])
+def test_what_diverges_is_told_and_not_kept(step, tmp_path):
+    short = replace(SMALL.posterior, members=2, epochs=1)
+    config = replace(SMALL, posterior=short, collapse=CollapseConfig(method="sum"))
+    config = replace(config, **{step: replace(getattr(config, step), epochs=1, learning_rate=1e30)})
+    with pytest.raises(InputError, match=f"lower {step}.learning_rate"):
+        run(config, checkpoint=tmp_path / "checkpoint")
+    assert (tmp_path / "checkpoint").exists() == (step == "distil")  # members that are done are kept
+
+
+def test_processes_share_all_members_and_the_first_has_some(monkeypatch):
+    monkeypatch.setattr(recipe, "pays", lambda *_: True)
+    for processes, left in product(range(1, 7), range(1, 7)):
+        monkeypatch.setattr(recipe.processes, "count", lambda processes=processes: processes)
+        [groups] = recipe.rounds(range(6 - left, 6), SMALL, torch.device("cpu"))
+        assert len(groups) == processes
+        assert [number for group in groups for number in group] == list(range(6 - left, 6))
+        assert groups[0]  # it tells how far they are
+        assert max(map(len, groups)) == -(-left // processes)
+
+
+@given(st.integers(1, 80), st.integers(2, 6), st.integers(0, 5), st.booleans())
+def test_folds_are_even_and_keep_patients_whole(n, members, seed, shared):
+    subjects = np.arange(n) // 2 if shared else None
+    folds = recipe.draw_folds(n, members, seed=seed, subjects=subjects)
+    if subjects is not None:
+        assert all(len(set(folds[subjects == one])) == 1 for one in subjects)
+        folds = folds[::2]
+    counts = np.bincount(folds, minlength=members)
+    assert counts.max() - counts.min() <= 1
+
+
+def test_members_speak_only_of_what_they_have_not_seen():
+    logits = np.arange(3 * (len(TRAIN) + 2) * 2, dtype=np.float32).reshape(3, -1, 2)
+    both = recipe.Posteriors(logits, FOLDS)
+    for row in (0, 1, 77):
+        np.testing.assert_array_equal(both.honest[row], logits[FOLDS[row], row])
+    np.testing.assert_array_equal(both.honest[-2:], logits[:, -2:].mean(0))
+
+
+def test_labels_are_outcomes_mixed_with_their_risks():
+    outcomes = np.array([[1, 0], [0, np.nan], [1, 1], [0, np.nan]])
+    labels = recipe.soften(np.zeros((4, 2)), outcomes, CollapseConfig(observed=0.4))
+    np.testing.assert_allclose(labels, [[0.7, 0.3], [0.3, 0.5], [0.7, 0.7], [0.3, 0.5]])
+
+
+def test_collapse_beats_the_sum_of_logits_and_weights_matter():
+    plain, energy, balanced = teach(method="sum"), teach(objective="energy"), teach()
+    assert min(squares(energy).sum(), squares(balanced).sum()) > squares(plain).sum() + 0.03
+    variance = np.nanvar(TRAIN.outcomes, axis=0, dtype=np.float64) ** 0.4
+    np.testing.assert_allclose(balanced.weights, variance / variance.mean(), rtol=1e-6)
+    common = teach(objective="energy", balance=1.0)
+    assert squares(common)[1] > squares(energy)[1] + 0.01  # the commoner of the two
+    assert squares(common)[0] < squares(energy)[0] - 0.01
+    deaths = teach(objective="energy", importance={"mortality": 3.0})
+    assert deaths.weights.tolist() == [1.5, 0.5]
+    assert squares(deaths)[0] > squares(energy)[0] + 0.01
+    assert squares(deaths)[1] < squares(energy)[1] - 0.01
+    weights = teach(weights="two-stage", balance=0.0).weights
+    assert weights[0] < 1 < weights[1]  # the risk of a long stay says less about death than the risk of death does
+    for taught in (plain, energy, balanced):
+        assert (taught.honest.mean(), taught.honest.std()) == (pytest.approx(0, abs=1e-9), pytest.approx(1))
+
+
+def test_spacing_keeps_the_order_and_does_not_lower_the_alignment():
+    before, after = teach(method="sum"), teach(method="sum", cuts=200)
+    order = np.argsort(before.train)
+    assert (np.diff(after.train[order]) >= 0).all()
+    assert len(np.unique(after.train)) < 250
+    assert squares(after).sum() > squares(before).sum()
+
+
+def test_the_score_points_upwards():
+    opposite = recipe.Posteriors(-KNOWN.logits, FOLDS)
+    taught = recipe.teach(opposite, TRAIN, VALID, config=SMALL, outcomes=NAMES, seed=5)
+    assert np.corrcoef(taught.train, TRAIN.outcomes[:, 0])[0, 1] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (replace(SMALL, encoder=EncoderConfig("bag_mlp")), "distils into 'deepsets'"),
+        (replace(SMALL, collapse=CollapseConfig(importance={"death": 2})), "death is not an outcome"),
+        (replace(SMALL, collapse=CollapseConfig(importance={"mortality": 0})), "allowed is more than 0"),
+    ],
+)
+def test_what_cannot_be_fitted_is_told_first(config, message):
+    with pytest.raises(InputError, match=message):
+        run(config)
+
+
+def test_one_subject_alone_is_refused():
+    with pytest.raises(InputError, match="of one subject"):
+        run(subjects=np.zeros(len(TRAIN), np.int64))
+
+
+def test_config_of_each_recipe():
+    values = {"tokens": {"max_codes": 30}, "collapse": {"importance": {"mortality": 2.0}}}
+    config = config_from(values, recipe="deep")
+    assert (config.tokens.depths, config.tokens.max_codes) == ((3, 4, 8), 30)
+    assert config_from(json.loads(json.dumps(asdict(config))), recipe="deep") == config
+    with pytest.raises(InputError, match="collapse is not a known key"):
+        config_from(values)
+    with pytest.raises(InputError, match=r"posterior.members is 1|members is 1; allowed is at least 2"):
+        config_from({"posterior": {"members": 1}}, recipe="deep")
+
+
+def test_the_index_fits_saves_and_loads(tmp_path):
+    codes = code_lists(900, seed=3)
+    index = MLCI(recipe="deep", config=SMALL).fit(codes, toy_outcomes(codes), icd_version=10)
+    assert index.model_.card["recipe"] == "deep"
+    assert index.model_.vocabulary.depths == (3, 4, 8)
+    index.save(tmp_path / "m.safetensors")
+    again = mlci.load(tmp_path / "m.safetensors")
+    assert again.get_params()["config"] == SMALL
+    np.testing.assert_array_equal(again.score(codes, icd_version=10), index.score(codes, icd_version=10))
+    ancestors = index.score([["A0099"], ["A00"], ["Z99"]], icd_version=10)
+    assert ancestors[0] != ancestors[2]  # an unseen code keeps its known category
+    effects = again.explain(["A001", "B021"], icd_version=10)
+    np.testing.assert_allclose(effects[0].effect, again.score([["A001", "B021"]]) - again.score([["B021"]]))
+    with pytest.raises(InputError, match="recipe deep takes a DeepConfig"):
+        MLCI(recipe="deep", config=PaperConfig()).fit(codes, toy_outcomes(codes))
+
+
+def test_the_first_code_may_count_as_the_principal_diagnosis(tmp_path, mlci_cli):
+    """Two admissions with the same codes, one of which began with the code that decides."""
+    codes = [["A001", "B021"], ["B021", "A001"]] * 300
+    config = replace(SMALL, tokens=replace(SMALL.tokens, primary=True))
+    outcomes = {name: [row % 2 for row in range(600)] for name in NAMES}
+    index = MLCI(recipe="deep", config=config).fit(codes, outcomes, icd_version=10)
+    index.save(tmp_path / "m.safetensors")
+    score = mlci.load(tmp_path / "m.safetensors").score(codes[:2], icd_version=10)
+    assert score[1] > score[0] + 1
+    (tmp_path / "a.csv").write_text("admission_id,code,icd_version\n1,A001,10\n")
+    assert "first code" in mlci_cli("score", "m.safetensors", "a.csv", "-o", "s.csv").stderr
+
+
+def test_codes_that_tell_the_outcome_are_as_if_not_recorded(tmp_path):
+    known = "I469", "Z515"
+    codes = [[*each, known[row % 2]] if row % 3 else each for row, each in enumerate(code_lists(600, seed=4))]
+    config = replace(SMALL, tokens=replace(SMALL.tokens, without_outcome_codes=True))
+    index = MLCI(recipe="deep", config=config).fit(codes, toy_outcomes(code_lists(600, seed=4)), icd_version=10)
+    assert not {"I46", "I469", "Z51", "Z515"} & set(index.model_.vocabulary.tokens)
+    index.save(tmp_path / "m.safetensors")
+    index = mlci.load(tmp_path / "m.safetensors")
+    both = [["A001", "I469", "B021"], ["A001", "B021"], ["I468"], []]
+    score = index.score(both, icd_version=10)
+    assert (score[0], score[2]) == (score[1], score[3])
+    effect = index.explain(both[0], icd_version=10)[1]
+    assert (effect.code, effect.known, effect.effect) == ("I469", False, 0)
+    np.testing.assert_allclose(index.table(both, icd_version=10)["unknown_share"], [1 / 3, 0, 1, np.nan])
+
+
+@pytest.mark.parametrize("code", outcome_codes(), ids=lambda code: f"{code.version}:{code.code}")
+def test_the_list_of_outcome_codes_names_real_codes(code):
+    assert title(code.code, code.version) == code.title
+
+
+CONFIG = """
+[encoder]
+width = 16
+[posterior]
+members = 3
+epochs = 4
+batch = 64
+steps = 1
+learning_rate = 0.01
+[collapse]
+epochs = 4
+[distil]
+epochs = 3
+batch = 64
+steps = 1
+learning_rate = 0.01
+"""
+
+
+def test_a_killed_fit_goes_on(mlci_cli, tmp_path):
+    toy_cohort(1200).write(tmp_path / "cohort.parquet")
+    (tmp_path / "quick.toml").write_text(CONFIG)
+    words = ["fit", tmp_path / "cohort.parquet", "--recipe", "deep", "--config", tmp_path / "quick.toml", "-o"]
+    log = mlci_cli(*words, tmp_path / "whole").stderr
+    assert log.count("s left\n") == 3 * 4 + 3
+    checkpoint = tmp_path / ".killed.checkpoint"
+    with Fits() as fits:
+        assert fits.run(*words, tmp_path / "killed", "--quiet", until=checkpoint.exists) == signal.SIGKILL
+        assert not (tmp_path / "killed").exists()
+        assert fits.run(*words, tmp_path / "killed", "--quiet") == 0
+    assert (tmp_path / "killed").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert not checkpoint.exists()

@@ -1,0 +1,119 @@
+"""The GPU's kernels on a machine without one: Triton's interpreter (set in conftest.py) runs them on the processor."""
+
+import os
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+if os.environ.get("MLCI_REQUIRE_ALL") != "1":
+    pytest.importorskip("triton")
+
+from mlci.config import EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig
+from mlci.fitting import kernels, learning, stacked, stacks
+from mlci.fitting.training import Data
+from small_fits import made
+
+
+def outputs_and_gradients(function, *inputs):
+    inputs = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
+    output = function(*inputs)
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
+    (output * weights).sum().backward()
+    return [output.detach(), *(x.grad for x in inputs if x.grad is not None)]
+
+
+@pytest.mark.parametrize("validity", ["intersection", "outcome"])
+@pytest.mark.parametrize("kernel", ["rbf", "multi-rbf", "energy"])
+def test_alignments_and_their_gradients_are_those_of_the_slow_form(kernel, validity, monkeypatch):
+    monkeypatch.setattr(kernels, "TILE", 32)  # several tiles, the last one not full
+    rng = torch.Generator().manual_seed(3)
+    scores = torch.randn(3, 40, generator=rng) * torch.tensor([[1.0], [20.0], [1e-3]])
+    outcomes = (torch.rand(3, 40, 2, generator=rng) < 0.3).float()
+    outcomes[torch.rand(outcomes.shape, generator=rng) < 0.05] = torch.nan
+    outcomes[1, :, 1] = 0  # one class
+    weights = torch.rand(3, 2, generator=rng)
+    facts = (ObjectiveConfig(kernel=kernel, validity=validity), torch.tensor([0.9, 0.7, 1.1]), weights)
+    slow, fast = stacked.Alignments(*facts), kernels.Alignments(*facts)
+    values, gradient = slow.step(scores.double(), outcomes.double())
+    labels = fast.labels(outcomes)
+    found, slope = fast.step(scores, *labels)
+    np.testing.assert_allclose(found, values, atol=1e-6)
+    quality, judged = fast.judge(torch.tensor([[1.0, 2.0]]), scores, *labels)
+    np.testing.assert_allclose(judged, values, atol=1e-6)
+    np.testing.assert_allclose(quality, values @ torch.tensor([1.0, 2.0]).double(), atol=2e-6)
+    size = gradient.abs().amax(1, keepdim=True).clamp(min=1e-12)
+    np.testing.assert_allclose(slope / size, gradient / size, atol=1e-5)
+
+
+@pytest.mark.parametrize("most", [False, True])
+@pytest.mark.parametrize("how", ["mean", "mean and sum", "weighted"])
+def test_pooling_is_that_of_torch(how, most):
+    rng = torch.Generator().manual_seed(5)
+    table = torch.randn(30, 24, generator=rng).relu()  # as after phi; a width that is no power of two
+    logits = torch.randn(30, generator=rng) * 20
+    offsets = torch.tensor([0, 3, 3, 23, 40])
+    where = torch.randint(0, 30, (45,), generator=rng)  # the last places are filling
+    norm = torch.randn(2, 2, 48 if most else 24, generator=rng)
+    sums = torch.tensor([1.0, 0.0]) if how == "mean and sum" else None
+
+    def with_logits(function, table, logits, *rest):
+        return function(table, logits if how == "weighted" else None, *rest, sums, most)
+
+    both = [
+        outputs_and_gradients(partial(with_logits, function), table, logits, where, offsets, *norm)
+        for function in (stacks.pooled, kernels.Pool.apply)
+    ]
+    for each in both:
+        each[1] = each[1] * (table > 0)  # a feature that is 0 everywhere has no winner, and ReLU no gradient for it
+    for one, other in zip(*both, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_activation_is_that_of_torch():
+    rng = torch.Generator().manual_seed(5)
+    y, bias = torch.randn(3, 50, 24, generator=rng), torch.randn(3, 24, generator=rng)
+    active = stacks.activate(y, bias)
+    np.testing.assert_array_equal(kernels.activate(y.clone(), bias), active)
+    for one, other in zip(stacks.deactivate(y, active), kernels.deactivate(y, active), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_steps_of_the_optimiser_are_those_of_torch():
+    rng = torch.Generator().manual_seed(5)
+    slow = list(torch.randn(3, 2, 24, 60, generator=rng))
+    slow[2].square_()
+    fast = [each.clone() for each in slow]
+    rates = torch.tensor([[0.9, 0.1, 0.001, 0.02, 3.0], [1, 0, 0, 0, 0]])  # the second fit has no step
+    gradient = torch.randn(2, 24, 60, generator=rng)
+    for tensors, step in ((slow, learning.adamw), (fast, kernels.adamw)):
+        before = tensors[0][1].clone()
+        step(tensors[0], gradient, *tensors[1:], rates)
+        np.testing.assert_array_equal(tensors[0][1], before)
+    for one, other in zip(slow, fast):
+        np.testing.assert_allclose(other, one, atol=1e-6)
+
+
+def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
+    config = PaperConfig(
+        encoder=EncoderConfig(width=8, pooling="gated+max"),
+        optimiser=OptimiserConfig(batch=20, stage1_epochs=1, stage2_epochs=1),
+    )
+    train, valid = (two_outcomes(made(rows, seed)) for rows, seed in ((40, 1), (30, 2)))
+    facts = {"jobs": [(config, 11)], "outcomes": ("mortality", "long_stay"), "vocabulary_size": 40}
+    plain = stacked.fit_many(train, valid, device="cpu", **facts)[0]
+    monkeypatch.setattr(stacked, "Alignments", kernels.Alignments)
+    for name in ("activate", "deactivate"):
+        monkeypatch.setattr(stacks, name, getattr(kernels, name))
+    monkeypatch.setattr(stacks, "pooled", kernels.Pool.apply)
+    fast = stacked.fit_many(train, valid, device="cpu", **facts)[0]
+    for one, other in zip((*fast.stage1.values(), fast.stage2), (*plain.stage1.values(), plain.stage2)):
+        assert one.epoch == other.epoch
+        assert one.bandwidth == pytest.approx(other.bandwidth, rel=1e-5)
+        assert one.history[0].objective == pytest.approx(other.history[0].objective, rel=1e-3)
+        assert one.quality == pytest.approx(other.quality, rel=1e-2)
+
+
+def two_outcomes(data: Data) -> Data:
+    return Data(data.tokens, data.outcomes[:, :2])

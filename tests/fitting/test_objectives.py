@@ -1,0 +1,188 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import oracles
+from mlci.fitting.objectives import Alignment, CrossEntropy, alignment, large_alignment
+from mlci.measures.alignment import distance_correlation
+
+SIGMA = 0.7
+
+
+def rbf(sigma):
+    return lambda a, b: torch.exp(-((a - b) ** 2) / (2 * sigma**2))
+
+
+KERNELS = {
+    "rbf": rbf(SIGMA),
+    "multi-rbf": lambda a, b: sum(rbf(factor * SIGMA)(a, b) for factor in (0.25, 0.5, 1, 2, 4)) / 5,
+    "energy": lambda a, b: -(a - b).abs(),
+}
+
+
+def batch(seed: int, n: int = 40, outcomes: int = 3, missing: float = 0.2) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    y = (rng.random((n, outcomes)) < 0.4).astype(float)
+    y[rng.random(y.shape) < missing] = np.nan
+    return torch.from_numpy(rng.normal(size=n)).requires_grad_(), torch.from_numpy(y)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("validity", ["intersection", "outcome"])
+@given(seed=st.integers(0, 10_000))
+@settings(deadline=None, max_examples=15)
+def test_value_and_gradient_are_those_of_the_definition(kernel, validity, seed):
+    scores, y = batch(seed)
+    known = ~y.isnan()
+    rows = [known.all(1) if validity == "intersection" else column for column in known.T]
+    assume(all(len(y[here, t].unique()) == 2 and here.sum() >= 3 for t, here in enumerate(rows)))
+    values = alignment(scores, y, sigma=SIGMA, kernel=kernel, validity=validity)
+    slow = torch.stack([oracles.gram_nhsic(scores[r], y[r, t], KERNELS[kernel]) for t, r in enumerate(rows)])
+    torch.testing.assert_close(values, slow, rtol=1e-10, atol=1e-12)
+    pull = torch.tensor([1.0, -0.5, 2.0], dtype=torch.float64)
+    ours, theirs = (torch.autograd.grad(each @ pull, scores, retain_graph=True)[0] for each in (values, slow))
+    torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gradients_are_those_of_finite_differences(kernel):
+    scores, y = batch(1, n=12, missing=0.1)
+    assert torch.autograd.gradcheck(lambda s: alignment(s, y, sigma=SIGMA, kernel=kernel), (scores,))
+
+
+def test_the_energy_kernel_gives_squared_distance_correlation():
+    scores, y = batch(2, missing=0)
+    peer = distance_correlation(scores.detach().numpy(), y.numpy())
+    np.testing.assert_allclose(alignment(scores, y, kernel="energy").detach(), peer**2, rtol=1e-9)
+
+
+@given(shift=st.floats(-5, 5), seed=st.integers(0, 100))
+@settings(deadline=None, max_examples=20)
+def test_neither_shift_nor_sign_nor_order_matter(shift, seed):
+    scores, y = batch(seed)
+    scores = scores.detach()
+    order = torch.randperm(len(scores), generator=torch.Generator().manual_seed(seed))
+    base = alignment(scores, y, sigma=SIGMA)
+    for other in (alignment(scores + shift, y, sigma=SIGMA), alignment(-scores, y, sigma=SIGMA)):
+        torch.testing.assert_close(other, base)
+    torch.testing.assert_close(alignment(scores[order], y[order], sigma=SIGMA), base)
+    torch.testing.assert_close(alignment(scores, 1 - y, sigma=SIGMA), base)
+
+
+def test_nearly_flat_kernels_keep_their_digits_in_float32():
+    # At the start of a fit all scores lie within a few hundredths of a bandwidth.
+    scores, y = batch(3, n=256, missing=0)
+    near = 0.03 * scores.detach()
+    exact = alignment(near, y, sigma=0.93)
+    torch.testing.assert_close(alignment(near.float(), y.float(), sigma=0.93).double(), exact, rtol=1e-4, atol=1e-7)
+
+
+def test_the_floor_holds_the_norm_up():
+    scores, y = batch(4, missing=0)
+    near = 1e-4 * scores.detach()
+    norm = (alignment(near, y, floor=0) / alignment(near, y, floor=0.5)) ** -1 * 0.5
+    torch.testing.assert_close(norm, norm[:1].expand(3))
+    slow = torch.stack([oracles.gram_nhsic(near, outcome, rbf(1.0), floor=0.5) for outcome in y.T])
+    torch.testing.assert_close(alignment(near, y, floor=0.5), slow, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        torch.tensor([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]),  # the first has one class
+        torch.full((4, 2), math.nan),
+        torch.tensor([[1.0, 0.0], [0.0, 1.0], [math.nan, 1.0], [1.0, math.nan]]),  # two rows are left
+    ],
+)
+def test_guards_give_zero_with_a_graph(y):
+    scores = torch.tensor([0.1, 0.5, -0.3, 0.2], requires_grad=True)
+    loss, values = Alignment(sigma=SIGMA).loss(scores, y, torch.tensor([1.0, 0.0]))
+    assert values[0] == 0
+    loss.backward()
+    assert scores.grad is not None
+    assert scores.grad.eq(0).all()
+
+
+def test_equal_scores_give_zero_and_a_finite_gradient():
+    scores = torch.zeros(6, requires_grad=True)
+    y = torch.tensor([[0.0], [1.0]]).repeat(3, 1)
+    for kernel in KERNELS:
+        loss, _ = Alignment(kernel=kernel, floor=0).loss(scores, y, torch.ones(1))
+        loss.backward()
+        assert loss == 0
+        assert scores.grad is not None
+        assert scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("validity", ["intersection", "outcome"])
+def test_a_splits_quality_is_the_batch_value_of_all_its_rows(kernel, validity):
+    scores, y = batch(5, n=120)
+    objective = Alignment(sigma=SIGMA, kernel=kernel, validity=validity)
+    weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    loss, values = objective.loss(scores.detach(), y, weights)
+    quality, each = objective.quality(scores.detach().numpy(), y.numpy(), weights.numpy())
+    np.testing.assert_allclose(each, values, rtol=1e-9)
+    assert quality == pytest.approx(-float(loss), rel=1e-9)
+
+
+def test_energy_quality_is_the_evaluation_metric():
+    scores, y = batch(6)
+    _, each = Alignment(kernel="energy", validity="outcome").quality(scores.detach().numpy(), y.numpy(), np.ones(3))
+    np.testing.assert_allclose(np.sqrt(each), distance_correlation(scores.detach().numpy(), y.numpy()), rtol=1e-12)
+
+
+def test_cross_entropy_is_the_weighted_mean_over_known_outcomes():
+    scores, y = batch(7)
+    weights = torch.tensor([1.0, 2.0, 0.0], dtype=torch.float64)
+    loss, values = CrossEntropy().loss(scores, y, weights)
+    total = rows = 0.0
+    for t in range(3):
+        for s, outcome in zip(scores.tolist(), y[:, t].tolist()):
+            if not math.isnan(outcome):
+                total += weights[t].item() * math.log1p(math.exp(-s if outcome else s))
+                rows += weights[t].item()
+    assert loss.item() == pytest.approx(total / rows)
+    assert values[2].item() > 0
+    assert torch.autograd.gradcheck(lambda s: CrossEntropy().loss(s, y, weights)[0], (scores,))
+
+
+def test_cross_entropy_of_a_split_is_the_mean_of_its_batches():
+    scores, y = batch(8, n=25, outcomes=1)
+    y[10:20] = math.nan  # a batch without a known outcome counts as 0
+    quality, _ = CrossEntropy(batch=10).quality(scores.detach().numpy(), y.numpy(), np.ones(1))
+    losses = [CrossEntropy().loss(scores[a:b], y[a:b], torch.ones(1))[0].item() for a, b in ((0, 10), (20, 25))]
+    assert quality == pytest.approx(-sum(losses) / 3)
+    assert CrossEntropy().strength(-0.1) == pytest.approx(math.log(2) - 0.1)
+    assert CrossEntropy().strength(-0.9) == 0
+
+
+def test_no_known_outcome_is_a_zero_loss_with_a_graph():
+    scores = torch.zeros(4, requires_grad=True)
+    loss, _ = CrossEntropy().loss(scores, torch.full((4, 2), math.nan), torch.ones(2))
+    loss.backward()
+    assert loss == 0
+    assert scores.grad is not None
+    assert scores.grad.eq(0).all()
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "multi-rbf", "energy"])
+@pytest.mark.parametrize("validity", ["intersection", "outcome"])
+def test_large_batches_give_the_gram_matrix_form_and_its_gradient(kernel, validity):
+    rng = np.random.default_rng(5)
+    scores = torch.tensor(np.r_[rng.normal(size=60), 2.0, 2.0, 9.0], requires_grad=True)
+    outcomes = torch.tensor((rng.random((63, 3)) < 0.3).astype(float))
+    outcomes[:4, 1] = torch.nan
+    options = {"sigma": 0.7, "kernel": kernel, "floor": 1e-4, "validity": validity}
+    expected, found = alignment(scores, outcomes, **options), large_alignment(scores, outcomes, **options)
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)
+    weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    gradients = [torch.autograd.grad(each @ weights, scores)[0] for each in (expected, found)]
+    smooth_at = slice(60 if kernel == "energy" else None)  # |s - s'| has no derivative where scores are equal
+    torch.testing.assert_close(*(each[smooth_at] for each in gradients), rtol=1e-8, atol=1e-11)
+    smooth = torch.tensor(rng.normal(size=12), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s: large_alignment(s, outcomes[10:22], **options), (smooth,))

@@ -1,0 +1,62 @@
+"""The passes by hand are those of autograd."""
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlci.fitting.encoders import DeepSets, largest
+from mlci.fitting.passes import ByHand, Passes, passes
+from mlci.tokens import Tokens
+
+SETS = st.lists(st.lists(st.integers(1, 11), max_size=6), min_size=1, max_size=6)
+
+
+def flat(sets: list[list[int]]) -> Tokens:
+    offsets = np.concatenate([[0], np.cumsum([len(one) for one in sets])])
+    return Tokens(np.array([token for one in sets for token in one], dtype=np.int32), offsets)
+
+
+def encoder(**options) -> DeepSets:
+    torch.manual_seed(3)
+    return DeepSets(12, width=8, **options)
+
+
+@given(st.lists(SETS, min_size=1, max_size=3))
+@settings(deadline=None, max_examples=40)
+def test_a_step_by_hand_is_that_of_autograd(steps):
+    one, two = ByHand(encoder()), Passes(encoder())
+    for sets in steps:  # no step leaves anything to the next
+        torch.testing.assert_close(one.forward(flat(sets)), two.forward(flat(sets)))
+        pull = torch.linspace(-1, 1, len(sets))
+        one.backward(pull)
+        two.backward(pull)
+        torch.testing.assert_close(one.weights.grad, two.weights.grad, rtol=1e-4, atol=1e-6)
+
+
+@given(SETS, st.integers(0, 99))
+@settings(deadline=None, max_examples=40)
+def test_the_largest_and_its_row_are_found_to_the_last_bit(sets, seed):
+    tokens, rng = flat(sets), np.random.default_rng(seed)
+    # Values that differ in the last bit, ties and zeros.
+    table = torch.from_numpy(rng.choice([0, 1e-38, 1e-3, 1, 1 + 2**-23, 1 + 2**-22, 3e38], (12, 8)).astype(np.float32))
+    best, rows = largest(torch.from_numpy(tokens.ids).long(), table, torch.from_numpy(tokens.offsets))
+    for one, value, row in zip(sets, best, rows):
+        assert torch.equal(value, table[one].amax(0) if one else torch.zeros(8))
+        won = value > 0
+        assert torch.equal(table.gather(0, row[None])[0][won], value[won])
+        assert set(row[won].tolist()) <= set(one)
+
+
+def test_weights_and_gradients_are_one_tensor_each():
+    model = encoder()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    both = passes(model)
+    assert isinstance(both, ByHand)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    with torch.no_grad():
+        both.weights.zero_()
+    assert not any(part.any() for part in model.parameters())
+    for options in ({"pooling": "max"}, {"dropout": 0.1}):
+        assert type(passes(encoder(**options))) is Passes

@@ -1,0 +1,116 @@
+"""Two processes make the same step, and so the same model, as one."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from mlci.base.errors import InputError
+from mlci.fitting import processes
+from mlci.index.model import load_model
+from small_fits import distilled, fitted, gradients
+from toys import toy_cohort
+
+PROGRAM = """
+import os
+import sys
+import numpy as np
+import torch
+from torch import distributed as dist
+from small_fits import distilled, fitted, gradients
+from mlci.fitting import processes
+
+torch.set_default_dtype(torch.float64)
+# A store in a file: one on a port has a thread in the first process that may outlive its exit.
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(os.environ["RANK"]), world_size=2)
+found = {**gradients(), **fitted().state, **distilled()}
+if processes.rank() == 0:
+    np.savez(sys.argv[1], **found)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
+    tests = Path(__file__).parents[1]
+    shared = {"WORLD_SIZE": "2"}
+    shared["PYTHONPATH"] = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
+    target = tmp_path / "found.npz"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, target, tmp_path / "store"],
+            env={**os.environ, **shared, "RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    torch.set_default_dtype(torch.float64)
+    try:
+        expected, state, recipes = gradients(), fitted().state, distilled()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [process.wait() for process in both] == [0, 0]
+    with np.load(target) as found:
+        for name, gradient in expected.items():
+            np.testing.assert_allclose(found[name], gradient, rtol=1e-12, atol=1e-14, err_msg=name)
+        assert any(np.abs(gradient).max() > 1e-3 for gradient in expected.values())
+        for name, tensor in state.items():
+            np.testing.assert_allclose(found[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
+        for name, tensor in recipes.items():  # each member is one process's work: nothing is summed in another order
+            np.testing.assert_array_equal(found[name], tensor, err_msg=name)
+
+
+def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp_path):
+    toy_cohort(2000).write(tmp_path / "cohort.parquet")
+    (tmp_path / "quick.toml").write_text("[encoder]\nwidth = 32\n[optimiser]\nstage1_epochs = 10\nstage2_epochs = 10\n")
+    runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    runner += ["--local-addr", "127.0.0.1", "-m", "mlci"]  # a machine need not find itself by its name
+    words = ["fit", "cohort.parquet", "--recipe", "paper", "--config", "quick.toml", "-o", "model.safetensors"]
+    run = subprocess.Popen([*runner, *words], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
+    checkpoint = tmp_path / ".model.safetensors.checkpoint"
+    by_rank = {}
+    while not (len(by_rank) == 2 and checkpoint.exists()):
+        assert run.poll() is None, run.communicate()[1]
+        time.sleep(0.01)
+        with contextlib.suppress(psutil.Error):  # one that is just coming or going
+            children = psutil.Process(run.pid).children() if len(by_rank) < 2 else []
+            by_rank |= {rank: child for child in children if (rank := child.environ().get("RANK"))}
+    run.send_signal(signal.SIGSTOP)  # torchrun would stop the one that is left, perhaps before it has spoken
+    by_rank["1"].kill()
+    while by_rank["0"].status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGCONT)
+    log = run.communicate()[1]
+    assert run.returncode
+    assert "process 1 of 2: another one has ended, so this one ends too; the same command goes on" in log
+    assert checkpoint.exists()
+    assert not (tmp_path / "model.safetensors").exists()
+    assert 0 < log.count("s left\n") < 30  # told by the first process alone
+    again = mlci_cli(*words)  # one process may go on where two stopped
+    assert 0 < again.stderr.count("s left\n") <= 30 - log.count("s left\n") + 1
+    assert load_model(tmp_path / "model.safetensors").card["admissions"]["train"] == 1400
+    assert not checkpoint.exists()
+
+
+def test_what_is_wrong_for_all_is_told_by_the_first_and_what_is_wrong_apart_by_each(monkeypatch):
+    for name in ("is_torchelastic_launched", "init_process_group", "destroy_process_group"):
+        monkeypatch.setattr(torch.distributed, name, lambda *_: True)
+    for rank, error in ((0, InputError), (1, SystemExit)):
+        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        with pytest.raises(error), processes.joined("cpu"):
+            raise InputError("wrong")
+        with pytest.raises(InputError, match="too small"), processes.joined("cpu"), processes.apart():
+            raise InputError("too small")
+
+
+def test_more_processes_than_admissions_are_refused(monkeypatch):
+    monkeypatch.setattr(processes, "count", lambda: 65)
+    with pytest.raises(InputError, match="65 processes are more than the 64 admissions of a batch"):
+        fitted()

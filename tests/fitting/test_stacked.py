@@ -1,0 +1,177 @@
+from dataclasses import replace
+from itertools import cycle
+
+import numpy as np
+import pytest
+import torch
+
+from mlci.base.errors import InputError
+from mlci.config import BandwidthConfig, EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SelectionConfig
+from mlci.fitting import stacked, stacks
+from mlci.fitting.stacked import fit_many
+from mlci.fitting.stacks import Layout, Resident
+from mlci.fitting.training import Data, Fit, fit
+from mlci.index.estimator import MLCI
+from mlci.tokens import Tokens
+from small_fits import OUTCOMES, made
+from toys import toy_cohort
+
+
+def ablations(*models: str) -> list[PaperConfig]:
+    """The paper's ways to train each encoder, and one with another kernel and other rows."""
+    own = SelectionConfig(stage1="own")
+    config = PaperConfig(optimiser=OptimiserConfig(batch=64, stage1_epochs=2, stage2_epochs=2))
+    ways = (
+        {"objective": ObjectiveConfig()},
+        {"objective": ObjectiveConfig(kernel="multi-rbf")},
+        {"objective": ObjectiveConfig(kind="bce"), "selection": own},
+        {"objective": ObjectiveConfig(kernel="energy", validity="outcome")},
+    )
+    return [replace(config, encoder=encoder(model), **way) for model in models for way in ways]
+
+
+def encoder(model: str) -> EncoderConfig:
+    """By the name of its pooling or its own."""
+    options = {"name": model} if model == "set_transformer" else {"pooling": model}
+    return EncoderConfig(width=16, **options)
+
+
+SHAPES = ("mean+max", "mean sum", "attention", "gated", "gated+max", "set_transformer")
+
+
+@pytest.mark.parametrize("models", SHAPES)
+def test_stacked_fits_equal_fits_on_their_own(models, float64):
+    """All objectives at once; in float64 only the algebra is left to differ."""
+    train, valid = made(200, 1), made(90, 2)
+    jobs = list(zip(ablations(*models.split()), cycle((11, 101))))
+    if models == "set_transformer":
+        # Equal admissions are rounded alike by one code, not by the other; a median of nonzero differences counts that.
+        jobs = [(replace(config, bandwidth=BandwidthConfig(floor=1.5)), seed) for config, seed in jobs]
+    facts = {"outcomes": OUTCOMES, "vocabulary_size": 40}
+    together = fit_many(train, valid, jobs=jobs, device="cpu", **facts)
+    for one, (config, seed) in zip(together, jobs, strict=True):
+        other = fit(train, valid, config=config, seed=seed, **facts)
+        assert one.bandwidth == (other.bandwidth and pytest.approx(other.bandwidth, rel=1e-9))
+        assert one.orientation == other.orientation
+        assert one.weights == pytest.approx(other.weights, rel=1e-6)
+        assert [each.epoch for each in one.stage1.values()] == [each.epoch for each in other.stage1.values()]
+        for name, tensor in other.state.items():
+            np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.parametrize("model", ["mean+max", "set_transformer"])
+def test_admissions_may_all_be_without_codes_and_cross_entropy_needs_no_anchor(model, float64):
+    train, valid = made(100, 1), made(90, 2)
+    train = Data(Tokens(np.empty(0, np.int32), np.zeros(101, np.int64)), train.outcomes)
+    config, facts = ablations(model)[2], {"outcomes": ("a", "b", "c"), "vocabulary_size": 40}
+    (one,) = fit_many(train, valid, jobs=[(config, 11)], device="cpu", **facts)
+    for name, tensor in fit(train, valid, config=config, seed=11, **facts).state.items():
+        np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+SHORT = PaperConfig(
+    encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(batch=64, stage1_epochs=2, stage2_epochs=2)
+)
+
+
+def many(*configs: PaperConfig, seeds=(11, 101), **options) -> list[Fit]:
+    jobs = [(config, seed) for config in configs or (SHORT,) for seed in seeds]
+    facts = {"jobs": jobs, "outcomes": OUTCOMES, "vocabulary_size": 40, "device": "cpu"}
+    return fit_many(made(300, 1), made(120, 2), **facts, **options)
+
+
+def same(one: Fit, two: Fit) -> None:
+    for name, array in one.state.items():
+        assert array.tobytes() == two.state[name].tobytes(), name
+    assert replace(one, state={}) == replace(two, state={})
+
+
+def test_steps_laid_out_and_scored_a_few_at_a_time_are_the_same_steps(monkeypatch, float64):
+    whole = many()
+    monkeypatch.setattr(stacks, "AHEAD", 12)  # two for each of the six fits
+    monkeypatch.setattr(stacks, "SCORED", 300)
+    for one, other in zip(whole, many()):
+        for name, tensor in other.state.items():
+            np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+class Stop(Exception):
+    pass
+
+
+def test_interrupted_stacked_fits_go_on_where_they_stopped(monkeypatch, tmp_path):
+    monkeypatch.setattr(stacked, "PAUSE", 0)
+    told = []
+
+    def tell(event):
+        told.append((event.stage, event.epoch))
+        if len(told) < 4:
+            raise Stop
+
+    for _ in range(3):
+        with pytest.raises(Stop):
+            many(checkpoint=tmp_path / "fit.checkpoint", on_event=tell)
+    for _ in range(2):  # the second time all is done already
+        for one, other in zip(many(checkpoint=tmp_path / "fit.checkpoint", on_event=tell), many()):
+            same(one, other)
+    assert told == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    with pytest.raises(InputError, match="other data, settings or seed"):
+        many(checkpoint=tmp_path / "fit.checkpoint", seeds=(11,))
+
+
+def test_an_index_is_fitted_by_stacks_where_that_pays(monkeypatch, tmp_path):
+    """On a GPU, that is; the same code on the processor gives the index that is fitted one by one, up to rounding."""
+    cohort, score = toy_cohort(400), []
+    for kinds in ((), ("cpu",)):
+        monkeypatch.setattr(stacked, "PAYS", kinds)
+        events = []
+        index = MLCI(config=SHORT, outcomes=["mortality", "long_stay"])
+        score.append(index.fit(cohort, checkpoint=tmp_path / "fit", on_event=events.append).score(cohort))
+        assert len(events) == (4 if kinds else 6)  # the two fits of Stage 1 side by side, or one after the other
+        (tmp_path / "fit").unlink()
+    # A shift of all scores changes nothing, so rounding alone moves the last bias.
+    np.testing.assert_allclose(*(each - each.mean() for each in score), atol=1e-4)
+
+
+def test_fits_that_cannot_be_stacked_are_told():
+    large = replace(SHORT, optimiser=replace(SHORT.optimiser, batch=5000))
+    other = replace(SHORT, encoder=EncoderConfig(name="bag_mlp"))
+    narrow = replace(SHORT, encoder=EncoderConfig(width=8))
+    for configs in ((large,), (other,), (SHORT, narrow)):
+        with pytest.raises(InputError, match="Fits are stacked for deepsets of one shape"):
+            many(*configs)
+
+
+def test_fits_that_diverge_are_told():
+    with pytest.raises(InputError, match="no longer finite after epoch 1; lower"):
+        many(replace(SHORT, optimiser=replace(SHORT.optimiser, learning_rate=1e30)))
+
+
+def test_too_little_memory_is_one_sentence(monkeypatch):
+    def run(*_):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+    monkeypatch.setattr(stacks.Steps, "run", run)
+    with pytest.raises(InputError, match="GPU's memory is too small for 6 fits at once"):
+        many()
+
+
+def test_a_layout_holds_every_token_of_every_fit_once():
+    data = made(50, 3)
+    rng = torch.Generator().manual_seed(4)
+    orders = torch.stack([torch.randperm(50, generator=rng) for _ in range(2)])
+    layout = Layout.of(Resident.of(data, torch.device("cpu")), orders, 16, 40, lambda outcomes: (outcomes,))
+    steps, fits = layout.tokens.shape[:2]
+    for step in range(steps):
+        for fit_number in range(fits):
+            for place in range(16):
+                bag = fit_number * 16 + place
+                first, last = layout.offsets[step, bag : bag + 2].tolist()
+                rows = layout.where[step, first:last]
+                found = (layout.tokens[step].flatten()[rows] - fit_number * 40).tolist()
+                position = step * 16 + place
+                expected = []
+                if position < 50:
+                    admission = int(orders[fit_number, position])
+                    expected = data.tokens.ids[data.tokens.offsets[admission] : data.tokens.offsets[admission + 1]]
+                assert found == list(expected)

@@ -1,0 +1,232 @@
+import itertools
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import mlci
+from mlci.base.errors import InputError
+from mlci.config import EncoderConfig, OptimiserConfig, PaperConfig, TokenConfig
+from mlci.index.estimator import LEAST_CELL, MLCI, _curve, load
+from toys import CODES, code_lists, random_model, toy_cohort, toy_outcomes
+
+QUICK = PaperConfig(encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=2))
+PATIENTS = code_lists(1500)
+OUTCOMES = toy_outcomes(PATIENTS)
+
+
+def untrained(**options) -> MLCI:
+    index = MLCI()
+    index.model_ = random_model(**options)
+    return index
+
+
+@pytest.fixture(scope="module")
+def fitted() -> MLCI:
+    return MLCI(config=QUICK, seed=3).fit(toy_cohort(1500))
+
+
+def test_manners_of_scikit_learn(fitted):
+    index = MLCI(config=QUICK, seed=5, anchor="long_stay")
+    assert index.get_params() == clone(index).get_params()
+    assert index.set_params(seed=7) is index
+    assert index.seed == 7
+    with pytest.raises(NotFittedError):
+        index.score([["A000"]])
+    assert not hasattr(clone(fitted), "model_")
+
+
+def test_score_is_one_float_per_admission_in_order(fitted):
+    cohort = toy_cohort(1500)
+    scores = fitted.score(cohort)
+    assert scores.dtype == np.float64
+    assert scores.shape == (1500,)
+    lists = cohort.table["codes"].to_pylist()
+    frame = pd.DataFrame({"admission_id": range(1500), "codes": lists})
+    for same in (lists, frame, pl.from_pandas(frame), frame.explode("codes").rename(columns={"codes": "code"})):
+        np.testing.assert_array_equal(fitted.score(same, icd_version=10), scores)
+    dotted = [[f"{code[:3]}.{code[3:]}".lower() for code in each] for each in lists]
+    np.testing.assert_array_equal(fitted.score(dotted), scores)
+
+
+def test_the_score_learns_and_is_oriented():
+    """A held-out split is ordered by severity: those who died score higher."""
+    cohort = toy_cohort(3000, seed=2)
+    index = MLCI(
+        config=PaperConfig(encoder=EncoderConfig(width=32), optimiser=OptimiserConfig(stage1_epochs=2, stage2_epochs=4))
+    )
+    test = cohort.split("test")
+    score, died = index.fit(cohort).score(test), test.labels("mortality")[:, 0]
+    pairs = score[died == 1][:, None] > score[died == 0]
+    assert pairs.mean() > 0.65
+
+
+def test_lists_and_frames_fit_as_a_cohort_does(fitted):
+    cohort = toy_cohort(1500)
+    outcomes = pd.DataFrame({name: cohort.table[name].to_pylist() for name in cohort.outcomes})
+    lists, split = cohort.table["codes"].to_pylist(), cohort.column("split")
+    for given in (outcomes, pl.from_pandas(outcomes), outcomes.to_dict("list")):
+        again = MLCI(config=QUICK, seed=3).fit(lists, given, split=split, icd_version=10)
+        np.testing.assert_array_equal(again.score(cohort), fitted.score(cohort))
+
+
+def test_without_a_split_one_subject_in_eight_validates():
+    subjects = np.arange(len(PATIENTS)) // 3
+    index = MLCI(config=QUICK).fit(PATIENTS, OUTCOMES, subjects=subjects)
+    seen = index.model_.card["admissions"]
+    assert sum(seen.values()) == len(PATIENTS)
+    assert 0.08 < seen["valid"] / len(PATIENTS) < 0.18
+    assert seen["valid"] % 3 == 0
+
+
+def test_twenty_outcomes_of_any_name():
+    names = [f"outcome {number}: ü/?" for number in range(20)]
+    config = PaperConfig(encoder=EncoderConfig(width=8), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
+    cohort = toy_cohort(600, names=names)
+    index = MLCI(config=config, anchor=names[4]).fit(cohort)
+    assert list(index.risk(cohort).columns) == names
+    some = MLCI(config=config, anchor=names[4], outcomes=names[3:5]).fit(cohort)
+    assert list(some.model_.outcomes) == names[3:5]
+    assert some.model_.outcomes[names[3]] == f"rule of {names[3]}"
+
+
+def test_risks_rise_with_the_score_and_the_table_has_it_all(fitted):
+    cohort = toy_cohort(300, seed=9)
+    risk, table = fitted.risk(cohort), fitted.table(cohort)
+    assert list(risk.columns) == ["mortality", "long_stay"]
+    order = np.argsort(fitted.score(cohort))
+    for name in risk:
+        assert risk[name].between(0, 1).all()
+        assert risk[name].iloc[order].is_monotonic_increasing
+        np.testing.assert_array_equal(table[f"risk_{name}"], risk[name])
+    assert list(table["admission_id"]) == list(range(300))
+    assert {"score", "percentile", "high_severity", "unknown_share"} < set(table)
+
+
+def test_a_saved_index_scores_the_same(fitted, tmp_path):
+    fitted.save(tmp_path / "m.safetensors")
+    again = mlci.load(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(again.score(PATIENTS), fitted.score(PATIENTS))
+    assert again.get_params()["config"] == QUICK
+    assert again.seed == 3
+    assert isinstance(again, mlci.MLCI)
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+
+
+def test_same_seed_same_file_and_another_seed_another(fitted, tmp_path):
+    fitted.save(tmp_path / "a")
+    MLCI(config=QUICK, seed=3).fit(toy_cohort(1500)).save(tmp_path / "b")
+    MLCI(config=QUICK, seed=4).fit(toy_cohort(1500)).save(tmp_path / "c")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
+
+
+@pytest.mark.parametrize("max_codes", [256, 5])
+def test_effects_are_what_leaving_a_code_out_does(max_codes):
+    index = untrained(max_codes=max_codes)
+    codes = ["A00.0", "I012", "ZZ99", "A000", "J021", "N011", "B002"]
+    effects = index.explain(codes)
+    score = index.score([codes])[0]
+    assert [effect.code for effect in effects] == ["A000", "I012", "ZZ99", "A000", "J021", "N011", "B002"]
+    for position, effect in enumerate(effects):
+        without = index.score([codes[:position] + codes[position + 1 :]])[0]
+        assert effect.score_without == without
+        assert effect.effect == score - without
+    assert [effect.known for effect in effects] == [True, True, False, True, True, True, True]
+    assert effects[0].title == "Cholera due to Vibrio cholerae 01, biovar cholerae"
+    assert effects[2].title is None
+    assert index.explain([]) == ()
+
+
+def test_importance_is_the_mean_of_effects():
+    index = untrained()
+    patients = code_lists(80, seed=4)
+    frame = index.importance(patients).set_index("code")
+    each = [(effect.code, effect.effect) for codes in patients for effect in index.explain(codes)]
+    slow = pd.DataFrame(each, columns=["code", "effect"]).groupby("code")["effect"]
+    np.testing.assert_allclose(frame["mean_effect"], slow.mean()[frame.index], atol=1e-12)
+    np.testing.assert_allclose(
+        frame["mean_absolute_effect"], slow.apply(lambda e: e.abs().mean())[frame.index], atol=1e-12
+    )
+    assert frame.loc["A000", "admissions"] == sum("A000" in codes for codes in patients)
+    assert frame["mean_absolute_effect"].is_monotonic_decreasing
+
+
+def test_an_admission_with_ten_thousand_codes():
+    effects = untrained().explain(list(itertools.islice(itertools.cycle(CODES), 10_000)))
+    assert len(effects) == 10_000
+    assert all(effect.effect == 0 for effect in effects[256:])
+
+
+def test_scoring_warns_about_codes_the_model_was_not_made_for():
+    with pytest.warns(UserWarning, match="codes are") as caught:
+        untrained().score([["4280"]], icd_version=9)
+    assert ["made for ICD-10" in str(caught[0].message), "unknown" in str(caught[1].message)] == [True, True]
+
+
+def test_rare_codes_stay_out_of_the_file():
+    rare = [*PATIENTS[:-3], *[["Q999"]] * 3]
+    config = PaperConfig(TokenConfig(min_admissions=10), QUICK.encoder, optimiser=QUICK.optimiser)
+    split = ["valid" if row % 8 == 0 else "train" for row in range(len(rare))]
+    assert "Q999" not in MLCI(config=config).fit(rare, OUTCOMES, split=split).model_.vocabulary.tokens
+    assert "Q999" in MLCI(config=QUICK).fit(rare, OUTCOMES, split=split).model_.vocabulary.tokens
+
+
+@pytest.mark.parametrize("n", [1, 9, 10, 25, 4000])
+@pytest.mark.parametrize("ties", [False, True])
+def test_no_point_of_a_risk_curve_stands_for_few_admissions(n, ties):
+    rng = np.random.default_rng(n)
+    score = rng.integers(0, 7, n).astype(float) if ties else rng.normal(size=n)
+    outcome = (rng.random(n) < 0.5 + 0.4 * np.tanh(score)).astype(float)
+    curve = _curve(score, outcome)
+    assert len(curve.score) <= max(1, n // LEAST_CELL)
+    assert (np.diff(curve.risk) >= 0).all()
+    if n == 4000:
+        np.testing.assert_allclose(curve(score), 0.5 + 0.4 * np.tanh(score), atol=0.12)
+
+
+def bad(**changes):
+    outcomes = {**OUTCOMES, **changes}
+    return {name: values for name, values in outcomes.items() if values is not None}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "options", "message"),
+    [
+        (bad(long_stay=[0] * 1500), {}, "long_stay is 0 wherever it is known"),
+        (bad(long_stay=[None] * 1500), {}, "long_stay is never known"),
+        (bad(long_stay=[2] * 1500), {}, "column long_stay, row 0: 2 is not allowed"),
+        (bad(long_stay=["yes"] * 1500), {}, "row 0: 'yes' is not allowed"),
+        (bad(long_stay=[0, 1]), {}, "has 2 values for 1500 admissions"),
+        (bad(mortality=None), {}, "anchor 'mortality' is not among the outcomes long_stay"),
+        ([1, 2], {}, "a frame or a dict of columns is needed"),
+        (None, {}, "needs outcomes beside the codes"),
+        (OUTCOMES, {"split": ["train"] * 1500}, "validation split has no admissions"),
+        (OUTCOMES, {"split": ["train"]}, "split: has 1 values for 1500"),
+    ],
+)
+def test_bad_outcomes_are_told_in_one_sentence(outcomes, options, message):
+    with pytest.raises(InputError, match=message):
+        MLCI(config=QUICK).fit(PATIENTS, outcomes, **options)
+
+
+def test_other_bad_input():
+    with pytest.raises(InputError, match=r"0389.* is not text|38.9 is not text"):
+        untrained().score([[38.9]])
+    with pytest.raises(InputError, match="no outcome sepsis; there is mortality, long_stay"):
+        MLCI(outcomes=["sepsis"]).fit(toy_cohort(50))
+    with pytest.raises(InputError, match="recipe is 'best'; allowed is mlci, paper"):
+        MLCI(recipe="best").fit(toy_cohort(50))
+    with pytest.raises(InputError, match="device is 'abacus'"):
+        MLCI(device="abacus").fit(toy_cohort(50))
+    with pytest.raises(InputError, match=r"encoder\.name is 'gru'"):
+        MLCI(config=PaperConfig(encoder=EncoderConfig(name="gru"))).fit(toy_cohort(50))
+    with pytest.raises(InputError, match="holds its own outcomes"):
+        MLCI().fit(toy_cohort(50), OUTCOMES)
+
+
+def test_load_is_public():
+    assert mlci.load is load

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlci.index.scorer import HEAD_ROWS, POOL_ROWS, Scorer
+from mlci.tokens import Tokens
+from oracles import set_score
+from toys import random_state
+
+SIZE = 40
+admission = st.lists(st.integers(1, SIZE - 1), max_size=12)
+
+
+def flat(admissions) -> Tokens:
+    ids = np.array([token for each in admissions for token in each], dtype=np.int32)
+    return Tokens(ids, np.concatenate([[0], np.cumsum([len(each) for each in admissions])]).astype(np.int64))
+
+
+def many(n: int, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(1, SIZE, rng.integers(0, 9)) for _ in range(n)]
+
+
+@pytest.mark.parametrize("pooling", ["mean+max", "mean", "max", "sum", "max+sum+mean"])
+@given(admissions=st.lists(admission, max_size=8))
+@settings(max_examples=25, deadline=None)
+def test_scores_follow_the_definition(pooling, admissions):
+    state = random_state(SIZE, pools=len(pooling.split("+")))
+    expected = [set_score(state, each, pooling.split("+")) for each in admissions]
+    np.testing.assert_allclose(Scorer(state, pooling, 256)(flat(admissions)), expected, atol=1e-5)
+
+
+def test_scores_equal_the_torch_forward_pass():
+    import torch
+
+    from mlci.fitting.encoders import DeepSets
+
+    torch.manual_seed(3)
+    model = DeepSets(SIZE)
+    tokens = flat([[], *many(2000), np.full(256, 7), []])
+    with torch.no_grad():
+        expected = model(torch.from_numpy(tokens.ids).long(), torch.from_numpy(tokens.offsets)).numpy()
+    state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    np.testing.assert_allclose(Scorer(state, "mean+max", 256)(tokens), expected, atol=1e-5)
+
+
+@given(admissions=st.lists(admission, min_size=1, max_size=6), seed=st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_codes_changes_not_a_bit(admissions, seed):
+    rng = np.random.default_rng(seed)
+    scorer = Scorer(random_state(SIZE, width=128), "mean+max", 256)
+    shuffled = [rng.permutation(each) for each in admissions]
+    np.testing.assert_array_equal(scorer(flat(admissions)), scorer(flat(shuffled)))
+
+
+def test_the_company_of_an_admission_changes_not_a_bit():
+    scorer = Scorer(random_state(SIZE, width=128), "mean+max", 256)
+    tokens = flat(many(POOL_ROWS + HEAD_ROWS + 3))
+    together = scorer(tokens)
+    order = np.random.default_rng(1).permutation(len(tokens))
+    np.testing.assert_array_equal(scorer(tokens.take(order)), together[order])
+    for row in (0, 1, HEAD_ROWS - 1, HEAD_ROWS, POOL_ROWS, len(tokens) - 1):
+        assert scorer(tokens.take(np.array([row])))[0] == together[row]
+
+
+@pytest.mark.parametrize("longest", [1, 256, 512, 513, 20_000])
+def test_the_longest_admission_does_not_overflow(longest):
+    state = random_state(SIZE)
+    scorer = Scorer(state, "mean+max", longest)
+    alone = scorer(flat([[token] for token in range(1, SIZE)]))
+    repeated = scorer(flat([[token] * longest for token in range(1, SIZE)]))  # mean and max of equals are themselves
+    np.testing.assert_allclose(repeated, alone, atol=1e-5)
+
+
+def test_no_admissions():
+    assert Scorer(random_state(SIZE), "mean+max", 256)(flat([])).shape == (0,)

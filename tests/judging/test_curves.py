@@ -1,0 +1,137 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import binomtest
+from sklearn.isotonic import IsotonicRegression
+
+from mlci.base.errors import InputError
+from mlci.judging import curves
+from mlci.measures.proportion import wilson
+
+
+def draw(n: int = 3_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    score = rng.normal(size=n)
+    outcome = (rng.random(n) < 1 / (1 + np.exp(2 - 1.5 * score))).astype(float)
+    outcome[rng.random(n) < 0.1] = np.nan
+    return score, outcome
+
+
+@given(st.integers(0, 400), st.integers(1, 400))
+def test_wilson_is_scipys(positives, n):
+    positives = min(positives, n)
+    low, high = wilson(positives, n)
+    expected = binomtest(positives, n).proportion_ci(method="wilson")
+    assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_isotonic_is_scikit_learns_and_survives_json():
+    score, outcome = draw()
+    known = ~np.isnan(outcome)
+    grid = np.linspace(-6, 6, 1_001)
+    peer = IsotonicRegression(out_of_bounds="clip").fit(score[known], outcome[known])
+    curve = curves.isotonic(score, outcome)
+    np.testing.assert_allclose(curve(grid), peer.predict(grid), atol=1e-12)
+    again = curves.Isotonic.from_dict(json.loads(json.dumps(curve.to_dict())))
+    np.testing.assert_array_equal(again(grid), curve(grid))
+    assert len(curve.score) < 200  # knots, not admissions
+
+
+def test_applying_a_curve_needs_numpy_alone():
+    probe = (
+        "import sys, mlci.judging.curves as c; c.Isotonic.from_dict({'score': [0, 1], 'risk': [0, 1]})(0.5);"
+        "print(any(m in sys.modules for m in ('sklearn', 'scipy', 'pandas')))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], text=True, capture_output=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@given(arrays(float, st.integers(1, 200), elements=st.integers(0, 9)), st.integers(1, 70), st.randoms())
+def test_bins_share_out_the_admissions_whatever_the_ties(score, bins, random):
+    outcome = np.array([float(random.random() < 0.3) for _ in score])
+    rates = curves.binned(score, outcome, bins=bins)
+    assert rates.n.sum() == len(score)
+    assert rates.positives.sum() == outcome.sum()
+    assert len(rates.n) <= min(bins, len(score))
+    assert (np.diff(rates.score) > 0).all()
+    assert (rates.low <= rates.risk).all()
+    assert (rates.risk <= rates.high).all()
+
+
+def test_bins_agree_with_pandas():
+    import pandas as pd
+
+    score, outcome = draw()
+    frame = pd.DataFrame({"score": score, "outcome": outcome}).dropna()
+    peer = frame.groupby(pd.qcut(frame["score"], 60), observed=True).mean()
+    rates = curves.binned(score, outcome)
+    # qcut closes bins on the right, the paper on the left: an admission exactly on an edge may change sides
+    np.testing.assert_allclose(rates.score, peer["score"], atol=0.02)
+    np.testing.assert_allclose(rates.risk, peer["outcome"], atol=0.03)
+
+
+def test_rolling_is_the_mean_of_each_window():
+    score, outcome = draw(500)
+    known = ~np.isnan(outcome)
+    rates = curves.rolling(score, outcome, window=40, points=10_000)
+    ordered = outcome[known][np.argsort(score[known])]
+    expected = [ordered[i : i + 40].mean() for i in range(len(ordered) - 39)]
+    np.testing.assert_allclose(rates.risk, expected, atol=1e-12)
+
+
+def test_rolling_does_not_depend_on_the_order_of_equal_scores():
+    score, outcome = draw(800)
+    score = score.round()
+    shuffled = np.random.default_rng(1).permutation(800)
+    a, b = curves.rolling(score, outcome), curves.rolling(score[shuffled], outcome[shuffled])
+    np.testing.assert_allclose(a.risk, b.risk, atol=1e-12)
+
+
+def test_delta_reads_the_stated_places_of_the_grid():
+    score = np.linspace(0, 1, 2_001)
+    straight = curves.Isotonic(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
+    assert curves.delta(straight, score) == pytest.approx(180 / 199)
+    assert [curves.verdict(x) for x in (0.05, 0.049, 0.01, 0.009)] == ["inc.", "weakly inc.", "weakly inc.", "flat"]
+
+
+def test_trends_over_seeds():
+    score, outcome = draw()
+    one, unknown = np.zeros(len(score)), np.full(len(score), np.nan)
+    outcomes = np.column_stack([outcome, one, unknown])
+    scores = [score, score + np.random.default_rng(2).normal(0, 0.5, len(score))]
+    first, flat = curves.trends(scores, outcomes, ["a", "b", "c"])  # nothing is known of c
+    assert first.sd == pytest.approx(np.std(first.deltas, ddof=1))
+    assert first.deltas[0] == curves.delta(curves.isotonic(score, outcome), score[~np.isnan(outcome)])
+    assert (first.verdict, flat.verdict, flat.mean) == ("inc.", "flat", 0)
+    assert np.isnan(curves.trends([score], outcomes, ["a", "b", "c"])[0].sd)
+
+
+def test_constant_scores_give_one_bin_and_the_prevalence():
+    outcome = np.array([0.0, 1, 1, np.nan])
+    assert curves.binned(np.ones(4), outcome).n.tolist() == [3]
+    assert curves.isotonic(np.ones(4), outcome)(5.0) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("score", "outcome", "options", "said"),
+    [
+        ([1, 2], [np.nan, np.nan], {}, "there is none"),
+        ([1, 2, 3], [0, 1], {}, r"shapes \(3,\) and \(2,\)"),
+        ([1, np.nan], [0, 1], {}, "finite"),
+        ([1, 2], [0, 1], {"bins": 0}, "bins: 0"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(score, outcome, options, said):
+    with pytest.raises(InputError, match=said):
+        curves.binned(score, outcome, **options)
+
+
+def test_rolling_refuses_a_window_wider_than_the_cohort():
+    with pytest.raises(InputError, match="window: 9"):
+        curves.rolling([1, 2], [0, 1], window=9)

@@ -1,0 +1,168 @@
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.cohort import Cohort
+from mlci.judging.evaluate import CALIBRATION, METRICS, evaluate, judge, subgroup
+from mlci.measures import alignment, discrimination, information
+
+
+@pytest.fixture(scope="module")
+def hospital():
+    """Two scores (one whole-numbered), two outcomes (one with nulls), patients with several admissions."""
+    rng = np.random.default_rng(0)
+    n = 900
+    severity = rng.normal(size=n)
+    risk = 1 / (1 + np.exp(1.5 - 1.2 * severity))
+    labels = pd.DataFrame(
+        {"death": (rng.random(n) < risk).astype(float), "long_stay": (rng.random(n) < 0.5).astype(float)}
+    )
+    labels.loc[::7, "long_stay"] = np.nan
+    scores = pd.DataFrame({"good": severity, "points": np.round(severity + 2 * rng.normal(size=n))})
+    table = pa.table(
+        {
+            "admission_id": np.arange(n) + 1000,
+            "subject_id": rng.integers(500, size=n),
+            "icd_version": np.full(n, 10),
+            "codes": pa.array([["I10"]] * n),
+            "death": pa.array(labels["death"] == 1),
+            "long_stay": pa.array([None if np.isnan(v) else bool(v) for v in labels["long_stay"]]),
+            "split": np.where(np.arange(n) < 100, "train", "test"),
+            "age": pa.array([None if i == 0 else float(i % 100) for i in range(n)]),
+            "sex": np.where(np.arange(n) % 3 == 0, "F", "M"),
+        }
+    )
+    cohort = Cohort(table, "synthetic", {"death": "died", "long_stay": "stayed"})
+    return scores, labels, cohort, risk
+
+
+def test_the_table_holds_the_measures(hospital):
+    scores, labels, cohort, risk = hospital
+    found = evaluate(scores, labels, groups=cohort.column("subject_id"), resamples=50, risks={"good": {"death": risk}})
+    assert list(found) == ["model", "outcome", "metric", "value", "low", "high", "n", "positives"]
+    cell = found.set_index(["model", "outcome", "metric"])["value"]
+    score, y = scores["good"].to_numpy(), labels["long_stay"].to_numpy()
+    assert cell["good", "long_stay", "dcorr"] == pytest.approx(alignment.distance_correlation(score, y))
+    assert cell["good", "long_stay", "nhsic"] == pytest.approx(alignment.nhsic(score, y))
+    assert cell["good", "long_stay", "mi"] == pytest.approx(information.mutual_information(score, y))
+    assert cell["good", "long_stay", "auroc"] == pytest.approx(discrimination.auroc(score, y))
+    assert cell["good", "death", "slope"] == pytest.approx(discrimination.calibration(risk, labels["death"]).slope)
+    assert ("points", "death", "mi_plugin") in cell.index
+    assert ("good", "death", "mi_plugin") not in cell.index
+    rows = found.query("outcome == 'long_stay'")
+    assert set(rows["n"]) == {np.sum(~np.isnan(y))}
+    assert set(rows["positives"]) == {np.nansum(y)}
+    assert set(found["metric"]) == set(METRICS)
+    assert (found["low"] <= found["high"]).all()
+    inside = (found["low"] <= found["value"]) & (found["value"] <= found["high"])
+    assert inside[found["outcome"] == "death"].mean() > 0.9
+
+
+@pytest.mark.parametrize("many", [lambda f: f, pl.from_pandas, lambda f: {c: list(f[c]) for c in f}])
+def test_frames_and_mappings_alike(hospital, many):
+    scores, labels, _, _ = hospital
+    assert evaluate(many(scores), many(labels), resamples=0).equals(evaluate(scores, labels, resamples=0))
+
+
+def test_a_cohort_brings_outcomes_and_patients(hospital):
+    scores, labels, cohort, _ = hospital
+    plain = evaluate(scores, labels, groups=cohort.column("subject_id"), resamples=20)
+    assert evaluate(scores, cohort, resamples=20).equals(plain)
+
+
+def test_differences_are_paired(hospital):
+    scores, labels, _, _ = hospital
+    twice = judge({"a": scores["good"], "b": scores["good"] * 3 + 1, "worse": scores["points"]}, labels, resamples=99)
+    cell = twice.differences.set_index(["model", "outcome", "metric"])
+    assert set(twice.differences["versus"]) == {"a"}
+    same = cell.loc[("b", "death", "auroc")]
+    assert (same["value"], same["low"], same["high"], same["p"]) == (0, 0, 0, 1)
+    worse = cell.loc[("worse", "death", "auroc")]
+    assert worse["high"] < 0
+    assert worse["p"] == 2 / 100
+
+
+def test_subgroups_are_the_figures_of_their_admissions(hospital):
+    scores, labels, cohort, risk = hospital
+    sex, bands = subgroup(cohort, "sex"), subgroup(cohort, "age_band")
+    found = judge(
+        scores["good"], labels, by={"sex": sex, "age_band": bands}, risks={"score": {"death": risk}}, resamples=10
+    ).table
+    women = found.query("by == 'sex' and group == 'F' and outcome == 'death'").set_index("metric")["value"]
+    rows = sex == "F"
+    assert women["auroc"] == discrimination.auroc(scores["good"][rows], labels["death"][rows])
+    assert women["slope"] == pytest.approx(discrimination.calibration(risk[rows], labels["death"][rows]).slope)
+    whole = alignment.unit_bandwidth(scores["good"].to_numpy())  # one bandwidth for all groups
+    assert women["nhsic"] == pytest.approx(alignment.nhsic(scores["good"][rows], labels["death"][rows], sigma=whole))
+    assert set(found.query("by == 'age_band'")["group"]) == {
+        *("under 18", "18 to 44", "45 to 64", "65 to 74", "75 to 84", "85 and over", "not known")
+    }
+    assert found.query("by == ''")["n"].max() == len(labels)
+
+
+def test_outcomes_nobody_knows_or_nobody_has():
+    labels = {"unknown": [None] * 5, "never": [0] * 5}
+    found = judge(
+        {"score": np.arange(5.0)}, labels, risks={"score": {"never": [0.1] * 5, "unknown": [0.1] * 5}}, resamples=5
+    )
+    cell = found.table.set_index(["outcome", "metric"])["value"]
+    assert cell["never", "dcorr"] == 0
+    assert np.isnan(cell["never", "auroc"])
+    assert cell["never", "brier"] == pytest.approx(0.01)
+    assert np.isnan(cell["unknown", "brier"])
+    assert {"n": 0, "positives": 0}.items() <= found.table.query("outcome == 'unknown'").iloc[0].to_dict().items()
+
+
+def test_bad_input_is_named(hospital):
+    scores, labels, cohort, _ = hospital
+    with pytest.raises(InputError, match=r"mine\[1\]: nan is not a finite number"):
+        evaluate({"mine": [0.0, np.nan]}, {"death": [0, 1]})
+    with pytest.raises(InputError, match=r"death\[0\]: 7 is not 0, 1 or null"):
+        evaluate({"mine": [0.0, 1.0]}, {"death": [7, 1]})
+    with pytest.raises(InputError, match="b: has 1 admissions and a has 2"):
+        evaluate({"a": [0.0, 1.0], "b": [1.0]}, {"death": [0, 1]})
+    with pytest.raises(InputError, match="groups: has 3 admissions"):
+        evaluate(scores, labels, groups=[1, 2, 3])
+    with pytest.raises(InputError, match=r"has no column ward to group by; it has .*sex"):
+        subgroup(cohort, "ward")
+
+
+def test_command(hospital, tmp_path, mlci_cli):
+    scores, _, cohort, risk = hospital
+    ids = cohort.column("admission_id")
+    cohort.write(tmp_path / "cohort.parquet")
+    mine = pd.DataFrame({"admission_id": ids, "score": scores["good"], "percentile": 0.5, "risk_death": risk})
+    mine.iloc[:-50].to_parquet(tmp_path / "mine.parquet")
+    pd.DataFrame({"admission_id": ids, "points": scores["points"]}).to_csv(tmp_path / "points.csv", index=False)
+    options = ("--resamples", 40, "-o", "metrics.csv")
+    done = mlci_cli("evaluate", "mine.parquet", "points.csv", "cohort.parquet", "--by", "sex", *options)
+    assert "mine.parquet: 750 of 800 admissions have scores (split: test)" in done.stdout
+    assert "Judged on 750 of the split's 800 admissions." in done.stdout
+    assert "By sex" in done.stdout
+    assert "Differences from mine" in done.stdout
+    table = pd.read_csv(tmp_path / "metrics.csv", keep_default_na=False).query("by == ''")
+    rows = slice(100, 850)
+    expected = evaluate(
+        {"mine": scores["good"][rows], "points": scores["points"][rows]},
+        cohort.where(np.arange(900) < 850).split("test"),
+        resamples=0,
+    )
+    plain = table[~table["metric"].isin(CALIBRATION)]
+    np.testing.assert_allclose(plain["value"].astype(float), expected["value"])
+    assert set(table[table["metric"].isin(CALIBRATION)]["model"]) == {"mine"}
+    assert set(pd.read_csv(tmp_path / "metrics_differences.csv")["model"]) == {"points"}
+    assert mlci_cli("evaluate", "points.csv", "cohort.parquet", "--quiet", "--resamples", 0).stdout == ""
+
+
+def test_command_refuses_in_one_sentence(hospital, tmp_path, mlci_cli):
+    _, _, cohort, _ = hospital
+    cohort.write(tmp_path / "cohort.parquet")
+    pd.DataFrame({"admission_id": [1, 2], "score": [0.5, 1]}).to_csv(tmp_path / "other.csv", index=False)
+    assert "none of its 2 admissions is among" in mlci_cli("evaluate", "other.csv", "cohort.parquet", code=2).stderr
+    assert "no such file" in mlci_cli("evaluate", "lost.csv", "cohort.parquet", code=2).stderr
+    refused = mlci_cli("evaluate", "other.csv", "cohort.parquet", "-o", "nowhere/x.csv", code=2).stderr
+    assert "the folder nowhere does not exist" in refused
+    assert "try --split all" in mlci_cli("evaluate", "other.csv", "cohort.parquet", "--split", "valid", code=2).stderr

@@ -1,0 +1,115 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.cohort import Cohort, read_cohort
+from mlci.judging import theory
+from mlci.judging.scores import match, read_scores
+
+
+def make(folder, n: int = 400):
+    """A cohort file, and a score file for it in another order."""
+    rng = np.random.default_rng(0)
+    score = rng.normal(size=n).round(1)
+    long_stay = score + rng.normal(size=n) > 0.5
+    table = pa.table(
+        {
+            "admission_id": np.arange(n) + 1_000,
+            "subject_id": np.arange(n),
+            "icd_version": np.full(n, 10, dtype=np.int8),
+            "codes": [["I509"]] * n,
+            "mortality": score + rng.normal(size=n) > 1.5,
+            "long_stay": pa.array(long_stay, mask=rng.random(n) < 0.1),
+            "never": np.zeros(n, dtype=bool),
+            "split": np.where(np.arange(n) < n // 2, "train", "test"),
+        }
+    )
+    cohort = Cohort(table, "made up", {"mortality": "died", "long_stay": "stayed", "never": "never"})
+    cohort.write(folder / "cohort.parquet")
+    frame = pd.DataFrame({"admission_id": table["admission_id"].to_numpy(), "score": score, "other": -score})
+    frame.sample(frac=1, random_state=0).to_csv(folder / "scores.csv", index=False)
+    return cohort, frame
+
+
+def test_scores_are_matched_whatever_their_order_or_type(tmp_path):
+    cohort, frame = make(tmp_path)
+    read = read_scores(tmp_path / "scores.csv")
+    assert list(read) == ["score"]  # what `mlci score` calls the score goes before other numbers
+    values, found = match(read, cohort)
+    np.testing.assert_array_equal(values["score"], frame["score"])
+    as_text = read.set_axis(read.index.astype(str))
+    np.testing.assert_array_equal(match(as_text, cohort)[0]["score"], frame["score"])
+    values, found = match(read.iloc[:30], cohort)
+    assert len(values) == len(found) == 30
+    assert found.column("admission_id").tolist() == values.index.tolist()
+
+
+def test_parquet_and_chosen_columns(tmp_path):
+    _, frame = make(tmp_path)
+    frame.drop(columns="score").assign(third=1).to_parquet(tmp_path / "scores.pq")
+    assert list(read_scores(tmp_path / "scores.pq")) == ["other", "third"]
+    assert list(read_scores(tmp_path / "scores.pq", columns=["third"])) == ["third"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("admission_id,score\n1,a\n", "no numeric column beside admission_id"),
+        ("id,score\n1,2\n", "lacks the column admission_id; it has id, score"),
+        ("admission_id,score\n1,2\n1,3\n", "admission_id 1 occurs more than once"),
+        ("admission_id,score\n1,2\n2,\n", "column score, row 2: nan is not a finite number"),
+        ("admission_id,score\n1,2,3\n", "cannot be read as Parquet or CSV"),
+    ],
+)
+def test_a_bad_score_file_is_told_in_one_sentence(tmp_path, text, said):
+    (tmp_path / "scores.csv").write_text(text)
+    with pytest.raises(InputError, match=said) as raised:
+        read_scores(tmp_path / "scores.csv")
+    assert "\n" not in str(raised.value)
+
+
+def test_diagnose_prints_and_saves_what_the_library_finds(tmp_path, mlci_cli):
+    cohort, _ = make(tmp_path)
+    done = mlci_cli("diagnose", "scores.csv", "cohort.parquet", "-o", "out", "--column", "score", "--column", "other")
+    assert "200 of the cohort's 200 admissions (split: test) have scores" in done.stdout
+    assert "never was left out: it is never present in 200 admissions." in done.stdout
+    assert "other: beyond its best cut the outcomes are rarer" in done.stdout
+    saved = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
+    values, test = match(read_scores(tmp_path / "scores.csv"), read_cohort(tmp_path / "cohort.parquet").split("test"))
+    expected = theory.diagnose(values["score"].to_numpy(), test.labels(), list(cohort.outcomes))
+    assert saved["score"] == json.loads(json.dumps(expected.to_dict()))
+    rank_one = pd.read_csv(tmp_path / "out" / "rank_one.csv").set_index("model")
+    assert rank_one.loc["score", "J"] == pytest.approx(expected.objective)
+    assert rank_one.loc["other", "gamma"] == pytest.approx(expected.retention)  # a score turned around aligns as well
+    thresholds = pd.read_csv(tmp_path / "out" / "thresholds.csv")
+    assert thresholds.loc[0, ["tail", "n"]].tolist() == [expected.shared.threshold.tail, expected.n]
+    assert len(pd.read_csv(tmp_path / "out" / "outcomes.csv")) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["other.csv", "cohort.parquet"], "none of its 1 admissions is among the 200 of the cohort"),
+        (["same.csv", "cohort.parquet"], "all scores are equal"),
+        (["scores.csv", "cohort.parquet", "--outcome", "never"], "never: it is never present in 200 admissions"),
+        (["scores.csv", "cohort.parquet", "--outcome", "nought"], "has no outcome nought; allowed are mortality"),
+        (["scores.csv", "cohort.parquet", "--split", "valid"], "no admission in the split valid"),
+        (["scores.csv", "cohort.parquet", "--column", "x"], "has no numeric column x; allowed are score, other"),
+        (["scores.csv", "scores.csv"], "is not a Parquet file"),
+        (["missing.csv", "cohort.parquet"], "no such file"),
+        (["scores.csv", "cohort.parquet", "-o", "a/b"], "the folder a does not exist"),
+        (["scores.csv", "cohort.parquet", "--protocol", "paper", "--sigma", "1"], "does not go with"),
+    ],
+)
+def test_diagnose_refuses_in_one_sentence(tmp_path, mlci_cli, words, said):
+    make(tmp_path)
+    (tmp_path / "other.csv").write_text("admission_id,score\n5,1.0\n")
+    same = "".join(f"{i},1\n" for i in range(1_000, 1_400))
+    (tmp_path / "same.csv").write_text("admission_id,score\n" + same)
+    error = mlci_cli("diagnose", *words, code=2).stderr
+    assert said in error
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,97 @@
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+from sklearn.linear_model import LogisticRegression
+
+import oracles
+from mlci.base.errors import InputError
+from mlci.measures.alignment import distance_correlation
+from mlci.measures.discrimination import (
+    auroc,
+    average_precision,
+    calibration,
+    calibration_line,
+    rank_distance_correlation,
+)
+
+
+@pytest.fixture
+def judged():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=4000) - 2
+    return 1 / (1 + np.exp(-x)), (rng.random(4000) < 1 / (1 + np.exp(-(0.4 + 0.7 * x)))).astype(float)
+
+
+def test_auroc_and_average_precision_on_known_answers():
+    assert auroc([1, 2, 3, 4], [0, 0, 1, 1]) == 1
+    assert auroc([1, 1, 1, 1], [0, 0, 1, 1]) == 0.5
+    assert auroc([1, 2, 3, 9], [0, 1, 1, None]) == 1
+    assert average_precision([4, 3, 2, 1], [1, 0, 1, 0]) == pytest.approx((1 + 2 / 3) / 2)
+    assert np.isnan(auroc([1, 2, 3], [1, 1, 1]))
+    assert np.isnan(average_precision([1, 2, 3], [0, 0, 0]))
+
+
+def test_rank_twin_sees_the_order_alone():
+    rng = np.random.default_rng(1)
+    score, y = np.round(rng.normal(size=300), 1), (rng.random(300) < 0.3).astype(float)
+    value = rank_distance_correlation(score, y)
+    assert value == pytest.approx(distance_correlation(rankdata(score), y), rel=1e-12)
+    assert rank_distance_correlation(np.exp(5 * score), y) == pytest.approx(value, rel=1e-12)
+
+
+def test_calibration_line_equals_logistic_regression(judged):
+    risk, y = judged
+    x = np.log(risk / (1 - risk))
+    fitted = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(x[:, None], y)
+    intercept, slope = calibration_line(risk, y)
+    assert intercept == pytest.approx(fitted.intercept_[0], abs=1e-5)
+    assert slope == pytest.approx(fitted.coef_[0, 0], abs=1e-5)
+    # With slope 1 the intercept makes the expected number of cases that observed.
+    large = calibration(risk, y).intercept
+    assert np.sum(1 / (1 + np.exp(-(large + x)))) == pytest.approx(y.sum(), rel=1e-9)
+
+
+def test_calibration_figures(judged):
+    risk, y = judged
+    found = calibration(risk, np.where(np.arange(len(y)) < 100, np.nan, y))
+    risk, y = risk[100:], y[100:]
+    assert found.brier == pytest.approx(np.mean((risk - y) ** 2), rel=1e-12)
+    assert found.ece == pytest.approx(oracles.calibration_error(risk, y), rel=1e-12)
+    assert found.slope == pytest.approx(0.7, abs=0.15)
+
+
+def test_a_true_risk_is_calibrated():
+    rng = np.random.default_rng(2)
+    risk = rng.beta(1, 6, 60_000)
+    found = calibration(risk, (rng.random(60_000) < risk).astype(float))
+    assert found.slope == pytest.approx(1, abs=0.05)
+    assert found.intercept == pytest.approx(0, abs=0.05)
+    assert found.ece < 0.01
+
+
+@pytest.mark.parametrize("risk", [[0.1, 0.2, 0.8, 0.9], [0.0, 0.0, 1.0, 1.0]])
+def test_separated_or_single_classes_have_no_line(risk):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(calibration(risk, [0, 0, 1, 1]).slope)
+        assert np.isnan(calibration(risk, [1, 1, 1, 1]).slope)
+
+
+def test_far_starting_points_converge():
+    """A risk far from the truth: the first Newton steps overshoot."""
+    rng = np.random.default_rng(3)
+    risk = np.clip(rng.beta(0.05, 0.05, 500), 1e-6, 1 - 1e-6)
+    y = (rng.random(500) < 0.5).astype(float)
+    intercept, slope = calibration_line(risk, y)
+    x = np.log(risk / (1 - risk))
+    fitted = 1 / (1 + np.exp(-(intercept + slope * x)))
+    assert [np.sum(y - fitted), np.sum((y - fitted) * x)] == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_bad_risk_is_named():
+    with pytest.raises(InputError, match=r"risk\[1\]: 1.2 is not between 0 and 1"):
+        calibration([0.1, 1.2, 0.3], [0, 1, 0])
+    with pytest.raises(InputError, match=r"y: has 2 admissions and the score has 3"):
+        auroc([0.1, 1.2, 0.3], [0, 1])

@@ -1,0 +1,155 @@
+import numpy as np
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.measures import discrimination, information, resample
+from mlci.measures.alignment import distance_correlation, nhsic
+from mlci.measures.resample import RANKING, bootstrap, difference, interval, ranking
+
+
+def drawn(n=400, patients=150, seed=0, kind="normal"):
+    rng = np.random.default_rng(seed)
+    score = {
+        "normal": rng.normal(size=n),
+        "integer": rng.poisson(2, n).astype(float),
+        "far": rng.standard_cauchy(n) * 40,
+    }
+    score = score[kind]
+    y = (rng.random(n) < 1 / (1 + np.exp(1 - np.tanh(score)))).astype(float)
+    y[rng.random(n) < 0.2] = np.nan
+    return score, y, rng.integers(patients, size=n)
+
+
+def fixed(counts):
+    return lambda rows: counts[:, rows].astype(float)
+
+
+@pytest.mark.parametrize("kind", ["normal", "integer", "far"])
+def test_whole_weights_are_repeated_admissions(kind):
+    """The weighted figures of a resample are the plain figures of the data it stands for."""
+    score, y, _ = drawn(kind=kind)
+    counts = np.random.default_rng(1).integers(0, 4, size=(3, len(y)))
+    found = ranking(score, y, sigma=1.0)(fixed(counts))
+    for weights, figures in zip(counts, found):
+        s, labels = np.repeat(score, weights), np.repeat(y, weights)
+        plain = {
+            "dcorr": distance_correlation(s, labels),
+            "nhsic": nhsic(s, labels, sigma=1.0),
+            "auroc": discrimination.auroc(s, labels),
+            "average_precision": discrimination.average_precision(s, labels),
+            "rank_dcorr": discrimination.rank_distance_correlation(s, labels),
+        }
+        assert dict(zip(RANKING, figures)) == pytest.approx(plain, rel=1e-9)
+
+
+def test_weighted_calibration_is_that_of_repeated_admissions():
+    rng = np.random.default_rng(2)
+    risk = rng.beta(1, 5, 5000)
+    y = (rng.random(5000) < risk**0.8).astype(float)
+    patients = np.arange(5000)
+    [found] = bootstrap([resample.calibration(risk, y)], patients, resamples=400, seed=3)
+    full = discrimination.calibration(risk, y)
+    # The figures that are means are exact; slope and intercept are one Newton step, so they are compared as a whole.
+    again = []
+    for seed in range(150):
+        rows = np.random.default_rng(seed).integers(5000, size=5000)
+        again.append(discrimination.calibration(risk[rows], y[rows]))
+    for column, name in enumerate(("brier", "slope", "intercept")):
+        plain = np.array([getattr(one, name) for one in again])
+        assert found[:, column].mean() == pytest.approx(getattr(full, name), abs=0.3 * plain.std())
+        assert found[:, column].std() == pytest.approx(plain.std(), rel=0.2)
+    weights = np.random.default_rng(4).integers(0, 3, size=(1, 5000))
+    exact = resample.calibration(risk, y)(fixed(weights))[0]
+    each = np.repeat(np.arange(5000), weights[0])
+    plain = discrimination.calibration(risk[each], y[each])
+    assert exact[0] == pytest.approx(plain.brier, rel=1e-9)
+    assert exact[1:3] == pytest.approx([plain.slope, plain.intercept], abs=0.01)
+
+
+def test_spread_equals_that_of_drawing_patients_plainly():
+    score, y, patients = drawn(n=1500, patients=500)
+    [found] = bootstrap([ranking(score, y, sigma=1.0)], patients, resamples=600, seed=0)
+    members = [np.flatnonzero(patients == one) for one in np.unique(patients)]
+    rng = np.random.default_rng(7)
+    plain = []
+    for _ in range(300):
+        rows = np.concatenate([members[one] for one in rng.integers(len(members), size=len(members))])
+        plain.append([distance_correlation(score[rows], y[rows]), discrimination.auroc(score[rows], y[rows])])
+    columns = [RANKING.index("dcorr"), RANKING.index("auroc")]
+    np.testing.assert_allclose(found[:, columns].mean(axis=0), np.mean(plain, axis=0), rtol=0.02)
+    np.testing.assert_allclose(found[:, columns].std(axis=0), np.std(plain, axis=0), rtol=0.2)
+
+
+def test_spread_of_mutual_information_is_that_of_fresh_data():
+    """Contributions resampled have the spread that the estimator has from data set to data set."""
+    fresh, resampled = [], []
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        y = (rng.random(1000) < 0.3).astype(float)
+        score = rng.normal(size=1000) + y
+        fresh.append(information.mutual_information(score, y))
+        if seed < 10:
+            local = information.contributions(score, y)
+            [found] = bootstrap([resample.mean(local, y)], np.arange(1000), resamples=200, seed=seed)
+            resampled.append(found.std())
+    assert np.mean(resampled) == pytest.approx(np.std(fresh), rel=0.25)
+
+
+def test_admissions_of_a_patient_come_and_go_together():
+    patients = np.repeat([5, 9, 11], [2, 3, 1])
+    seen = []
+    bootstrap(
+        [lambda weights: (seen.append(weights(np.arange(6))), np.zeros((len(seen[-1]), 1)))[1]], patients, resamples=40
+    )
+    weights = np.concatenate(seen)
+    assert weights.shape == (40, 6)
+    np.testing.assert_array_equal(weights[:, 0], weights[:, 1])
+    np.testing.assert_array_equal(weights[:, 2], weights[:, 4])
+    np.testing.assert_array_equal(weights[:, [0, 2, 5]].sum(axis=1), 3)  # as many patients as there are
+
+
+def test_resamples_depend_on_the_seed_alone():
+    score, y, patients = drawn()
+    one, two, other = (
+        bootstrap([ranking(score, y, sigma=1.0)], patients, resamples=70, seed=seed, threads=threads)[0]
+        for seed, threads in ((0, 1), (0, 3), (1, 1))
+    )
+    np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(one, other)
+
+
+def test_a_resample_without_both_classes_is_undefined_and_left_out():
+    score, y = np.arange(6.0), np.array([0, 0, 0, 0, 0, 1.0])
+    [found] = bootstrap([ranking(score, y, sigma=1.0)], np.arange(6), resamples=200)
+    lost = np.isnan(found[:, 0]).mean()
+    assert lost == pytest.approx((5 / 6) ** 6, abs=0.12)
+    assert np.isfinite(interval(1.0, found[:, 2]).low)
+    assert np.isnan(interval(1.0, np.full(5, np.nan)).low)
+
+
+def test_coverage_of_the_interval():
+    """95 % intervals of AUROC hold its true value about as often as they say."""
+    truth, held = 0.7602, 0  # P(normal + 1 > normal)
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        y = np.repeat([0.0, 1.0], 60)
+        score = rng.normal(size=120) + y
+        [found] = bootstrap([ranking(score, y, sigma=1.0)], np.arange(120), resamples=200, seed=seed)
+        one = interval(0.0, found[:, RANKING.index("auroc")])
+        held += one.low <= truth <= one.high
+    assert 86 <= held <= 100
+
+
+def test_difference_and_its_p_value():
+    rng = np.random.default_rng(0)
+    same = difference(0.0, rng.normal(size=999), rng.normal(size=999))
+    assert same.p > 0.1
+    assert same.low < 0 < same.high
+    clear = difference(1.0, np.ones(999), np.zeros(999))
+    assert clear.p == 2 / 1000  # the least that 999 resamples can show: the +1 rule
+    assert difference(0.0, np.ones(9), np.ones(9)).p == 1
+
+
+def test_no_resamples_is_an_error():
+    with pytest.raises(InputError, match="resamples: 0 is not a positive number"):
+        bootstrap([], [1, 2], resamples=0)

@@ -1,0 +1,100 @@
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from mlci.judging import curves, theory
+from mlci.showing import plots
+
+NAMES = ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
+
+
+def draw(name: str):
+    rng = np.random.default_rng(0)
+    score = rng.gamma(2, 1, 1_000)
+    outcomes = (0.8 * score[:, None] + rng.logistic(size=(1_000, 4)) > [4, 3.5, 1.5, 3]).astype(float)
+    outcomes[:50, 2] = np.nan
+    rates = {key: curves.binned(score, column) for key, column in zip(NAMES, outcomes.T)}
+    fits = {key: curves.isotonic(score, column) for key, column in zip(NAMES, outcomes.T)}
+    if name == "risk_curves":
+        return plots.risk_curves({key: (rates[key], fits[key]) for key in NAMES}, cutoff=3.0)
+    if name == "binned":
+        return plots.risk_curves({key: (rates[key], None) for key in NAMES})
+    if name == "isotonic":
+        return plots.risk_curves({key: (None, fits[key]) for key in NAMES})
+    if name == "one_panel":
+        return plots.risk_curves({"mortality": (rates["mortality"], fits["mortality"])}, cutoff=3.0)
+    if name == "score_distribution":
+        return plots.score_distribution(score, outcomes, NAMES, cutoff=3.0)
+    if name == "threshold_scan":
+        return plots.threshold_scan(theory.scan(score, np.nan_to_num(outcomes)), NAMES)
+    if name == "singular_values":
+        return plots.singular_values([1.4, 1.05, 0.8, 0.5])
+    if name == "benchmark":
+        cells = [(model, outcome, rng.random()) for model in ("MLCI", "Elixhauser", "CCI+ECI") for outcome in NAMES]
+        frame = pd.DataFrame(cells, columns=["model", "outcome", "value"])
+        return plots.benchmark(frame.assign(metric="dcorr", low=frame.value - 0.1, high=frame.value + 0.1), "dcorr")
+    if name == "calibration":
+        groups = {key: curves.binned(fits[key](score), column, bins=10) for key, column in zip(NAMES, outcomes.T)}
+        return plots.calibration({key: (group.score, group) for key, group in groups.items()})
+    if name == "influence":
+        return plots.influence(["I50.9 Heart failure, unspecified, " * 3, "Z37", "A41"], np.array([0.5, -0.2, 0.1]))
+    if name == "attrition":
+        rule = "Age of at least 18 years at admission, and not born during the stay, as the table of patients says"
+        return plots.attrition([("Admissions in the source", 0, 1_200_345), (rule, 200_345, 1_000_000)])
+    return plots.learning_curves({"training": [0.1, 0.2, 0.3], "validation": [0.1, 0.2, 0.1]}, best=2)
+
+
+FIGURES = [
+    *("risk_curves", "binned", "isotonic", "one_panel", "score_distribution", "threshold_scan", "singular_values"),
+    *("benchmark", "calibration", "attrition", "influence", "learning_curves"),
+]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_nothing_is_clipped_and_titles_do_not_touch(name):
+    figure = draw(name)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    drawn = figure.get_tightbbox(canvas.get_renderer())
+    width, height = figure.get_size_inches()
+    assert -0.02 <= drawn.x0 <= drawn.x1 <= width + 0.02
+    assert -0.02 <= drawn.y0 <= drawn.y1 <= height + 0.02
+    titles = [axis._left_title.get_window_extent() for axis in figure.axes if axis.get_title("left")]
+    assert not any(a.overlaps(b) for i, a in enumerate(titles) for b in titles[:i])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_svg_is_well_formed_small_and_says_what_it_shows(name):
+    text = plots.svg(draw(name), prefix="x", alternative='5 < 6 & "so on"')
+    root = ElementTree.fromstring(text)
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == '5 < 6 & "so on"'
+    assert all(one.get("id").startswith("x-") for one in root.iter() if one.get("id"))
+    ids = {one.get("id") for one in root.iter() if one.get("id")}
+    used = {value[1:] for one in root.iter() for key, value in one.attrib.items() if key.endswith("href")}
+    assert used <= ids
+    assert plots.INK not in text  # the page's own text colour instead
+    assert len(text) < 150_000
+    assert text == plots.svg(draw(name), prefix="x", alternative='5 < 6 & "so on"')
+
+
+def test_a_million_admissions_draw_as_small_as_a_thousand():
+    score = np.arange(1_000_000.0)
+    scan = theory.scan(score, (score > 900_000).astype(float))
+    text = plots.svg(plots.threshold_scan(scan, ["mortality"]), prefix="x", alternative="x")
+    assert len(text) < 60_000
+
+
+@pytest.mark.parametrize("ending", ["svg", "pdf", "png"])
+def test_save_writes_the_format_of_the_name(tmp_path, ending):
+    plots.save(draw("singular_values"), tmp_path / f"figure.{ending}")
+    head = (tmp_path / f"figure.{ending}").read_bytes()[:8]
+    assert {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[ending] in head
+
+
+def test_labels_are_words():
+    assert plots.label("mortality_30d") == "30-day mortality"
+    assert plots.label("non_home_discharge") == "Non home discharge"

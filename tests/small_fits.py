@@ -1,0 +1,77 @@
+"""Small splits, configs and fits that several tests of the fitting room share."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from mlci.config import (
+    CollapseConfig,
+    DeepConfig,
+    DistilConfig,
+    EncoderConfig,
+    OptimiserConfig,
+    PaperConfig,
+    PosteriorConfig,
+)
+from mlci.fitting import deep as recipe
+from mlci.fitting.training import Data, fit
+from mlci.tokens import Tokens
+
+OUTCOMES = ("mortality", "long_stay", "icu_transfer")
+
+
+def made(rows: int, seed: int, *, vocabulary: int = 40) -> Data:
+    """Admissions whose outcomes depend on their tokens; some empty, some outcomes unknown."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 7, rows)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    ids = rng.integers(1, vocabulary, offsets[-1]).astype(np.int32)
+    severity = np.array([(ids[a:b] % 7).sum() for a, b in pairwise(offsets)]) + rng.normal(0, 3, rows)
+    outcomes = np.column_stack([severity > np.quantile(severity, q) for q in (0.9, 0.7, 0.8)]).astype(np.float32)
+    outcomes[rng.random(outcomes.shape) < 0.02] = np.nan
+    return Data(Tokens(ids, offsets), outcomes)
+
+
+SMALL = PaperConfig(
+    encoder=EncoderConfig(width=16),
+    optimiser=OptimiserConfig(stage1_epochs=2, stage2_epochs=3, batch=64, learning_rate=0.01),
+)
+
+
+RECIPE = DeepConfig(
+    encoder=EncoderConfig(width=16),
+    posterior=PosteriorConfig(members=2, epochs=1),
+    collapse=CollapseConfig(method="sum"),
+    distil=DistilConfig(epochs=3),
+)
+
+
+def gradients() -> dict[str, np.ndarray]:
+    """Of a batch's loss in a fresh model; 25 rows, so that no two shares are alike."""
+    from mlci.fitting import encoders, processes
+    from mlci.fitting.passes import on
+    from mlci.fitting.training import objective_of
+
+    torch.manual_seed(1)
+    model, data = encoders.build(SMALL.encoder, 40), made(25, 4)
+    rows = np.arange(len(data))
+    own = model(*on(torch.device("cpu"), data.tokens.take(rows[processes.share(len(data))])))
+    scores = processes.gather(own, len(data))
+    loss, _ = objective_of(SMALL, 0.3).loss(scores, torch.from_numpy(data.outcomes), torch.ones(3))
+    loss.backward()
+    processes.sum_gradients(model.parameters())
+    return {f"gradient.{name}": parameter.grad.numpy() for name, parameter in model.named_parameters()}
+
+
+def fitted():
+    """Batches of 64, the last one of a single admission: one of the processes has nothing to do then."""
+    return fit(made(257, 1), made(99, 2), config=SMALL, outcomes=OUTCOMES, vocabulary_size=40, seed=3)
+
+
+def distilled() -> dict[str, np.ndarray]:
+    """By the recipe deep; with three members one of two processes has nothing to do in the second round."""
+    few = replace(RECIPE, posterior=replace(RECIPE.posterior, members=3))
+    fit = recipe.fit(made(257, 1), made(99, 2), config=few, outcomes=OUTCOMES, vocabulary_size=40, seed=3)
+    return {f"recipe.{name}": array for name, array in fit.state.items()}

@@ -1,0 +1,532 @@
+import contextlib
+import gzip
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mlci
+from mlci.codes import icd
+from mlci.index.estimator import MLCI
+from mlci.judging.curves import Isotonic
+from mlci.judging.theory import Cutoff
+from mlci.web import answers
+from mlci.web.app import create_app
+from mlci.web.case import read_case, typed
+from mlci.web.drawing import Drawing
+from toys import code_lists
+from webserver import REAL, running, toy_index
+
+pytestmark = pytest.mark.xdist_group("web")
+PATIENCE = 60  # seconds, for a machine that is slow or busy
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+
+
+@pytest.fixture(scope="module")
+def index():
+    return toy_index()
+
+
+@pytest.fixture(scope="module")
+def address(index):
+    with running(index, upload_limit=300_000) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def web(address):
+    with httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        yield client
+
+
+# --- the JSON API
+
+
+@pytest.mark.parametrize("version", [None, 10, 9])
+def test_answers_are_those_of_the_index_to_the_last_digit(web, index, version):
+    lists = [*code_lists(30, seed=4), list(REAL), ["i50.9", " N17.9 ", "QQ9", "n179"], []]
+    body = {"admissions": lists, "icd_version": version, "explain": True}
+    answer = web.post("/api/score", json=body).raise_for_status().json()
+    found = answer["admissions"]
+    with warnings.catch_warnings(record=True) as doubts:
+        warnings.simplefilter("always")
+        scores = index.score(lists, icd_version=version)
+        said = [str(doubt.message) for doubt in doubts]
+        risks = index.risk(lists, icd_version=version)
+    assert answer["warnings"] == said
+    assert bool(said) == (version == 9)  # the model is one of ICD-10
+    assert [one["score"] for one in found] == scores.tolist()
+    assert [one["risk"] for one in found] == risks.to_dict("records")
+    assert [one["percentile"] for one in found] == index.model_.percentile(scores).tolist()
+    assert [one["high_severity"] for one in found] == (scores >= index.model_.cutoff.score).tolist()
+    for codes, one in zip(lists, found):
+        effects = [vars(effect) for effect in index.explain(codes, icd_version=version)]
+        assert one["effects"] == effects
+        assert one["unknown"] == list(dict.fromkeys(e["code"] for e in effects if not e["known"]))
+
+
+def test_clinical_indices_are_those_of_the_library(web):
+    lists = [["I50.9", "E11.9", "E11.22", "C78.0", "C34.1"], ["B18.2", "K72.90", "I21.4"], []]
+    found = web.post("/api/score", json={"admissions": lists}).json()["admissions"]
+    for name, function, column in (
+        ("charlson", mlci.charlson, "cci_charlson"),
+        ("elixhauser", mlci.elixhauser, "eci_vw"),
+    ):
+        table = function(lists, flags=True)
+        assert [one[name]["score"] for one in found] == table[column].tolist()
+        flags = table.drop(columns=["admission_id", column]).sum(axis=1)
+        assert [len(one[name]["categories"]) for one in found] == flags.tolist()
+    words = {category["words"]: category["codes"] for category in found[0]["charlson"]["categories"]}
+    assert words["diabetes with chronic complication"] == ["E1122"]
+    assert "diabetes without chronic complication" not in words  # the severer form drops it
+
+
+def test_codes_are_found_by_words_and_by_beginning(web):
+    found = web.get("/api/codes", params={"q": "heart failure"}).json()
+    assert found[0] == {"code": "I50", "icd_version": 10, "title": "Heart failure", "billable": False}
+    assert {one["code"][:3] for one in found} >= {"I50"}
+    nine = web.get("/api/codes", params={"q": "428", "icd_version": 9, "limit": 3}).json()
+    assert [icd.normalise(one["code"]) for one in nine] == [one.code for one in icd.search("428", 9, 3)]
+
+
+def test_card_tells_what_the_model_is(web, index):
+    card, model = web.get("/api/model").json(), index.model_
+    assert card["outcomes"] == model.outcomes
+    assert card["cutoff"]["score"] == model.cutoff.score
+    assert card["percentiles"]["50"] == np.median(model.quantiles)
+    assert "discharge" in " ".join(card["limits"])
+    assert card["training"]["config"]["encoder"] == model.card["config"]["encoder"]
+
+
+def test_schemathesis_finds_nothing(address, tmp_path):
+    command = [
+        "schemathesis",
+        "run",
+        f"{address}/api/openapi.json",
+        "--max-examples",
+        "10",
+        "--seed",
+        "1",
+        "--no-color",
+    ]
+    program = Path(sys.executable).parent / command[0]
+    done = subprocess.run([program, *command[1:]], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert "3 selected / 3 total" in done.stdout
+
+
+# --- refusals
+
+
+def refused(response: httpx.Response, status: int) -> str:
+    assert response.status_code == status, response.text
+    assert "Traceback" not in response.text
+    assert response.headers["content-security-policy"].startswith("default-src 'self'")
+    assert "unsafe" not in response.headers["content-security-policy"]
+    if response.headers["content-type"] == "application/json":
+        assert list(response.json()) == ["detail"]
+        return response.json()["detail"]
+    assert response.headers["content-type"].startswith("text/html")
+    return re.search(r'role="alert">(.*?)</p>', response.text, re.DOTALL)[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("{", "JSON"),
+        ("[]", "body: input should be"),
+        ("{}", "admissions: field required."),
+        ('{"admissions": ["I509"]}', "admissions.0: input should be a valid list."),
+        ('{"admissions": [[5]]}', "admissions.0.0: input should be a valid string."),
+        ('{"admissions": [], "icd_version": 11}', "icd_version: input should be 9 or 10."),
+        ('{"admissions": [], "what": 1}', "what: extra inputs are not permitted."),
+        (b'{"admissions": [["\xff"]]}', "cannot be read"),
+        (json.dumps({"admissions": [["A" * 41]]}), "at most 40 characters"),
+        (json.dumps({"admissions": [[]] * 1001}), "at most 1000 items"),
+        (json.dumps({"admissions": [["I10"] * 300] * 100, "explain": True}), "fewer admissions"),
+    ],
+)
+def test_a_question_not_understood_is_answered_with_a_sentence(web, body, words):
+    response = web.post("/api/score", content=body, headers={"content-type": "application/json"})
+    assert words in refused(response, 422)
+
+
+def test_too_large_is_413_however_it_is_sent(web):
+    large = b"[" * 4_000_001
+    kind = {"content-type": "application/json"}
+    assert "4,000,000 bytes" in refused(web.post("/api/score", content=large, headers=kind), 413)
+    chunks = (large[start : start + 100_000] for start in range(0, len(large), 100_000))
+    assert "4,000,000 bytes" in refused(web.post("/api/score", content=chunks, headers=kind), 413)
+    file = {"file": ("a.csv", b"codes\n" + b"I509\n" * 80_000)}
+    assert "300,000 bytes" in refused(web.post("/files", files=file), 413)
+
+
+def test_a_body_that_never_comes_ends_the_request(index):
+    with (
+        running(index, seconds=0.3) as address,
+        socket.create_connection(("127.0.0.1", httpx.URL(address).port)) as slow,
+    ):
+        slow.sendall(b"POST /api/score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n")
+        slow.sendall(b"Content-Length: 100\r\n\r\n{")
+        slow.settimeout(PATIENCE)
+        assert b"408" in slow.recv(1000)
+
+
+def test_unknown_addresses_and_methods(web):
+    assert refused(web.get("/api/nothing"), 404) == "There is nothing at this address."
+    assert refused(web.get("/nothing"), 404) == "There is nothing at this address."
+    assert refused(web.get("/static/../app.py"), 404)
+    assert refused(web.get("/static/%2e%2e/app.py"), 404)
+    assert refused(web.get("/api/score"), 405)
+    assert "limit" in refused(web.get("/api/codes", params={"q": "a", "limit": 1000}), 422)
+    assert "q" in refused(web.get("/", params={"q": "a" * 201}), 422)
+
+
+def test_other_sites_are_kept_out(web):
+    assert web.get("/", headers={"host": "evil.example"}).status_code == 400
+    file = {"file": ("a.csv", b"codes\nI509\n")}
+    assert "page itself" in refused(web.post("/files", files=file, headers={"sec-fetch-site": "cross-site"}), 403)
+
+
+def test_a_fault_inside_is_told_without_traceback_and_logged_without_codes(index, monkeypatch, caplog):
+    def fail(*_, **__):
+        raise KeyError("I509 of admission 17")
+
+    monkeypatch.setattr("mlci.web.app.answers", fail)
+    with running(index) as address:
+        response = httpx.post(f"{address}/api/score", json={"admissions": [["I50.9"]]}, timeout=PATIENCE)
+    assert "went wrong" in refused(response, 500)
+    assert "KeyError at" in caplog.text
+    assert "I509" not in caplog.text + response.text
+
+
+# --- the page of one admission
+
+SEPARATORS = st.sampled_from([" ", ",", ", ", ";", "|", "\n", "\t", " / ", "+", "'", '","', " - ", "\u00a0"])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["I50.9", "i509", "n17.9", "E11.65", "250.00", "I10"]), SEPARATORS)))
+def test_codes_come_in_any_separator(parts):
+    codes, nonsense = typed("".join(code + separator for code, separator in parts))
+    assert codes == [icd.normalise(code) for code, _ in parts]
+    assert not nonsense
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.sampled_from((*REAL, "QQ1")), max_size=6),
+    st.lists(st.sampled_from(REAL), max_size=2),
+    st.lists(st.sampled_from(REAL), max_size=2),
+)
+def test_what_if_is_the_score_of_the_changed_codes(codes, off, plus):
+    index = toy_index()
+    case = read_case(index, " ".join(codes), off=off, plus=plus, version=10)
+    if not codes and not plus:
+        assert case is None
+        return
+    changed = [c for c in codes if c not in off] + [c for c in dict.fromkeys(plus) if c not in codes]
+    assert case.counted == changed
+    (recorded, now), _ = answers.answers(index, [codes, changed], icd_version=10)
+    assert (case.recorded.score, case.now.score) == (recorded.score, now.score)
+    assert [row.code for row in case.rows] == codes + case.plus
+    for row in case.rows:
+        without = [code for code in changed if code != row.code]
+        if row.state == "off":
+            assert row.effect is None
+        elif changed.count(row.code) == 1:
+            rest = answers.answers(index, [without], icd_version=10)[0][0].score
+            assert row.effect == pytest.approx(now.score - rest, abs=1e-12)
+            if abs(row.effect) > 0.005:
+                assert row.words.endswith(f"from {rest:.2f} to {now.score:.2f}".replace("-", "−"))
+                assert ("raises" in row.words) == (row.effect > 0)
+
+
+def test_the_page_says_it_all(web, index):
+    text = "I50.9; n179\nE11.9, 428.0 ZZZ éé"
+    page = web.get("/", params={"codes": text}).text
+    codes = ["I509", "N179", "E119", "4280", "ZZZ"]
+    score = index.score([codes])
+    said = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page))
+    assert f"Score{score[0]:.2f}".replace("-", "−") in said.replace(" ", "")
+    for name, risk in index.risk([codes]).iloc[0].items():
+        assert f"{100 * risk:.1f}%" in said, name
+    assert ("Not high severity" in said) == (score[0] < index.model_.cutoff.score)
+    effect = index.explain(codes)[1]
+    verb = "raises" if effect.effect > 0 else "lowers"
+    words = f"{verb} the score from {effect.score_without:.2f} to {score[0]:.2f}".replace("-", "−")
+    assert f"N17.9 Acute kidney failure, unspecified {words}" in said
+    assert "428.0: unknown to the model, not in the ICD-10 table, but in that of ICD-9." in said
+    assert "ZZZ: unknown to the model, not in the ICD-10 table and perhaps mistyped." in said
+    assert "éé: no code is written so" in said
+    assert "congestive heart failure I50.9" in said
+    assert "diabetes, uncomplicated E11.9" in said
+
+
+def test_adding_a_found_code_leads_to_an_address_that_holds_it(web):
+    page = web.get("/", params={"codes": "I10", "q": "heart failure", "pick": "I50.9", "off": "I10"})
+    assert page.status_code == 303
+    assert page.headers["location"] == "/?codes=I10+I50.9&off=I10"
+
+
+@pytest.mark.parametrize("versions", [(9, 10), (0,)])
+def test_a_model_of_several_versions_asks_which(index, versions):
+    model = index.model_
+    tokens = replace(model.vocabulary, versions=(versions[0],) * len(model.vocabulary.tokens))
+    other = MLCI()
+    other.model_ = replace(model, icd_versions=versions, vocabulary=tokens)
+    with running(other) as address:
+        page = httpx.get(address, params={"codes": "428.0", "icd": "9"}, timeout=PATIENCE).text
+        assert '<option value="9" selected>' in page
+        assert "Congestive heart failure" in page
+        assert '<option value="10" selected>' in httpx.get(address, timeout=PATIENCE).text
+        body = {"admissions": [["I50.9"]], "icd_version": 9}
+        found = httpx.post(f"{address}/api/score", json=body, timeout=PATIENCE).json()["admissions"][0]
+    assert found["score"] == other.score([["I50.9"]], icd_version=9)[0]
+    assert found["unknown"] == []
+
+
+def test_pictures_show_the_model(index):
+    model, drawing = index.model_, Drawing(index.model_)
+    low, high = drawing.limits
+    heights = np.array([height for *_, height in drawing.bars])
+    share = np.diff(model.percentile(np.linspace(low, high, len(heights) + 1)))
+    np.testing.assert_allclose(heights / heights.max(), share / share.max(), atol=0.002)
+    assert (drawing.x(low), drawing.x(high)) == (drawing.left, drawing.right) == (drawing.x(-1e9), drawing.x(1e9))
+    for name, curve in drawing.curves.items():
+        x, y = np.array([point.split(",") for point in curve.points.split()], dtype=float).T
+        scores = low + (x - drawing.left) / (drawing.right - drawing.left) * (high - low)
+        risks = curve.top * (drawing.floor - y) / (drawing.floor - drawing.top)
+        np.testing.assert_allclose(risks, model.curves[name](scores), atol=0.01)
+
+
+def test_a_model_that_knows_nothing_still_has_a_page(index):
+    flat = MLCI()
+    nothing = {name: Isotonic(np.array([0.0]), np.array([0.0])) for name in index.model_.curves}
+    flat.model_ = replace(index.model_, quantiles=np.zeros(1001), curves=nothing, cutoff=Cutoff(0.0, 0.0, 1, 1, ()))
+    with running(flat) as address:
+        assert "0.0%" in httpx.get(address, params={"codes": "I10"}, timeout=PATIENCE).raise_for_status().text
+        httpx.get(f"{address}/model", timeout=PATIENCE).raise_for_status()
+
+
+def test_empty_and_error_states(web):
+    assert "No codes yet" in web.get("/").text
+    assert "No ICD-10-CM code begins with" in web.get("/", params={"q": "zzzz"}).text
+    too_many = web.get("/", params={"codes": "I10 " * 501})
+    assert refused(too_many, 422).startswith("Those are 501 codes")
+    assert refused(web.get("/", params={"codes": "x" * 20_001}), 422).startswith("That is too much text")
+    everything_off = web.get("/", params={"codes": "I10", "off": "I10"}).text
+    assert "left out; putting it back" in everything_off
+
+
+class Markup(HTMLParser):
+    """Notes whatever a strict policy forbids and whatever would leave this machine."""
+
+    def __init__(self):
+        super().__init__()
+        self.bad, self.tags = [], []
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.tags.append(tag)
+        self.bad += [name for name in given if name == "style" or name.startswith("on")]
+        self.bad += [given[n] for n in ("src", "href", "action") if n in given and not re.match(r"/(?!/)|#", given[n])]
+        if tag == "style" or (tag == "script" and "src" not in given):
+            self.bad.append(tag)
+
+
+def test_nothing_is_echoed_unescaped_and_nothing_comes_from_elsewhere(web):
+    pages = [
+        web.get("/", params={"codes": EVIL, "q": EVIL, "plus": EVIL[:30], "off": EVIL}),
+        web.get("/", params={"codes": "I10 " + EVIL, "off": "I10"}),
+        web.get("/" + EVIL),
+        web.post("/files", files={"file": (EVIL, b"x")}),
+        scored(web, EVIL.replace("/", "") + ".csv", b"nothing\n1\n"),
+        web.get("/files"),
+        web.get("/model"),
+    ]
+    for page in pages:
+        assert "<script>alert" not in page.text
+        assert "<img" not in page.text
+        markup = Markup()
+        markup.feed(page.text)
+        assert not markup.bad
+        assert markup.tags.count("script") == 1
+        assert page.headers["referrer-policy"] == "no-referrer"
+        assert page.headers["cache-control"] == "no-store"
+        assert page.headers["x-content-type-options"] == "nosniff"
+
+
+# --- files
+
+
+def scored(web: httpx.Client, name: str, content: bytes, **fields: str) -> httpx.Response:
+    """Upload a file and wait for its page."""
+    sent = web.post("/files", files={"file": (name, content)}, data=fields)
+    assert sent.status_code == 303, sent.text
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        page = web.get(sent.headers["location"])
+        if 'data-waiting="1"' not in page.text:
+            return page
+        time.sleep(0.02)
+    raise AssertionError("the file is never scored")
+
+
+def fetch(web: httpx.Client, page: httpx.Response) -> bytes:
+    return web.get(re.search(r'href="(/files/[^"]*/scores)"', page.text)[1]).raise_for_status().content
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet", "long.csv"])
+def test_a_file_comes_back_scored(web, index, name, kind):
+    lists = code_lists(60, seed=9)
+    frame = pd.DataFrame({"admission_id": [f"p{i}" for i in range(60)], "codes": [" ".join(codes) for codes in lists]})
+    if name == "long.csv":  # admissions without a code have no row here, and rows come in disorder
+        frame["codes"] = lists
+        frame = frame.explode("codes").dropna().rename(columns={"codes": "code"})
+        frame = pd.concat([frame.iloc[::2], frame.iloc[1::2]])
+        order = frame["admission_id"].unique()
+        lists = [frame.loc[frame["admission_id"] == one, "code"].tolist() for one in order]
+    stream = io.BytesIO()
+    frame.to_parquet(stream) if name == "a.parquet" else frame.to_csv(stream, index=False)
+    content = gzip.compress(stream.getvalue()) if name.endswith("gz") else stream.getvalue()
+    page = scored(web, name, content, kind=kind)
+    assert f"{len(lists)} admissions are scored" in page.text
+    assert page.text.count("<tr>") == 51
+    result = io.BytesIO(fetch(web, page))
+    result = pd.read_csv(result) if kind == "csv" else pd.read_parquet(result)
+    wanted = index.table(lists)
+    assert result["score"].tolist() == wanted["score"].tolist()
+    pd.testing.assert_frame_equal(
+        result.drop(columns="admission_id"), wanted.drop(columns="admission_id"), check_dtype=False, rtol=1e-12
+    )
+    assert "are gone" in refused(web.get(str(page.url)), 404)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", b"admission_id,code\n1,\xff\xfe\n", "a.csv: is not a CSV table in UTF-8"),
+        ("a.csv", b"who,what\n1,2\n", "a.csv: lacks the column codes"),
+        ("a.csv", b"", "a.csv: is not a CSV table"),
+        ("a.parquet", b"PAR1 no", "a.parquet: is neither Parquet nor"),
+        ("a.csv", b"admission_id,codes,icd_version\n1,I10,11\n", "column icd_version, row 1"),
+        ("a.csv.gz", b"not gzip", "a.csv.gz: "),
+    ],
+)
+def test_a_bad_file_is_told_in_one_sentence_that_names_it(web, name, content, words):
+    page = scored(web, name, content)
+    assert words in refused(page, 200)
+    assert "/tmp" not in page.text
+
+
+def test_what_is_no_table_is_refused_at_once(web):
+    assert "is not named as a table" in refused(web.post("/files", files={"file": ("a.exe", b"x")}), 422)
+    assert "file: " in refused(web.post("/files", data={"kind": "csv"}), 422)
+
+
+def test_scores_are_forgotten_in_time_and_files_never_pile_up(index, tmp_path, monkeypatch):
+    seen = threading.Event()
+
+    class Timer(threading.Timer):
+        def run(self):
+            seen.wait()
+            super().run()
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("mlci.web.uploads.Timer", Timer)
+    with running(index, keep_seconds=0.3) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        page = scored(client, "a.csv", b"codes\nI509\n")
+        (folder,) = tmp_path.iterdir()
+        assert [path.name for path in folder.iterdir()] == ["scores.csv"]  # the upload itself is gone already
+        seen.set()
+        deadline = time.monotonic() + PATIENCE
+        while any(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(tmp_path.iterdir())
+        assert "are gone" in refused(client.get(str(page.url)), 404)
+    with running(index) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        for _ in range(8):
+            scored(client, "a.csv", b"codes\nI509\n")
+        assert "Too many files" in refused(client.post("/files", files={"file": ("a.csv", b"codes\nI509\n")}), 503)
+        assert len(list(tmp_path.iterdir())) == 8
+    assert not any(tmp_path.iterdir())  # closing deletes what is left
+
+
+# --- the command
+
+
+@contextlib.contextmanager
+def serving(model: Path, *options: str, **environment: str):
+    command = [sys.executable, "-m", "mlci", "serve", str(model), "--port", "0", *options]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
+    try:
+        line = process.stdout.readline()
+        yield process, re.search(r"http://\S+?:\d+", line)[0] if line else ""
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def model_file(index, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "m.safetensors"
+    index.save(path)
+    return path
+
+
+def test_a_kill_leaves_no_file_and_logs_hold_no_codes(model_file, tmp_path):
+    content = b"admission_id,codes\n" + b"".join(b"secret%d,I50.9 N17.9\n" % i for i in range(200_000))
+    with serving(model_file, TMPDIR=str(tmp_path)) as (process, address):
+        httpx.get(f"{address}/", params={"codes": "N17.9 I50.9", "q": "heart"}, timeout=PATIENCE)
+        httpx.get(f"{address}/nothing?codes=N17.9", timeout=PATIENCE)
+        httpx.post(f"{address}/files", files={"file": ("secret.csv", content)}, timeout=PATIENCE)
+        assert any(path.is_file() for path in tmp_path.rglob("*"))
+        process.send_signal(signal.SIGKILL)
+        output = "".join(process.communicate())
+        deadline = time.monotonic() + PATIENCE
+        while any(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(tmp_path.iterdir())
+    assert not re.search("N17|I50|secret|heart", output)
+
+
+def test_other_machines_reach_it_only_after_a_warning(model_file):
+    with serving(model_file, "--host", "0.0.0.0") as (process, address):
+        assert httpx.get(address.replace("0.0.0.0", "127.0.0.1"), timeout=PATIENCE).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert "warning: 0.0.0.0 can be reached from other machines" in process.communicate(timeout=PATIENCE)[1]
+
+
+def test_a_taken_port_and_a_missing_extra_are_one_sentence(mlci_cli, model_file, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = mlci_cli("serve", model_file, "--port", taken.getsockname()[1], code=2)
+    assert "--port takes another" in done.stderr
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('no', name='uvicorn')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = mlci_cli("serve", model_file, code=2, env={**os.environ, "PYTHONPATH": path})
+    assert done.stderr.strip() == "mlci: mlci serve needs `pip install mlci[web]` (uvicorn is missing)."
+
+
+def test_the_application_can_be_made_without_a_server(index):
+    paths = create_app(index).openapi()["paths"]
+    assert set(paths) == {"/api/score", "/api/model", "/api/codes"}
