@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from mlci.base.files import atomic
+from mlci.benchmark import models as baselines
 from mlci.benchmark.models import Part
 from mlci.benchmark.models.neural import MODELS
-from mlci.benchmark.runs import models as baselines
 from mlci.tokens import Tokens
 
 SPLITS = ("train", "valid", "test")

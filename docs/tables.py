@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from mlci.benchmark.runs import METRICS, Run, Settings, tables
-from mlci.benchmark.runs import models as baselines
-from mlci.benchmark.runs import runs as benchmark
+from mlci.benchmark import models as baselines
+from mlci.benchmark import runs as benchmark
+from mlci.benchmark import tables
+from mlci.benchmark.runs import METRICS, Run, Settings
 from mlci.cohort import Cohort, read_cohort
 from mlci.judging.theory import best_spacing
 

@@ -38,7 +38,7 @@ def running(index: MLCI, **options) -> Iterator[str]:
     """The address of a server of this process."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         app = create_app(index, **options)
-        server = uvicorn.Server(uvicorn.PaperConfig(app, log_level="warning", access_log=False))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

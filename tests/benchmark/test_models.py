@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from conftest import require
+from mlci.benchmark import models as baselines
 from mlci.benchmark.models import Part, _bags
-from mlci.benchmark.runs import models as baselines
 from mlci.codes.admissions import Admissions
 from mlci.tokens import Tokens, Vocabulary
 

@@ -7,8 +7,8 @@ import pytest
 
 import hospitals
 from mlci.base.errors import InputError
+from mlci.benchmark import reproduce as module
 from mlci.benchmark.runs import Settings
-from mlci.benchmark.runs import reproduce as module
 from mlci.sources import synthetic
 
 QUICK = ["charlson", "multinomial_nb", "deepsets_sum", "paper"]

@@ -13,9 +13,10 @@ import pytest
 
 import oracles
 from mlci.base.errors import InputError
-from mlci.benchmark.runs import Settings, run_benchmark, tables
-from mlci.benchmark.runs import models as baselines
-from mlci.benchmark.runs import runs as benchmark
+from mlci.benchmark import models as baselines
+from mlci.benchmark import runs as benchmark
+from mlci.benchmark import tables
+from mlci.benchmark.runs import Settings, run_benchmark
 from mlci.cohort import build_cohort, read_cohort
 from mlci.fitting import stacked
 

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions, as_admissions
-from mlci.index.estimator import model as module
+from mlci.index import model as module
 from mlci.index.model import Tally, load_model, score_file
 from mlci.tokens import Vocabulary
 from toys import CODES, code_lists, random_model

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
-from mlci.benchmark.runs import Run, Settings, run_benchmark, tables
-from mlci.benchmark.runs import models as baselines
+from mlci.benchmark import models as baselines
+from mlci.benchmark import tables
+from mlci.benchmark.runs import Run, Settings, run_benchmark
 from mlci.cohort import Cohort, build_cohort, read_cohort
 from mlci.judging.curves import trends
 from mlci.judging.theory import diagnose

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 import mlci
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
+from mlci.benchmark import models as baselines
 from mlci.benchmark.models import Model, Part
 from mlci.benchmark.models.neural import Neural
-from mlci.benchmark.runs import models as baselines
 from mlci.cohort import Cohort, read_cohort
 from mlci.judging.scores import match, read_scores
 from mlci.measures.alignment import distance_correlation

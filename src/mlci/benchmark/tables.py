@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from mlci.base.files import atomic
+from mlci.benchmark import models as baselines
 from mlci.benchmark.models import FAMILIES
 from mlci.benchmark.runs import Run, read_metrics
-from mlci.benchmark.runs import models as baselines
 
 TABLES = {
     "table1_dcorr": ("1", "dcorr", "Table 1. Distance correlation"),

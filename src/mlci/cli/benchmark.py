@@ -30,8 +30,8 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
     from pathlib import Path
 
     from mlci.base.errors import InputError
-    from mlci.benchmark.runs import runs as benchmark
-    from mlci.benchmark.runs import tables
+    from mlci.benchmark import runs as benchmark
+    from mlci.benchmark import tables
 
     names = [name for name in models.split(",") if name]
     settings = benchmark.Settings(seeds=numbers(seeds), epochs=epochs, anchor=anchor, device=device)
@@ -65,7 +65,7 @@ def numbers(seeds: str) -> tuple[int, ...]:
 def read_own(scores, cohort) -> dict[str, dict]:
     """The metrics of a person's own scores."""
     from mlci.base.errors import InputError
-    from mlci.benchmark.runs import runs as benchmark
+    from mlci.benchmark import runs as benchmark
     from mlci.cohort import read_cohort
 
     found = {}
@@ -79,7 +79,7 @@ def read_own(scores, cohort) -> dict[str, dict]:
 
 def draw(folder, runs, own=None) -> None:
     """The dot plots: mean and one SD to each side."""
-    from mlci.benchmark.runs import tables
+    from mlci.benchmark import tables
     from mlci.showing import plots
 
     summary = tables.summarise(tables.results(runs, own))
@@ -95,7 +95,7 @@ def show_models() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from mlci.benchmark.runs import models as baselines
+    from mlci.benchmark import models as baselines
 
     table = Table()
     table.add_column("model", no_wrap=True)

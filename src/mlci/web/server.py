@@ -32,7 +32,7 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     with listener, private_temporary_folder():
         app = create_app(index, hosts=(*HOSTS, name) if is_loopback(host) else ("*",))
-        config = uvicorn.PaperConfig(
+        config = uvicorn.Config(
             app, access_log=False, log_level="warning", server_header=False, limit_concurrency=256, timeout_keep_alive=5
         )
         on_ready(f"http://{name}:{listener.getsockname()[1]}/")
