@@ -36,6 +36,16 @@ def require(present: object, what: str) -> None:
     pytest.skip(f"{what} is missing")  # a laptop need not have every server and browser
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked `slow`, unless everything is required or the command line names the test itself."""
+    if REQUIRE_ALL:
+        return
+    for item in items:
+        named = any(item.nodeid.startswith(word.removeprefix("./")) for word in item.config.args if "::" in word)
+        if item.get_closest_marker("slow") and not named:
+            item.add_marker(pytest.mark.skip(reason="slow; runs under MLCI_REQUIRE_ALL=1, or when named as file::test"))
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real open data: NHDS 2010, both MIMIC demos, ICD titles."""

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlci.index.scorer import HEAD_ROWS, POOL_ROWS, Scorer
+from mlci.index._scorer import HEAD_ROWS, POOL_ROWS, Scorer
 from mlci.tokens import Tokens
 from oracles import set_score
 from toys import random_state

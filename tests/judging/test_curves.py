@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from mlci.base.errors import InputError
 from mlci.judging import curves
-from mlci.measures.proportion import wilson
+from mlci.measures._proportion import wilson
 
 
 def draw(n: int = 3_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

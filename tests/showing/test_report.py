@@ -13,7 +13,7 @@ import mlci
 from mlci.base.errors import InputError
 from mlci.config import OptimiserConfig, PaperConfig
 from mlci.judging import theory
-from mlci.showing.report.build import build, listing, percent
+from mlci.showing.report._build import build, listing, percent
 
 pytestmark = pytest.mark.xdist_group("report")  # one worker makes the fit and the page
 GOLDEN = Path(__file__).parent / "golden" / "report.txt"

@@ -27,10 +27,10 @@ from mlci.codes import icd
 from mlci.index.estimator import MLCI
 from mlci.judging.curves import Isotonic
 from mlci.judging.theory import Cutoff
-from mlci.web import answers
+from mlci.web import _answers as answers
+from mlci.web._case import read_case, typed
+from mlci.web._drawing import Drawing
 from mlci.web.app import create_app
-from mlci.web.case import read_case, typed
-from mlci.web.drawing import Drawing
 from toys import code_lists
 from webserver import REAL, running, toy_index
 
@@ -451,7 +451,7 @@ def test_scores_are_forgotten_in_time_and_files_never_pile_up(index, tmp_path, m
             super().run()
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("mlci.web.uploads.Timer", Timer)
+    monkeypatch.setattr("mlci.web._uploads.Timer", Timer)
     with running(index, keep_seconds=0.3) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
         page = scored(client, "a.csv", b"codes\nI509\n")
         (folder,) = tmp_path.iterdir()

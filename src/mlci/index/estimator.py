@@ -21,8 +21,8 @@ from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import RECIPES, DeepConfig, PaperConfig, config_from
+from mlci.index._scorer import Scorer
 from mlci.index.model import Model, Tally, load_model
-from mlci.index.scorer import Scorer
 from mlci.judging.curves import Isotonic, isotonic
 from mlci.judging.theory import Contrast, cutoff
 from mlci.tokens import Vocabulary, positions

@@ -24,7 +24,7 @@ from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.codes.admissions import Admissions, stream_admissions
 from mlci.config import FORMER_RECIPES
-from mlci.index.scorer import Scorer
+from mlci.index._scorer import Scorer
 from mlci.judging.curves import Isotonic
 from mlci.judging.theory import Cutoff
 from mlci.tokens import UNK, Vocabulary

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.measures.proportion import wilson
+from mlci.measures._proportion import wilson
 
 GRID = 200  # the end-to-end change is read from the fitted risk at this many evenly spaced score quantiles
 INCREASING, WEAKLY_INCREASING = 0.05, 0.01

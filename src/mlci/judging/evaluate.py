@@ -15,8 +15,8 @@ import pandas as pd
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.measures import discrimination, information, resample
+from mlci.measures._arrays import as_outcomes, as_scores
 from mlci.measures.alignment import Kernel, distance_correlation, nhsic, unit_bandwidth
-from mlci.measures.arrays import as_outcomes, as_scores
 
 METRICS = {
     "dcorr": "dCorr",

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.measures.proportion import wilson
+from mlci.measures._proportion import wilson
 
 FLOOR = 1e-4  # of the score kernel's centred norm, as in training
 PAIRS, SEED, SAMPLE = 20_000, 12345, 5_000  # the paper's protocol

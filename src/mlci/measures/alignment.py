@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.measures.arrays import as_outcomes, as_scores
+from mlci.measures._arrays import as_outcomes, as_scores
 
 Kernel = Literal["rbf", "multi-rbf", "energy"]
 KERNELS = ("rbf", "multi-rbf", "energy")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from mlci.base.errors import InputError
+from mlci.measures._arrays import as_outcomes, as_scores
 from mlci.measures.alignment import distance_correlation
-from mlci.measures.arrays import as_outcomes, as_scores
 
 
 def auroc(score: Any, y: Any) -> float:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.measures.arrays import as_outcomes, as_scores
+from mlci.measures._arrays import as_outcomes, as_scores
 
 Estimator = Literal["neighbours", "plug-in"]
 

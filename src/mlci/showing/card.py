@@ -112,7 +112,7 @@ class Card:
 
     def pdf(self) -> bytes:
         """One A4 page."""
-        from mlci.showing.card_pdf import draw
+        from mlci.showing._card_pdf import draw
 
         return draw(RULE, self.group_text(), self.example_text(), self.tables())
 

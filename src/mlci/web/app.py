@@ -25,11 +25,11 @@ from mlci.base.errors import InputError
 from mlci.base.names import label, words
 from mlci.codes import icd
 from mlci.index.estimator import MLCI
-from mlci.web.answers import Answer, answers, model_version
-from mlci.web.case import MOST_CODES, MOST_TEXT, read_case
-from mlci.web.drawing import Drawing
-from mlci.web.guard import Guard
-from mlci.web.uploads import KEEP_SECONDS, Busy, Uploads
+from mlci.web._answers import Answer, answers, model_version
+from mlci.web._case import MOST_CODES, MOST_TEXT, read_case
+from mlci.web._drawing import Drawing
+from mlci.web._guard import Guard
+from mlci.web._uploads import KEEP_SECONDS, Busy, Uploads
 
 HERE = Path(__file__).parent
 HOSTS = ("127.0.0.1", "localhost")

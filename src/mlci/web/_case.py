@@ -12,7 +12,7 @@ from typing import Literal
 from mlci.base.errors import InputError
 from mlci.codes import icd
 from mlci.index.estimator import MLCI
-from mlci.web.answers import Answer, answers
+from mlci.web._answers import Answer, answers
 
 MOST_CODES, MOST_TEXT = 500, 20_000
 
