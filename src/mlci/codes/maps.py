@@ -1,0 +1,96 @@
+"""A code in the other ICD version, by the General Equivalence Mappings between ICD-9-CM and ICD-10-CM.
+
+In comes a code of one version; out come its counterparts in the other: mostly several to choose from, sometimes codes
+that only together say the same. A heading, and a code younger than the maps, have no entry of their own and are read by
+the entries of the codes that begin like them. Hardly any counterpart means exactly the same: the maps say which.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+from mlci.codes.icd import DATA, check_version, normalise, title
+
+CATEGORY = 3  # characters that codes must share to stand for one another
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """One way to say a code in the other version; several codes belong together."""
+
+    codes: tuple[str, ...]
+    approximate: bool
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the maps. Within a scenario, one code of each choice list is needed; in scenario 0 it stands alone."""
+
+    scenario: int
+    choice_list: int
+    approximate: bool
+    target: str
+
+
+def counterparts(code: str, version: int) -> tuple[Counterpart, ...]:
+    """How the other version says `code` of `version`, the best first; none where the maps know nothing like it.
+
+    >>> counterparts("428.0", 9)
+    (Counterpart(codes=('I509',), approximate=True),)
+    >>> [part.codes for part in counterparts("A02.1", 10)]
+    [('0031', '99591')]
+    """
+    code = normalise(code)
+    if entries := _entries(version).get(code):
+        return tuple(sorted(_ways(entries), key=lambda way: (len(way.codes), not _unspecified(way, 19 - version))))
+    kin = [way for other in _kin(code, version) for way in _ways(_entries(version)[other])]
+    often = Counter(way.codes for way in kin)
+    best = sorted(often, key=lambda codes: (len(codes), -often[codes]))
+    return tuple(Counterpart(codes, approximate=True) for codes in best)
+
+
+def _unspecified(way: Counterpart, version: int) -> bool:
+    """Whether it says no more than the code it stands for is sure to say."""
+    return "unspecified" in (title(way.codes[0], version) or "").lower()
+
+
+def _ways(entries: tuple[Entry, ...]) -> tuple[Counterpart, ...]:
+    plain = [Counterpart((entry.target,), entry.approximate) for entry in entries if not entry.scenario]
+    for scenario in sorted({entry.scenario for entry in entries} - {0}):
+        lists: dict[int, list[Entry]] = {}
+        for entry in entries:
+            if entry.scenario == scenario:
+                lists.setdefault(entry.choice_list, []).append(entry)
+        for chosen in product(*lists.values()):
+            codes = tuple(dict.fromkeys(entry.target for entry in chosen))
+            plain.append(Counterpart(codes, any(entry.approximate for entry in chosen)))
+    return tuple(plain)
+
+
+def _kin(code: str, version: int) -> list[str]:
+    """Codes of the maps that share the longest beginning with `code`, a whole category at least."""
+    codes = _sorted(version)
+    for length in range(len(code), CATEGORY - 1, -1):
+        first, last = (bisect_left(codes, code[:length] + end) for end in ("", "~"))  # "~" sorts after all letters
+        if first < last:
+            return codes[first:last]
+    return []
+
+
+@cache
+def _entries(version: int) -> dict[str, tuple[Entry, ...]]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(DATA / "maps.parquet", filters=[("version", "=", check_version(version))])
+    grouped: dict[str, list[Entry]] = {}
+    names = ("code", "scenario", "choice_list", "approximate", "target")
+    for code, *entry in zip(*(table[name].to_pylist() for name in names)):
+        grouped.setdefault(code, []).append(Entry(*entry))
+    return {code: tuple(entries) for code, entries in grouped.items()}
+
+
+@cache
+def _sorted(version: int) -> list[str]:
+    return sorted(_entries(version))

@@ -1,0 +1,59 @@
+import pyarrow.parquet as pq
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.codes import icd, maps
+
+
+def test_bundled_maps_are_the_published_ones(shared_data):
+    published = pq.read_table(shared_data / "icd_maps.parquet")
+    for version in icd.VERSIONS:
+        rows = (row for row in published.to_pylist() if row["from_version"] == version and row["to_code"])
+        wanted = {
+            (row["from_code"], row["scenario"], row["choice_list"], row["approximate"], row["to_code"]) for row in rows
+        }
+        entries = maps._entries(version).items()
+        assert wanted == {
+            (code, each.scenario, each.choice_list, each.approximate, each.target)
+            for code, own in entries
+            for each in own
+        }
+
+
+@pytest.mark.parametrize(
+    ("code", "version", "wanted"),
+    [
+        ("428.0", 9, {("I509",)}),
+        ("i10", 10, {("4010",), ("4011",), ("4019",)}),
+        ("A02.1", 10, {("0031", "99591")}),  # two that belong together
+        ("I11.0", 10, {("40201",), ("40211",), ("40291",)}),  # several to choose from
+        ("nonsense", 10, set()),
+        ("", 9, set()),
+    ],
+)
+def test_counterparts(code, version, wanted):
+    assert {way.codes for way in maps.counterparts(code, version)} == wanted
+
+
+def test_of_several_the_unspecified_comes_first():
+    assert maps.counterparts("I10", 10)[0].codes == ("4019",)
+
+
+def test_a_heading_is_read_by_its_finer_codes_and_a_new_code_by_its_neighbours():
+    assert {("4281",), ("4280",), ("42820", "4280")} <= {way.codes for way in maps.counterparts("I50", 10)}
+    assert not maps._entries(10).get("I2693")  # younger than the maps
+    assert {way.codes[0][:4] for way in maps.counterparts("I26.93", 10)} == {"4151"}
+    assert all(way.approximate for way in maps.counterparts("I26.93", 10))
+
+
+def test_every_way_names_codes_of_the_other_version():
+    for version in icd.VERSIONS:
+        known = set(icd._rows(19 - version))
+        ways = [way for code in list(maps._entries(version))[::50] for way in maps.counterparts(code, version)]
+        missing = [code for way in ways for code in way.codes if code not in known]
+        assert len(missing) <= len(ways) / 100, missing  # the titles are three years younger than the maps
+
+
+def test_a_version_is_9_or_10():
+    with pytest.raises(InputError, match="ICD version 11 is not known"):
+        maps.counterparts("I50", 11)
