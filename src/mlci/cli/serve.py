@@ -16,17 +16,9 @@ def command(model: Path, port: int, host: str, show: bool) -> None:
     The page scores one typed admission or a file of many, with risks and the effect of each code. Nothing is stored or
     logged, and nothing is asked of the network.
     """
-    from mlci.base.errors import InputError
+    from mlci.base.extras import need
 
-    try:
-        import fastapi
-        import python_multipart
-        import uvicorn
-
-        _ = fastapi, python_multipart, uvicorn
-    except ImportError as error:
-        raise InputError(f"mlci serve needs `pip install mlci[web]` ({error.name} is missing).") from error
-
+    need("web", to="serve a page")
     from mlci.index.estimator import load
     from mlci.web import serve
     from mlci.web.server import is_loopback

@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from mlci.base.errors import InputError
+from mlci.base.extras import need
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import RECIPES, DeepConfig, PaperConfig, config_from
@@ -103,6 +104,7 @@ class MLCI(BaseEstimator):
             config = replace(config, selection=replace(config.selection, anchor=self.anchor))
         if config.encoder.name != "deepsets":
             raise InputError(f"encoder.name is {config.encoder.name!r}; an index that is kept as a file is 'deepsets'.")
+        need("deep", to=f"fit the recipe {recipe}")
         from mlci.fitting import processes, stacked
         from mlci.fitting.deep import fit as fit_recipe
         from mlci.fitting.mapped import map_cohort

@@ -24,6 +24,7 @@ class Neural(Model):
     width: int = 128
     epochs: int = 10  # of each stage
     anchor: str = "mortality"
+    needs: str = "torch"
 
     def config(self) -> "PaperConfig":
         from mlci.config import (

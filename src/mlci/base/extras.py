@@ -1,0 +1,39 @@
+"""Optional libraries: what is missing is said in one sentence, with the command that installs it.
+
+`pip install mlci` brings what scoring, indices, measures, the `table` recipe and the report need. Networks, servers and
+spreadsheets come with extras, and code that uses one asks here before it imports.
+"""
+
+from importlib.util import find_spec
+
+from mlci.base.errors import InputError
+
+EXTRAS = {  # extra -> modules that must be importable
+    "deep": ("torch",),
+    "excel": ("python_calamine", "xlsxwriter"),
+    "postgres": ("psycopg",),
+    "spark": ("pyspark",),
+    "trees": ("lightgbm",),
+    "web": ("fastapi", "python_multipart", "uvicorn"),
+}
+
+
+def missing(extra: str) -> str:
+    """Name the first module of an extra that is not installed, or give an empty text.
+
+    >>> missing("web") in ("", "fastapi", "python_multipart", "uvicorn")
+    True
+    """
+    return next((module for module in EXTRAS[extra] if find_spec(module) is None), "")
+
+
+def need(extra: str, *, to: str) -> None:
+    """Refuse to go on without an extra.
+
+    `to` completes the sentence: what the extra is needed for.
+
+    >>> need("deep", to="fit a network") if not missing("deep") else None
+    """
+    module = missing(extra)
+    if module:
+        raise InputError(f"to {to}, {module} is needed and not installed; run: pip install 'mlci[{extra}]'")

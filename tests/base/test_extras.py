@@ -1,0 +1,31 @@
+"""A missing extra is one sentence with the command that installs it."""
+
+import re
+import tomllib
+
+import pytest
+from click.testing import CliRunner
+
+from conftest import ROOT
+from mlci.base import extras
+from mlci.base.errors import InputError
+from mlci.cli import cli
+from mlci.index.estimator import MLCI
+
+
+def test_what_is_missing_is_said_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(extras.EXTRAS, "web", ("no_such_module",))
+    with pytest.raises(InputError, match=re.escape("pip install 'mlci[web]'")):
+        CliRunner().invoke(cli, ["serve", "any.safetensors"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("recipe", ["deep", "paper"])
+def test_a_network_is_not_begun_without_torch(monkeypatch, recipe):
+    monkeypatch.setitem(extras.EXTRAS, "deep", ("no_such_module",))
+    with pytest.raises(InputError, match=re.escape("pip install 'mlci[deep]'")):
+        MLCI(recipe=recipe).fit([["I509"], ["E119"]], {"mortality": [0, 1]}, icd_version=10)
+
+
+def test_every_extra_that_code_asks_for_can_be_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras.EXTRAS) <= set(project["optional-dependencies"])
