@@ -10,6 +10,7 @@ import pytest
 
 import hospitals
 from mlci.base.errors import InputError
+from mlci.cli import cli
 from mlci.cohort import build_cohort
 
 TABLES = {
@@ -199,3 +200,25 @@ def test_negative_stays_can_be_kept_but_are_not_known(tmp_path):
     cohort = build_cohort("mimic4", make(tmp_path), negative_stays=True)
     assert cohort.table["long_stay"].to_pylist() == [False, None]
     assert "1 admissions end before they begin; their long_stay is not known." in cohort.notes
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "m", "c"],
+        ["card", "m", "c"],
+        ["score", "m", "c"],
+        ["fit", "c"],
+        ["evaluate", "s", "c"],
+        ["indices", "c"],
+    ],
+)
+def test_an_output_never_replaces_an_input(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in words[1:]:
+        (tmp_path / name).write_text("what a person has")
+    for name in words[1:]:
+        (tmp_path / f"{name}.csv").symlink_to(name)
+        with pytest.raises(InputError, match="read by this command"):
+            cli.main([*words, "-o", f"{name}.csv"], standalone_mode=False)
+        assert (tmp_path / name).read_text() == "what a person has"

@@ -18,7 +18,7 @@ def command(model, cohort, output, groups, split, quiet) -> None:
     """
     from mlci.base.files import check_writable
 
-    check_writable(output)
+    check_writable(output, inputs=[model, cohort])
 
     import mlci
     from mlci.showing.card import make_card

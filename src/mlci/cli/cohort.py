@@ -65,7 +65,7 @@ def command(words: tuple[str, ...], output: Path | None, describe: Path | None, 
             raise InputError(
                 f"--proportions {chosen['proportions']}: allowed are three numbers, as 0.7,0.1,0.2."
             ) from error
-    check_writable(output)
+    check_writable(output, inputs=[words[1], *filter(None, [chosen.get("config")])])
     cohort = build_cohort(*words, **chosen)
     cohort.write(output)
     _attrition(cohort)

@@ -35,7 +35,7 @@ def command(
     beside = output and output.with_name(f"{output.stem}_differences{output.suffix}")
     for path in (output, beside):
         if path is not None:
-            check_writable(path)
+            check_writable(path, inputs=[*scores, cohort])
     judged = read_cohort(cohort)
     if split != "all":
         judged = judged.split(*split.split(","))

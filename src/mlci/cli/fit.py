@@ -33,7 +33,7 @@ def command(
     from mlci.config import RECIPES, read_config
 
     target = Path(output)
-    check_writable(target)
+    check_writable(target, inputs=[cohort, *filter(None, [config])])
     settings = read_config(config, recipe=recipe) if config else RECIPES[recipe]()
     if without_outcome_codes:
         settings = replace(settings, tokens=replace(settings.tokens, without_outcome_codes=True))
@@ -52,8 +52,6 @@ def command(
     checkpoint.unlink(missing_ok=True)
     if folder:
         shutil.rmtree(folder)
-    for part in target.parent.glob(f".{target.name}.*.part"):  # what a killed run was writing
-        part.unlink(missing_ok=True)
     if not quiet:
         click.echo(f"{target}: {summary(index.model_)}", err=True)
 

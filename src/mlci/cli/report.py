@@ -26,7 +26,7 @@ def command(model: Path, cohort: Path, output: Path, resamples: int, by: str | N
     from mlci.base.errors import InputError
     from mlci.base.files import atomic, check_writable
 
-    check_writable(output)
+    check_writable(output, inputs=[model, cohort])
     if model.is_dir():
         found = sorted(model.glob("*.safetensors"))
         if len(found) != 1:

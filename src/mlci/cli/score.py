@@ -16,6 +16,7 @@ def command(model, admissions, output, icd_version, quiet) -> None:
     import sys
     import time
 
+    from mlci.base.files import check_writable
     from mlci.index.model import load_model, score_file
 
     start, clear = time.perf_counter(), "\r\x1b[K" if sys.stderr.isatty() else ""
@@ -25,6 +26,7 @@ def command(model, admissions, output, icd_version, quiet) -> None:
             rate = written / (time.perf_counter() - start)
             click.echo(f"{clear}{written:,} admissions, {rate:,.0f} a second", err=True, nl=False)
 
+    check_writable(output, inputs=[model, admissions])
     index = load_model(model)
     if index.vocabulary.primary and not quiet:
         click.echo("The model takes the first code of an admission as its principal diagnosis: order counts.", err=True)

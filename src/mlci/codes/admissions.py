@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from mlci.base.errors import InputError
+from mlci.base.files import scratch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -264,7 +264,7 @@ def _regroup(tables: Iterator["pa.Table"], batch: int) -> Iterator["pa.Table"]:
     batches = numbered()
     first = next(batches)
     reader = pa.RecordBatchReader.from_batches(first.schema, (rows for part in ([first], batches) for rows in part))
-    with TemporaryDirectory() as folder, duckdb.connect(f"{folder}/rows.duckdb") as db:
+    with scratch() as folder, duckdb.connect(f"{folder}/rows.duckdb") as db:
         db.execute("SET memory_limit = '1GB'; SET preserve_insertion_order = false")
         db.register("reader", reader)
         db.execute("CREATE TABLE rows AS FROM reader")

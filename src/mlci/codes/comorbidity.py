@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.base.files import atomic
+from mlci.base.files import atomic, scratch
 from mlci.codes import icd
 from mlci.codes.admissions import BATCH, Admissions, ahead, as_admissions, stream_rows
 
@@ -440,8 +439,8 @@ def write_scores(
                 found |= flag_columns(rows["bits"].to_numpy()) if with_flags else {}
                 yield pa.table(found)
 
-    with atomic(target) as temporary, TemporaryDirectory() as folder:
-        spool = Path(folder) / "scores.arrow"
+    with atomic(target, inputs=[source]) as temporary, scratch() as folder:
+        spool = folder / "scores.arrow"
         combined = Combined.of(training(spool), pair, hierarchy)
         if not combined.admissions:
             raise InputError(f"{source}: column split: no admission is in 'train', whose mean and SD CCI+ECI needs.")

@@ -187,7 +187,7 @@ def score_file(
     import pyarrow as pa
 
     open_writer, tally = _writer(target), Tally(model)
-    with atomic(target) as temporary, ThreadPoolExecutor(1) as reader, contextlib.ExitStack() as stack:
+    with atomic(target, inputs=[source]) as temporary, ThreadPoolExecutor(1) as reader, contextlib.ExitStack() as stack:
         batches = stream_admissions(source, icd_version=icd_version)
         admissions = next(batches, Admissions.from_lists([]))
         writer = None

@@ -7,10 +7,10 @@ columns, in lower case. What is missing or unreadable is told by file, column an
 import csv
 import gzip
 import re
-import tempfile
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from ibis.expr import datatypes as dt
 
 from mlci.base.errors import InputError
+from mlci.base.files import scratch
 from mlci.sources._rules import FIRST
 
 Columns = Mapping[str, str]  # column -> Ibis type; a type that ends in "?" may be missing and is then null
@@ -131,9 +132,9 @@ def _open_folder(folder: Path, wanted: Mapping[str, Columns], prefix: str):
         raise InputError(f"{folder}: {reason}; a folder with the tables or a database URL is needed.")
     # Half the machine would be wasted on hashing less than a gigabyte; the limit makes DuckDB spill instead.
     # Its folder is for this connection alone: two that share one crash, and no one else may read what lies there.
-    spill = tempfile.TemporaryDirectory(prefix="mlci-duckdb-", ignore_cleanup_errors=True)
-    backend = ibis.duckdb.connect(memory_limit="2GB", temp_directory=spill.name)
-    weakref.finalize(backend, spill.cleanup)
+    spill = ExitStack()
+    backend = ibis.duckdb.connect(memory_limit="2GB", temp_directory=str(spill.enter_context(scratch())))
+    weakref.finalize(backend, spill.close)
     # The order of rows and of collected codes is made later, so that DuckDB need not keep the files'.
     backend.raw_sql("SET enable_progress_bar = false; SET preserve_insertion_order = false")
     tables, where = {}, {}
