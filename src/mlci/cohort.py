@@ -4,7 +4,6 @@ In comes a table from a source or a cohort file; out comes the same for every la
 asks where the rows came from.
 """
 
-import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ import mlci
 from mlci import sources
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
+from mlci.base.shares import md5_split
 from mlci.codes.admissions import Admissions
 from mlci.codes.icd import normalise_array
 from mlci.sources import Step
@@ -197,14 +197,10 @@ def _check_proportions(proportions: Sequence[float]) -> None:
 
 
 def _split(keys: pa.ChunkedArray, proportions: Sequence[float]) -> pa.Array:
-    """The paper's split: the MD5 of the key's decimal text, as an integer modulo 10,000, cut at the proportions."""
+    """The paper's split, by the decimal text of the keys."""
     encoded = pa.chunked_array([keys.combine_chunks()]).combine_chunks().dictionary_encode()
     text = encoded.dictionary.cast(pa.string()).to_pylist()
-    digests = b"".join([hashlib.md5(key.encode(), usedforsecurity=False).digest() for key in text])
-    high, low = np.frombuffer(digests, dtype=">u8").reshape(-1, 2).T % 10_000
-    shares = (high * (2**64 % 10_000) + low) % 10_000
-    cuts = np.round(np.cumsum(proportions)[:2] * 10_000)
-    part = np.searchsorted(cuts, shares, side="right")
+    part = md5_split(text, proportions)
     return pa.array(SPLITS).take(pa.array(part)).take(encoded.indices)
 
 

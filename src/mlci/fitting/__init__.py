@@ -1,1 +1,3 @@
-"""A cohort in, weights out: one module for each recipe, and below them what the recipes share."""
+"""Fitting: a cohort's tokens and outcomes in, weights out. A file per recipe; what they share begins with _."""
+
+from mlci.fitting._data import Split as Split

@@ -4,7 +4,6 @@ In come a `Cohort`, or codes (lists of lists, pandas, polars or Arrow frames) wi
 Torch is imported to fit, never to score.
 """
 
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 
 from mlci.base.errors import InputError
 from mlci.base.extras import need
+from mlci.base.shares import md5_split
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import RECIPES, DeepConfig, PaperConfig, config_from
@@ -279,8 +279,8 @@ def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
 
 def _hash_split(subjects: Sequence) -> np.ndarray:
     """The same subject is always on the same side."""
-    share = [int(hashlib.md5(str(subject).encode()).hexdigest(), 16) % 10_000 / 10_000 for subject in subjects]
-    return np.where(np.array(share) < 1 - VALID_SHARE, "train", "valid").astype(object)
+    part = md5_split([str(subject) for subject in subjects], (1 - VALID_SHARE, VALID_SHARE))
+    return np.array(["train", "valid"], dtype=object)[part]
 
 
 def _in_memory(learned: _Learned, config: PaperConfig | DeepConfig) -> "Splits":

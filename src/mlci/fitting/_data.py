@@ -1,0 +1,111 @@
+"""What a fit learns from: admissions as tokens and outcomes, in memory or on disk, for every recipe the same.
+
+In come admissions with outcomes, out come a vocabulary and two splits of token ids. Needs NumPy alone, no torch.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+import mlci
+from mlci.codes.admissions import Admissions
+from mlci.config import TokenConfig
+from mlci.tokens import Tokens, Vocabulary, positions
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a cohort. Its arrays may be memory maps: nobody writes to them."""
+
+    tokens: Tokens
+    outcomes: np.ndarray  # float32, admissions x outcomes: 0, 1, NaN where not known
+    names: tuple[str, ...]  # of the outcomes
+    vocabulary_size: int
+    subjects: np.ndarray | None = None  # the patient of each admission
+    admissions: Admissions | None = None  # the codes as they were recorded
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def take(self, rows: np.ndarray) -> "Split":
+        """Keep the admissions at the given positions, in their order (without the recorded codes)."""
+        subjects = None if self.subjects is None else self.subjects[rows]
+        return replace(
+            self, tokens=self.tokens.take(rows), outcomes=self.outcomes[rows], subjects=subjects, admissions=None
+        )
+
+    def only(self, names: Sequence[str]) -> "Split":
+        """Keep the outcomes of these names."""
+        columns = [self.names.index(name) for name in names]
+        return replace(self, outcomes=self.outcomes[:, columns], names=tuple(names))
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What an index learns from, and what its model file says about it."""
+
+    vocabulary: Vocabulary
+    icd_versions: tuple[int, ...]  # of the training codes
+    outcomes: dict[str, str]  # name -> rule in words
+    source: str
+    train: Split
+    valid: Split
+
+
+def in_memory(
+    admissions: Admissions,
+    labels: np.ndarray,
+    *,
+    outcomes: Mapping[str, str],
+    split: np.ndarray,
+    subjects: np.ndarray,
+    source: str,
+    tokens: TokenConfig,
+) -> Splits:
+    """Learn the vocabulary of the training admissions and encode both splits.
+
+    Args:
+        admissions: the recorded codes.
+        labels: a row per admission, a column per outcome: 0, 1, NaN where not known.
+        outcomes: the name of each column and its rule in words.
+        split: `train` or `valid` for each admission; others take no part.
+        subjects: the patient of each admission.
+        source: where the data come from, in words.
+        tokens: how codes become tokens.
+    """
+    rows = {part: np.flatnonzero(split == part) for part in ("train", "valid")}
+    flat, offsets = positions(admissions.offsets[rows["train"]], np.diff(admissions.offsets)[rows["train"]])
+    train = replace(admissions, ids=admissions.ids[rows["train"]], indices=admissions.indices[flat], offsets=offsets)
+    vocabulary = Vocabulary.fit(train, **asdict(tokens))
+    encoded = vocabulary.encode(admissions)
+    whole = Split(encoded, labels.astype(np.float32), tuple(outcomes), len(vocabulary), np.asarray(subjects))
+    return Splits(
+        vocabulary=vocabulary,
+        icd_versions=tuple(np.unique(train.versions[train.indices]).tolist()),
+        outcomes=dict(outcomes),
+        source=source,
+        train=whole.take(rows["train"]),
+        valid=whole.take(rows["valid"]),
+    )
+
+
+def folds_by_subject(split: Split, folds: int, *, seed: int) -> np.ndarray:
+    """Draw the fold of each admission, from 0; a patient is in one fold, and folds have as many patients as can be."""
+    groups = np.arange(len(split))
+    if split.subjects is not None:
+        groups = np.unique(split.subjects, return_inverse=True)[1]
+    order = np.random.default_rng([seed, 1]).permutation(int(groups.max()) + 1)
+    return (order % folds)[groups]
+
+
+def fingerprint(train: Split, valid: Split, *facts: object) -> str:
+    """Give one number for all that a fit depends on: the data, and `facts` such as its config and seed."""
+    names = (train.names, train.vocabulary_size)
+    digest = hashlib.sha256(json.dumps([mlci.__version__, *names, *facts], sort_keys=True).encode())
+    for split in (train, valid):
+        for array in (split.tokens.ids, split.tokens.offsets, split.outcomes):
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

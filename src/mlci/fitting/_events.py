@@ -1,0 +1,47 @@
+"""What a fit tells while it runs: one event after each epoch, with the time that is left. Needs no torch."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Event:
+    """An epoch of a fit, or another of its rounds, is over."""
+
+    step: str  # which part of the fit: "stage 1, mortality" or "risks, member 2/5"
+    epoch: int
+    epochs: int  # of this step
+    figures: Mapping[str, float]  # what the epoch reached, by name
+    seconds: float  # since the fit began, in this process
+    eta: float  # seconds left
+
+    @property
+    def text(self) -> str:
+        reached = ", ".join(f"{name} {value:.4f}" for name, value in self.figures.items())
+        return f"{self.step}, epoch {self.epoch}/{self.epochs}: {reached}"
+
+
+class Clock:
+    """Makes events, with the time left by the pace since the first of them: before it, libraries had to start.
+
+    `work` is how much there is to do, in whatever unit each call of `tell` then says that it did.
+    """
+
+    def __init__(self, work: float, on_event: Callable[[Event], None] | None) -> None:
+        self.left, self.done, self.on_event = work, 0.0, on_event
+        self.start = time.perf_counter()
+        self.first = (0.0, 0.0)
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.start
+
+    def tell(self, step: str, epoch: int, epochs: int, figures: Mapping[str, float], *, work: float = 1.0) -> None:
+        self.done, self.left, seconds = self.done + work, max(self.left - work, 0.0), self.seconds
+        then, before = self.first
+        if not before:
+            self.first = (seconds, self.done)
+        eta = (seconds - then) / (self.done - before) * (self.left if self.left > 1e-9 else 0.0)
+        if self.on_event:
+            self.on_event(Event(step, epoch, epochs, dict(figures), seconds, eta))

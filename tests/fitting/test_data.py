@@ -1,0 +1,53 @@
+"""What every recipe learns from; nothing here needs torch."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlci.fitting._data import Split, fingerprint, folds_by_subject
+from mlci.tokens import Tokens
+
+
+def split(n: int, subjects=None) -> Split:
+    """Admission i has the tokens 2 .. 2 + i % 3."""
+    counts = 1 + np.arange(n) % 3
+    ids = np.concatenate([np.arange(2, 2 + count) for count in counts]).astype(np.int32)
+    outcomes = np.column_stack([np.arange(n) % 2, np.arange(n) % 5 == 0]).astype(np.float32)
+    return Split(Tokens(ids, np.concatenate([[0], np.cumsum(counts)])), outcomes, ("a", "b"), 5, subjects)
+
+
+@given(st.integers(10, 60), st.integers(2, 9), st.integers(0, 5), st.booleans())
+def test_folds_are_even_and_keep_patients_whole(n, many, seed, shared):
+    subjects = np.arange(n) // 2 if shared else None
+    folds = folds_by_subject(split(n, subjects), many, seed=seed)
+    if subjects is not None:
+        assert all(len(set(folds[subjects == one])) == 1 for one in subjects)
+        folds = folds[::2]
+    counts = np.bincount(folds, minlength=many)
+    assert counts.max() - counts.min() <= 1
+
+
+def test_rows_and_outcomes_may_be_chosen():
+    whole = split(9, np.arange(9))
+    part = whole.take(np.array([8, 0])).only(["b"])
+    assert part.tokens.counts.tolist() == [3, 1]
+    assert (part.names, part.outcomes.tolist(), part.subjects.tolist()) == (("b",), [[0], [1]], [8, 0])
+    assert len(whole) == 9
+
+
+@pytest.mark.parametrize("other", [split(8), split(9).only(["b", "a"]), split(9).take(np.arange(9)[::-1])])
+def test_another_fit_has_another_fingerprint(other):
+    valid = split(4)
+    assert fingerprint(split(9), valid, "x") == fingerprint(split(9), valid, "x")
+    assert fingerprint(split(9), valid, "x") != fingerprint(split(9), valid, "y")
+    assert fingerprint(split(9), valid, "x") != fingerprint(other, valid, "x")
+
+
+def test_what_recipes_without_torch_need_comes_without_it():
+    names = ("_data", "_events", "_checkpoint")
+    program = f"import sys; {'; '.join(f'import mlci.fitting.{name}' for name in names)}; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
