@@ -2,12 +2,13 @@
 
 A code gives one token for each depth of the vocabulary: its first so many characters (the paper: one depth of 4). A
 token belongs to an ICD version, because the same text means different things in ICD-9 and ICD-10. The first code, as
-the principal diagnosis, may give its tokens once more, marked. Needs NumPy alone.
+the principal diagnosis, may give its tokens once more, marked. `encode`, all that training needs, takes NumPy alone.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from mlci.codes.outcome import outcome_codes
 PAD, UNK = 0, 1
 SPECIAL = ("<PAD>", "<UNK>")
 PRINCIPAL = ">"  # before the text of a token that the first code alone gives
+BANDS = np.array([0, *(step * 10**power for power in range(1, 8) for step in (1, 2, 5))])  # 10, 20, 50, 100, ...
 
 
 def positions(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -56,6 +58,7 @@ class Vocabulary:
     max_codes: int = 256
     ignored: tuple[str, ...] = ()  # ICD version, colon, code or its beginning: such codes are as if not recorded
     primary: bool = False  # the first code is the principal diagnosis
+    support: tuple[int, ...] = ()  # training admissions behind each token, at least: the lower end of a band, 0: under 10
 
     def __len__(self) -> int:
         return len(SPECIAL) + len(self.tokens)
@@ -98,6 +101,7 @@ class Vocabulary:
     ) -> "Vocabulary":
         """From the number of admissions that have each (ICD version, token)."""
         kept = sorted(name for name, count in seen.items() if count >= min_admissions)
+        counts = np.fromiter((seen[name] for name in kept), dtype=np.int64, count=len(kept))
         return cls(
             tokens=tuple(text for _, text in kept),
             versions=tuple(version for version, _ in kept),
@@ -105,6 +109,7 @@ class Vocabulary:
             max_codes=max_codes,
             ignored=_telling() if without_outcome_codes else (),
             primary=primary,
+            support=tuple(BANDS[np.searchsorted(BANDS, counts, side="right") - 1].tolist()),
         )
 
     @staticmethod
@@ -170,6 +175,76 @@ class Vocabulary:
         return Tokens(table[flat], ends[offsets])
 
 
+    def leaves(self, admissions: Admissions, *, mark: str = "") -> np.ndarray:
+        """The deepest known token of each distinct code: UNK where none is known, PAD where the code is ignored.
+
+        A code's other tokens are the beginnings of its deepest one, so that this one stands for all of them.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        text, only = pa.array(admissions.values, pa.string()), self._ids[1]
+        found = np.full(len(text), UNK, dtype=np.int32)
+        for version in np.unique(admissions.versions).tolist():
+            rows = np.flatnonzero(admissions.versions == version)
+            texts, ids = self._texts(only if only is not None and 0 in (only, version) else version)
+            own = text if len(rows) == len(text) else text.take(pa.array(rows))
+            for depth in sorted(self.depths):
+                beginnings = pc.utf8_slice_codeunits(own, 0, depth)
+                beginnings = pc.binary_join_element_wise(mark, beginnings, "") if mark else beginnings
+                place = pc.fill_null(pc.index_in(beginnings, value_set=texts), -1).to_numpy()
+                found[rows[place >= 0]] = ids[place[place >= 0]]
+        found[_ignored(admissions, self.ignored)] = PAD
+        return found
+
+    def deepest(self, admissions: Admissions) -> Tokens:
+        """As `encode`, with the deepest known token of each code alone, and that of the principal diagnosis marked."""
+        leaf = self.leaves(admissions)
+        indices, offsets = _first(without(admissions, self.ignored), self.max_codes)
+        tokens = Tokens(leaf[indices], offsets)
+        if not self.primary:
+            return tokens
+        rows = np.flatnonzero(tokens.counts)
+        marked = self.leaves(admissions, mark=PRINCIPAL)[indices[offsets[rows]]]
+        rows, marked = rows[marked > UNK], marked[marked > UNK]
+        more = np.bincount(rows + 1, minlength=len(offsets)).cumsum()
+        return Tokens(np.insert(tokens.ids, offsets[rows], marked), offsets + more)
+
+    @cached_property
+    def beginnings(self) -> np.ndarray:
+        """The tokens that each token brings with it, itself included: their ids at each depth, PAD where none is known.
+
+        Each stands in the column of the first depth that gives it: a short code is one token, once.
+        """
+        ids, _ = self._ids
+        found = np.zeros((len(self), len(self.depths)), dtype=np.int32)
+        for (version, text), number in ids.items():
+            mark = PRINCIPAL if text.startswith(PRINCIPAL) else ""
+            texts = [text[: len(mark) + depth] for depth in sorted(self.depths)]
+            found[number] = [
+                ids.get((version, each), PAD) if each not in texts[:place] else PAD for place, each in enumerate(texts)
+            ]
+        found[UNK, 0] = UNK
+        return found
+
+    @cached_property
+    def _by_version(self) -> dict[int, tuple[Any, np.ndarray]]:
+        """The texts of each ICD version's tokens as an Arrow array, and their ids."""
+        import pyarrow as pa
+
+        versions = np.array(self.versions)
+        places = {version: np.flatnonzero(versions == version) for version in set(self.versions)}
+        return {
+            version: (pa.array([self.tokens[place] for place in rows], pa.string()), (rows + 2).astype(np.int32))
+            for version, rows in places.items()
+        }
+
+    def _texts(self, version: int) -> tuple[Any, np.ndarray]:
+        import pyarrow as pa
+
+        return self._by_version.get(version, (pa.array([], pa.string()), np.empty(0, dtype=np.int32)))
+
+
 def _distinct(keys: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], np.ndarray]:
     """The distinct keys, and which of them each one is."""
     number: dict[tuple[int, str], int] = {}
@@ -185,13 +260,20 @@ def without(admissions: Admissions, ignored: tuple[str, ...]) -> Admissions:
     """The admissions without the codes that begin like one of `ignored`; a code of no version is of either."""
     if not ignored:
         return admissions
+    kept = ~_ignored(admissions, ignored)[admissions.indices]
+    offsets = np.concatenate([[0], np.cumsum(kept)])[admissions.offsets]
+    return replace(admissions, indices=admissions.indices[kept], offsets=offsets)
+
+
+def _ignored(admissions: Admissions, ignored: tuple[str, ...]) -> np.ndarray:
+    """Whether each distinct code begins like one of `ignored`."""
+    if not ignored:
+        return np.zeros(len(admissions.values), dtype=bool)
     beginnings: dict[int, tuple[str, ...]] = {0: tuple(text.split(":")[1] for text in ignored)}
     for version in (9, 10):
         beginnings[version] = tuple(text.split(":")[1] for text in ignored if text.startswith(f"{version}:"))
     gone = [value.startswith(beginnings[int(v)]) for value, v in zip(admissions.values, admissions.versions)]
-    kept = ~np.array(gone, dtype=bool)[admissions.indices]
-    offsets = np.concatenate([[0], np.cumsum(kept)])[admissions.offsets]
-    return replace(admissions, indices=admissions.indices[kept], offsets=offsets)
+    return np.array(gone, dtype=bool)
 
 
 def _first(admissions: Admissions, limit: int) -> tuple[np.ndarray, np.ndarray]:

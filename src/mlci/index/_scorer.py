@@ -1,4 +1,4 @@
-"""Score tokens with NumPy alone: phi once per vocabulary entry, then a gather, a mean, a max and three small products.
+"""Score tokens with a DeepSets encoder by NumPy alone: phi once per vocabulary entry, then a gather, a mean, a max, small products.
 
 In come the weights of a trained set encoder and flat tokens; out comes one float64 per admission. The table of phi is
 held in whole numbers, so sums are exact: neither the order of the codes nor the company an admission is scored in can
@@ -14,7 +14,9 @@ from functools import cached_property
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from mlci.tokens import Tokens
+from mlci.codes.admissions import Admissions
+from mlci.index.reading import Reading
+from mlci.tokens import Tokens, Vocabulary
 
 NORM_EPS = 1e-5
 POOL_ROWS, HEAD_ROWS = 4096, 512  # admissions worked on at once: what a core's cache holds
@@ -26,7 +28,37 @@ class Scorer:
 
     state: Mapping[str, np.ndarray]
     pooling: str  # mean, max, sum; several joined by +
-    max_tokens: int  # of one admission
+    vocabulary: Vocabulary
+
+    def encode(self, admissions: Admissions) -> Tokens:
+        """Every token of every code."""
+        return self.vocabulary.encode(admissions)
+
+    def read(self, tokens: Tokens) -> Reading:
+        """Scores alone: what the encoder learned is one number."""
+        return Reading(self(tokens))
+
+    def check(self, outcomes: int) -> None:
+        """Refuse arrays that do not fit together, of a file that somebody made by hand."""
+        state, width = self.state, self.state["embedding.weight"].shape[1]
+        pooled = width * len(self.pooling.split("+"))
+        wanted = {
+            "embedding.weight": (len(self.vocabulary), width),
+            **{f"phi.{layer}.weight": (width, width) for layer in (0, 2)},
+            **{f"phi.{layer}.bias": (width,) for layer in (0, 2)},
+            **{f"norm.{part}": (pooled,) for part in ("weight", "bias")},
+            "rho.0.weight": (width, pooled),
+            "rho.0.bias": (width,),
+            "rho.2.weight": (width, width),
+            "rho.2.bias": (width,),
+            "rho.4.weight": (1, width),
+            "rho.4.bias": (1,),
+        }
+        found = {name: values.shape for name, values in state.items()}
+        if found != wanted:
+            raise ValueError(f"tensors {found}, wanted {wanted}")
+        if not all(values.dtype == np.float32 and np.isfinite(values).all() for values in state.values()):
+            raise ValueError("weights that are not finite 32-bit numbers")
 
     def __call__(self, tokens: Tokens) -> np.ndarray:
         starts = range(0, len(tokens), POOL_ROWS)

@@ -1,0 +1,13 @@
+"""What a scorer makes of admissions: the score, and the log-odds of each outcome where the recipe learns them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One row per admission, in order."""
+
+    score: np.ndarray
+    log_odds: np.ndarray | None = None  # (admissions, outcomes)

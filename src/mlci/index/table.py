@@ -1,0 +1,160 @@
+"""Score with a table: each token that an admission has adds its weight to every outcome's log-odds, once.
+
+In come the arrays of a table (weights, intercepts, calibration, curves) and flat tokens; out come log-odds, risks and
+the score: the sum over outcomes of a piecewise-linear curve of their log-odds. Needs NumPy alone.
+
+Sums are taken in whole numbers, so neither the order of the codes nor the company of an admission changes a bit.
+"""
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mlci.codes.admissions import Admissions
+from mlci.index.reading import Reading
+from mlci.tokens import PRINCIPAL, Tokens, Vocabulary
+
+ROWS = 8192  # admissions worked on at once: what a core's cache holds
+BITS = 62  # of a whole number that sums may fill
+STATE = ("calibration", "heights", "intercepts", "knots", "weights")
+
+
+@dataclass(frozen=True)
+class TableScorer:
+    """The arrays of a table by name, and the vocabulary whose tokens are the rows of `weights`.
+
+    `weights` (tokens, outcomes) and `intercepts` make the log-odds; `calibration` (outcomes, 2) makes of these a risk:
+    expit(a + b * log-odds); `knots` and `heights` (outcomes, points) are the curves whose sum is the score.
+    """
+
+    state: Mapping[str, np.ndarray]
+    vocabulary: Vocabulary
+
+    def encode(self, admissions: Admissions) -> Tokens:
+        """The deepest token of each code; it stands for its beginnings too."""
+        return self.vocabulary.deepest(admissions)
+
+    def read(self, tokens: Tokens) -> Reading:
+        """Scores and log-odds; a token brings its beginnings with it, whether or not they are among `tokens`."""
+        log_odds = np.empty((len(self.state["intercepts"]), len(tokens)))
+        score = np.empty(len(tokens))
+        _ = self._sums, self._family  # made once, before threads need them
+
+        def work(start: int) -> None:
+            part = slice(start, start + ROWS)
+            log_odds[:, part] = self._log_odds(tokens, start)
+            score[part] = self.score(log_odds[:, part].T)
+
+        starts = range(0, len(tokens), ROWS)
+        if len(starts) < 2:
+            list(map(work, starts))
+        else:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(work, starts))
+        return Reading(score, log_odds.T)
+
+    def score(self, log_odds: np.ndarray) -> np.ndarray:
+        """The score at these log-odds, a column per outcome."""
+        columns = zip(log_odds.T, self.state["knots"], self.state["heights"])
+        return sum((curve(column, knots, heights) for column, knots, heights in columns), np.zeros(len(log_odds)))
+
+    def risks(self, log_odds: np.ndarray) -> np.ndarray:
+        """The risk of each outcome, a column each."""
+        risk = log_odds * self.state["calibration"][:, 1]
+        risk += self.state["calibration"][:, 0]
+        np.negative(risk, out=risk)
+        with np.errstate(over="ignore"):  # a risk of 0, as near as a number can come to it
+            np.exp(risk, out=risk)
+        risk += 1
+        return np.reciprocal(risk, out=risk)
+
+    def check(self, outcomes: int) -> None:
+        """Refuse arrays that do not fit together, of a file that somebody made by hand."""
+        state, names = self.state, list(zip(self.vocabulary.versions, self.vocabulary.tokens))
+        if tuple(sorted(state)) != STATE or not all(values.dtype == np.float64 for values in state.values()):
+            raise ValueError(f"tensors {sorted(state)}; wanted are {', '.join(STATE)} of 64-bit numbers")
+        learned, points = state["weights"].shape[1], state["knots"].shape[-1]
+        wanted = {
+            "weights": (len(self.vocabulary), learned),
+            "intercepts": (learned,),
+            "calibration": (learned, 2),
+            "knots": (learned, points),
+            "heights": (learned, points),
+        }
+        if {name: values.shape for name, values in state.items()} != wanted or not 0 < learned <= outcomes:
+            raise ValueError(f"tensors of other shapes than {wanted}")
+        if not all(np.isfinite(values).all() for values in state.values()):
+            raise ValueError("weights that are not finite")
+        if points < 2 or (np.diff(state["knots"]) <= 0).any() or names != sorted(set(names)):
+            raise ValueError("knots or tokens that are not in order")
+
+    @cached_property
+    def _sums(self) -> tuple[np.ndarray, float]:
+        """What a token and its beginnings add together (outcomes, tokens), in whole multiples of a step."""
+        weights = np.concatenate([np.zeros_like(self.state["weights"][:1]), self.state["weights"][1:]])
+        largest = float(np.abs(weights).max(initial=0)) * self.vocabulary.longest
+        step = 2.0 ** (np.ceil(np.log2(max(largest, 1e-9))) - BITS)
+        whole = np.rint(weights / step).astype(np.int64)
+        return np.ascontiguousarray(whole[self.vocabulary.beginnings].sum(axis=1).T), step
+
+    @cached_property
+    def _family(self) -> np.ndarray:
+        """Tokens of two families have no beginning in common; the vocabulary is in order, so families stand together."""
+        first, names = min(self.vocabulary.depths), zip(self.vocabulary.versions, self.vocabulary.tokens)
+        number: dict[tuple[int, str], int] = {}
+        keys = [(version, text[: first + text.startswith(PRINCIPAL)]) for version, text in names]
+        return np.array([-2, -1, *(number.setdefault(key, len(number)) for key in keys)], dtype=np.int32)
+
+    def _log_odds(self, tokens: Tokens, start: int) -> np.ndarray:
+        """Log-odds of up to `ROWS` admissions.
+
+        The tokens of an admission are put in order. Those that share a beginning are then neighbours, and what each has
+        in common with its left neighbour was counted there.
+        """
+        sums, step = self._sums
+        offsets = tokens.offsets[start : start + ROWS + 1]
+        counts, bits = np.diff(offsets), int(sums.shape[1] - 1).bit_length()
+        kind = np.uint32 if ROWS << bits <= 1 << 32 else np.uint64
+        keys = np.repeat(np.arange(len(counts), dtype=kind) << kind(bits), counts)
+        keys |= tokens.ids[offsets[0] : offsets[-1]].astype(kind)
+        keys.sort()
+        ids = (keys & kind((1 << bits) - 1)).astype(np.int32)
+        family = self._family[ids]
+        alike = np.empty(len(ids), dtype=bool)
+        alike[1:] = family[1:] == family[:-1]
+        filled = np.flatnonzero(counts)
+        starts = offsets[filled] - offsets[0]
+        alike[starts] = False
+        twice = np.flatnonzero(alike)
+        common = self._common(ids[twice - 1], ids[twice])
+        log_odds = np.empty((len(sums), len(counts)))
+        for row, sum_of, intercept in zip(log_odds, sums, self.state["intercepts"]):
+            added = sum_of[ids]
+            added[twice] -= sum_of[common]
+            row[:] = intercept
+            if len(filled):
+                row[filled] += np.add.reduceat(added, starts) * step
+        return log_odds
+
+    def _common(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The deepest token that two tokens both bring."""
+        common = np.zeros(len(left), dtype=np.int32)
+        for of_depth in self.vocabulary.beginnings.T:
+            own = of_depth[left]
+            np.copyto(common, own, where=(own == of_depth[right]) & (own > 0))
+        return common
+
+
+def curve(x: np.ndarray, knots: np.ndarray, heights: np.ndarray) -> np.ndarray:
+    """Piecewise linear through the knots; beyond the ends, the last slopes go on.
+
+    >>> curve(np.array([-1.0, 0.5, 3.0]), np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 3.0]))
+    array([-1. ,  0.5,  5. ])
+    """
+    low, high = np.diff(heights)[[0, -1]] / np.diff(knots)[[0, -1]]
+    beyond = np.minimum(x - knots[0], 0) * low + np.maximum(x - knots[-1], 0) * high
+    return np.interp(x, knots, heights) + beyond
