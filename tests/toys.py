@@ -1,10 +1,11 @@
 """Small made-up hospitals and models, for tests that need one but are about something else."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pyarrow as pa
 
+from mlci.codes.admissions import as_admissions
 from mlci.cohort import Cohort
 from mlci.config import EncoderConfig, PaperConfig
 from mlci.index.model import Model
@@ -50,6 +51,52 @@ def random_model(*, seed: int = 0, version: int = 10, max_codes: int = 256, widt
         cutoff=Cutoff(0.1, 0.5, 20, 100, ()),
         card={"recipe": "paper", "seed": seed, "config": config},
     )
+
+
+DEEP_CODES = sorted(
+    {code[:3] for code in CODES} | set(CODES) | {code + more for code in CODES[::2] for more in ("1", "2X4A")}
+)
+
+
+def random_table(
+    *, seed: int = 0, version: int = 10, max_codes: int = 256, primary: bool = False, ignored: tuple[str, ...] = ()
+) -> Model:
+    """A table with made-up weights. Of each token's training admissions it knows a band; some have fewer than 10."""
+    rng, outcomes = np.random.default_rng(seed), {"mortality": "died", "long stay": "more than 7 days"}
+    tokens = sorted(DEEP_CODES + ([f">{code}" for code in DEEP_CODES[::3]] if primary else []))
+    support = rng.choice([0, 10, 50, 1000], len(tokens), p=[0.3, 0.3, 0.3, 0.1])
+    for place, token in enumerate(tokens):  # a beginning has at least the admissions of its codes
+        support[place] = max(n for other, n in zip(tokens, support) if other.startswith(token))
+    points, knots = np.linspace(-1, 1, 40), np.sort(rng.normal(0, 2, (2, 12)), axis=1)
+    table = Model(
+        state={
+            "weights": np.concatenate([np.zeros((2, 2)), rng.normal(0, 0.5, (len(tokens), 2))]),
+            "intercepts": rng.normal(-2, 0.3, 2),
+            "calibration": np.array([[0.1, 0.9], [-0.2, 1.1]]),
+            "knots": knots,
+            "heights": np.cumsum(rng.gamma(1, 0.1, (2, 12)), axis=1) - 0.5,
+        },
+        vocabulary=Vocabulary(
+            tuple(tokens), (version,) * len(tokens), (3, 4, 8), max_codes, ignored, primary, tuple(support.tolist())
+        ),
+        icd_versions=(version,),
+        outcomes=outcomes,
+        quantiles=np.linspace(-1, 1, 1001),
+        curves={name: Isotonic(points, (points + 1) / 2) for name in outcomes},
+        cutoff=Cutoff(0.1, 0.5, 20, 100, ()),
+        card={"recipe": "table", "seed": seed, "config": {}},
+    )
+    scores = table.score(as_admissions(deep_lists(400, seed=seed), icd_version=version))
+    return replace(
+        table, quantiles=np.quantile(scores, np.linspace(0, 1, 1001)), cutoff=replace(table.cutoff, score=0.2)
+    )
+
+
+def deep_lists(n: int, *, seed: int = 0, longest: int = 12) -> list[list[str]]:
+    """Codes of every length that share categories and prefixes; some are known by their beginning alone, some not."""
+    rng = np.random.default_rng(seed)
+    pool = np.array([*DEEP_CODES, "A019", "B0123", "C99", "ZZZ", "ZZZ1"], dtype=object)
+    return [pool[(len(pool) * rng.random(rng.integers(0, longest + 1)) ** 2).astype(int)].tolist() for _ in range(n)]
 
 
 def code_lists(n: int, *, seed: int = 0, longest: int = 12) -> list[list[str]]:

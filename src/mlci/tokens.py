@@ -58,7 +58,9 @@ class Vocabulary:
     max_codes: int = 256
     ignored: tuple[str, ...] = ()  # ICD version, colon, code or its beginning: such codes are as if not recorded
     primary: bool = False  # the first code is the principal diagnosis
-    support: tuple[int, ...] = ()  # training admissions behind each token, at least: the lower end of a band, 0: under 10
+    support: tuple[
+        int, ...
+    ] = ()  # training admissions behind each token, at least: the lower end of a band, 0: under 10
 
     def __len__(self) -> int:
         return len(SPECIAL) + len(self.tokens)
@@ -173,7 +175,6 @@ class Vocabulary:
         starts = np.cumsum(widths) - widths
         flat, ends = positions(starts[indices], widths[indices])
         return Tokens(table[flat], ends[offsets])
-
 
     def leaves(self, admissions: Admissions, *, mark: str = "") -> np.ndarray:
         """The deepest known token of each distinct code: UNK where none is known, PAD where the code is ignored.

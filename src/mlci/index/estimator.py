@@ -22,8 +22,7 @@ from mlci.base.shares import md5_split
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import RECIPES, DeepConfig, PaperConfig, config_from
-from mlci.index._scorer import Scorer
-from mlci.index.model import Model, Tally, load_model
+from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.judging.curves import Isotonic, isotonic
 from mlci.judging.theory import Contrast, cutoff
 from mlci.tokens import Vocabulary, positions
@@ -131,8 +130,7 @@ class MLCI(BaseEstimator):
         """The risk of each outcome, one row per admission, in order."""
         admissions = as_admissions(data, icd_version=icd_version)
         self._warn(admissions)
-        score = self._model.score(admissions)
-        return pd.DataFrame({name: curve(score) for name, curve in self._model.curves.items()})
+        return pd.DataFrame(self._model.risks(self._model.read(admissions)))
 
     def table(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
         """The columns of a scores file: score, percentile, risk of each outcome, high severity, unknown share."""
@@ -331,8 +329,8 @@ def _fit(
         checkpoint=None if checkpoint is None else Path(checkpoint),
         on_event=on_event,
     )
-    scorer = Scorer(fit.state, config.encoder.pooling, splits.vocabulary.longest)
-    scores = {part: scorer(each.tokens) for part, each in data.items()}
+    scorer = scorer_of(fit.state, splits.vocabulary, asdict(config))
+    scores = {part: scorer.read(each.tokens).score for part, each in data.items()}
     if fit.honest is not None:
         scores["train"] = fit.honest
     both = np.concatenate(list(scores.values()))

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -24,7 +24,9 @@ from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.codes.admissions import Admissions, stream_admissions
 from mlci.config import FORMER_RECIPES
-from mlci.index._scorer import Scorer
+from mlci.index._deepsets import DeepSetsScorer
+from mlci.index._reading import Reading
+from mlci.index._table import TableScorer
 from mlci.judging.curves import Isotonic
 from mlci.judging.theory import Cutoff
 from mlci.tokens import UNK, Vocabulary
@@ -37,22 +39,33 @@ KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never
 class Model:
     """Everything that turns codes into a score and a score into words about risk."""
 
-    state: Mapping[str, np.ndarray]  # the encoder's weights, oriented: larger means more severe
+    state: Mapping[str, np.ndarray]  # the scorer's weights, oriented: larger means more severe
     vocabulary: Vocabulary
     icd_versions: tuple[int, ...]  # of the training codes; 0 where nobody said
-    outcomes: Mapping[str, str]  # name -> rule in words
+    outcomes: Mapping[str, str]  # name -> rule in words; those whose log-odds the scorer gives come first
     quantiles: np.ndarray  # of the training scores, evenly spaced from the least to the greatest
-    curves: Mapping[str, Isotonic]  # risk of each outcome along the score
+    curves: Mapping[str, Isotonic]  # how often each outcome happens along the score
     cutoff: Cutoff  # where high severity begins
     card: Mapping  # recipe, seed, config, weights, what training saw and chose
 
     @cached_property
-    def scorer(self) -> Scorer:
-        return Scorer(self.state, self.card["config"]["encoder"]["pooling"], self.vocabulary.longest)
+    def scorer(self) -> DeepSetsScorer | TableScorer:
+        return scorer_of(self.state, self.vocabulary, self.card["config"])
+
+    def read(self, admissions: Admissions) -> Reading:
+        """Scores, and log-odds where the recipe learns them."""
+        return self.scorer.read(self.scorer.encode(admissions))
 
     def score(self, admissions: Admissions) -> np.ndarray:
         """One float64 per admission, in order."""
-        return self.scorer(self.vocabulary.encode(admissions))
+        return self.read(admissions).score
+
+    def risks(self, reading: Reading) -> dict[str, np.ndarray]:
+        """The risk of each outcome: by its own log-odds where there are such, else by its curve over the score."""
+        own = self.scorer.risks(reading).T
+        return dict(zip(self.outcomes, own)) | {
+            name: self.curves[name](reading.score) for name in list(self.outcomes)[len(own) :] if name in self.curves
+        }
 
     def percentile(self, score: np.ndarray) -> np.ndarray:
         """Share (0 to 100) of the training admissions that score no higher."""
@@ -60,11 +73,7 @@ class Model:
 
     def known(self, admissions: Admissions) -> np.ndarray:
         """Whether the vocabulary knows each of the distinct codes."""
-        size = len(admissions.values)
-        alone = replace(admissions, ids=np.arange(size), indices=np.arange(size), offsets=np.arange(size + 1))
-        tokens = self.vocabulary.encode(alone)
-        first = np.append(tokens.ids, UNK)[tokens.offsets[:-1]]
-        return (first != UNK) & (tokens.counts > 0)  # an ignored code has no token at all
+        return self.vocabulary.leaves(admissions) > UNK
 
     def unknown_share(self, admissions: Admissions) -> np.ndarray:
         """Share of each admission's codes that the vocabulary does not know; NaN without codes."""
@@ -74,12 +83,12 @@ class Model:
 
     def columns(self, admissions: Admissions) -> dict[str, np.ndarray]:
         """The columns of a scores file, without the identifiers."""
-        score = self.score(admissions)
+        reading = self.read(admissions)
         return {
-            "score": score,
-            "percentile": self.percentile(score),
-            **{f"risk_{name}": curve(score) for name, curve in self.curves.items()},
-            "high_severity": self.cutoff.flag(score),
+            "score": reading.score,
+            "percentile": self.percentile(reading.score),
+            **{f"risk_{name}": risk for name, risk in self.risks(reading).items()},
+            "high_severity": self.cutoff.flag(reading.score),
             "unknown_share": self.unknown_share(admissions),
         }
 
@@ -99,6 +108,13 @@ class Model:
         header = json.dumps({"format": FORMAT, "sha256": _digest(facts, state), "facts": facts})
         with atomic(path) as temporary:
             temporary.write_bytes(save(state, metadata={KEY: header}))
+
+
+def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: Mapping) -> DeepSetsScorer | TableScorer:
+    """The scorer that these arrays are made for."""
+    if "weights" in state:
+        return TableScorer(state, vocabulary)
+    return DeepSetsScorer(state, config["encoder"]["pooling"], vocabulary)
 
 
 def load_model(path: str | Path) -> Model:
@@ -135,7 +151,7 @@ def load_model(path: str | Path) -> Model:
             cutoff=Cutoff.from_dict(facts["cutoff"]),
             card={**facts["card"], "recipe": FORMER_RECIPES.get(facts["card"]["recipe"], facts["card"]["recipe"])},
         )
-        _check_shapes(model)
+        _check(model)
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -227,26 +243,10 @@ def _digest(facts: Mapping, state: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _check_shapes(model: Model) -> None:
+def _check(model: Model) -> None:
     """A file can be whole and still not fit together, if somebody made it by hand."""
-    state, width = model.state, model.state["embedding.weight"].shape[1]
-    pooled = width * len(model.card["config"]["encoder"]["pooling"].split("+"))
-    wanted = {
-        "embedding.weight": (len(model.vocabulary), width),
-        **{f"phi.{layer}.weight": (width, width) for layer in (0, 2)},
-        **{f"phi.{layer}.bias": (width,) for layer in (0, 2)},
-        **{f"norm.{part}": (pooled,) for part in ("weight", "bias")},
-        "rho.0.weight": (width, pooled),
-        "rho.0.bias": (width,),
-        "rho.2.weight": (width, width),
-        "rho.2.bias": (width,),
-        "rho.4.weight": (1, width),
-        "rho.4.bias": (1,),
-    }
-    found = {name: values.shape for name, values in state.items()}
-    if found != wanted:
-        raise ValueError(f"tensors {found}, wanted {wanted}")
-    if not all(values.dtype == np.float32 and np.isfinite(values).all() for values in state.values()):
-        raise ValueError("weights that are not finite 32-bit numbers")
+    model.scorer.check(len(model.outcomes))
     if not (set(model.curves) <= set(model.outcomes) and len(model.quantiles) > 1):
         raise ValueError("risk curves or quantiles that belong to no outcome")
+    if len(model.vocabulary.support) not in (0, len(model.vocabulary.tokens)):
+        raise ValueError("numbers of admissions that belong to no code")

@@ -3,12 +3,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlci.index._scorer import HEAD_ROWS, POOL_ROWS, Scorer
-from mlci.tokens import Tokens
+from mlci.index._deepsets import HEAD_ROWS, POOL_ROWS, DeepSetsScorer
+from mlci.tokens import Tokens, Vocabulary
 from oracles import set_score
 from toys import random_state
 
 SIZE = 40
+VOCABULARY = Vocabulary((), (), max_codes=256)
 admission = st.lists(st.integers(1, SIZE - 1), max_size=12)
 
 
@@ -28,7 +29,7 @@ def many(n: int, seed: int = 0) -> list[np.ndarray]:
 def test_scores_follow_the_definition(pooling, admissions):
     state = random_state(SIZE, pools=len(pooling.split("+")))
     expected = [set_score(state, each, pooling.split("+")) for each in admissions]
-    np.testing.assert_allclose(Scorer(state, pooling, 256)(flat(admissions)), expected, atol=1e-5)
+    np.testing.assert_allclose(DeepSetsScorer(state, pooling, VOCABULARY)(flat(admissions)), expected, atol=1e-5)
 
 
 def test_scores_equal_the_torch_forward_pass():
@@ -42,20 +43,20 @@ def test_scores_equal_the_torch_forward_pass():
     with torch.no_grad():
         expected = model(torch.from_numpy(tokens.ids).long(), torch.from_numpy(tokens.offsets)).numpy()
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    np.testing.assert_allclose(Scorer(state, "mean+max", 256)(tokens), expected, atol=1e-5)
+    np.testing.assert_allclose(DeepSetsScorer(state, "mean+max", VOCABULARY)(tokens), expected, atol=1e-5)
 
 
 @given(admissions=st.lists(admission, min_size=1, max_size=6), seed=st.integers(0, 99))
 @settings(max_examples=50, deadline=None)
 def test_the_order_of_codes_changes_not_a_bit(admissions, seed):
     rng = np.random.default_rng(seed)
-    scorer = Scorer(random_state(SIZE, width=128), "mean+max", 256)
+    scorer = DeepSetsScorer(random_state(SIZE, width=128), "mean+max", VOCABULARY)
     shuffled = [rng.permutation(each) for each in admissions]
     np.testing.assert_array_equal(scorer(flat(admissions)), scorer(flat(shuffled)))
 
 
 def test_the_company_of_an_admission_changes_not_a_bit():
-    scorer = Scorer(random_state(SIZE, width=128), "mean+max", 256)
+    scorer = DeepSetsScorer(random_state(SIZE, width=128), "mean+max", VOCABULARY)
     tokens = flat(many(POOL_ROWS + HEAD_ROWS + 3))
     together = scorer(tokens)
     order = np.random.default_rng(1).permutation(len(tokens))
@@ -67,11 +68,11 @@ def test_the_company_of_an_admission_changes_not_a_bit():
 @pytest.mark.parametrize("longest", [1, 256, 512, 513, 20_000])
 def test_the_longest_admission_does_not_overflow(longest):
     state = random_state(SIZE)
-    scorer = Scorer(state, "mean+max", longest)
+    scorer = DeepSetsScorer(state, "mean+max", Vocabulary((), (), max_codes=longest))
     alone = scorer(flat([[token] for token in range(1, SIZE)]))
     repeated = scorer(flat([[token] * longest for token in range(1, SIZE)]))  # mean and max of equals are themselves
     np.testing.assert_allclose(repeated, alone, atol=1e-5)
 
 
 def test_no_admissions():
-    assert Scorer(random_state(SIZE), "mean+max", 256)(flat([])).shape == (0,)
+    assert DeepSetsScorer(random_state(SIZE), "mean+max", VOCABULARY)(flat([])).shape == (0,)

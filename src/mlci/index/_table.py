@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from mlci.codes.admissions import Admissions
-from mlci.index.reading import Reading
+from mlci.index._reading import Reading
 from mlci.tokens import PRINCIPAL, Tokens, Vocabulary
 
 ROWS = 8192  # admissions worked on at once: what a core's cache holds
@@ -62,9 +62,10 @@ class TableScorer:
         columns = zip(log_odds.T, self.state["knots"], self.state["heights"])
         return sum((curve(column, knots, heights) for column, knots, heights in columns), np.zeros(len(log_odds)))
 
-    def risks(self, log_odds: np.ndarray) -> np.ndarray:
+    def risks(self, reading: Reading) -> np.ndarray:
         """The risk of each outcome, a column each."""
-        risk = log_odds * self.state["calibration"][:, 1]
+        assert reading.log_odds is not None
+        risk = reading.log_odds * self.state["calibration"][:, 1]
         risk += self.state["calibration"][:, 0]
         np.negative(risk, out=risk)
         with np.errstate(over="ignore"):  # a risk of 0, as near as a number can come to it
@@ -103,7 +104,7 @@ class TableScorer:
 
     @cached_property
     def _family(self) -> np.ndarray:
-        """Tokens of two families have no beginning in common; the vocabulary is in order, so families stand together."""
+        """Tokens of two families have no beginning in common; the vocabulary is in order: families stand together."""
         first, names = min(self.vocabulary.depths), zip(self.vocabulary.versions, self.vocabulary.tokens)
         number: dict[tuple[int, str], int] = {}
         keys = [(version, text[: first + text.startswith(PRINCIPAL)]) for version, text in names]

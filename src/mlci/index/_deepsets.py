@@ -1,4 +1,4 @@
-"""Score tokens with a DeepSets encoder by NumPy alone: phi once per vocabulary entry, then a gather, a mean, a max, small products.
+"""Score with a DeepSets encoder by NumPy alone: phi once per vocabulary entry, then a gather, a mean, a max, products.
 
 In come the weights of a trained set encoder and flat tokens; out comes one float64 per admission. The table of phi is
 held in whole numbers, so sums are exact: neither the order of the codes nor the company an admission is scored in can
@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from mlci.codes.admissions import Admissions
-from mlci.index.reading import Reading
+from mlci.index._reading import Reading
 from mlci.tokens import Tokens, Vocabulary
 
 NORM_EPS = 1e-5
@@ -23,7 +23,7 @@ POOL_ROWS, HEAD_ROWS = 4096, 512  # admissions worked on at once: what a core's 
 
 
 @dataclass(frozen=True)
-class Scorer:
+class DeepSetsScorer:
     """The encoder's weights by name (`embedding.weight`, `phi.0.weight`, ...), ready to score."""
 
     state: Mapping[str, np.ndarray]
@@ -37,6 +37,10 @@ class Scorer:
     def read(self, tokens: Tokens) -> Reading:
         """Scores alone: what the encoder learned is one number."""
         return Reading(self(tokens))
+
+    def risks(self, reading: Reading) -> np.ndarray:
+        """None: nothing was learned of an outcome by itself."""
+        return np.empty((len(reading.score), 0))
 
     def check(self, outcomes: int) -> None:
         """Refuse arrays that do not fit together, of a file that somebody made by hand."""
@@ -81,8 +85,9 @@ class Scorer:
         hidden = self.state["embedding.weight"]
         for layer in (0, 2):
             hidden = np.maximum(hidden @ self.state[f"phi.{layer}.weight"].T + self.state[f"phi.{layer}.bias"], 0)
-        whole = np.int32 if self.max_tokens <= 512 else np.int64  # 22 bits or more remain for each value
-        step = hidden.max(axis=0).astype(np.float64) / (np.iinfo(whole).max // self.max_tokens - 1)
+        longest = self.vocabulary.longest
+        whole = np.int32 if longest <= 512 else np.int64  # 22 bits or more remain for each value
+        step = hidden.max(axis=0).astype(np.float64) / (np.iinfo(whole).max // longest - 1)
         step[step == 0] = 1
         return np.rint(hidden / step).astype(whole), step.astype(np.float32)
 

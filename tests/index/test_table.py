@@ -1,0 +1,120 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlci.base.errors import InputError
+from mlci.codes.admissions import Admissions, as_admissions
+from mlci.index import _table
+from mlci.index._table import curve
+from mlci.index.model import Model, load_model
+from mlci.tokens import PRINCIPAL
+from toys import DEEP_CODES, deep_lists, random_table
+
+MODELS = {
+    "plain": random_table(),
+    "principal": random_table(primary=True),
+    "few codes": random_table(max_codes=3),
+    "ignored": random_table(ignored=("10:A00", "10:B012")),
+}
+codes = st.lists(st.sampled_from([*DEEP_CODES[:40], "A019", "ZZZ", "ZZZ1"]), max_size=10)
+
+
+def slow_log_odds(model: Model, codes: list[str]) -> np.ndarray:
+    """The rule as it is written: the set of all beginnings, each with its weight, once."""
+    vocabulary = model.vocabulary
+    ignored = tuple(text.split(":")[1] for text in vocabulary.ignored)
+    codes = [code for code in codes if not (ignored and code.startswith(ignored))][: vocabulary.max_codes]
+    tokens = {code[:depth] for code in codes for depth in vocabulary.depths}
+    if vocabulary.primary and codes:
+        tokens |= {PRINCIPAL + codes[0][:depth] for depth in vocabulary.depths}
+    rows = [place + 2 for place, token in enumerate(vocabulary.tokens) if token in tokens]
+    return model.state["intercepts"] + model.state["weights"][rows].sum(axis=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(admissions=st.lists(codes, max_size=8))
+@settings(max_examples=40, deadline=None)
+def test_each_beginning_counts_once(name, admissions):
+    model = MODELS[name]
+    expected = [slow_log_odds(model, each) for each in admissions]
+    data = Admissions.from_lists(admissions, icd_version=10)
+    found = model.read(data).log_odds
+    np.testing.assert_allclose(found, np.reshape(expected, (-1, 2)), atol=1e-12)
+    # every token instead of the deepest ones
+    np.testing.assert_array_equal(model.scorer.read(model.vocabulary.encode(data)).log_odds, found)
+
+
+@given(admission=codes, seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_order_and_company_change_not_a_bit(admission, seed):
+    shuffled = np.random.default_rng(seed).permutation(np.array(admission, dtype=object)).tolist()
+    model = MODELS["plain"]
+    alone, *many = (
+        model.score(Admissions.from_lists(lists, icd_version=10))
+        for lists in ([admission], [shuffled], [*deep_lists(3), admission])
+    )
+    assert {alone[0]} == {scores[-1] for scores in many}
+
+
+def test_many_admissions_are_scored_as_one_is(monkeypatch):
+    model, lists = MODELS["plain"], deep_lists(200)
+    whole = model.read(as_admissions(lists, icd_version=10))
+    monkeypatch.setattr(_table, "ROWS", 16)
+    parts = model.read(as_admissions(lists, icd_version=10))
+    np.testing.assert_array_equal(parts.score, whole.score)
+    np.testing.assert_array_equal(parts.log_odds, whole.log_odds)
+
+
+def test_score_and_risks_follow_from_the_log_odds():
+    model, data = MODELS["plain"], as_admissions(deep_lists(50), icd_version=10)
+    reading = model.read(data)
+    risks = model.risks(reading)
+    for place, name in enumerate(model.outcomes):
+        shift, slope = model.state["calibration"][place]
+        expected = 1 / (1 + np.exp(-shift - slope * reading.log_odds[:, place]))
+        np.testing.assert_allclose(risks[name], expected, rtol=1e-12)
+    curves = zip(reading.log_odds.T, model.state["knots"], model.state["heights"])
+    np.testing.assert_allclose(reading.score, sum(curve(*each) for each in curves), atol=1e-12)
+
+
+def test_an_outcome_without_log_odds_has_its_risk_by_the_score():
+    model = MODELS["plain"]
+    more = replace(
+        model, outcomes={**model.outcomes, "cost": ""}, curves={**model.curves, "cost": model.curves["mortality"]}
+    )
+    reading = more.read(as_admissions(deep_lists(9), icd_version=10))
+    np.testing.assert_array_equal(more.risks(reading)["cost"], more.curves["cost"](reading.score))
+
+
+def test_beyond_the_knots_the_last_slopes_go_on():
+    knots, heights = np.array([0.0, 1.0, 3.0]), np.array([1.0, 3.0, 4.0])
+    np.testing.assert_allclose(curve(np.array([-2.0, 0, 0.5, 1, 2, 3, 5]), knots, heights), [-3, 1, 2, 3, 3.5, 4, 5])
+
+
+def test_a_table_is_kept_in_a_file(tmp_path):
+    model, data = MODELS["principal"], as_admissions(deep_lists(30), icd_version=10)
+    model.save(tmp_path / "m")
+    again = load_model(tmp_path / "m")
+    assert again.vocabulary == model.vocabulary
+    for name, column in model.columns(data).items():
+        np.testing.assert_array_equal(again.columns(data)[name], column)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weights": np.zeros((3, 2))},
+        {"knots": np.zeros((2, 12))},
+        {"heights": np.full((2, 12), np.inf)},
+        {"intercepts": np.zeros(2, dtype=np.float32)},
+        {"more": np.zeros(2)},
+    ],
+)
+def test_a_table_that_does_not_fit_together_is_refused(change, tmp_path):
+    model = MODELS["plain"]
+    replace(model, state={**model.state, **change}).save(tmp_path / "m")
+    with pytest.raises(InputError, match="does not have the parts"):
+        load_model(tmp_path / "m")
