@@ -19,12 +19,13 @@ import pyarrow.parquet as pq
 from mlci.benchmark import models as baselines
 from mlci.benchmark import runs as benchmark
 from mlci.benchmark import tables
-from mlci.benchmark.runs import METRICS, Run, Settings
+from mlci.benchmark.runs import Run, Settings
 from mlci.cohort import Cohort, read_cohort
 from mlci.judging.theory import best_spacing
 
 PAGE = Path(__file__).parent / "benchmarks.md"
 TRUTH = "true_severity"
+COLUMNS = ("dcorr", "mi", "rank_dcorr", "auroc")
 
 
 def truth(cohort: Cohort, runs: list[Run]) -> pd.DataFrame:
@@ -62,7 +63,7 @@ def overview(frame: pd.DataFrame) -> str:
             for metric, one in part.groupby("metric")
         }
         order = list(part[part["metric"] == "dcorr"]["outcome"].unique())
-        cells = [numbers(wide[metric][order].mean(), 2 if metric == "mi" else 1) for metric in METRICS]
+        cells = [numbers(wide[metric][order].mean(), 2 if metric == "mi" else 1) for metric in COLUMNS]
         if len(wide["dcorr"]) > 1:
             cells[0] += f" ({numbers(wide['dcorr'][order].std(), 1)})"
         cells.append(f"{(wide['dcorr'] / 100).pow(2).sum(axis=1).mean():.3f}")

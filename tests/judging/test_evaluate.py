@@ -6,8 +6,10 @@ import pytest
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
-from mlci.judging.evaluate import CALIBRATION, METRICS, evaluate, judge, subgroup
+from mlci.judging.evaluate import evaluate, judge, subgroup
 from mlci.measures import alignment, discrimination, information
+from mlci.measures.registry import METRICS
+from mlci.measures.resample import CALIBRATION
 
 
 @pytest.fixture(scope="module")

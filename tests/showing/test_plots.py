@@ -97,4 +97,4 @@ def test_save_writes_the_format_of_the_name(tmp_path, ending):
 
 def test_labels_are_words():
     assert plots.label("mortality_30d") == "30-day mortality"
-    assert plots.label("non_home_discharge") == "Non home discharge"
+    assert plots.label("own_outcome") == "Own outcome"

@@ -27,17 +27,9 @@ from mlci.benchmark.models import Model, Part
 from mlci.benchmark.models.neural import Neural
 from mlci.cohort import Cohort, read_cohort
 from mlci.judging.scores import match, read_scores
-from mlci.measures.alignment import distance_correlation
-from mlci.measures.discrimination import auroc, rank_distance_correlation
-from mlci.measures.information import mutual_information
+from mlci.measures.registry import Pair, benchmarked
 
 SEEDS = (11, 101, 1001)
-METRICS = {
-    "dcorr": "distance correlation",
-    "mi": "mutual information (nats)",
-    "rank_dcorr": "distance correlation of the ranks (order alone)",
-    "auroc": "AUROC (order alone)",
-}
 
 
 @dataclass
@@ -222,14 +214,13 @@ def finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object
 
 def measure(score: np.ndarray, outcomes: np.ndarray, names: Sequence[str]) -> dict[str, dict[str, float | None]]:
     """Each metric of a score with each outcome, on the admissions whose outcome is known; None: not defined."""
-    functions = (distance_correlation, mutual_information, rank_distance_correlation, auroc)
+    pairs = {name: Pair(score, column) for name, column in zip(names, outcomes.T)}
     values = {
-        metric: [float(function(score, column)) for column in outcomes.T]
-        for metric, function in zip(METRICS, functions, strict=True)
+        metric.name: {name: metric.value(pair) for name, pair in pairs.items()} for metric in benchmarked().values()
     }
     return {
-        metric: {name: value if np.isfinite(value) else None for name, value in zip(names, each)}
-        for metric, each in values.items()
+        metric: {name: float(value) if np.isfinite(value) else None for name, value in figures.items()}
+        for metric, figures in values.items()
     }
 
 

@@ -11,14 +11,18 @@ from mlci.base.files import atomic
 from mlci.benchmark import models as baselines
 from mlci.benchmark.models import FAMILIES
 from mlci.benchmark.runs import Run, read_metrics
+from mlci.measures.registry import METRICS, benchmarked
 
-TABLES = {
+PAPER = {
     "table1_dcorr": ("1", "dcorr", "Table 1. Distance correlation"),
     "table2_mi": ("2", "mi", "Table 2. Mutual information"),
     "table4_dcorr_all": ("4", "dcorr", "Table 4. Distance correlation, with every pooling and kernel"),
     "table5_mi_all": ("5", "mi", "Table 5. Mutual information, with every pooling and kernel"),
-    "rank_dcorr": ("4", "rank_dcorr", "Distance correlation of the ranks: order alone, whatever the spacing"),
-    "auroc": ("4", "auroc", "Area under the ROC curve: order alone, whatever the spacing"),
+}
+TABLES = PAPER | {
+    name: ("4", name, f"{metric.heading}: depends on {metric.depends}")
+    for name, metric in benchmarked().items()
+    if name not in {metric for _, metric, _ in PAPER.values()}
 }
 OWN = "Own scores"
 
@@ -96,8 +100,9 @@ def tables(frame: pd.DataFrame, notes: Sequence[str] = ()) -> list[Table]:
 def _table(name: str, title: str, part: pd.DataFrame, metric: str, notes: tuple[str, ...]) -> Table:
     outcomes = tuple(part["outcome"].unique())
     wide = part.pivot(index="model", columns="outcome", values="mean").reindex(columns=outcomes)
-    powers = tuple(2 if metric != "mi" else power_of_ten(wide[outcome].to_numpy()) for outcome in outcomes)
-    places = wide.round(12).rank(ascending=False, method="min")
+    about = METRICS[metric]
+    powers = tuple(power_of_ten(wide[outcome].to_numpy()) if about.unit else 2 for outcome in outcomes)
+    places = wide.round(12).rank(ascending=about.better == "smaller", method="min")
     rows = []
     for model, cells in part.groupby("model", sort=False):
         found = {cell.outcome: cell for cell in cells.itertuples()}

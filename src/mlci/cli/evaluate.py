@@ -80,11 +80,11 @@ def _print(found) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from mlci.judging.evaluate import METRICS
+    from mlci.measures.registry import METRICS
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     table = found.table if "by" in found.table else found.table.assign(by="", group="")
-    shown = {name: title for name, title in METRICS.items() if (table["metric"] == name).any()}
+    shown = {name: metric.short for name, metric in METRICS.items() if (table["metric"] == name).any()}
     for by, part in table.groupby("by", sort=False):
         title = f"By {by}" if by else "Scores and outcomes (95 % intervals by resampled patients)"
         drawn = Table(title=title, title_justify="left")
@@ -105,7 +105,9 @@ def _print(found) -> None:
         for name in ("model", "outcome", "metric", "difference", "p"):
             drawn.add_column(name, justify="left" if name in ("model", "outcome", "metric") else "right")
         for row in found.differences.itertuples():
-            drawn.add_row(row.model, row.outcome, METRICS[row.metric], _cell(row._asdict(), " ", "+"), f"{row.p:.3f}")
+            drawn.add_row(
+                row.model, row.outcome, METRICS[row.metric].short, _cell(row._asdict(), " ", "+"), f"{row.p:.3f}"
+            )
         console.print(drawn)
 
 

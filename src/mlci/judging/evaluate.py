@@ -14,25 +14,11 @@ import pandas as pd
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
-from mlci.measures import discrimination, information, resample
+from mlci.measures import resample
 from mlci.measures._arrays import as_outcomes, as_scores
-from mlci.measures.alignment import Kernel, distance_correlation, nhsic, unit_bandwidth
+from mlci.measures.alignment import Kernel, unit_bandwidth
+from mlci.measures.registry import METRICS, Pair
 
-METRICS = {
-    "dcorr": "dCorr",
-    "mi": "MI (nats)",
-    "nhsic": "nHSIC",
-    "auroc": "AUROC",
-    "average_precision": "average precision",
-    "rank_dcorr": "dCorr of ranks",
-    "mi_plugin": "MI, plug-in",
-    "brier": "Brier",
-    "slope": "calibration slope",
-    "intercept": "calibration intercept",
-    "ece": "calibration error",
-}
-CALIBRATION = ("brier", "slope", "intercept", "ece")
-FEW = 100  # a whole-numbered score with at most so many distinct values has a plug-in estimate of MI
 AGES = {0: "under 18", 18: "18 to 44", 45: "45 to 64", 65: "65 to 74", 75: "75 to 84", 85: "85 and over"}
 
 
@@ -119,10 +105,14 @@ def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, k
     statistics, names = [], []
     for model, scores in models.items():
         for outcome, y in labels.items():
-            figures, parts = _figures(scores, y, risks.get((model, outcome)), widths[model], kernel)
-            values[model, outcome], drawn[model, outcome] = figures, {}
-            statistics += parts.values()
-            names += [(model, outcome, metrics) for metrics in parts]
+            pair = Pair(scores, y, risks.get((model, outcome)), widths[model], kernel)
+            metrics = [metric for metric in METRICS.values() if metric.applies(pair)]
+            values[model, outcome] = {metric.name: metric.value(pair) for metric in metrics}
+            drawn[model, outcome] = {}
+            if resamples:
+                for resampler in dict.fromkeys(metric.resampler for metric in metrics):
+                    statistics.append(resampler.make(pair))
+                    names.append((model, outcome, resampler.metrics))
     if resamples:
         found = resample.bootstrap(statistics, patients, resamples=resamples, seed=seed)
         for (model, outcome, metrics), array in zip(names, found):
@@ -145,34 +135,6 @@ def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, k
         pd.DataFrame(rows, columns=["model", "outcome", "metric", "value", "low", "high", "n", "positives"]),
         pd.DataFrame(apart, columns=["model", "versus", "outcome", "metric", "value", "low", "high", "p"]),
     )
-
-
-def _figures(scores, y, risk, sigma: float, kernel: Kernel):
-    """The figures of one score for one outcome, and how to resample them: metrics → statistic."""
-    valid = ~np.isnan(y)
-    local = information.contributions(scores[valid], y[valid])
-    figures = {
-        "dcorr": distance_correlation(scores, y),
-        "mi": max(0.0, float(local.mean())) if valid.any() else 0.0,
-        "nhsic": nhsic(scores, y, sigma=sigma, kernel=kernel),
-        "auroc": discrimination.auroc(scores, y),
-        "average_precision": discrimination.average_precision(scores, y),
-        "rank_dcorr": discrimination.rank_distance_correlation(scores, y),
-    }
-    parts = {
-        resample.RANKING: resample.ranking(scores, y, sigma=sigma, kernel=kernel),
-        ("mi",): resample.mean(local, y),
-    }
-    if not np.mod(scores, 1).any() and len(np.unique(scores)) <= FEW:
-        local = information.contributions(scores[valid], y[valid], estimator="plug-in")
-        figures["mi_plugin"] = max(0.0, float(local.mean())) if valid.any() else 0.0
-        parts[("mi_plugin",)] = resample.mean(local, y)
-    if risk is not None:
-        fitted = discrimination.calibration(risk, y)
-        figures.update({name: getattr(fitted, name) for name in CALIBRATION})
-        if valid.any():
-            parts[CALIBRATION] = resample.calibration(risk, y)
-    return figures, parts
 
 
 def subgroup(cohort: Cohort, name: str) -> np.ndarray:

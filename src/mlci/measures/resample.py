@@ -21,6 +21,7 @@ from mlci.measures import alignment, discrimination
 Weights = Callable[[np.ndarray], np.ndarray]  # admissions -> resamples x admissions
 Statistic = Callable[[Weights], np.ndarray]  # -> resamples x figures
 RANKING = ("dcorr", "nhsic", "auroc", "average_precision", "rank_dcorr")
+CALIBRATION = ("brier", "slope", "intercept", "ece")
 CELLS = 1 << 20  # weights held at once by a thread
 
 
@@ -89,6 +90,8 @@ def bootstrap(
 
 def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, kernel: str = "rbf") -> Statistic:
     """The figures of RANKING of a score for one outcome (0, 1, NaN), to be resampled."""
+    if sigma is None and kernel != "energy":
+        sigma = alignment.unit_bandwidth(scores)
     rows = np.flatnonzero(~np.isnan(y))
     rows = rows[np.argsort(scores[rows], kind="stable")]
     values, starts = np.unique(scores[rows], return_index=True)
@@ -160,6 +163,8 @@ def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
     groups of the calibration error stay those of the full data.
     """
     rows = np.flatnonzero(~np.isnan(y))
+    if not len(rows):
+        return lambda weights: np.full((len(weights(rows)), len(CALIBRATION)), np.nan)
     risk, y = risks[rows], y[rows]
     x = discrimination.logit(risk)
     groups = np.eye(10)[discrimination.risk_groups(risk)] * (y - risk)[:, None]

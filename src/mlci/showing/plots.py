@@ -20,6 +20,7 @@ from mlci.base.files import atomic
 from mlci.base.names import label
 from mlci.judging.curves import Isotonic, Rates
 from mlci.judging.theory import Scan
+from mlci.measures.registry import METRICS
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
@@ -189,7 +190,7 @@ def benchmark(frame, metric: str, *, models: Sequence[str] | None = None) -> Fig
         axis.set(title=label(outcome), ylim=(len(models) - 0.5, -0.5), yticks=rows)
         axis.set_yticklabels(models if position % 4 == 0 else [])
         axis.locator_params(axis="x", nbins=4)
-    figure.supxlabel(label(metric), fontsize="medium")
+    figure.supxlabel(METRICS[metric].heading, fontsize="medium")
     return figure
 
 

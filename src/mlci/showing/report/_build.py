@@ -22,31 +22,17 @@ from mlci.cohort import Cohort
 from mlci.index.estimator import MLCI
 from mlci.judging import curves, theory
 from mlci.judging.evaluate import Evaluation, judge, subgroup
+from mlci.measures.registry import METRICS, reported
 from mlci.showing import plots
 
 OWN = "MLCI"
-METRICS = {  # what each depends on
-    "auroc": "order alone",
-    "rank_dcorr": "order alone",
-    "dcorr": "order and spacing",
-    "mi": "mostly order",
-}
 BY = ("sex", "age_band")  # subgroups, where the cohort knows them
-OF_GROUPS = {"auroc": "AUROC", "dcorr": "Distance correlation", "ece": "Calibration error"}
+OF_GROUPS = ("auroc", "dcorr", "ece")
 RESAMPLES = 200
 EXPLAINED = 5_000  # admissions that the influence of codes is averaged over
 LEAST = 10  # admissions behind any figure about a code
 CODES = 25  # listed
 PACKAGES = ("mlci", "numpy", "pandas", "pyarrow", "scikit-learn", "matplotlib")
-# What happened to an admission with the outcome, to be read after a percentage.
-VERBS = {
-    "mortality": "died in hospital",
-    "mortality_30d": "died within 30 days",
-    "long_stay": "stayed long",
-    "icu_transfer": "were transferred to intensive care",
-    "non_home_discharge": "were not discharged home",
-    "critical_care": "needed critical care",
-}
 
 
 @dataclass(frozen=True)
@@ -166,7 +152,7 @@ def _table_one(cohort: Cohort) -> dict[str, list[str]]:
 def _metric_tables(metrics: pd.DataFrame, models: Sequence[str]) -> list[dict]:
     """One table per metric: models down, outcomes across, value with interval."""
     tables = []
-    for metric, kind in METRICS.items():
+    for metric, about in reported().items():
         part = metrics[metrics["metric"] == metric]
         outcomes = list(part["outcome"].unique())
         cells = part.set_index(["model", "outcome"])
@@ -182,7 +168,7 @@ def _metric_tables(metrics: pd.DataFrame, models: Sequence[str]) -> list[dict]:
             for model in models
         ]
         titles = [labels.label(outcome) for outcome in outcomes]
-        tables.append({"metric": f"{labels.label(metric)} ({kind})", "outcomes": titles, "rows": rows})
+        tables.append({"metric": f"{about.heading} ({about.depends})", "outcomes": titles, "rows": rows})
     return tables
 
 
@@ -203,7 +189,7 @@ def _verdict(evaluation: Evaluation, names: Sequence[str], metric: str) -> str:
     ]
     if sides["near"]:
         said.append(f"too close to call for {listing(sides['near'])}")
-    return f"{labels.label(metric)} ({METRICS[metric]}): {'; '.join(said)}."
+    return f"{METRICS[metric].heading} ({METRICS[metric].depends}): {'; '.join(said)}."
 
 
 def _calibration(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -225,7 +211,7 @@ def _subgroup_tables(table: pd.DataFrame, outcomes: Sequence[str]) -> list[dict]
             enough = [min(one["positives"], one["n"] - one["positives"]) >= LEAST for one in found]
             rows.append({"group": group, "cells": [one if ok else None for one, ok in zip(found, enough)]})
         titles = [labels.label(outcome) for outcome in outcomes]
-        tables.append({"by": labels.words(by), "metric": OF_GROUPS[metric], "outcomes": titles, "rows": rows})
+        tables.append({"by": labels.words(by), "metric": METRICS[metric].label, "outcomes": titles, "rows": rows})
     return tables
 
 
@@ -240,7 +226,7 @@ def _summary(metrics: pd.DataFrame, contrast: theory.Contrast) -> str:
     if not wins.any():
         first = "By AUROC, the index orders admissions no better than Charlson or Elixhauser does for any outcome."
     above, below = percent(contrast.above.rate), percent(contrast.below.rate)
-    return f"{first} At or above its cutoff {above} {verb(contrast.outcome)}; below it {below}."
+    return f"{first} At or above its cutoff {above} {labels.phrase(contrast.outcome)}; below it {below}."
 
 
 def _tiles(metrics: pd.DataFrame, judged: Cohort, score, index: MLCI, diagnosis: theory.Diagnosis) -> list[dict]:
@@ -276,7 +262,7 @@ def _cutoff_sentence(contrasts: Sequence[theory.Contrast], score: np.ndarray, cu
     high = score >= cut
     if not high.any():
         return f"No admission scores {cut:.4g} or more: the cutoff sets nobody apart here."
-    said = listing([f"{percent(one.above.rate)} {verb(one.outcome)}" for one in contrasts if one.above.n])
+    said = listing([f"{percent(one.above.rate)} {labels.phrase(one.outcome)}" for one in contrasts if one.above.n])
     rest = listing([percent(one.below.rate) for one in contrasts if one.above.n])
     return (
         f"Among the {percent(high.mean())} of admissions at or above {cut:.4g}, {said}; below it "
@@ -363,7 +349,7 @@ def _figures(
         for name in metrics["outcome"].unique():
             part = metrics[(metrics["metric"] == metric) & (metrics["outcome"] == name)]
             values = ", ".join(f"{row.model} {row.value:.3f}" for row in part.itertuples())
-            said = f"{labels.label(name)}, {labels.label(metric)}: {values}."
+            said = f"{labels.label(name)}, {METRICS[metric].heading}: {values}."
             add(f"compare_{metric}", plots.benchmark(part, metric), said, caption=False)  # the tables say it
     if len(codes):
         said = [f"{row.code} {row.title or ''}".strip() for row in codes.itertuples()]
@@ -427,10 +413,6 @@ def listing(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def verb(name: str) -> str:
-    return VERBS.get(name, f"had the outcome “{labels.words(name)}”")
-
-
 def _environment():
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
@@ -441,6 +423,6 @@ def _environment():
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "listing": listing, "verb": verb, "label": labels.label}
+    environment.filters |= {"percent": percent, "listing": listing, "verb": labels.phrase, "label": labels.label}
     environment.globals["style"] = files("mlci.showing.report").joinpath("style.css").read_text()
     return environment

@@ -1,0 +1,51 @@
+"""Every registered metric has words, a function, and a resampler that draws it."""
+
+import numpy as np
+import pytest
+
+from mlci.measures import discrimination
+from mlci.measures.registry import METRICS, Metric, Pair, Resampler
+from mlci.measures.resample import bootstrap
+
+RNG = np.random.default_rng(5)
+SCORES = RNG.integers(0, 12, 400).astype(float)
+Y = (RNG.random(400) < 0.1 + 0.05 * SCORES).astype(float)
+Y[::50] = np.nan
+PAIR = Pair(SCORES, Y, risk=np.clip(0.1 + 0.05 * SCORES, 0, 1))
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_a_metric_has_words_a_value_and_a_spread_around_it(metric: Metric):
+    assert metric.label
+    assert metric.short
+    assert metric.applies(PAIR)
+    assert metric.name in metric.resampler.metrics
+    value = metric.value(PAIR)
+    [drawn] = bootstrap([metric.resampler.make(PAIR)], np.arange(len(SCORES)), resamples=60, threads=1)
+    column = drawn[:, metric.resampler.metrics.index(metric.name)]
+    assert drawn.shape == (60, len(metric.resampler.metrics))
+    assert abs(np.mean(column) - value) < 3 * np.std(column) + 1e-9
+
+
+def test_what_a_pair_lacks_is_not_asked_of_it():
+    plain = Pair(SCORES + 0.5, Y)
+    assert not [name for name in ("mi_plugin", "brier", "slope", "intercept", "ece") if METRICS[name].applies(plain)]
+
+
+def test_a_new_metric_reaches_evaluation_benchmark_and_report_by_its_entry_alone(monkeypatch):
+    from mlci.benchmark.runs import measure
+    from mlci.judging.evaluate import evaluate
+    from mlci.measures.registry import reported
+
+    def gini(pair: Pair) -> float:
+        return 2 * discrimination.auroc(pair.scores, pair.y) - 1
+
+    spread = Resampler(("gini",), lambda pair: lambda weights: np.full((len(weights(np.arange(3))), 1), 0.5))
+    monkeypatch.setitem(
+        METRICS, "gini", Metric("gini", "Gini", "Gini", gini, spread, benchmarked=True, reported=True, depends="order")
+    )
+    table = evaluate({"points": SCORES}, {"died": Y}, resamples=20).set_index("metric")
+    assert table.loc["gini", "value"] == pytest.approx(2 * table.loc["auroc", "value"] - 1)
+    assert table.loc["gini", "low"] == 0.5
+    assert measure(SCORES, Y[:, None], ["died"])["gini"]["died"] == table.loc["gini", "value"]
+    assert "gini" in reported()
