@@ -47,17 +47,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Real open data: NHDS 2010, both MIMIC demos, ICD titles."""
-    require(SHARED.is_dir(), f"the data folder {SHARED} (set MLCI_DATA)")
-    return SHARED
+def demos() -> Path:
+    """Real data that travels with the tests: both MIMIC demos, the OMOP form, a sample of NHDS, reference vectors."""
+    return ROOT / "tests" / "data"
 
 
 @pytest.fixture(scope="session")
-def vectors(shared_data: Path) -> Path:
-    folder = shared_data.parent / "vectors"
-    require(folder.is_dir(), f"the folder of reference vectors {folder}")
-    return folder
+def shared_data() -> Path:
+    """What is too large to travel: the whole NHDS 2010, ICD titles and maps as published."""
+    require(SHARED.is_dir(), f"the data folder {SHARED} (set MLCI_DATA)")
+    return SHARED
 
 
 @pytest.fixture(scope="session")

@@ -52,8 +52,8 @@ def columns(n: int = 4, **more) -> dict:
         ("mimic3", (129, 100, 40, 60, 17)),
     ],
 )
-def test_the_demos(source, counts, shared_data):
-    cohort = build_cohort(source, shared_data / f"{source}_demo")
+def test_the_demos(source, counts, demos):
+    cohort = build_cohort(source, demos / f"{source}_demo")
     positives = [int(np.sum(cohort.column(name))) for name in ("mortality", "long_stay", "icu_transfer")]
     assert (len(cohort), len(set(cohort.column("subject_id"))), *positives) == counts
     assert list(cohort.outcomes) == ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
@@ -62,36 +62,34 @@ def test_the_demos(source, counts, shared_data):
     assert np.all(np.diff(cohort.column("admission_id")) > 0)
 
 
-def test_codes_of_the_demo_are_those_of_the_file(shared_data):
+def test_codes_of_the_demo_are_those_of_the_file(demos):
     """Order of seq_num, duplicates, one ICD version: against the file read line by line."""
     import csv
 
     expected: dict[int, list] = {}
-    with (shared_data / "mimic4_demo/hosp/diagnoses_icd.csv").open() as lines:
+    with (demos / "mimic4_demo/hosp/diagnoses_icd.csv").open() as lines:
         for row in csv.DictReader(lines):
             if row["icd_version"] == "10":
                 expected.setdefault(int(row["hadm_id"]), []).append((int(row["seq_num"]), row["icd_code"].strip()))
-    cohort = build_cohort("mimic4", shared_data / "mimic4_demo")
+    cohort = build_cohort("mimic4", demos / "mimic4_demo")
     found = dict(zip(cohort.column("admission_id").tolist(), cohort.table["codes"].to_pylist()))
     assert found == {key: [code for _, code in sorted(codes)] for key, codes in expected.items()}
 
 
-def test_both_versions_share_the_admissions_of_the_demo(shared_data):
-    both = [
-        set(build_cohort("mimic4", shared_data / "mimic4_demo", icd_version=v).column("admission_id")) for v in (9, 10)
-    ]
+def test_both_versions_share_the_admissions_of_the_demo(demos):
+    both = [set(build_cohort("mimic4", demos / "mimic4_demo", icd_version=v).column("admission_id")) for v in (9, 10)]
     assert len(both[0] | both[1]) == 275
     assert not both[0] & both[1]
 
 
-def test_names_in_any_case_and_any_format(shared_data, tmp_path):
+def test_names_in_any_case_and_any_format(demos, tmp_path):
     """MIMIC-III in capitals, as CSV.gz and as Parquet, is the same cohort."""
     import gzip
 
     from pyarrow import csv
     from pyarrow import parquet as pq
 
-    for i, file in enumerate(sorted((shared_data / "mimic3_demo").glob("*.csv"))):
+    for i, file in enumerate(sorted((demos / "mimic3_demo").glob("*.csv"))):
         if i % 2:
             head, rest = file.read_text().split("\n", 1)
             (tmp_path / f"{file.stem}.csv.gz").write_bytes(gzip.compress(f"{head.upper()}\n{rest}".encode()))
@@ -100,11 +98,11 @@ def test_names_in_any_case_and_any_format(shared_data, tmp_path):
             pq.write_table(
                 table.rename_columns([name.upper() for name in table.column_names]), tmp_path / f"{file.stem}.parquet"
             )
-    assert build_cohort("mimic3", tmp_path) == build_cohort("mimic3", shared_data / "mimic3_demo")
+    assert build_cohort("mimic3", tmp_path) == build_cohort("mimic3", demos / "mimic3_demo")
 
 
-def test_an_admission_without_codes_stays_in_mimic3(shared_data, tmp_path):
-    for file in (shared_data / "mimic3_demo").glob("*.csv"):
+def test_an_admission_without_codes_stays_in_mimic3(demos, tmp_path):
+    for file in (demos / "mimic3_demo").glob("*.csv"):
         lines = file.read_text().splitlines(keepends=True)
         lines = [line for line in lines if file.stem != "DIAGNOSES_ICD" or ",142345," not in line]
         (tmp_path / file.name).write_text("".join(lines))
@@ -171,8 +169,8 @@ def test_file_keeps_everything(made, tmp_path):
     assert np.array_equal(cohort.labels()[:, 0], [1, 0, np.nan, 1], equal_nan=True)
 
 
-def test_command_builds_and_describes(shared_data, mlci_cli, tmp_path):
-    done = mlci_cli("cohort", "mimic4", shared_data / "mimic4_demo", "-o", "c.parquet")
+def test_command_builds_and_describes(demos, mlci_cli, tmp_path):
+    done = mlci_cli("cohort", "mimic4", demos / "mimic4_demo", "-o", "c.parquet")
     assert "at least one ICD-10 diagnosis" in done.stdout
     assert "152" in done.stdout
     table = mlci_cli("cohort", "--describe", "c.parquet").stdout

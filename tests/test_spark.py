@@ -20,10 +20,10 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def place(shared_data, tmp_path_factory):
+def place(demos, tmp_path_factory):
     """A real cohort as Parquet, one row per admission and one row per code, and a model fitted on it."""
     folder = tmp_path_factory.mktemp("spark")
-    cohort = build_cohort("mimic4", shared_data / "mimic4_demo")
+    cohort = build_cohort("mimic4", demos / "mimic4_demo")
     cohort.write(folder / "cohort.parquet")
     rows = [
         {"admission_id": row["admission_id"], "code": code, "icd_version": row["icd_version"]}

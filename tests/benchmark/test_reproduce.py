@@ -15,9 +15,9 @@ QUICK = ["charlson", "multinomial_nb", "deepsets_sum", "paper"]
 
 
 @pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
-def test_the_demos_run_whole_and_say_how_small_they_are(dataset, shared_data, tmp_path):
+def test_the_demos_run_whole_and_say_how_small_they_are(dataset, demos, tmp_path):
     settings = Settings(seeds=(11, 101), epochs=1)
-    location = shared_data / f"{dataset}_demo"
+    location = demos / f"{dataset}_demo"
     found = module.reproduce(dataset, location, tmp_path, models=QUICK, settings=settings)
     assert {run.status for run in found.runs} == {"done"}
     assert "mean nothing" in found.remarks[0]
@@ -64,23 +64,23 @@ def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
     assert found.curves["in_sds"].notna().all()
 
 
-def test_the_index_may_be_absent(shared_data, tmp_path):
-    found = module.reproduce("mimic3", shared_data / "mimic3_demo", tmp_path, models=["charlson"])
+def test_the_index_may_be_absent(demos, tmp_path):
+    found = module.reproduce("mimic3", demos / "mimic3_demo", tmp_path, models=["charlson"])
     assert len(found.curves) == len(found.diagnostics) == 0
     # A clinical index has no deviation on either side: the difference stands alone.
     assert found.scores["in_sds"].isna().all()
     assert found.scores["difference"].notna().all()
 
 
-def test_a_folder_of_the_other_dataset_is_refused(shared_data, tmp_path):
-    module.reproduce("mimic3", shared_data / "mimic3_demo", tmp_path, models=["charlson"])
+def test_a_folder_of_the_other_dataset_is_refused(demos, tmp_path):
+    module.reproduce("mimic3", demos / "mimic3_demo", tmp_path, models=["charlson"])
     with pytest.raises(InputError, match="cohort of mimic3, not of mimic4"):
-        module.reproduce("mimic4", shared_data / "mimic4_demo", tmp_path, models=["charlson"])
+        module.reproduce("mimic4", demos / "mimic4_demo", tmp_path, models=["charlson"])
 
 
-def test_the_papers_own_size_is_recognised(shared_data, tmp_path, monkeypatch):
+def test_the_papers_own_size_is_recognised(demos, tmp_path, monkeypatch):
     real = module.paper_diagnostics("mimic3")
-    module.reproduce("mimic3", shared_data / "mimic3_demo", tmp_path, models=["charlson"])
+    module.reproduce("mimic3", demos / "mimic3_demo", tmp_path, models=["charlson"])
     cohort = module.read_cohort(tmp_path / "cohort.parquet")
     same = real.assign(
         value=[len(cohort.split(row.quantity)) if row.table == "splits" else row.value for row in real.itertuples()]
@@ -98,8 +98,8 @@ def test_difference_in_deviations():
     assert both["difference"].isna().tolist() == [False, False, True]
 
 
-def test_command_line(mlci_cli, shared_data, tmp_path):
-    words = ("reproduce", "mimic4", shared_data / "mimic4_demo", "-o", tmp_path / "out", "--models", "charlson")
+def test_command_line(mlci_cli, demos, tmp_path):
+    words = ("reproduce", "mimic4", demos / "mimic4_demo", "-o", tmp_path / "out", "--models", "charlson")
     shown = mlci_cli(*words, "--seeds", "11").stdout
     assert "mean nothing" in " ".join(shown.split())
     assert "12.59" in shown

@@ -34,9 +34,9 @@ def names(bits: int) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("hierarchy", [True, False])
 @pytest.mark.parametrize("version", [9, 10])
 @pytest.mark.parametrize("index", ["charlson", "elixhauser"])
-def test_reference_vectors_to_the_last_flag(vectors, index, version, hierarchy):
-    codes = pd.read_csv(vectors / f"icd{version}_codes.csv", dtype={"code": str}, keep_default_na=False)
-    expected = pd.read_csv(vectors / f"icd{version}_expected.csv", index_col="id")
+def test_reference_vectors_to_the_last_flag(demos, index, version, hierarchy):
+    codes = pd.read_parquet(demos / "vectors" / f"icd{version}_codes.parquet")
+    expected = pd.read_parquet(demos / "vectors" / f"icd{version}_expected.parquet").set_index("id")
     score = getattr(mlci, index)
     found = score(
         codes.rename(columns={"id": "admission_id"}),
@@ -52,8 +52,8 @@ def test_reference_vectors_to_the_last_flag(vectors, index, version, hierarchy):
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_vectors_exercise_every_entry_of_our_lists_and_ours_every_one_of_theirs(vectors, version):
-    meta = pd.read_csv(vectors / f"icd{version}_meta.csv", dtype=str)
+def test_vectors_exercise_every_entry_of_our_lists_and_ours_every_one_of_theirs(demos, version):
+    meta = pd.read_parquet(demos / "vectors" / f"icd{version}_meta.parquet")
     ours = {row["prefix"] for row in PREFIXES if int(row["version"]) == version}
     assert ours == set(meta.ref[meta.kind == "exact_prefix"])
 
@@ -217,8 +217,8 @@ def test_command_on_a_cohort_fits_the_sum_on_its_training_split(mlci_cli, tmp_pa
     )
 
 
-def test_command_on_rows_per_code_in_csv(mlci_cli, tmp_path, vectors):
-    codes = pd.read_csv(vectors / "icd9_codes.csv", dtype=str, keep_default_na=False).sample(frac=1, random_state=0)
+def test_command_on_rows_per_code_in_csv(mlci_cli, tmp_path, demos):
+    codes = pd.read_parquet(demos / "vectors" / "icd9_codes.parquet").astype(str).sample(frac=1, random_state=0)
     codes.rename(columns={"id": "admission_id"}).to_csv(tmp_path / "rows.csv.gz", index=False)
     names = ["--weights", "quan", "--weights", "charlson", "--weights", "swiss"]
     done = mlci_cli("indices", "rows.csv.gz", "-o", "s.csv", "--icd-version", 9, "--no-hierarchy", *names)
@@ -227,7 +227,7 @@ def test_command_on_rows_per_code_in_csv(mlci_cli, tmp_path, vectors):
     found = pd.read_csv(tmp_path / "s.csv")
     assert found.columns.tolist() == ["admission_id", "cci_charlson", "cci_quan", "eci_swiss", "cci_eci"]
     assert found.admission_id.tolist() == codes.id.drop_duplicates().astype(int).tolist()
-    expected = pd.read_csv(vectors / "icd9_expected.csv", index_col="id").loc[found.admission_id]
+    expected = pd.read_parquet(demos / "vectors" / "icd9_expected.parquet").set_index("id").loc[found.admission_id]
     for name in ("cci_charlson", "cci_quan", "eci_swiss"):
         assert found[name].tolist() == expected[name].tolist()
 

@@ -35,13 +35,13 @@ def type_of(column: str) -> str:
 
 
 @pytest.fixture
-def demo(shared_data, tmp_path):
+def demo(demos, tmp_path):
     """The demo of a source, as a folder."""
 
     def folder(source: str) -> Path:
         if source == "omop":
-            return hospitals.omop(shared_data / "mimic4_demo", tmp_path / "omop")
-        return shared_data / f"{source}_demo"
+            return hospitals.omop(demos / "mimic4_demo", tmp_path / "omop")
+        return demos / f"{source}_demo"
 
     return folder
 

@@ -23,15 +23,15 @@ def outcomes(folder) -> dict:
     return {name: cohort.table[name][0].as_py() for name in cohort.outcomes}
 
 
-def test_the_demo_as_omop_is_the_demo(shared_data, tmp_path):
-    demo = shared_data / "mimic4_demo"
+def test_the_demo_as_omop_is_the_demo(demos, tmp_path):
+    demo = demos / "mimic4_demo"
     ours, theirs = build_cohort("omop", hospitals.omop(demo, tmp_path)), build_cohort("mimic4", demo)
     assert ours.table.equals(theirs.table)
     assert [(step.removed, step.left) for step in ours.attrition] == [(0, 276), (1, 275), (152, 123)]
 
 
-def test_icd_9_as_omop(shared_data, tmp_path):
-    demo = shared_data / "mimic4_demo"
+def test_icd_9_as_omop(demos, tmp_path):
+    demo = demos / "mimic4_demo"
     ours = build_cohort("omop", hospitals.omop(demo, tmp_path), icd_version=9)
     assert ours.table.equals(build_cohort("mimic4", demo, icd_version=9).table)
 

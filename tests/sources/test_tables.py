@@ -104,10 +104,10 @@ def write(folder: Path, **content: list[list]) -> Path:
     return folder
 
 
-def test_the_demo_described_in_toml_is_the_demo(shared_data, tmp_path):
+def test_the_demo_described_in_toml_is_the_demo(demos, tmp_path):
     (tmp_path / "demo.toml").write_text(DEMO)
-    ours = mlci.build_cohort("tables", shared_data / "mimic3_demo", config=tmp_path / "demo.toml").table
-    theirs = mlci.build_cohort("mimic3", shared_data / "mimic3_demo").table
+    ours = mlci.build_cohort("tables", demos / "mimic3_demo", config=tmp_path / "demo.toml").table
+    theirs = mlci.build_cohort("mimic3", demos / "mimic3_demo").table
     for name in (
         "admission_id",
         "subject_id",
@@ -269,11 +269,11 @@ def test_the_row_of_a_misfit_is_right_in_a_long_file(tmp_path):
         mlci.build_cohort("tables", folder, config=layout)
 
 
-def test_command_line(mlci_cli, shared_data, tmp_path):
+def test_command_line(mlci_cli, demos, tmp_path):
     (tmp_path / "demo.toml").write_text(DEMO)
-    done = mlci_cli("cohort", "tables", shared_data / "mimic3_demo", "--config", "demo.toml", "-o", "c.parquet")
+    done = mlci_cli("cohort", "tables", demos / "mimic3_demo", "--config", "demo.toml", "-o", "c.parquet")
     assert "129 admissions" in done.stdout
     (tmp_path / "demo.toml").write_text(DEMO + "[more]\n")
-    done = mlci_cli("cohort", "tables", shared_data / "mimic3_demo", "--config", "demo.toml", "-o", "d.parquet", code=2)
+    done = mlci_cli("cohort", "tables", demos / "mimic3_demo", "--config", "demo.toml", "-o", "d.parquet", code=2)
     assert "demo.toml: more is not a known key" in done.stderr
     assert not (tmp_path / "d.parquet").exists()
