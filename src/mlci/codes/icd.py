@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -74,23 +74,6 @@ def _rows(version: int) -> dict[str, int]:
     return {code: row for row, code in enumerate(_table(version)["code"].to_pylist())}
 
 
-@cache
-def _lower(version: int) -> "pa.Array":
-    import pyarrow.compute as pc
-
-    return pc.utf8_lower(_table(version)["title"].combine_chunks())
-
-
-@cache
-def _words(version: int) -> "tuple[pa.Array, np.ndarray, np.ndarray]":
-    """The distinct words of all titles, and of each place where one stands: which word, and in which row."""
-    import pyarrow.compute as pc
-
-    titles = pc.split_pattern_regex(_lower(version), r"[^\pL\pN_]+")
-    words = titles.flatten().dictionary_encode()
-    return words.dictionary, words.indices.to_numpy(), pc.list_parent_indices(titles).to_numpy()
-
-
 def title(code: str, version: int) -> str | None:
     """The official title, or None where the table has no such code."""
     row = _rows(version).get(normalise(code))
@@ -104,29 +87,3 @@ def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.nd
 
     values = codes if isinstance(codes, pa.Array) else pa.array(codes, pa.string())
     return pc.is_in(values, value_set=_table(version)["code"].combine_chunks()).to_numpy(zero_copy_only=False)
-
-
-def search(query: str, version: int, limit: int = 20) -> list[Code]:
-    """Codes that begin with `query`, then titles that hold its words: those that begin so, whole words, short ones."""
-    import pyarrow.compute as pc
-
-    table = _table(version)
-    prefix, words = normalise(query), re.findall(r"\w+", query.lower())
-    if not words or limit < 1:
-        return []
-    by_code = pc.starts_with(table["code"].chunk(0), prefix).to_numpy(zero_copy_only=False) & bool(prefix)
-    distinct, places, rows_of = _words(version)
-    by_words, by_whole = np.ones((2, len(table)), dtype=bool)
-    for word in words:  # a word of the query lies within one word of a title, or nowhere
-        for every, match in ((by_words, pc.match_substring), (by_whole, pc.equal)):
-            held = np.zeros(len(table), dtype=bool)
-            held[rows_of[match(distinct, word).to_numpy(zero_copy_only=False)[places]]] = True
-            every &= held
-    found = np.flatnonzero(by_code | by_words)
-    hits, whole = _lower(version).take(found), by_whole[found]
-    begins = pc.starts_with(hits, " ".join(words)).to_numpy(zero_copy_only=False)
-    length = pc.utf8_length(hits).to_numpy(zero_copy_only=False)
-    # Headings before their finer codes: under a prefix by order of the code, among titles by brevity.
-    order = np.lexsort((found, np.where(by_code[found], 0, length), ~whole, ~begins, ~by_code[found]))
-    rows: list[dict[str, Any]] = table.take(found[order[:limit]]).to_pylist()
-    return [Code(row["code"], version, row["title"], row["billable"]) for row in rows]

@@ -24,6 +24,7 @@ import mlci
 from mlci.base.errors import InputError
 from mlci.base.names import label, words
 from mlci.codes import icd
+from mlci.codes.search import search
 from mlci.index.estimator import MLCI
 from mlci.web._answers import Answer, answers, model_version
 from mlci.web._case import MOST_CODES, MOST_TEXT, read_case
@@ -244,7 +245,7 @@ def _api(index: MLCI) -> APIRouter:
     ) -> list[Found]:
         """Find codes by their beginning or by words."""
         version = icd_version or model_version(model)
-        return [_found(code) for code in icd.search(q, version, limit)]
+        return [_found(code) for code in search(q, version, limit)]
 
     return api
 
@@ -349,7 +350,7 @@ def _pages(index: MLCI, render) -> APIRouter:
             "one",
             text=codes[:MOST_TEXT],
             q=q,
-            found=[_found(code) for code in icd.search(q, version, 10)],
+            found=[_found(code) for code in search(q, version, 10)],
             version=version,
             address=address,
             case=case,

@@ -1,0 +1,222 @@
+"""Take ICD codes out of whatever people paste: lists, numbered lines, titles, prose.
+
+In comes text and an ICD version; out come the codes understood, in order, and the pieces that were not, each with
+what may have been meant: a code one slip of the finger away, the counterpart of a code of the other ICD version, a
+title that has the words. Nothing is guessed: a word never becomes a code, and what no ICD table knows is left to the
+person.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import takewhile
+from string import ascii_uppercase, digits
+from typing import Literal
+
+from mlci.codes import icd
+from mlci.codes.maps import _entries, counterparts
+from mlci.codes.search import is_title_word, search, words_of
+
+SUGGESTIONS = 3  # of a piece
+MOST_SUGGESTED = 30  # pieces of one text
+# Characters that are taken for one another, by eye or by the finger.
+ALIKE = [{"0", "O", "Q", "D"}, {"1", "I", "L"}, {"5", "S"}, {"8", "B"}, {"2", "Z"}, {"6", "G"}]
+MARKER = re.compile(r"^\s*(?:[-*•·–#]\s*)?(?:\(?\d{1,2}(?:[.):]|\s*[-–])(?=\s|[A-Za-z]))?\s*")
+TOKEN = re.compile(r"[A-Za-z0-9]+(?:\.[A-Za-z0-9]+)*")
+BREAK = re.compile(r"[,:()\[\]{}|/–—•=>\"“”]+|\s-+\s|\.\s|\.$|\?|!")
+JOINT = re.compile(r"\b(?:and|with|or|plus|due to|as well as)\b|[&+]", re.IGNORECASE)
+LETTER_FIRST = re.compile(r"[A-Z][A-Z0-9]{2,7}")
+FURTHER = re.compile(r"\d{1,4}|[0-9X]{3}[ADS]")  # how WHO and later editions write on where ICD-10-CM of 2021 ends
+
+
+@dataclass(frozen=True)
+class Understood:
+    """A code that an ICD table knows, or whose category it knows (`exact` is false)."""
+
+    code: str
+    title: str | None
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What may have been meant: one code, or several that belong together."""
+
+    codes: tuple[str, ...]
+    title: str
+    why: Literal["near miss", "other version", "title"]
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A piece of text that was not understood."""
+
+    text: str
+    suggestions: tuple[Suggestion, ...]
+    other_version: int | None = None  # that has it as a code
+    code_like: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether it stands for a diagnosis, rather than for a word of prose."""
+        return self.code_like or bool(self.suggestions)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was made of a text."""
+
+    codes: tuple[Understood, ...]
+    missed: tuple[Missed, ...]
+
+
+def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: False) -> Reading:
+    """The codes of a text; `seen` knows further ones, such as a hospital's own that a model was trained on.
+
+    >>> reading = read("1. I50.9 - Heart failure, unspecified; sepsis", 10)
+    >>> [one.code for one in reading.codes], [(one.text, one.suggestions[0].codes) for one in reading.missed]
+    (['I509'], [('sepsis', ('A419',))])
+    """
+    codes: list[Understood] = []
+    pieces: list[str | Missed] = []
+    for line in re.split(r"[\n\r;\t]+", text):
+        line, end = MARKER.sub("", line), 0
+        for token in TOKEN.finditer(line):
+            code = icd.normalise(token[0])
+            one = understand(code, version) if _well_dotted(token[0], code, version) else None
+            one = one or (Understood(code, None) if seen(code) else None)
+            missed = None if one else _unknown_code(token[0], code, version)
+            if not (one or missed):
+                continue
+            pieces += [line[end : token.start()], *([missed] if missed else [])]
+            codes += [one] if one else []
+            end = token.end()
+        pieces.append(line[end:])
+    return Reading(tuple(codes), tuple(_missed(pieces, codes, version)))
+
+
+def understand(code: str, version: int) -> Understood | None:
+    """A normalised code by the ICD tables; None where they know neither it nor its category.
+
+    Codes of other editions (WHO, deleted, later) count by their category in ICD-10, headings as themselves.
+
+    >>> understand("I509", 10).title, understand("I5O9", 10)
+    ('Heart failure, unspecified', None)
+    """
+    if not code:
+        return None
+    title = icd.title(code, version)
+    if title is not None or code in _entries(version):
+        return Understood(code, title)
+    if version == 9:  # whose table has no headings
+        return Understood(code, None) if code in _headings() else None
+    category = icd.title(code[:3], 10)
+    return Understood(code, category, exact=False) if category and FURTHER.fullmatch(code[3:]) else None
+
+
+def near_misses(code: str, version: int) -> list[str]:
+    """Codes of the table one slip away, the likeliest first: characters that look alike, swapped ones, any other."""
+    places = range(len(code) + 1)
+    alike = _alike(code) | ({"0" + code, "00" + code} if code.isdigit() else set())  # spreadsheets drop zeros
+    swapped = {code[:at] + code[at + 1] + code[at] + code[at + 2 :] for at in range(len(code) - 1)}
+    other = {code[:at] + code[at + 1 :] for at in places}
+    for character in ascii_uppercase + digits:
+        other |= {code[:at] + character + code[at + skip :] for at in places for skip in (0, 1)}
+    ranks = {found: rank for rank, group in ((2, other), (1, swapped), (0, alike)) for found in group}
+    ranks[code] = -1  # with its dot in the wrong place
+    known = [found for found in ranks if icd.title(found, version) is not None]
+    shared = {found: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(found, code))) for found in known}
+    return sorted(known, key=lambda found: (ranks[found], -shared[found], abs(len(found) - len(code)), found))
+
+
+def _alike(code: str) -> set[str]:
+    """The code with one character taken for another."""
+    return {
+        code[:at] + other + code[at + 1 :]
+        for at, character in enumerate(code)
+        for group in ALIKE
+        if character in group
+        for other in group
+    }
+
+
+def _well_dotted(text: str, code: str, version: int) -> bool:
+    """Whether a dot stands where it belongs: 38.9 is not the ICD-9 heading 389."""
+    return "." not in text or text.upper() == icd.dotted(code, version)
+
+
+def _unknown_code(text: str, code: str, version: int) -> Missed | None:
+    """A token that is written like a code but is none; None for words and numbers."""
+    numeric = code.isdigit()
+    if not (numeric and 3 <= len(code) <= 5) and not (
+        LETTER_FIRST.fullmatch(code) and 3 * sum(map(str.isdigit, code)) >= len(code)
+    ):
+        return None
+    other = 19 - version
+    elsewhere = understand(code, other) if _well_dotted(text, code, other) else None
+    if elsewhere and not elsewhere.exact and "." not in text:
+        elsewhere = None
+    if not elsewhere and (is_title_word(text, version) or (numeric and version == 10)):
+        return None
+    found = []
+    for way in counterparts(code, other) if elsewhere else ():
+        titles = [icd.title(one, version) for one in way.codes]
+        if all(titles):
+            found.append(Suggestion(way.codes, " + ".join(map(str, titles)), "other version"))
+    near = [one for one in near_misses(code, version) if not found or one in _alike(code)]
+    found = [
+        *found[: SUGGESTIONS - 1],
+        *(Suggestion((one,), icd.title(one, version) or "", "near miss") for one in near),
+    ]
+    return Missed(text, tuple(found[:SUGGESTIONS]), other if elsewhere else None, code_like=True)
+
+
+def _missed(pieces: list[str | Missed], codes: list[Understood], version: int) -> list[Missed]:
+    """The pieces that no code was made of, without what only describes codes that stand beside them."""
+    described = [words_of(one.title or "") for one in codes]
+    described += [words_of(each.title) for one in pieces if isinstance(one, Missed) for each in one.suggestions]
+    described += [
+        words_of(icd.title(one.text, one.other_version) or "")
+        for one in pieces
+        if isinstance(one, Missed) and one.other_version
+    ]
+    categories, found = {one.code[:3] for one in codes}, []
+    for piece in pieces:
+        if isinstance(piece, Missed):
+            found.append(piece)
+            continue
+        for phrase in BREAK.split(piece):
+            found += _of_words(phrase.strip(" .-'*†"), described, categories, version, len(found) < MOST_SUGGESTED)
+    return found
+
+
+def _of_words(
+    phrase: str, described: list[set[str]], categories: set[str], version: int, suggest: bool, *, whole: bool = True
+) -> list[Missed]:
+    words = re.findall(r"[^\W_]+", phrase)
+    filling = [word.lower() in _filling() or word.isdigit() or len(word) < 2 for word in words]
+    content = [word.lower() for word, idle in zip(words, filling) if not idle]
+    if not content or any(2 * sum(word in title for word in content) > len(content) for title in described):
+        return []
+    said = words[filling.index(False) : len(words) - filling[::-1].index(False)]  # filling words cut from either end
+    joint = whole and JOINT.search(" ".join(said))
+    hits = search(" ".join(said), version, SUGGESTIONS, loose=not joint) if suggest and len(said) < 12 else []
+    if joint and not hits:
+        parts = (part.strip() for part in JOINT.split(phrase))
+        return [one for part in parts for one in _of_words(part, described, categories, version, suggest, whole=False)]
+    if any(hit.code[:3] in categories for hit in hits):  # "CHF" beside I50.9
+        return []
+    return [Missed(" ".join(said), tuple(Suggestion((hit.code,), hit.title, "title") for hit in hits))]
+
+
+@cache
+def _filling() -> frozenset[str]:
+    """Words of prose: in a phrase of these alone nobody names a disease."""
+    return frozenset((icd.DATA / "filling_words.txt").read_text(encoding="utf-8").split())
+
+
+@cache
+def _headings() -> set[str]:
+    """The headings of ICD-9-CM: beginnings of its codes."""
+    return {code[:length] for code in icd._rows(9) for length in range(3, len(code))}

@@ -1,0 +1,157 @@
+"""Find codes by what people type: the beginning of a code, words of a title, an everyday name, an abbreviation.
+
+In comes a query; out come `Code`s, the likeliest first: the one that an everyday name stands for, codes that begin like
+the query, then titles that hold its words. A word that no title has is read as the nearest one that some title has, and
+codes that can be recorded come before headings. Everyday names are data: `data/synonyms.csv`.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mlci.codes.icd import DATA, Code, _table, normalise
+
+CLOSE = 0.8  # how alike (by difflib) two words must be for one to be the other mistyped
+MOST_CORRECTED = 8  # words of a query; each costs some milliseconds
+LONGEST_NAME = 5  # words
+
+
+@dataclass(frozen=True)
+class Name:
+    """What people say instead of a title."""
+
+    meaning: str  # words of titles
+    code: str | None  # that it stands for where nothing more is said
+
+
+def search(query: str, version: int, limit: int = 20, *, loose: bool = True) -> list[Code]:
+    """The likeliest codes for what was typed; `loose`: if no title has all of it, codes of the everyday names within.
+
+    >>> [code.code for code in search("chf", 10, limit=1)], [code.code for code in search("sepsys", 10, limit=1)]
+    (['I509'], ['A419'])
+    """
+    words = re.findall(r"\w+", query.lower())
+    if not words or limit < 1:
+        return []
+    table, prefix = _table(version), normalise(query)
+    by_code = pc.starts_with(table["code"].chunk(0), prefix).to_numpy(zero_copy_only=False) & bool(prefix)
+    if not by_code.any():
+        words = [_spelled(word, version) if at < MOST_CORRECTED else word for at, word in enumerate(words)]
+    meant, within = _meant(words, version)
+    whole = _names(version).get(_key(words))
+    by_words, by_whole = _holding(words, version)
+    by_meaning, whole_meaning = _holding(meant, version) if meant != words else (by_words, by_whole)
+    is_named = _among([whole], version)
+    if loose and not (by_code | by_words | by_meaning | is_named).any():
+        is_named = _among(within, version)  # of several things said, those that have a name
+    found = np.flatnonzero(by_code | by_words | by_meaning | is_named)
+    hits = _lower(version).take(found)
+    begins = pc.starts_with(hits, " ".join(words)).to_numpy(zero_copy_only=False)
+    length = pc.utf8_length(hits).to_numpy(zero_copy_only=False)
+    heading = ~table["billable"].chunk(0).take(found).to_numpy(zero_copy_only=False)
+    # Under a prefix by order of the code, among titles by brevity.
+    brevity = np.where(by_code[found], 0, length)
+    part = ~(by_whole | whole_meaning)[found]
+    keys = (found, brevity, part, ~begins, ~by_meaning[found], heading, ~by_code[found], ~is_named[found])
+    rows = table.take(found[np.lexsort(keys)[:limit]]).to_pylist()
+    return [Code(row["code"], version, row["title"], row["billable"]) for row in rows]
+
+
+def words_of(title: str) -> set[str]:
+    """The words of a text, small."""
+    return set(re.findall(r"\w+", title.lower()))
+
+
+def is_title_word(word: str, version: int) -> bool:
+    """Whether some title or everyday name has this very word."""
+    return word.lower() in _vocabulary(version)
+
+
+def _meant(words: list[str], version: int) -> tuple[list[str], list[Name]]:
+    """The words with everyday names replaced by those of titles, and the names that were found."""
+    names = _names(version)
+    result, found, at = [], [], 0
+    while at < len(words):
+        for length in range(min(LONGEST_NAME, len(words) - at), 0, -1):
+            if name := names.get(_key(words[at : at + length])):
+                result += re.findall(r"\w+", name.meaning)
+                found.append(name)
+                at += length
+                break
+        else:
+            result.append(words[at])
+            at += 1
+    return result, found
+
+
+def _among(names: Sequence[Name | None], version: int) -> np.ndarray:
+    """Which rows of the table are the codes of these names."""
+    codes = pa.array([name.code for name in names if name], pa.string())
+    return pc.is_in(_table(version)["code"].chunk(0), value_set=codes.drop_null()).to_numpy(zero_copy_only=False)
+
+
+def _key(words: Iterable[str]) -> str:
+    """Words in whatever order."""
+    return " ".join(sorted(words))
+
+
+def _holding(words: list[str], version: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which titles hold all the words within their own, and which hold them whole."""
+    distinct, places, rows_of = _words(version)
+    by_words, by_whole = np.ones((2, len(_table(version))), dtype=bool)
+    for word in words:  # a word of the query lies within one word of a title, or nowhere
+        for every, match in ((by_words, pc.match_substring), (by_whole, pc.equal)):
+            held = np.zeros(len(every), dtype=bool)
+            held[rows_of[match(distinct, word).to_numpy(zero_copy_only=False)[places]]] = True
+            every &= held
+    return by_words, by_whole
+
+
+@lru_cache(maxsize=10_000)
+def _spelled(word: str, version: int) -> str:
+    """The word as titles and everyday names write it, where one of theirs is close."""
+    from difflib import get_close_matches
+
+    if len(word) < 4 or pc.any(pc.match_substring(_words(version)[0], word)).as_py() or is_title_word(word, version):
+        return word
+    for source in (_name_words(version), _vocabulary(version)):
+        alike = [other for other in source if other[:1] == word[0] and abs(len(other) - len(word)) <= 2]
+        if close := get_close_matches(word, alike, n=1, cutoff=CLOSE):
+            return close[0]
+    return word
+
+
+@cache
+def _names(version: int) -> dict[str, Name]:
+    with open(DATA / "synonyms.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {_key(row["term"].split()): Name(row["meaning"], row[f"icd{version}"] or None) for row in rows}
+
+
+@cache
+def _name_words(version: int) -> dict[str, None]:
+    return dict.fromkeys(word for name in _names(version) for word in name.split())
+
+
+@cache
+def _vocabulary(version: int) -> dict[str, None]:
+    return _name_words(version) | dict.fromkeys(_words(version)[0].to_pylist())
+
+
+@cache
+def _lower(version: int) -> pa.Array:
+    return pc.utf8_lower(_table(version)["title"].combine_chunks())
+
+
+@cache
+def _words(version: int) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+    """The distinct words of all titles, and of each place where one stands: which word, and in which row."""
+    titles = pc.split_pattern_regex(_lower(version), r"[^\pL\pN_]+")
+    words = titles.flatten().dictionary_encode()
+    return words.dictionary, words.indices.to_numpy(), pc.list_parent_indices(titles).to_numpy()
