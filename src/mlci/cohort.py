@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 import mlci
 from mlci import sources
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, kind_of
 from mlci.base.files import atomic
 from mlci.base.shares import md5_split
 from mlci.codes.admissions import Admissions
@@ -173,7 +173,7 @@ def build_cohort(
         odd = [name for name in table["split"].unique().to_pylist() if name not in SPLITS]
         if odd:
             raise InputError(
-                f"source {source}: column split: {odd[0]!r} is not a split; allowed are {', '.join(SPLITS)}."
+                f"source {source}: column split: {kind_of(odd[0])} is not a split; allowed are {', '.join(SPLITS)}."
             )
     else:
         if split_by not in table.column_names:

@@ -76,7 +76,7 @@ def text_in_parquet(folder):
 CASES = {
     "unreadable timestamp in Parquet": (
         text_in_parquet,
-        ["ADMISSIONS.parquet", "column dischtime", "1 rows", "'later'", "YYYY-MM-DD"],
+        ["ADMISSIONS.parquet", "column dischtime", "1 rows", "text of 5 characters", "YYYY-MM-DD"],
     ),
     "missing table": (removed("icu/icustays.csv"), ["lacks the table icustays", "icustays.csv.gz"]),
     "table twice": (twice, ["holds the table patients 2 times"]),
@@ -86,15 +86,15 @@ CASES = {
     ),
     "unreadable timestamp": (
         with_tables(changed("hosp/admissions", 1, "admittime", "soon")),
-        ["admissions.csv", "column admittime", "row 3", "'soon'", "YYYY-MM-DD"],
+        ["admissions.csv", "column admittime", "row 3", "text of 4 characters", "YYYY-MM-DD"],
     ),
     "impossible date": (
         with_tables(changed("hosp/patients", 0, "dod", "2150-02-30")),
-        ["patients.csv", "column dod", "row 2", "'2150-02-30'"],
+        ["patients.csv", "column dod", "row 2", "text of 10 characters"],
     ),
     "id that is no number": (
         with_tables(changed("hosp/diagnoses_icd", 0, "hadm_id", "A1")),
-        ["diagnoses_icd.csv", "column hadm_id", "row 2", "'A1'", "whole number"],
+        ["diagnoses_icd.csv", "column hadm_id", "row 2", "text of 2 characters", "whole number"],
     ),
     "duplicate admission": (
         with_tables(changed("hosp/admissions", 1, "hadm_id", 101)),

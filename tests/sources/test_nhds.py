@@ -128,9 +128,15 @@ def change(line: bytes, field: str, value: bytes) -> bytes:
     ("broken", "message"),
     [
         (lambda line: line[:-5] + b"\r\n", "record 3 has 146 characters; an NHDS 2010 record has 149"),
-        (lambda line: change(line, "status", b"7"), "record 3, field status: '7' is not one of 1, 2, 3, 4, 5, 6, 9"),
-        (lambda line: change(line, "age_unit", b" "), "record 3, field age_unit: '' is not one of 1, 2, 3"),
-        (lambda line: change(line, "los_days", b"  x1"), "record 3, field los_days: 'x1' is not a whole number"),
+        (
+            lambda line: change(line, "status", b"7"),
+            "record 3, field status: a whole number is not one of 1, 2, 3, 4, 5, 6, 9",
+        ),
+        (lambda line: change(line, "age_unit", b" "), "record 3, field age_unit: empty is not one of 1, 2, 3"),
+        (
+            lambda line: change(line, "los_days", b"  x1"),
+            "record 3, field los_days: text of 2 characters is not a whole number",
+        ),
         (lambda line: change(line, "age", "é".encode()), "record 3 holds a byte that is not plain text"),
     ],
 )

@@ -237,13 +237,17 @@ def with_cell(rows: list[list], row: int, column: int, value: object) -> list[li
 @pytest.mark.parametrize(
     ("stays", "dx", "message"),
     [
-        (with_cell(STAYS, 2, 8, "2"), DX, r"stays.csv: column expired, row 3: '2' is not 0 or 1"),
-        (with_cell(STAYS, 6, 8, "no"), DX, r"stays.csv: column expired, row 7: 'no' is not 0 or 1"),
-        (with_cell(STAYS, 3, 7, "val"), DX, r"stays.csv: column part, row 4: 'val' is not a split"),
-        (with_cell(STAYS, 3, 7, ""), DX, r"stays.csv: column part, row 4: '' is not a split"),
-        (STAYS, with_cell(DX, 5, 2, "ICD"), r"dx.csv: column version, row 6: 'ICD' is not an ICD version"),
-        (STAYS, with_cell(DX, 5, 2, ""), r"dx.csv: column version, row 6: '' is not an ICD version"),
-        (with_cell(STAYS, 1, 2, "yesterday"), DX, r"stays.csv: column came, row 2: 'yesterday' is not a time"),
+        (with_cell(STAYS, 2, 8, "2"), DX, r"stays.csv: column expired, row 3: a whole number is not 0 or 1"),
+        (with_cell(STAYS, 6, 8, "no"), DX, r"stays.csv: column expired, row 7: text of 2 characters is not 0 or 1"),
+        (with_cell(STAYS, 3, 7, "val"), DX, r"stays.csv: column part, row 4: text of 3 characters is not a split"),
+        (with_cell(STAYS, 3, 7, ""), DX, r"stays.csv: column part, row 4: empty is not a split"),
+        (
+            STAYS,
+            with_cell(DX, 5, 2, "ICD"),
+            r"dx.csv: column version, row 6: text of 3 characters is not an ICD version",
+        ),
+        (STAYS, with_cell(DX, 5, 2, ""), r"dx.csv: column version, row 6: empty is not an ICD version"),
+        (with_cell(STAYS, 1, 2, "yesterday"), DX, r"stays.csv: column came, row 2: text of 9 characters is not a time"),
         (with_cell(STAYS, 1, 3, "2019-12-31 00:00:00"), DX, r"column left: 1 admissions end before they begin"),
         (with_cell(STAYS, 4, 1, " "), DX, r"column mrn: 1 admissions have none"),
         (with_cell(STAYS, 4, 0, "a1"), DX, r"1 rows repeat an earlier one"),
@@ -265,7 +269,9 @@ def test_the_row_of_a_misfit_is_right_in_a_long_file(tmp_path):
         "diagnoses": {"table": "dx", "admission_id": "id", "code": "icd", "icd_version": 10},
         "outcomes": {"flag": "flag"},
     }
-    with pytest.raises(mlci.InputError, match=r"stays.parquet: column flag, row 250001: 'x' is not 0 or 1"):
+    with pytest.raises(
+        mlci.InputError, match=r"stays.parquet: column flag, row 250001: text of 1 characters is not 0 or 1"
+    ):
         mlci.build_cohort("tables", folder, config=layout)
 
 
@@ -277,3 +283,41 @@ def test_command_line(mlci_cli, demos, tmp_path):
     done = mlci_cli("cohort", "tables", demos / "mimic3_demo", "--config", "demo.toml", "-o", "d.parquet", code=2)
     assert "demo.toml: more is not a known key" in done.stderr
     assert not (tmp_path / "d.parquet").exists()
+
+
+OWN = {
+    "admissions": {"table": "stays", "admission_id": "id", "subject_id": "id"},
+    "diagnoses": {"table": "dx", "admission_id": "id", "code": "icd", "icd_version": 10, "position": "rank"},
+    "outcomes": {"died": "died"},
+}
+
+
+def own(folder, dx, died=(0, 1)):
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder, stays=[["id", "died"], *enumerate(died)], dx=[["id", "icd", "rank"], *dx])
+    return mlci.build_cohort("tables", folder, config=OWN)
+
+
+def test_a_position_below_0_is_refused_and_cuts_no_code(tmp_path):
+    with pytest.raises(mlci.InputError, match=r"dx\.csv: column rank: 2 codes have a position below 0"):
+        own(tmp_path, [[0, "I50.9", -1], [0, "428.0", 0], [1, "E11", -90000]])
+    assert own(tmp_path, [[0, "I50.9", 0], [1, "E11", 10**12]]).table["codes"].to_pylist() == [["I509"], ["E11"]]
+
+
+@pytest.mark.parametrize("name", ["x[1]", "h*", "h?", "[a-z]"])
+def test_a_folder_is_no_pattern(tmp_path, name):
+    own(tmp_path / "h1", [[0, "A41", 1], [1, "A41", 1]])
+    own(tmp_path / "x1", [[0, "A41", 1], [1, "A41", 1]])
+    assert own(tmp_path / name, [[0, "I10", 1], [1, "E11", 1]]).table["codes"].to_pylist() == [["I10"], ["E11"]]
+
+
+def test_diagnoses_of_no_admission_are_counted(tmp_path):
+    cohort = own(tmp_path, [[0, "I10", 1], [1, "E11", 1], [7, "E11", 1], [8, "", 1], [9, "E11", 2]])
+    assert "2 diagnoses belong to no row of the admissions and were dropped." in cohort.notes
+
+
+def test_a_stray_quotation_mark_swallows_nothing(tmp_path):
+    write(tmp_path, stays=[["id", "died"], [0, 0], [1, 1]])
+    (tmp_path / "dx.csv").write_text('id,icd,rank\n0,"I10,1\n1,E11,1\n')
+    with pytest.raises(mlci.InputError, match=r"dx\.csv: row 2"):
+        mlci.build_cohort("tables", tmp_path, config=OWN)

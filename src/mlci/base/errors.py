@@ -1,5 +1,134 @@
-"""What a person did that the program cannot use. The command line prints it as one sentence and exits with 2."""
+"""What a person did that the program cannot use, and what a library says of a damaged file: one sentence each.
+
+Files and rows are named; what stands in them never is, because it is a patient's.
+"""
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import unquote
+
+# Libraries that read files and databases: their complaints quote what they read.
+READERS = ("pyarrow", "duckdb", "_duckdb", "zlib", "lzma", "_lzma", "gzip", "zipfile", "safetensors", "openpyxl")
+READERS += ("psycopg", "pyspark", "py4j", "ibis", "sqlglot")
+REFUSALS = {
+    errno.ENOENT: "no such file or folder",
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.EISDIR: "is a folder; a file is needed",
+    errno.ENOTDIR: "is not a folder",
+    errno.ENOSPC: "the disk is full",
+    errno.EROFS: "the disk is read-only",
+}
 
 
 class InputError(ValueError):
-    """Bad input, told in one sentence: what was wrong, where (file, column, row, value), what is allowed."""
+    """Bad input, told in one sentence: what was wrong, where (file, column, row), what is allowed."""
+
+
+def sentence(error: BaseException) -> str | None:
+    """Tell an error of the outer world in one sentence, without what stands in any file; None: it is not one.
+
+    >>> sentence(FileNotFoundError(2, "", "cohort.parquet"))
+    'cohort.parquet: no such file or folder.'
+    >>> sentence(KeyError("I50.9")) is None
+    True
+    """
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this input."
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply."
+    if isinstance(error, OSError) and error.errno:
+        reason = REFUSALS.get(error.errno) or os.strerror(error.errno).lower()
+        return f"{name_of(error.filename) or 'a file'}: {reason}."
+    if isinstance(error, OSError | EOFError | UnicodeError) or type(error).__module__.split(".")[0] in READERS:
+        return f"the input is damaged, or of another kind than its name says ({type(error).__name__})."
+    return None
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
+    """Name the file in whatever goes wrong while it is read, and leave out what stands in it.
+
+    >>> with reading("a.csv.gz", "a gzipped table"):
+    ...     raise EOFError("Compressed file ended")
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: a.csv.gz: cannot be read as a gzipped table: it is damaged, or of another kind.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        said = sentence(error)
+        if said is None or (isinstance(error, OSError) and error.errno):
+            raise
+        if isinstance(error, MemoryError | RecursionError):
+            raise InputError(f"{name_of(path)}: {said}") from None
+        raise InputError(f"{name_of(path)}: cannot be read as {kind}: it is damaged, or of another kind.") from None
+
+
+def name_of(path: Any) -> str:
+    """A path as text that any terminal can print, on one line."""
+    text = os.fsdecode(path) if isinstance(path, bytes | os.PathLike) else str(path or "")
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def kind_of(value: Any) -> str:
+    """What a cell holds, in words that a message may repeat: never the value itself, which may be a patient's.
+
+    >>> kind_of("expired"), kind_of("17.5"), kind_of(2), kind_of(None)
+    ('text of 7 characters', 'a number', 'a whole number', 'empty')
+    """
+    text = "" if value is None else str(value).strip()
+    if text.lstrip("+-").isdigit():
+        return "a whole number"
+    try:
+        float(text)
+    except ValueError:
+        return f"text of {len(text)} characters" if text else "empty"
+    return "a number"
+
+
+def columns_of(names: Iterable[str], known: Iterable[str]) -> str:
+    """The columns that a table has, for a message; none where its first line is no header but a patient's row.
+
+    Args:
+        names: what the first line holds.
+        known: names of columns of which a header would have one at least.
+    """
+    names = list(names)
+    if not {str(name).lower() for name in names} & {name.lower() for name in known}:
+        return f"its first line has {len(names)} cells, and none is a column name that is known here"
+    return f"it has {', '.join(map(name_of, names[:30]))}" + (", ..." if len(names) > 30 else "")
+
+
+def address(url: str) -> str:
+    """A database's address without user, password and options.
+
+    >>> address("postgres://ann:p@ss/word@db.example:5432/mimic?password=x")
+    'postgres://db.example:5432/mimic'
+    """
+    scheme, _, rest = url.partition("://")
+    if "@" in rest.partition("?")[2]:  # of a password or of an option: nobody can tell
+        return f"{scheme}://..."
+    rest = rest.rpartition("@")[2].partition("?")[0].partition("#")[0]
+    return f"{scheme}://{re.sub(r':(?![0-9]+(/|$))[^/]*', '', rest)}"
+
+
+def without_secrets(reason: str, url: str) -> str:
+    """What a driver says of an address, or nothing if a part of the password or of an option stands in it."""
+
+    def pieces(text: str) -> set[str]:
+        return {piece for form in (text, unquote(text)) for piece in re.split(r"[:/@?&=#]", form) if piece}
+
+    body = url.partition("://")[2]
+    user = re.match(r"[^:/?#]*(?=.*@)", body)
+    secrets = pieces(body) - pieces(address(url)) - {user[0] if user else ""}
+    line = (reason.strip().splitlines() or [""])[0]
+    return "" if any(secret in line for secret in secrets) else line

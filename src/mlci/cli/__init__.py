@@ -3,31 +3,25 @@
 Command modules import click alone at their top; what is heavy is imported inside the function that needs it.
 """
 
-import errno
+import os
 import pkgutil
+import signal
 import sys
+import traceback
 import warnings
 from importlib import import_module
+from pathlib import Path
 
 import click
 
 import mlci
-from mlci.base.errors import InputError
+from mlci.base.errors import name_of, sentence
 
 # The order of the story; a command not named here comes last.
 STORY = (
     *("demo", "cohort", "indices", "fit", "score", "evaluate", "diagnose"),
     *("benchmark", "reproduce", "report", "card", "serve"),
 )
-REFUSALS = {
-    errno.ENOENT: "no such file or folder",
-    errno.EACCES: "no permission",
-    errno.EPERM: "no permission",
-    errno.EISDIR: "is a folder; a file is needed",
-    errno.ENOTDIR: "is not a folder",
-    errno.ENOSPC: "the disk is full",
-    errno.EROFS: "the disk is read-only",
-}
 
 
 class Story(click.Group):
@@ -53,6 +47,8 @@ def cli() -> None:
 def main() -> None:
     """Run a command; whatever a person can mend is told in one sentence, without a traceback."""
     warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")  # torch's, at the first step on a GPU
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
     try:
         code = cli.main(standalone_mode=False) or 0
     except click.ClickException as error:
@@ -61,14 +57,26 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("mlci: stopped.", err=True)
         code = 130
-    except InputError as error:
-        click.echo(f"mlci: {error}", err=True)
-        code = 2
     except BrokenPipeError:
         code = 0
-    except OSError as error:
-        if error.errno not in REFUSALS:
+    except Exception as error:
+        if os.environ.get("MLCI_DEBUG"):
             raise
-        click.echo(f"mlci: {error.filename or 'output'}: {REFUSALS[error.errno]}.", err=True)
-        code = 2
+        code = 2 if (said := sentence(error)) else 1
+        click.echo(f"mlci: {name_of(said or _fault(error))}", err=True)
     sys.exit(code)
+
+
+def _stop(number: int, _: object) -> None:
+    """End as if by an error, so that temporary files are removed; a second request must not interrupt that."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def _fault(error: Exception) -> str:
+    """Where the program itself went wrong; its text might hold a patient's values."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"this is a fault of the program ({type(error).__name__} in {Path(place.filename).name}, line {place.lineno}); "
+        "with MLCI_DEBUG=1 it shows all, which may include values of patients."
+    )

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from ibis.expr import datatypes as dt
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, address, columns_of, kind_of, without_secrets
 from mlci.base.files import scratch
-from mlci.sources._rules import FIRST
+from mlci.sources._rules import BELOW, FIRST
 
 Columns = Mapping[str, str]  # column -> Ibis type; a type that ends in "?" may be missing and is then null
 ENDINGS = (".csv", ".csv.gz", ".parquet")
@@ -67,7 +67,7 @@ class Tables:
         except Exception as error:  # engines share no base class: theirs are told by module, all others go on
             if type(error).__module__.split(".")[0] not in ENGINES:
                 raise
-            raise InputError(_csv_sentence(str(error)) or self._cast_sentence() or self._sentence(error)) from error
+            raise InputError(_csv_sentence(str(error)) or self._cast_sentence() or self._sentence(error)) from None
 
     def _cast_sentence(self) -> str | None:
         """The first text in a table of DuckDB that is not of its column's type."""
@@ -84,8 +84,11 @@ class Tables:
         return None
 
     def _sentence(self, error: Exception) -> str:
-        """The engine's own first line."""
-        return f"{', '.join(self.where.values())}: {str(error).strip().splitlines()[0].rstrip('.')}."
+        """The engine's own first line, with the names of tables and columns and no other word or number of theirs."""
+        known = {*self.tables, *(column for table in self.tables.values() for column in table.columns)}
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        quoted = re.sub(r"'[^']*'|\"[^\"]*\"", lambda text: text[0] if text[0][1:-1].lower() in known else "...", line)
+        return f"{', '.join(self.where.values())}: {re.sub('[0-9]+', '...', quoted)}."
 
 
 def open_tables(
@@ -115,7 +118,7 @@ def _shape(table: ir.Table, columns: Columns, where: str, *, lax: bool) -> ir.Ta
         elif optional:
             chosen[name] = ibis.null(kind)
         else:
-            raise InputError(f"{where}: lacks the column {name}; it has {', '.join(table.columns)}.")
+            raise InputError(f"{where}: lacks the column {name}; {columns_of(table.columns, columns)}.")
     return table.select(**chosen)
 
 
@@ -167,11 +170,13 @@ def _read_csv(backend: ibis.BaseBackend, file: Path, columns: Columns) -> ir.Tab
     lower = [name.lower() for name in header]
     missing = [name for name, kind in columns.items() if name not in lower and not kind.endswith("?")]
     if missing and len(header) == 1:
-        raise InputError(f"{file}: the header has one column, {header[0]!r}; the separator must be a comma.")
+        raise InputError(f"{file}: the first line has one column; the separator must be a comma.")
     if missing:
-        raise InputError(f"{file}: lacks the column {missing[0]}; it has {', '.join(header)}.")
+        raise InputError(f"{file}: lacks the column {missing[0]}; {columns_of(header, columns)}.")
     types = {name: DUCKDB_TYPES[columns.get(name.lower(), "string").removesuffix("?")] for name in header}
-    return backend.read_csv(file, columns=types, header=True, auto_detect=False, delim=",", quote='"', escape='"')
+    return backend.read_csv(
+        _literal(file), columns=types, header=True, auto_detect=False, delim=",", quote='"', escape='"'
+    )
 
 
 def _header(file: Path) -> list[str]:
@@ -192,19 +197,24 @@ def _read_parquet(backend: ibis.BaseBackend, file: Path) -> ir.Table:
     with file.open("rb") as stream:  # a refusal of the file system is told as such
         if stream.read(4) != b"PAR1":
             raise InputError(f"{file}: is not a Parquet file.")
-    return backend.read_parquet(file)
+    return backend.read_parquet(_literal(file))
+
+
+def _literal(file: Path) -> str:
+    """The path as DuckDB writes one that is no pattern: a folder may be named x[1] or h*."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", str(file))
 
 
 def _open_database(location: Any, wanted: Mapping[str, Columns], schemas: Sequence[str], prefix: str):
     if isinstance(location, str):
-        shown = re.sub(r"//[^/@]*@", "//", location)
+        shown = address(location)
         try:
             if urlsplit(location).scheme == "duckdb" and "read_only" not in location:
                 location += ("&" if "?" in location else "?") + "read_only=True"
             backend = ibis.connect(location)
         except Exception as error:  # whatever a driver raises, there is no connection
-            reason = str(error).strip().split("\n")[0]
-            raise InputError(f"{shown}: no connection ({reason}).") from error
+            reason = without_secrets(str(error), location) or type(error).__name__
+            raise InputError(f"{shown}: no connection ({reason}).") from None
     else:
         backend = location if isinstance(location, ibis.BaseBackend) else ibis.pyspark.connect(location)
         shown = backend.name
@@ -239,14 +249,18 @@ def _csv_sentence(message: str) -> str | None:
 
 def _no(where: str, value: str, kind: str) -> str:
     words = {"int": "a whole number", "big": "a whole number", "tim": "a timestamp; allowed is YYYY-MM-DD hh:mm:ss"}
-    return f"{where}: {value!r} is not {words.get(kind.lower()[:3], 'a number')}."
+    return f"{where}: {kind_of(value)} is not {words.get(kind.lower()[:3], 'a number')}."
 
 
-def codes_in_order(placed: pa.ChunkedArray) -> pa.ListArray:
+def codes_in_order(placed: pa.ChunkedArray, where: str) -> pa.ListArray:
     """Lists made with `_rules.placed`, sorted by position (then by code), the position taken off."""
     lists = placed.cast(pa.list_(pa.string())).combine_chunks()
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten().dictionary_encode()
+    marked = np.asarray(pc.starts_with(flat.dictionary, BELOW))
+    if marked.any():
+        below = int(marked[flat.indices.to_numpy()].sum())
+        raise InputError(f"{where}: {below} codes have a position below 0; positions are whole numbers from 0.")
     rank = np.argsort(pc.sort_indices(flat.dictionary).to_numpy())  # digits of one width: as text, so by position
     place = np.repeat(np.arange(len(lists)), lengths) * len(rank) + rank[flat.indices.to_numpy()]
     order = np.argsort(place, kind="stable")  # linear where an engine collects in the order of the file, as most do

@@ -105,7 +105,9 @@ def draft(
             f"{where}: column {patient}: {orphans} admissions have no patient in {tables.where[patients]}."
         )
     # Codes in order before rows are removed: then they are numbers into a dictionary, and cheap to move.
-    rows = rows.set_column(rows.column_names.index("codes"), "codes", codes_in_order(rows["codes"]))
+    rows = rows.set_column(
+        rows.column_names.index("codes"), "codes", codes_in_order(rows["codes"], tables.where[diagnoses])
+    )
     attrition = Attrition(rows, f"rows of {table}")
 
     def total(name: str) -> int:

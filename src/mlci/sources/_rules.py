@@ -13,6 +13,7 @@ Expression = Any  # a column, or a column to come (`ibis._`)
 HOUR = 3600
 DAY = 24 * HOUR
 FIRST, LAST = 10_000, 89_999  # what is added to a code's position, and the last position
+BELOW = "00000"  # in place of a position below 0
 
 
 def elapsed(later: Expression, earlier: Expression) -> Expression:
@@ -56,7 +57,8 @@ def entered_after(hours: int, first: Expression, stays: Expression, admitted: Ex
 def placed(code: Expression, position: Expression) -> Expression:
     """A code with its position in front: Spark has no ordered aggregation, so the collected lists are sorted later.
 
-    Five digits and a code of up to seven characters are what DuckDB keeps in place; later positions count as the last.
+    Five digits and a code of up to seven characters are what DuckDB keeps in place; later positions count as the last,
+    and a position below 0 is marked, to be refused.
     """
     place: Expression = ibis.least(ibis.coalesce(position, LAST), LAST)
-    return (place + FIRST).cast("string") + code
+    return ibis.ifelse(place < 0, BELOW, (place + FIRST).cast("string")) + code

@@ -9,6 +9,7 @@ import bz2
 import gzip
 import io
 import zipfile
+import zlib
 from itertools import accumulate
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, kind_of
 from mlci.sources import Attrition, Draft
 
 WIDTHS = {
@@ -154,10 +155,12 @@ def _matrix(path: Path) -> np.ndarray:
     """The file as bytes, one row per record."""
     try:
         data = _unpacked(path)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except InputError:
+        raise
+    except (OSError, EOFError, ValueError, zlib.error, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.errno:  # the file system's own refusal
             raise
-        raise InputError(f"{path}: the archive is damaged or cut short ({error}).") from error
+        raise InputError(f"{path}: the archive is damaged, cut short or locked.") from error
     if not data.strip():
         raise InputError(f"{path}: is empty; the NHDS file has records of {WIDTH} characters.")
     data = np.frombuffer(data.rstrip(b"\r\n\x1a") + b"\n", dtype=np.uint8)
@@ -185,7 +188,7 @@ def _unpacked(path: Path) -> bytes:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = [entry for entry in archive.infolist() if not entry.is_dir()]
             if len(members) != 1:
-                raise ValueError(f"it holds {len(members)} files; one file of records is needed")
+                raise InputError(f"{path}: the archive holds {len(members)} files; one file of records is needed.")
             return archive.read(members[0])
     return data
 
@@ -193,4 +196,4 @@ def _unpacked(path: Path) -> bytes:
 def _refuse(path: str | Path, name: str, text: pa.Array, good: pa.Array, allowed: str) -> None:
     if not pc.all(good).as_py():
         row = pc.index(good, False).as_py()
-        raise InputError(f"{path}: record {row + 1}, field {name}: '{text[row].as_py()}' is not {allowed}.")
+        raise InputError(f"{path}: record {row + 1}, field {name}: {kind_of(text[row].as_py())} is not {allowed}.")

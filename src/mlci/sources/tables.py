@@ -38,7 +38,7 @@ import pyarrow.compute as pc
 from ibis import _
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, kind_of
 from mlci.sources import Attrition, Draft
 from mlci.sources._engine import Tables, codes_in_order, open_tables
 from mlci.sources._rules import died_within, elapsed, entered_after, placed, same_day, stayed_longer
@@ -123,7 +123,9 @@ def read(
     with open_tables(location, _wanted(layout, rules, where), schemas=schema, prefix=prefix) as tables:
         rows = tables.fetch(admissions(tables, layout, rules, death_day_counts=death_day_counts))
         _check(tables, layout, rules, rows, negative_stays=negative_stays)
-    return _draft(layout, rules, rows, death_day_counts=death_day_counts)
+        recorded = tables.fetch(_coded(tables, layout).agg(n=_.count()))["n"][0].as_py()
+    where = f"{tables.where[layout.diagnoses.table]}: column {layout.diagnoses.position}"
+    return _draft(layout, rules, rows, where, recorded=recorded, death_day_counts=death_day_counts)
 
 
 def _layout(config: Any) -> tuple[Layout, str]:
@@ -204,37 +206,46 @@ def _wanted(layout: Layout, rules: Rules, where: str) -> dict[str, dict[str, str
     return wanted
 
 
+def _column(table: ir.Table, name: str | None, kind: str = "string") -> Any:
+    return ibis.null(kind) if name is None else table[name.lower()]
+
+
+def _coded(tables: Any, layout: Layout) -> ir.Table:
+    """The diagnoses that hold a code."""
+    dx = layout.diagnoses
+    table = tables[dx.table]
+    version = ibis.literal(str(dx.icd_version)) if isinstance(dx.icd_version, int) else _column(table, dx.icd_version)
+    return table.select(
+        admission_id=_column(table, dx.admission_id),
+        code=_column(table, dx.code),
+        position=_column(table, dx.position, "int64"),
+        version=version.strip(),
+    ).filter(_.code.strip() != "")
+
+
 def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: bool = False) -> ir.Table:
     """One row per admission of the admissions table, with placed codes by ICD version and what `_check` looks at."""
-    columns, dx = layout.admissions, layout.diagnoses
-
-    def column(table: ir.Table, name: str | None, kind: str = "string") -> Any:
-        return ibis.null(kind) if name is None else table[name.lower()]
-
+    columns = layout.admissions
     table = tables[columns.table]
     base = table.select(
         **{
-            role: column(table, getattr(columns, role), TYPES.get(role, "string"))
+            role: _column(table, getattr(columns, role), TYPES.get(role, "string"))
             for role in AdmissionColumns.model_fields
             if role not in ("table", "keep")
         },
-        **{f"kept_{name}": column(table, name) for name in columns.keep},
-        **{f"flag_{name}": column(table, value) for name, (kind, value) in rules.items() if kind == "column"},
+        **{f"kept_{name}": _column(table, name) for name in columns.keep},
+        **{f"flag_{name}": _column(table, value) for name, (kind, value) in rules.items() if kind == "column"},
     )
-    table = tables[dx.table]
-    version = ibis.literal(str(dx.icd_version)) if isinstance(dx.icd_version, int) else column(table, dx.icd_version)
-    coded = table.select(
-        admission_id=column(table, dx.admission_id),
-        code=column(table, dx.code),
-        position=column(table, dx.position, "int64"),
-        version=version.strip(),
-    ).filter(_.code.strip() != "")
-    codes = coded.group_by("admission_id").agg(
-        codes_9=placed(_.code, _.position).collect(where=_.version == "9"),
-        codes_10=placed(_.code, _.position).collect(where=_.version == "10"),
-        number_9=(_.version == "9").sum(),
-        number_10=(_.version == "10").sum(),
-        odd_version=_.version.fill_null("").max(where=~_.version.fill_null("").isin(["9", "10"])),
+    codes = (
+        _coded(tables, layout)
+        .group_by("admission_id")
+        .agg(
+            codes_9=placed(_.code, _.position).collect(where=_.version == "9"),
+            codes_10=placed(_.code, _.position).collect(where=_.version == "10"),
+            number_9=(_.version == "9").sum(),
+            number_10=(_.version == "10").sum(),
+            odd_version=_.version.fill_null("").max(where=~_.version.fill_null("").isin(["9", "10"])),
+        )
     )
     joined = base.left_join(codes, "admission_id").drop("admission_id_right")
     if layout.icu:
@@ -269,6 +280,7 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
         icd_version=ibis.ifelse(newer, 10, 9),
         codes=ibis.ifelse(newer, _.codes_10, _.codes_9),
         other_codes=ibis.ifelse(newer, _.number_9, _.number_10),
+        all_codes=_.number_9 + _.number_10,
         negative_stay=negative,
         died_on_the_day=same_day(_.died, _.admitted) & (elapsed(_.died, _.admitted) < 0),
         **{name: outcome(name, *rule) for name, rule in rules.items()},
@@ -290,7 +302,7 @@ def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, nega
             hits = numbered.filter(numbered[column.lower()].fill_null("") == value)
             first = tables.fetch(hits.aggregate(row=hits.row.min()))["row"][0].as_py()
             row = f", row {first + (1 if where.lower().endswith('.parquet') else 2)}"  # a CSV's header is row 1
-        raise InputError(f"{where}: column {column}{row}: {value!r} is not {allowed}.")
+        raise InputError(f"{where}: column {column}{row}: {kind_of(value)} is not {allowed}.")
 
     for name in ("admission_id", "subject_id"):
         blank = pc.sum(pc.equal(pc.fill_null(pc.utf8_trim_whitespace(rows[name]), ""), "")).as_py()
@@ -317,7 +329,7 @@ def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, nega
         )
 
 
-def _draft(layout: Layout, rules: Rules, rows: pa.Table, *, death_day_counts: bool) -> Draft:
+def _draft(layout: Layout, rules: Rules, rows: pa.Table, where: str, *, recorded: int, death_day_counts: bool) -> Draft:
     attrition = Attrition(rows, f"rows of {layout.admissions.table}")
     attrition.keep(pc.greater(pc.list_value_length(rows["codes"]), 0), "has a diagnosis")
     table = attrition.table
@@ -325,7 +337,11 @@ def _draft(layout: Layout, rules: Rules, rows: pa.Table, *, death_day_counts: bo
     def count(name: str) -> int:
         return pc.sum(table[name]).as_py() or 0
 
-    notes = {"{} diagnoses of another ICD version than the rest of their admission were dropped.": count("other_codes")}
+    belonging = pc.sum(rows["all_codes"]).as_py() or 0
+    notes = {
+        "{} diagnoses belong to no row of the admissions and were dropped.": recorded - belonging,
+        "{} diagnoses of another ICD version than the rest of their admission were dropped.": count("other_codes"),
+    }
     if any(kind == "death" for kind, _value in rules.values()):
         counted = "as deaths" if death_day_counts else "as alive (--death-day-counts changes it)"
         notes[f"{{}} patients died on the day of admission, before its time of day; they count {counted}."] = count(
@@ -344,7 +360,7 @@ def _draft(layout: Layout, rules: Rules, rows: pa.Table, *, death_day_counts: bo
         "admission_id": _whole(table["admission_id"]),
         "subject_id": _whole(table["subject_id"]),
         "icd_version": table["icd_version"],
-        "codes": codes_in_order(table["codes"]),
+        "codes": codes_in_order(table["codes"], where),
         **{name: table[name] for name in (*rules, *named)},
         **{name: table[f"kept_{name}"] for name in layout.admissions.keep},
     }

@@ -1,0 +1,100 @@
+"""One exit for everything that goes wrong: a sentence, exit code 2, and nothing of what stood in the file."""
+
+import os
+import signal
+import subprocess
+import sys
+import zlib
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from mlci import cli
+from mlci.base.errors import InputError, address, columns_of, without_secrets
+
+CELL = "Mrs Miller, I50.9"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (InputError("a.csv: is empty."), 2, "a.csv: is empty."),
+        (FileNotFoundError(2, CELL, "a.csv"), 2, "a.csv: no such file"),
+        (OSError(36, CELL, "a" * 300), 2, "file name too long"),
+        (OSError(CELL), 2, "damaged"),
+        (EOFError(CELL), 2, "damaged"),
+        (UnicodeDecodeError("utf-8", CELL.encode(), 0, 1, CELL), 2, "damaged"),
+        (pa.ArrowInvalid(CELL), 2, "damaged"),
+        (pa.ArrowNotImplementedError(CELL), 2, "damaged"),
+        (pa.lib.ArrowKeyError(CELL), 2, "damaged"),
+        (duckdb.ConversionException(CELL), 2, "damaged"),
+        (zlib.error(CELL), 2, "damaged"),
+        (MemoryError(CELL), 2, "not enough memory"),
+        (RecursionError(CELL), 2, "nested too deeply"),
+        (InputError("odd\udcffname\nand line: is no file."), 2, "odd\ufffdname\ufffdand"),
+        (KeyError(CELL), 1, "fault of the program (KeyError in test_exit.py"),
+        (KeyboardInterrupt(), 130, "stopped"),
+    ],
+)
+def test_every_error_is_one_sentence(error, code, said, monkeypatch, capsys):
+    def raises(**_):
+        raise error
+
+    monkeypatch.setattr(cli.cli, "main", raises)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    told = capsys.readouterr().err
+    assert ended.value.code == code
+    assert said in told.lower() or said in told
+    assert "Miller" not in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_command_removes_its_temporary_files(number, tmp_path):
+    program = f"""
+import os
+from mlci import cli
+from mlci.base.files import atomic, scratch
+def work(**_):
+    with atomic("out.csv") as part, scratch() as folder:
+        part.write_text("patients"); (folder / "rows.duckdb").write_text("patients")
+        os.kill(os.getpid(), {int(number)})
+cli.cli.main = work
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert done.returncode == 128 + number
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres://ann:hunter2@db:5432/mimic",
+        "postgres://ann:hun@ter2@db:5432/mimic",
+        "postgres://ann:hun/ter2@db:5432/mimic",
+        "postgres://ann:hun?ter2#@db:5432/mimic",
+        "postgres://db:5432/mimic?user=ann&password=hunter2",
+        "postgres://db:5432/mimic?password=hun@ter2",
+        "postgres://ann:hunter2",
+    ],
+)
+def test_an_address_is_shown_without_its_password(url):
+    shown = address(url)
+    assert not any(part in shown for part in ("hun", "ter2"))
+    assert shown.startswith("postgres://")
+    assert without_secrets(f"no connection to {url}", url) == ""
+
+
+def test_a_drivers_reason_is_kept_where_it_holds_no_secret():
+    url = "postgres://ann:hunter2@db/mimic"
+    assert without_secrets("connection refused\nmore", url) == "connection refused"
+    assert without_secrets("Port could not be cast to integer value as 'hun'", "postgres://ann:hun/ter2@db/x") == ""
+
+
+def test_the_first_line_of_a_file_without_header_is_not_repeated():
+    assert "Miller" not in columns_of(["Miller", "I509"], ["admission_id", "codes"])
+    assert columns_of(["Admission_ID", "diagnosis"], ["admission_id", "codes"]) == "it has Admission_ID, diagnosis"
