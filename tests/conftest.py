@@ -1,11 +1,15 @@
 """What the tests stand on: data, servers and browsers that may be absent on a laptop and must be present in CI."""
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
+from unittest import mock
 
 import hypothesis
 import pytest
@@ -92,18 +96,41 @@ def chromium() -> str:
 
 @pytest.fixture
 def mlci_cli(tmp_path: Path):
-    """Run `mlci ...` as a person would, in a process of its own; returns the finished process."""
+    """Run `mlci ...` as a person would and return what it printed; `code` is the exit status it must end with.
+
+    It runs inside the test's process, which saves the imports; any option of `subprocess.run`, such as `env`, gives it
+    a process of its own.
+    """
 
     def run(*words: object, code: int = 0, cwd: Path = tmp_path, **options) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "mlci", *map(str, words)], cwd=cwd, text=True, capture_output=True, **options
-        )
+        arguments = [str(word) for word in words]
+        if options:
+            command = [sys.executable, "-m", "mlci", *arguments]
+            done = subprocess.run(command, cwd=cwd, text=True, capture_output=True, **options)
+        else:
+            done = _in_this_process(arguments, cwd)
         assert done.returncode == code, f"exit {done.returncode}, wanted {code}\n{done.stdout}\n{done.stderr}"
         if code == 2:
             assert "Traceback" not in done.stderr, done.stderr
         return done
 
     return run
+
+
+def _in_this_process(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    from mlci.cli import main
+
+    printed, told = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(cwd),
+        mock.patch.object(sys, "argv", ["mlci", *arguments]),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(told),
+        warnings.catch_warnings(),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    return subprocess.CompletedProcess(arguments, ended.value.code, printed.getvalue(), told.getvalue())
 
 
 @pytest.fixture

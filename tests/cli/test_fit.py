@@ -28,7 +28,8 @@ def place(tmp_path_factory):
     return folder
 
 
-def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path):
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path, kills):
     words = ["fit", place / "cohort.parquet", "--recipe", "paper", "--config", place / "quick.toml", "-o"]
     whole, target, checkpoint = (tmp_path / name for name in ("whole", "killed", ".killed.checkpoint"))
     log = mlci_cli(*words, whole, env={**os.environ, "OMP_NUM_THREADS": "1"}).stderr  # those killed have two threads
@@ -37,7 +38,7 @@ def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path):
     chance = random.Random(5)
     with Fits() as fits:
         assert fits.run(*words, target, "--quiet", until=lambda: True) == signal.SIGKILL
-        for _ in range(5):
+        for _ in range(kills):
             before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
 
             def an_epoch_is_over(before=before) -> bool:

@@ -324,6 +324,7 @@ learning_rate = 0.01
 """
 
 
+@pytest.mark.slow
 def test_a_killed_fit_goes_on(mlci_cli, tmp_path):
     toy_cohort(1200).write(tmp_path / "cohort.parquet")
     (tmp_path / "quick.toml").write_text(CONFIG)

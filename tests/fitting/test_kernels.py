@@ -95,6 +95,7 @@ def test_steps_of_the_optimiser_are_those_of_torch():
         np.testing.assert_allclose(other, one, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
     config = PaperConfig(
         encoder=EncoderConfig(width=8, pooling="gated+max"),

@@ -67,6 +67,7 @@ def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
             np.testing.assert_array_equal(found[name], tensor, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp_path):
     toy_cohort(2000).write(tmp_path / "cohort.parquet")
     (tmp_path / "quick.toml").write_text("[encoder]\nwidth = 32\n[optimiser]\nstage1_epochs = 10\nstage2_epochs = 10\n")
