@@ -138,7 +138,8 @@ def test_effects_are_what_leaving_a_code_out_does(max_codes):
     assert [effect.known for effect in effects] == [True, True, False, True, True, True, True]
     assert effects[0].title == "Cholera due to Vibrio cholerae 01, biovar cholerae"
     assert effects[2].title is None
-    assert index.explain([]) == ()
+    assert tuple(index.explain([])) == ()
+    assert not effects.additive
 
 
 def test_importance_is_the_mean_of_effects():

@@ -5,10 +5,19 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from mlci.base.errors import InputError
+from mlci.index.estimator import MLCI
 from mlci.judging import curves, theory
 from mlci.showing import plots
+from toys import CODES, random_model, random_table
 
 NAMES = ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
+
+
+def explained_table():
+    index = MLCI()
+    index.model_ = random_table()
+    return index.explain(["A001", "A0012X4A", "I012", "B002", "J021", *CODES[40:70]], icd_version=10)
 
 
 def draw(name: str):
@@ -44,12 +53,14 @@ def draw(name: str):
     if name == "attrition":
         rule = "Age of at least 18 years at admission, and not born during the stay, as the table of patients says"
         return plots.attrition([("Admissions in the source", 0, 1_200_345), (rule, 200_345, 1_000_000)])
+    if name == "waterfall":
+        return plots.waterfall(explained_table())
     return plots.learning_curves({"training": [0.1, 0.2, 0.3], "validation": [0.1, 0.2, 0.1]}, best=2)
 
 
 FIGURES = [
     *("risk_curves", "binned", "isotonic", "one_panel", "score_distribution", "threshold_scan", "singular_values"),
-    *("benchmark", "calibration", "attrition", "influence", "learning_curves"),
+    *("benchmark", "calibration", "attrition", "influence", "waterfall", "learning_curves"),
 ]
 
 
@@ -98,3 +109,16 @@ def test_save_writes_the_format_of_the_name(tmp_path, ending):
 def test_labels_are_words():
     assert plots.label("mortality_30d") == "30-day mortality"
     assert plots.label("own_outcome") == "Own outcome"
+
+
+def test_a_waterfall_ends_at_the_score():
+    explanation = explained_table()
+    axis = plots.waterfall(explanation, most=8).axes[0]
+    assert len(axis.patches) == 9  # the ninth is all the others
+    last = axis.patches[-1]
+    np.testing.assert_allclose(last.get_x() + last.get_width(), explanation.score)
+    assert axis.get_yticklabels()[-1].get_text() == "This admission"
+    index = MLCI()
+    index.model_ = random_model()
+    with pytest.raises(InputError, match="add up"):
+        plots.waterfall(index.explain(["A000"]))

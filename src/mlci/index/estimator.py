@@ -22,6 +22,7 @@ from mlci.base.shares import md5_split
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import RECIPES, DeepConfig, PaperConfig, config_from
+from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.judging.curves import Isotonic, isotonic
 from mlci.judging.theory import Contrast, cutoff
@@ -34,17 +35,6 @@ QUANTILES = 1001  # of the training scores, for percentiles
 CURVE_POINTS = 1000  # at most, of a stored risk curve
 LEAST_CELL = 10  # admissions behind every figure of the training data in a model file
 VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
-
-
-@dataclass(frozen=True)
-class Effect:
-    """What one recorded code did to an admission's score, by leaving it out."""
-
-    code: str
-    title: str | None
-    known: bool  # in the vocabulary
-    effect: float  # score with the code minus score without it
-    score_without: float
 
 
 class MLCI(BaseEstimator):
@@ -138,24 +128,34 @@ class MLCI(BaseEstimator):
         self._warn(admissions)
         return pd.DataFrame({"admission_id": admissions.ids, **self._model.columns(admissions)})
 
-    def explain(self, codes: Sequence[str], *, icd_version: int | None = None) -> tuple[Effect, ...]:
-        """What each code of one admission contributes: exact, by scoring the admission without it."""
-        admissions = as_admissions([list(codes)], icd_version=icd_version)
-        effects, without = _leave_one_out(self._model, admissions)
-        return tuple(
-            Effect(str(admissions.values[value]), self._title(admissions, value), bool(known), effect, rest)
-            for value, known, effect, rest in zip(
-                admissions.indices,
-                self._model.known(admissions)[admissions.indices],
-                effects.tolist(),
-                without.tolist(),
-            )
+    def explain(self, codes: Sequence[str], *, icd_version: int | None = None) -> Explanation:
+        """What each code of one admission contributes.
+
+        Exact: shares that add up where the recipe is a table, else by scoring the admission without each code.
+        """
+        admissions, model = as_admissions([list(codes)], icd_version=icd_version), self._model
+        without = without_each(model, admissions)
+        found = shares(model, admissions, without=without)
+        reading, base = model.read(admissions), model.read(Admissions.from_lists([[]]))
+        effects = zip(
+            admissions.indices,
+            model.known(admissions)[admissions.indices].tolist(),
+            found.score.tolist(),
+            without.tolist(),
+            _named(model, found.log_odds, len(found.score)),
+        )
+        return Explanation(
+            tuple(Effect(str(admissions.values[i]), self._title(admissions, i), *rest) for i, *rest in effects),
+            score=float(reading.score[0]),
+            base_score=float(base.score[0]),
+            log_odds=_named(model, reading.log_odds, 1)[0],
+            base_log_odds=_named(model, base.log_odds, 1)[0],
         )
 
     def importance(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
         """What each code contributes over many admissions: mean absolute and mean effect, and in how many it occurs."""
         admissions = as_admissions(data, icd_version=icd_version)
-        effects, _ = _leave_one_out(self._model, admissions)
+        effects = shares(self._model, admissions).score
         size, counts = len(admissions.values), np.diff(admissions.offsets)
         recorded = np.bincount(admissions.indices, minlength=size)
         pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * np.int64(max(size, 1)) + admissions.indices)
@@ -362,6 +362,11 @@ def _fit(
     )
 
 
+def _named(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[str, float] | None]:
+    """Each row of log-odds by the outcomes' names; None where there are none."""
+    return [None] * rows if log_odds is None else [dict(zip(model.outcomes, row)) for row in log_odds.tolist()]
+
+
 def _cells(contrast: Contrast) -> Iterator[int]:
     for side in (contrast.above, contrast.below):
         yield from (side.positives, side.n - side.positives)
@@ -379,34 +384,3 @@ def _curve(score: np.ndarray, outcome: np.ndarray) -> Isotonic:
     group = np.searchsorted(starts, np.arange(len(score)), side="right") - 1
     means = np.bincount(group, score) / np.bincount(group)
     return isotonic(means[group], outcome)
-
-
-def _leave_one_out(model: Model, admissions: Admissions) -> tuple[np.ndarray, np.ndarray]:
-    """Effect of each recorded code, aligned with `admissions.indices`, and the score without it.
-
-    Every admission is scored again without each of its codes in turn. Codes beyond the vocabulary's `max_codes` never
-    counted; when an earlier one is left out, the first of them moves up.
-    """
-    limit = model.vocabulary.max_codes
-    score = model.score(admissions)
-    counts = np.diff(admissions.offsets)
-    without = np.repeat(score, counts)
-    for variants, recorded in _variants(admissions, limit):
-        without[recorded] = model.score(variants)
-    return np.repeat(score, counts) - without, without
-
-
-def _variants(
-    admissions: Admissions, limit: int, *, budget: int = 4_000_000
-) -> Iterator[tuple[Admissions, np.ndarray]]:
-    """Admissions with one code left out, and which recorded code that was; about `budget` codes at a time."""
-    counts = np.diff(admissions.offsets)
-    kept, left_out = np.minimum(counts, limit + 1), np.minimum(counts, limit)
-    batch = np.cumsum(kept * left_out) // budget
-    for rows in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(batch)) + 1):
-        recorded, _ = positions(admissions.offsets[rows], left_out[rows])
-        row = np.repeat(rows, left_out[rows])
-        flat, _ = positions(admissions.offsets[row], kept[row])
-        flat = flat[flat != np.repeat(recorded, kept[row])]
-        offsets = np.concatenate([[0], np.cumsum(kept[row] - 1)])
-        yield replace(admissions, ids=row, indices=admissions.indices[flat], offsets=offsets), recorded

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
+from textwrap import shorten
 
 import matplotlib as mpl
 import numpy as np
@@ -16,8 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FuncFormatter
 
+from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.base.names import label
+from mlci.index.estimator import Explanation
 from mlci.judging.curves import Isotonic, Rates
 from mlci.judging.theory import Scan
 from mlci.measures.registry import METRICS
@@ -254,6 +257,41 @@ def influence(names: Sequence[str], effects: np.ndarray) -> Figure:
     axis.set(xlabel="Mean change of the score", yticks=rows, ylim=(len(names) - 0.4, -0.6))
     axis.set_yticklabels([name if len(name) <= 46 else name[:45] + "…" for name in names], fontsize="small")
     axis.grid(visible=False, axis="y")
+    return figure
+
+
+@_styled
+def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
+    """From an admission without codes to this one: a bar per code where the last one ended, the largest first.
+
+    Codes beyond the `most` are drawn as one. Effects that do not add up have no waterfall.
+    """
+    if not explanation.additive:
+        raise InputError("a waterfall needs effects that add up; those of a table do.")
+    ordered = sorted(explanation, key=lambda effect: -abs(effect.effect))
+    bars = [(effect.code, effect.title or "", effect.effect) for effect in ordered[:most]]
+    if rest := ordered[most:]:
+        bars.append((f"{len(rest)} more", "", sum(effect.effect for effect in rest)))
+    ends = explanation.base_score + np.cumsum([0.0, *(effect for *_, effect in bars)])
+    figure = Figure(figsize=(7, 0.28 * len(bars) + 1.3), layout="constrained")
+    axis = figure.subplots()
+    for place, ((_, _, effect), start) in enumerate(zip(bars, ends)):
+        rises = effect > 0
+        axis.barh(
+            place, effect, left=start, color=VERMILION if rises else BLUE, hatch=None if rises else "//", height=0.7
+        )
+        axis.plot([start + effect] * 2, [place - 0.35, place + 1.35], color=INK, lw=0.6)
+        far = max(start, start + effect)
+        axis.annotate(f"{effect:+.2f}", (far, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
+    axis.axvline(ends[0], color=INK, lw=1, ls=":")
+    names = [f"{code}  {shorten(title, 44, placeholder='…')}".strip() for code, title, _ in bars]
+    axis.set_yticks([*range(len(bars)), len(bars)], [*names, "This admission"])
+    axis.plot(ends[-1], len(bars), "D", color=INK, ms=5)
+    axis.annotate(f"{ends[-1]:.2f}", (ends[-1], len(bars)), (7, 0), textcoords="offset points", va="center")
+    axis.set(title=f"From no codes ({ends[0]:.2f}) to this admission", xlabel="Score", ylim=(len(bars) + 0.6, -0.6))
+    margin = 0.1 * (ends.max() - ends.min())
+    axis.set_xlim(ends.min() - margin, ends.max() + margin)
+    axis.grid(axis="y", visible=False)
     return figure
 
 

@@ -17,13 +17,18 @@ INDICES = {"charlson": "cci_charlson", "elixhauser": "eci_vw"}  # with the weigh
 
 
 class Effect(BaseModel):
-    """What one recorded code did to the score, by leaving it out."""
+    """What one recorded code did to the score."""
 
     code: str
     title: str | None = Field(description="official title, where the code is in the ICD table")
     known: bool = Field(description="whether the model knows the code")
-    effect: float = Field(description="score with the code minus score without it")
-    score_without: float
+    effect: float = Field(
+        description="share of the score where `log_odds` is given: shares add up; else score minus score_without"
+    )
+    score_without: float = Field(description="score of the admission without the code")
+    log_odds: dict[str, float] | None = Field(
+        description="share of each outcome's log-odds, where the model learned them; null where it did not"
+    )
 
 
 class Category(BaseModel):
@@ -45,7 +50,7 @@ class Answer(BaseModel):
 
     score: float = Field(description="larger means more severe")
     percentile: float = Field(description="share (0 to 100) of the training admissions that score no higher")
-    risk: dict[str, float] = Field(description="of each outcome, from the model's risk curves")
+    risk: dict[str, float] = Field(description="of each outcome, by the model")
     high_severity: bool = Field(description="whether the score lies at or above the cutoff")
     unknown: list[str] = Field(description="codes that the model does not know")
     charlson: Clinical = Field(description="Charlson index, original weights")

@@ -1,0 +1,170 @@
+"""What each recorded code of an admission does: its share of the log-odds and of the score, or the score without it.
+
+In come a model and admissions; out come numbers, one per recorded code. A table's shares are exact and add up: the
+weight of a token is split evenly among the codes that bring it, and a code's share of the score is its share of each
+outcome's log-odds times that curve's mean slope between the admission and one without codes. A network is no sum:
+there every code is left out in turn and the admission scored again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import overload
+
+import numpy as np
+
+from mlci.base.names import label
+from mlci.codes.admissions import Admissions
+from mlci.index._table import TableScorer, curve
+from mlci.index.model import Model
+from mlci.tokens import PAD, PRINCIPAL, UNK, Vocabulary, positions
+
+NEAR = 1e-10  # log-odds so near to those without codes that the curve's slope is taken there
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one recorded code does to an admission's score."""
+
+    code: str
+    title: str | None
+    known: bool  # in the vocabulary
+    effect: float  # its share of the score where shares add up, else the score minus the score without it
+    score_without: float
+    log_odds: Mapping[str, float] | None  # its share of each outcome's log-odds, where the recipe learns them
+
+
+@dataclass(frozen=True)
+class Explanation(Sequence[Effect]):
+    """The effects of an admission's codes, in recorded order; `base` is an admission without codes.
+
+    Where `additive`, the score is `base_score` plus all effects, and likewise for each outcome's log-odds.
+    """
+
+    effects: tuple[Effect, ...]
+    score: float
+    base_score: float
+    log_odds: Mapping[str, float] | None
+    base_log_odds: Mapping[str, float] | None
+
+    @property
+    def additive(self) -> bool:
+        return self.log_odds is not None
+
+    @overload
+    def __getitem__(self, index: int) -> Effect: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Effect, ...]: ...
+    def __getitem__(self, index: int | slice) -> Effect | tuple[Effect, ...]:
+        return self.effects[index]
+
+    def __len__(self) -> int:
+        return len(self.effects)
+
+    def _repr_html_(self) -> str:
+        """A table for a notebook: a bar for each effect, and the log-odds of each outcome."""
+        names = list(self.log_odds or ())
+        widest = max((abs(effect.effect) for effect in self), default=0) or 1.0
+        head = ["Code", "", "Score", "", *(f"{label(name)} (log-odds)" for name in names)]
+        rows = [_row("", "No codes", self.base_score, 0, [(self.base_log_odds or {})[name] for name in names])]
+        for effect in self:
+            title = (effect.title or "") if effect.known else "unknown to the model"
+            parts = [(effect.log_odds or {})[name] for name in names]
+            rows.append(_row(effect.code, title, effect.effect, effect.effect / widest, parts))
+        rows.append(_row("", "This admission", self.score, 0, [(self.log_odds or {})[name] for name in names]))
+        note = "Rows add up." if self.additive else "Each code is left out in turn; effects overlap and do not add up."
+        cells = "".join(f"<th>{escape(text)}</th>" for text in head)
+        return f"<table><thead><tr>{cells}</tr></thead><tbody>{''.join(rows)}</tbody></table><p>{note}</p>"
+
+
+def _row(code: str, title: str, value: float, bar: float, parts: list[float]) -> str:
+    colour = "#D55E00" if bar > 0 else "#0072B2"
+    drawn = f'<div style="width:{60 * abs(bar):.0f}px;height:0.8em;background:{colour}"></div>'
+    texts = [escape(code), escape(title), f"{value:+.3f}", drawn, *(f"{part:+.3f}" for part in parts)]
+    return f"<tr>{''.join(f'<td>{text}</td>' for text in texts)}</tr>"
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What each recorded code adds, aligned with `Admissions.indices`."""
+
+    score: np.ndarray
+    log_odds: np.ndarray | None  # a column per outcome
+
+
+def shares(model: Model, admissions: Admissions, *, without: np.ndarray | None = None) -> Shares:
+    """What each recorded code of each admission does to its score, and to its log-odds where there are such.
+
+    `without`, if it is at hand, spares a network what `without_each` says.
+    """
+    if isinstance(model.scorer, TableScorer):
+        return _split(model.scorer, admissions)
+    without = without_each(model, admissions) if without is None else without
+    return Shares(np.repeat(model.score(admissions), np.diff(admissions.offsets)) - without, None)
+
+
+def _split(scorer: TableScorer, admissions: Admissions) -> Shares:
+    weights, counts = scorer.state["weights"], np.diff(admissions.offsets)
+    row = np.repeat(np.arange(len(counts)), counts)
+    brought = _tokens(scorer.vocabulary, admissions, row)
+    code, place = np.nonzero(brought)
+    tokens = brought[code, place]
+    _, pair, sharing = np.unique(row[code] * np.int64(len(weights)) + tokens, return_inverse=True, return_counts=True)
+    parts = weights[tokens] / sharing[pair][:, None]
+    log_odds = np.column_stack([np.bincount(code, part, minlength=len(row)) for part in parts.T])
+    slopes = _mean_slopes(scorer, scorer.read(scorer.encode(admissions)).log_odds)
+    return Shares((log_odds * slopes[row]).sum(axis=1), log_odds)
+
+
+def _tokens(vocabulary: Vocabulary, admissions: Admissions, row: np.ndarray) -> np.ndarray:
+    """The tokens that each recorded code brings, PAD elsewhere; a code that does not count brings none."""
+    leaf = vocabulary.leaves(admissions)[admissions.indices]
+    counting = np.cumsum(leaf != PAD)
+    before = np.concatenate([[0], counting])[admissions.offsets[:-1]]
+    place = counting - before[row]  # 1 for the first code that counts
+    leaf[place > vocabulary.max_codes] = PAD
+    brought = vocabulary.beginnings[leaf]
+    if not vocabulary.primary:
+        return brought
+    marked = vocabulary.leaves(admissions, mark=PRINCIPAL)[admissions.indices]
+    marked[(place != 1) | (leaf == PAD) | (marked == UNK)] = PAD
+    return np.hstack([brought, vocabulary.beginnings[marked]])
+
+
+def _mean_slopes(scorer: TableScorer, log_odds: np.ndarray | None) -> np.ndarray:
+    """Of each outcome's curve, between an admission and one without codes."""
+    assert log_odds is not None
+    columns = []
+    for here, base, knots, heights in zip(
+        log_odds.T, scorer.state["intercepts"], scorer.state["knots"], scorer.state["heights"]
+    ):
+        away = np.where(np.abs(here - base) < NEAR, NEAR, here - base)
+        columns.append((curve(base + away, knots, heights) - curve(np.array([base]), knots, heights)) / away)
+    return np.column_stack(columns)
+
+
+def without_each(model: Model, admissions: Admissions) -> np.ndarray:
+    """The score of an admission without each of its codes in turn, aligned with `admissions.indices`.
+
+    Codes beyond the `max_codes` first never counted; when an earlier one is left out, the first of them moves up.
+    """
+    without = np.repeat(model.score(admissions), np.diff(admissions.offsets))
+    for variants, recorded in _variants(admissions, model.vocabulary.max_codes):
+        without[recorded] = model.score(variants)
+    return without
+
+
+def _variants(
+    admissions: Admissions, limit: int, *, budget: int = 4_000_000
+) -> Iterator[tuple[Admissions, np.ndarray]]:
+    """Admissions with one code left out, and which recorded code that was; about `budget` codes at a time."""
+    counts = np.diff(admissions.offsets)
+    kept, left_out = np.minimum(counts, limit + 1), np.minimum(counts, limit)
+    batch = np.cumsum(kept * left_out) // budget
+    for rows in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(batch)) + 1):
+        recorded, _ = positions(admissions.offsets[rows], left_out[rows])
+        row = np.repeat(rows, left_out[rows])
+        flat, _ = positions(admissions.offsets[row], kept[row])
+        flat = flat[flat != np.repeat(recorded, kept[row])]
+        offsets = np.concatenate([[0], np.cumsum(kept[row] - 1)])
+        yield replace(admissions, ids=row, indices=admissions.indices[flat], offsets=offsets), recorded

@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlci.codes.admissions import as_admissions
+from mlci.index._explain import shares
+from mlci.index.estimator import MLCI
+from toys import DEEP_CODES, deep_lists, random_model, random_table
+
+codes = st.lists(st.sampled_from([*DEEP_CODES[:30], "A019", "ZZZ", "ZZZ1"]), max_size=8)
+
+
+def index_of(model) -> MLCI:
+    index = MLCI()
+    index.model_ = model
+    return index
+
+
+TABLES = {
+    "plain": index_of(random_table()),
+    "principal": index_of(random_table(primary=True)),
+    "few codes": index_of(random_table(max_codes=3)),
+    "ignored": index_of(random_table(ignored=("10:A00",))),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to the model")
+@pytest.mark.parametrize("name", TABLES)
+@given(admission=codes)
+@settings(max_examples=40, deadline=None)
+def test_shares_of_a_table_add_up(name, admission):
+    index = TABLES[name]
+    found = index.explain(admission, icd_version=10)
+    assert found.additive
+    assert found.score == index.score([admission], icd_version=10)[0]
+    np.testing.assert_allclose(found.base_score + sum(effect.effect for effect in found), found.score, atol=1e-9)
+    whole = index.model_.read(as_admissions([admission], icd_version=10)).log_odds[0]
+    for place, outcome in enumerate(index.model_.outcomes):
+        total = found.base_log_odds[outcome] + sum(effect.log_odds[outcome] for effect in found)
+        np.testing.assert_allclose([total, found.log_odds[outcome]], whole[place], atol=1e-9)
+
+
+def test_a_beginning_is_split_evenly_among_the_codes_that_share_it():
+    index = TABLES["plain"]
+    tokens, weights = list(index.model_.vocabulary.tokens), index.model_.state["weights"][2:, 0]
+    of = dict(zip(tokens, weights))
+    first, second, third = index.explain(["A000", "A001", "A001"], icd_version=10)
+    assert first.log_odds["mortality"] == pytest.approx(of["A00"] / 3 + of["A000"])
+    assert second.log_odds["mortality"] == pytest.approx(of["A00"] / 3 + of["A001"] / 2)
+    assert third.log_odds == second.log_odds
+    assert third.score_without == index.score([["A000", "A001"]], icd_version=10)[0]
+
+
+def test_many_admissions_have_the_shares_of_each():
+    index, lists = TABLES["principal"], deep_lists(40, seed=2)
+    together = shares(index.model_, as_admissions(lists, icd_version=10)).score
+    alone = [effect.effect for each in lists for effect in index.explain(each, icd_version=10)]
+    np.testing.assert_allclose(together, alone, atol=1e-12)
+
+
+def test_a_notebook_shows_the_table():
+    text = TABLES["plain"].explain(["A001", "ZZZ"], icd_version=10)._repr_html_()
+    for part in ("A001", "unknown to the model", "No codes", "This admission", "log-odds", "Rows add up"):
+        assert part in text
+    assert "do not add up" in index_of(random_model()).explain(["A000"], icd_version=10)._repr_html_()
