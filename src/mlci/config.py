@@ -38,11 +38,16 @@ class Section:
 class TokenConfig(Section):
     """How codes become tokens."""
 
-    depths: tuple[int, ...] = within((4,), 1)  # a code gives its prefix of each depth; the paper's k = 4
-    max_codes: int = within(256, 1)  # the paper's D_max: the first so many codes of an admission count
+    depths: tuple[int, ...] = within((4,), 1, 16)  # a code gives its prefix of each depth; the paper's k = 4
+    max_codes: int = within(256, 1, 100_000)  # the paper's D_max: the first so many codes of an admission count
     min_admissions: int = within(1, 1)  # rarer tokens stay out of the vocabulary (and of the model file)
     without_outcome_codes: bool = False  # ignore codes that tell the outcome, such as cardiac arrest
     primary: bool = False  # the first code is the principal diagnosis and counts as such: its place matters
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(set(self.depths)) < len(self.depths):
+            raise InputError(f"depths names {len(self.depths)} depths and {len(set(self.depths))} of them differ.")
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ class PaperConfig(Section):
 class DeepTokenConfig(TokenConfig):
     """Category, prefix and full code are a token each, so that an unseen code keeps its known ancestors."""
 
-    depths: tuple[int, ...] = within((3, 4, 8), 1)
+    depths: tuple[int, ...] = within((3, 4, 8), 1, 16)
     min_admissions: int = within(10, 1)
 
 

@@ -28,6 +28,16 @@ def test_it_is_written_by_one_process_and_not_too_often(tmp_path):
     Checkpoint(None, "").keep("one", 1, {})
 
 
+def test_a_flipped_bit_is_told(tmp_path):
+    path = tmp_path / "fit"
+    Checkpoint(path, "this fit").keep("one", {"epoch": 1}, {"a": np.arange(500.0)})
+    whole = path.read_bytes()
+    for place in np.random.default_rng(0).integers(8, len(whole), 60).tolist():
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(InputError):
+            Checkpoint(path, "this fit")
+
+
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "fit"
     Checkpoint(path, "this fit").keep("one", 1, {"a": np.arange(99)})

@@ -60,6 +60,8 @@ def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
     Traceback (most recent call last):
     mlci.base.errors.InputError: a.csv.gz: cannot be read as a gzipped table: it is damaged, or of another kind.
     """
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise InputError(f"{name_of(path)}: is a pipe or a device; a file is needed.")  # reading one might never end
     try:
         yield
     except InputError:

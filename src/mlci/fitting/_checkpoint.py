@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from mlci.base.errors import InputError
-from mlci.base.files import atomic, check_writable
+from mlci.base.files import check_writable
+from mlci.base.tensors import digest, read_tensors, write_tensors
 
 KEY = "mlci.checkpoint"
 
@@ -55,25 +54,26 @@ class Checkpoint:
 
     def _write(self) -> None:
         facts = {name: entry.facts for name, entry in self.entries.items()}
-        header = json.dumps({"fingerprint": self.fingerprint, "entries": facts})
         arrays = {f"{name}/{key}": array for name, entry in self.entries.items() for key, array in entry.arrays.items()}
-        with atomic(self.path) as temporary:  # pyright: ignore[reportArgumentType]
-            # Not save_file: killed, it would leave a temporary file of its own.
-            temporary.write_bytes(save(arrays, metadata={KEY: header}))
+        facts = json.loads(json.dumps({"fingerprint": self.fingerprint, "entries": facts}))
+        header = {"sha256": digest(facts, arrays), "facts": facts}
+        write_tensors(self.path, arrays, key=KEY, facts=header)  # pyright: ignore[reportArgumentType]
 
 
 def _read(path: Path, fingerprint: str) -> dict[str, Entry]:
+    header, found = read_tensors(path, key=KEY, kind="the checkpoint of a fit; remove it or name another file")
     try:
-        with safe_open(path, "numpy") as file:
-            header = json.loads((file.metadata() or {})[KEY])
-            arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in header["entries"]}
-            for key in file.keys():  # noqa: SIM118 (not a mapping)
-                name, _, rest = key.partition("/")
-                arrays[name][rest] = file.get_tensor(key)
-        entries = {name: Entry(facts, arrays[name]) for name, facts in header["entries"].items()}
-    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError):
+        facts = header["facts"]
+        if header["sha256"] != digest(facts, found):
+            raise InputError(f"{path}: is damaged: its contents do not match its checksum; remove it to begin anew.")
+        arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in facts["entries"]}
+        for key, array in found.items():
+            name, _, rest = key.partition("/")
+            arrays[name][rest] = array
+        entries = {name: Entry(each, arrays[name]) for name, each in facts["entries"].items()}
+    except (KeyError, TypeError, AttributeError):
         raise InputError(f"{path}: is not the checkpoint of a fit; remove it or name another file.") from None
-    if header["fingerprint"] != fingerprint:
+    if facts["fingerprint"] != fingerprint:
         raise InputError(
             f"{path}: is the checkpoint of a fit with other data, settings or seed; remove it or name another file."
         )

@@ -2,11 +2,10 @@
 
 In come weights and facts from a fit, or a model file; out come scores, percentiles, risks and flags. Of the training
 data the file holds aggregates only: which codes were seen, quantiles of the scores, and one risk curve per outcome.
-Needs NumPy and safetensors: neither torch nor scikit-learn is imported to score.
+Needs NumPy, safetensors and pydantic: neither torch nor scikit-learn is imported to score.
 """
 
 import contextlib
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,12 +15,11 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 import mlci
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
+from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, stream_admissions
 from mlci.config import FORMER_RECIPES
 from mlci.index._deepsets import DeepSetsScorer
@@ -29,10 +27,11 @@ from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
 from mlci.judging.curves import Isotonic
 from mlci.judging.theory import Cutoff
-from mlci.tokens import UNK, Vocabulary
+from mlci.tokens import PRINCIPAL, UNK, Vocabulary
 
 FORMAT = 1
 KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
+PROBES, MOST_SCORE = 64, 1e9  # admissions that a file must be able to score, and what no score can reach
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,9 @@ class Model:
             "cutoff": self.cutoff.to_dict(),
             "card": dict(self.card),
         }
-        state = {name: np.ascontiguousarray(self.state[name]) for name in sorted(self.state)}
         facts = json.loads(json.dumps(facts, allow_nan=False))
-        header = json.dumps({"format": FORMAT, "sha256": _digest(facts, state), "facts": facts})
-        with atomic(path) as temporary:
-            temporary.write_bytes(save(state, metadata={KEY: header}))
+        header = {"format": FORMAT, "sha256": digest(facts, self.state), "facts": facts}
+        write_tensors(path, self.state, key=KEY, facts=header)
 
 
 def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: Mapping) -> DeepSetsScorer | TableScorer:
@@ -119,23 +116,17 @@ def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: M
 
 def load_model(path: str | Path) -> Model:
     """Read a model file; one that is damaged, foreign or from a later format is refused in one sentence."""
+    from mlci.index._schema import check_facts
+
+    header, state = read_tensors(path, key=KEY, kind="a whole model file; `mlci fit` makes one")
     try:
-        with safe_open(path, framework="numpy") as file:
-            header = (file.metadata() or {}).get(KEY)
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
-    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: is not a whole model file; `mlci fit` makes one.") from error
-    if header is None:
-        raise InputError(f"{path}: is a safetensors file of another program; `mlci fit` makes a model file.")
-    try:
-        header = json.loads(header)
         if header["format"] != FORMAT:
-            raise InputError(
-                f"{path}: is of model format {header['format']!r}; mlci {mlci.__version__} reads format {FORMAT}."
-            )
+            said = header["format"] if isinstance(header["format"], int) else "an unknown kind"
+            raise InputError(f"{path}: is of model format {said}; mlci {mlci.__version__} reads format {FORMAT}.")
         facts = header["facts"]
-        if _digest(facts, state) != header["sha256"]:
+        if digest(facts, state) != header["sha256"]:
             raise InputError(f"{path}: is damaged: its contents do not match its checksum.")
+        check_facts(facts)
         model = Model(
             state=state,
             vocabulary=Vocabulary(
@@ -155,7 +146,8 @@ def load_model(path: str | Path) -> Model:
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: does not have the parts of a model file ({error!r}).") from error
+        reason = str(error) if type(error) is ValueError else type(error).__name__
+        raise InputError(f"{path}: does not have the parts of a model file ({reason}).") from None
     return model
 
 
@@ -235,18 +227,14 @@ def _writer(target: str | Path) -> Callable:
     raise InputError(f"{target}: scores are written as .parquet or .csv.")
 
 
-def _digest(facts: Mapping, state: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name in sorted(state):
-        digest.update(f"{name} {state[name].dtype} {state[name].shape}".encode())
-        digest.update(np.ascontiguousarray(state[name]).data)
-    return digest.hexdigest()
-
-
 def _check(model: Model) -> None:
-    """A file can be whole and still not fit together, if somebody made it by hand."""
+    """A file can be whole and still not fit together, if somebody made it by hand: then some score is no number."""
     model.scorer.check(len(model.outcomes))
-    if not (set(model.curves) <= set(model.outcomes) and len(model.quantiles) > 1):
-        raise ValueError("risk curves or quantiles that belong to no outcome")
-    if len(model.vocabulary.support) not in (0, len(model.vocabulary.tokens)):
-        raise ValueError("numbers of admissions that belong to no code")
+    codes = [text.lstrip(PRINCIPAL) for text in model.vocabulary.tokens]
+    alone = [[code] for code in codes[:: max(1, len(codes) // PROBES)]]
+    version = next(iter(model.vocabulary.versions), 0)
+    with np.errstate(all="ignore"):
+        reading = model.read(Admissions.from_lists([[], *alone, codes[:PROBES]], icd_version=version))
+        risks = model.risks(reading).values()
+    if not (np.abs(reading.score) < MOST_SCORE).all() or not all(((risk >= 0) & (risk <= 1)).all() for risk in risks):
+        raise ValueError("weights that give no score")

@@ -1,0 +1,137 @@
+"""What the facts of a model file must be before anything is made of them: types, lengths, ranges, order.
+
+In comes JSON that anybody may have written; out comes `Facts`, or an error that names the first place that is wrong.
+A recipe that keeps more in its card is not asked about it here; what this file names has the type that it says.
+"""
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from mlci.config import FORMER_RECIPES, RECIPES
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Text = Annotated[str, Field(max_length=20_000)]
+Count = Annotated[int, Field(ge=0, le=10**12)]
+Score = Annotated[float, Field(ge=-1e9, le=1e9)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Version = Literal[0, 9, 10]  # 0: nobody said
+TOLERANCE = 1e-9  # a rate of 1 may come out a rounding above it
+
+
+class _Checked(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True)
+
+
+class VocabularyFacts(_Checked):
+    tokens: list[Annotated[str, Field(min_length=1, max_length=40)]] = Field(max_length=1_000_000)
+    versions: list[Version]
+    depths: list[Annotated[int, Field(ge=1, le=40)]] = Field(min_length=1, max_length=16)
+    max_codes: int = Field(ge=1, le=100_000)
+    ignored: list[Name] = Field(default=[], max_length=100_000)
+    primary: bool = False
+    support: list[Count] = []
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if len(self.versions) != len(self.tokens) or len(self.support) not in (0, len(self.tokens)):
+            raise ValueError("as many versions (and numbers of admissions) as tokens are needed")
+        if len(set(zip(self.versions, self.tokens))) != len(self.tokens) or len(set(self.depths)) != len(self.depths):
+            raise ValueError("a token or a depth comes twice")
+        return self
+
+
+class CurveFacts(_Checked):
+    score: list[Score] = Field(min_length=1, max_length=20_000)
+    risk: list[Share]
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if len(self.score) != len(self.risk):
+            raise ValueError("as many risks as scores are needed")
+        if not (_rising(self.score) and _rising(self.risk)):
+            raise ValueError("scores and risks must not fall")
+        return self
+
+
+class RateFacts(_Checked):
+    positives: Count
+    n: Count
+    low: float | None = Field(ge=-TOLERANCE, le=1 + TOLERANCE)
+    high: float | None = Field(ge=-TOLERANCE, le=1 + TOLERANCE)
+
+    @model_validator(mode="after")
+    def _counts(self) -> Self:
+        if self.positives > self.n:
+            raise ValueError("more events than admissions")
+        return self
+
+
+class ContrastFacts(_Checked):
+    outcome: Name
+    above: RateFacts
+    below: RateFacts
+
+
+class CutoffFacts(_Checked):
+    score: Score
+    certificate: float = Field(ge=-TOLERANCE, le=1 + TOLERANCE)
+    tail: Count
+    n: int = Field(ge=1, le=10**12)
+    contrasts: list[ContrastFacts] = Field(max_length=1000)
+
+    @model_validator(mode="after")
+    def _counts(self) -> Self:
+        if self.tail > self.n:
+            raise ValueError("more admissions above the cutoff than there are")
+        return self
+
+
+class CardFacts(_Checked):
+    """The part of the card that every recipe has."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True, extra="allow")
+
+    recipe: Literal[*RECIPES, *FORMER_RECIPES]  # pyright: ignore[reportInvalidTypeForm]
+    seed: int = Field(ge=-(2**63), lt=2**64)
+    config: dict[Name, Any]
+    source: Text = ""
+    anchor: Name | None = None
+    weights: dict[Name, float] = {}
+    admissions: dict[Name, Count] = {}
+    positives: dict[Name, Count | None] = {}
+
+
+class Facts(_Checked):
+    version: Name
+    vocabulary: VocabularyFacts
+    icd_versions: list[Version] = Field(max_length=3)
+    outcomes: dict[Name, Text] = Field(min_length=1, max_length=1000)
+    quantiles: list[Score] = Field(min_length=2, max_length=20_000)
+    curves: dict[Name, CurveFacts]
+    cutoff: CutoffFacts
+    card: CardFacts
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not _rising(self.quantiles):
+            raise ValueError("quantiles must not fall")
+        named = {*self.curves, *(one.outcome for one in self.cutoff.contrasts)}
+        if not named <= set(self.outcomes):
+            raise ValueError("a curve or a contrast belongs to no outcome")
+        return self
+
+
+def check_facts(facts: Any) -> Facts:
+    """Check the facts of a model file; ValueError says which place is wrong and what it should be."""
+    try:
+        return Facts.model_validate(facts)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise ValueError(f"{place[:80]}: {first['msg'].removeprefix('Value error, ')[:200]}") from None
+
+
+def _rising(values: list[float]) -> bool:
+    return all(low <= high for low, high in pairwise(values))
