@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a report on a synthetic hospital, in demo/report.html"
 	@echo "make test    every check: lint, types, import contract, all tests"
 	@echo "make lint    ruff, pyright, import-linter"
+	@echo "make docs    the docs site, in site/index.html"
 	@echo "make bench   speed and memory beside peers"
 	@echo "make clean   remove .venv and demo/"
 
@@ -37,10 +38,13 @@ lint: .venv/.dev
 test: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
+docs: .venv/.dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "The docs are in site/index.html."
+
 # What needs a GPU is run by hand: benchmarks/gpu_*.py and benchmarks/recipe.py say how.
 bench: .venv/.dev
 	@for script in $(filter-out benchmarks/gpu_% benchmarks/recipe.py,$(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo site

@@ -1,7 +1,10 @@
 """What the README shows is run as it stands, and what the pages link to is there."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,3 +45,18 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not target.startswith(("http", "mailto")):
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.slow
+def test_the_docs_site_builds_without_a_warning(tmp_path):
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"]
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {path.parent.name for path in (tmp_path / "site").rglob("index.html")}
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"} <= pages
+    first = (tmp_path / "site" / "index.html").read_text()
+    loaded = re.findall(r'<(?:script|link rel="stylesheet")[^>]*(?:src|href)="([^"]+)"', first)
+    assert loaded  # and all of it from the site itself: a reader's browser asks nobody else
+    assert not [address for address in loaded if "//" in address]

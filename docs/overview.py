@@ -1,0 +1,68 @@
+"""Draw the pictures of concepts.md: python docs/overview.py"""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+IMAGES = Path(__file__).parent / "images"
+BLUE, ORANGE, GREEN, INK = "#0072B2", "#D55E00", "#009E73", "#333333"
+plt.rcParams.update({"svg.hashsalt": "mlci", "svg.fonttype": "none", "font.size": 10, "text.color": INK})
+
+
+def box(axes: plt.Axes, x: float, y: float, text: str, colour: str, width: float = 2.1, height: float = 1.0) -> None:
+    style = {"boxstyle": "round,pad=0.08", "facecolor": "white", "edgecolor": colour, "linewidth": 1.6}
+    axes.add_patch(matplotlib.patches.FancyBboxPatch((x, y - height / 2), width, height, **style))
+    axes.text(x + width / 2, y, text, ha="center", va="center", linespacing=1.5)
+
+
+def arrow(axes: plt.Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 1.2})
+
+
+def overview() -> plt.Figure:
+    figure, axes = plt.subplots(figsize=(9.2, 3.1))
+    box(axes, 0, 2, "codes\nI50.9  N17.9\nE11.9", INK, height=1.3)
+    box(axes, 3.1, 2, "tokens\nI50  I50.9\nN17  N17.9 ...", BLUE, height=1.3)
+    box(axes, 6.2, 2, "score\n1.84", ORANGE)
+    for y, text in ((3.25, "risk of each outcome\ndeath 6 %, long stay 41 %"), (2, "percentile\n92 of 100")):
+        box(axes, 9.4, y, text, GREEN, width=3.7, height=0.95)
+        arrow(axes, (8.45, 2), (9.25, y))
+    box(axes, 9.4, 0.75, "high severity: yes\nwith its certificate", GREEN, width=3.7, height=0.95)
+    arrow(axes, (8.45, 2), (9.25, 0.75))
+    arrow(axes, (2.25, 2), (2.95, 2))
+    arrow(axes, (5.35, 2), (6.05, 2))
+    axes.set(xlim=(-0.2, 13.3), ylim=(0.1, 3.9))
+    axes.axis("off")
+    return figure
+
+
+def order_and_spacing() -> plt.Figure:
+    """The same admissions in the same order, spaced two ways; made-up data."""
+    rng = np.random.default_rng(1)
+    latent = np.sort(rng.normal(size=4000))
+    risk = 1 / (1 + np.exp(-(3.2 * latent - 5.5)))
+    figure, panels = plt.subplots(1, 2, figsize=(9.2, 2.9), sharey=True, layout="constrained")
+    for axes, score, title in (
+        (panels[0], latent, "spaced without regard to risk"),
+        (panels[1], risk, "spaced by risk"),
+    ):
+        scaled = (score - score.min()) / (score.max() - score.min())
+        axes.plot(scaled, 100 * risk, color=ORANGE)
+        axes.plot(scaled[::40], np.full(100, -4.0), "|", color=BLUE, markersize=8)
+        axes.set(title=title, xlabel="score (scaled to 0 to 1)", ylim=(-8, 100))
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("risk of the outcome, %")
+    return figure
+
+
+def main() -> None:
+    for name, figure in (("overview", overview()), ("order-and-spacing", order_and_spacing())):
+        figure.savefig(IMAGES / f"{name}.svg", bbox_inches="tight", facecolor="white", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
