@@ -1,7 +1,10 @@
 import hashlib
+import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +13,9 @@ import mlci.cohort
 from mlci import sources
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort, Step, build_cohort, read_cohort
+from mlci.index.estimator import _take
 from mlci.sources import Draft
+from toys import toy_cohort
 
 
 def paper_split(subject: object) -> str:
@@ -132,7 +137,7 @@ def test_split_by_and_existing_split(made):
     assert kept.column("split").tolist() == ["train", "train", "valid", "test"]
     with pytest.raises(InputError, match="no column ward"):
         made(columns(), split_by="ward")
-    with pytest.raises(InputError, match="'spare' is not a split"):
+    with pytest.raises(InputError, match="text of 5 characters is not a split"):
         made(columns(split=["test", "valid", "train", "spare"]))
 
 
@@ -184,3 +189,88 @@ def test_command_builds_and_describes(demos, mlci_cli, tmp_path):
     assert lines["icu_transfer"] == "51 (41.5%)"
     assert lines["mortality: not known"] == "0"
     assert {"age, median [IQR]", "women", "vocabulary: distinct codes"} <= set(lines)
+
+
+FORGED = {
+    "source": (1, None),
+    "outcomes": ({"mortality": 1}, ["mortality"], {"absent": "rule"}, {"": "rule"}),
+    "attrition": ([{"rule": "x"}], [{"rule": "x", "removed": -1, "left": 2}], "none"),
+    "notes": (["x", 1], "note", None),
+    "version": (1, ""),
+}
+
+
+@pytest.mark.parametrize("place", FORGED)
+def test_forged_metadata_is_refused(place, tmp_path):
+    toy_cohort(20).write(tmp_path / "c.parquet")
+    table = pq.read_table(tmp_path / "c.parquet")
+    for value in FORGED[place]:
+        facts = json.loads(table.schema.metadata[b"mlci"]) | {place: value}
+        pq.write_table(table.replace_schema_metadata({b"mlci": json.dumps(facts)}), tmp_path / "f.parquet")
+        with pytest.raises(InputError, match=r"metadata|lacks the column absent"):
+            read_cohort(tmp_path / "f.parquet")
+    for text in (b"", b"[]", b"\xff", b"[" * 10_000, b"null"):
+        pq.write_table(table.replace_schema_metadata({b"mlci": text}), tmp_path / "f.parquet")
+        with pytest.raises(InputError, match="metadata"):
+            read_cohort(tmp_path / "f.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("admission_id", pa.array([1.5] * 20), "column admission_id: is double; whole numbers or text"),
+        ("admission_id", pa.array([7] * 20), "19 rows repeat another"),
+        ("admission_id", pa.array([None, *range(19)]), "1 rows are empty"),
+        ("subject_id", pa.array([[1]] * 20), "column subject_id: is list"),
+        ("icd_version", pa.array(["10"] * 20), "column icd_version: is string; whole numbers"),
+        ("icd_version", pa.array([10] * 19 + [11], pa.int8()), "column icd_version, row 20: allowed is 9, 10"),
+        ("codes", pa.array(["A000"] * 20), "column codes: is string; lists of text"),
+        ("codes", pa.array([[1]] * 20), "column codes: is list"),
+        ("codes", pa.array([[None, "A000"]] * 20), "20 codes are empty"),
+        ("codes", pa.array([None] * 20, pa.list_(pa.string())), "20 rows are empty"),
+        ("split", pa.array(["train"] * 19 + ["spare"]), "column split, row 20: allowed is train, valid, test"),
+        ("split", pa.array([1] * 20), "column split: is int64; text"),
+        ("mortality", pa.array([2] * 20), "column mortality: is int64; true, false or null"),
+    ],
+)
+def test_columns_of_other_types_and_values_are_refused(name, values, said, tmp_path):
+    cohort = toy_cohort(20)
+    place = cohort.table.column_names.index(name)
+    replace(cohort, table=cohort.table.set_column(place, name, values)).write(tmp_path / "c.parquet")
+    with pytest.raises(InputError, match=said) as told:
+        read_cohort(tmp_path / "c.parquet")
+    assert "spare" not in str(told.value)
+
+
+def test_a_column_twice_is_refused(tmp_path):
+    cohort = toy_cohort(20)
+    replace(cohort, table=cohort.table.append_column("split", cohort.table["split"])).write(tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="has the column split twice"):
+        read_cohort(tmp_path / "c.parquet")
+
+
+def test_a_flipped_bit_never_changes_an_admission(tmp_path):
+    cohort, path = toy_cohort(300), tmp_path / "c.parquet"
+    cohort.write(path)
+    whole, told, rng = path.read_bytes(), 0, np.random.default_rng(0)
+    for bit in rng.integers(0, 8 * len(whole), 150).tolist():
+        path.write_bytes(whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :])
+        try:
+            found = read_cohort(path)
+        except InputError:
+            told += 1
+        else:
+            assert found.table.equals(cohort.table)
+    assert told > 120
+
+
+def test_the_order_of_rows_does_not_reach_a_fit():
+    cohort = toy_cohort(100)
+    assert cohort.in_order() is cohort
+    shuffled = replace(cohort, table=cohort.table.take(np.random.default_rng(0).permutation(100)))
+    assert shuffled.in_order().table.equals(cohort.table)
+    one, other = (_take(each, None, None, None, None, None) for each in (cohort, shuffled))
+    for name in ("ids", "values", "indices", "offsets"):
+        np.testing.assert_array_equal(getattr(one.admissions, name), getattr(other.admissions, name))
+    for name in ("labels", "split", "subjects"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))

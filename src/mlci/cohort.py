@@ -5,8 +5,7 @@ asks where the rows came from.
 """
 
 import inspect
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,20 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 import mlci
 from mlci import sources
 from mlci.base.errors import InputError, kind_of
 from mlci.base.files import atomic
+from mlci.base.parquet import open_parquet, read_parquet, write_parquet
 from mlci.base.shares import md5_split
 from mlci.codes.admissions import Admissions
 from mlci.codes.icd import normalise_array
 from mlci.sources import Step
-
-SPLITS = ("train", "valid", "test")
-COLUMNS = ("admission_id", "subject_id", "icd_version", "codes", "split")
-KEY = b"mlci"
+from mlci.sources._cohort_file import COLUMNS, SPLITS, check_columns, check_rows, read_facts, write_facts
 
 
 @dataclass(frozen=True)
@@ -104,33 +100,35 @@ class Cohort:
             "version": self.version,
         }
         with atomic(path) as temporary:
-            pq.write_table(self.table.replace_schema_metadata({KEY: json.dumps(facts).encode()}), temporary)
+            write_parquet(write_facts(self.table, facts), temporary)
+
+    def in_order(self) -> "Cohort":
+        """The same admissions by id, so that nothing learned from them depends on the order of a file's rows."""
+        order = pc.sort_indices(self.table["admission_id"]).to_numpy()
+        if (order == np.arange(len(self))).all():
+            return self
+        table = self.table.take(order)
+        return Cohort(table, self.source, self.outcomes, self.attrition, self.notes, self.version)
 
 
 def read_cohort(path: str | Path) -> Cohort:
-    """Read a cohort file."""
-    return _read(path, pq.read_table)
+    """Read a cohort file; one that is damaged, foreign or made by hand in a way that does not fit is refused."""
+    table = read_parquet(path)
+    return _checked(table, str(path))
 
 
 def cohort_head(path: str | Path) -> Cohort:
     """What is known about the cohort of a file, without its rows."""
-    return _read(path, lambda file: pq.read_schema(file).empty_table())
+    with open_parquet(path) as file:
+        return _checked(file.schema_arrow.empty_table(), str(path))
 
 
-def _read(path: str | Path, read: Callable[[str | Path], pa.Table]) -> Cohort:
-    try:
-        table = read(path)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{path}: is not a Parquet file; a cohort comes from `mlci cohort`.") from error
-    facts = (table.schema.metadata or {}).get(KEY)
-    if facts is None:
-        raise InputError(f"{path}: is not a cohort file; `mlci cohort` makes one.")
-    missing = [name for name in COLUMNS if name not in table.column_names]
-    if missing:
-        raise InputError(f"{path}: lacks the column {missing[0]}; a cohort has {', '.join(COLUMNS)}.")
-    facts = json.loads(facts)
-    attrition = tuple(Step(**step) for step in facts["attrition"])
-    return Cohort(table, facts["source"], facts["outcomes"], attrition, tuple(facts["notes"]), facts["version"])
+def _checked(table: pa.Table, where: str) -> Cohort:
+    facts = read_facts(table.schema, where)
+    check_columns(table.schema, facts.outcomes, where)
+    check_rows(table, where)
+    attrition = tuple(Step(**step.model_dump()) for step in facts.attrition)
+    return Cohort(table, facts.source, facts.outcomes, attrition, tuple(facts.notes), facts.version)
 
 
 def build_cohort(

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -7,8 +8,10 @@ import pytest
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort, read_cohort
+from mlci.index.model import score_file
 from mlci.judging import theory
 from mlci.judging.scores import match, read_scores
+from toys import random_model, toy_cohort
 
 
 def make(folder, n: int = 400):
@@ -55,14 +58,25 @@ def test_parquet_and_chosen_columns(tmp_path):
     assert list(read_scores(tmp_path / "scores.pq", columns=["third"])) == ["third"]
 
 
+def test_identifiers_keep_their_zeros_through_a_csv_file(tmp_path):
+    cohort = toy_cohort(30)
+    ids = pa.array([f"{i:05d}" for i in range(30)])
+    cohort = replace(cohort, table=cohort.table.set_column(0, "admission_id", ids))
+    cohort.write(tmp_path / "c.parquet")
+    score_file(random_model(), tmp_path / "c.parquet", tmp_path / "s.csv")
+    values, found = match(read_scores(tmp_path / "s.csv"), cohort)
+    assert len(found) == 30
+    assert values.index.tolist() == ids.to_pylist()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("admission_id,score\n1,a\n", "no numeric column beside admission_id"),
         ("id,score\n1,2\n", "lacks the column admission_id; it has id, score"),
-        ("admission_id,score\n1,2\n1,3\n", "admission_id 1 occurs more than once"),
-        ("admission_id,score\n1,2\n2,\n", "column score, row 2: nan is not a finite number"),
-        ("admission_id,score\n1,2,3\n", "cannot be read as Parquet or CSV"),
+        ("admission_id,score\n1,2\n1,3\n", "column admission_id, row 2: repeats an earlier one"),
+        ("admission_id,score\n1,2\n2,\n", "column score, row 2: is empty or not a finite number"),
+        ("admission_id,score\n1,2,3\n", "is not Parquet or CSV that can be read"),
     ],
 )
 def test_a_bad_score_file_is_told_in_one_sentence(tmp_path, text, said):

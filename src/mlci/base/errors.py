@@ -58,7 +58,7 @@ def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
     >>> with reading("a.csv.gz", "a gzipped table"):
     ...     raise EOFError("Compressed file ended")
     Traceback (most recent call last):
-    mlci.base.errors.InputError: a.csv.gz: cannot be read as a gzipped table: it is damaged, or of another kind.
+    mlci.base.errors.InputError: a.csv.gz: is not a gzipped table that can be read: it is damaged, or of another kind.
     """
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise InputError(f"{name_of(path)}: is a pipe or a device; a file is needed.")  # reading one might never end
@@ -72,7 +72,9 @@ def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
             raise
         if isinstance(error, MemoryError | RecursionError):
             raise InputError(f"{name_of(path)}: {said}") from None
-        raise InputError(f"{name_of(path)}: cannot be read as {kind}: it is damaged, or of another kind.") from None
+        raise InputError(
+            f"{name_of(path)}: is not {kind} that can be read: it is damaged, or of another kind."
+        ) from None
 
 
 def name_of(path: Any) -> str:

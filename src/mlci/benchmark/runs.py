@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import mlci
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
+from mlci.base.parquet import write_parquet
 from mlci.benchmark import models as baselines
 from mlci.benchmark.models import Model, Part
 from mlci.benchmark.models.neural import Neural
@@ -205,7 +205,7 @@ def finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object
     ids = pa.concat_arrays([split.table["admission_id"].combine_chunks() for split in splits.values()])
     table = pa.table({"admission_id": ids, run.model.name: np.concatenate([scores[name] for name in splits])})
     with atomic(run.folder / "scores.parquet") as temporary:
-        pq.write_table(table, temporary)
+        write_parquet(table, temporary)
     metrics = measure(scores["test"], splits["test"].labels(), list(cohort.outcomes))
     _write_json(run.folder / "metrics.json", {**cost, "metrics": metrics})
     with atomic(run.folder / "DONE") as temporary:

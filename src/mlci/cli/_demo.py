@@ -79,11 +79,14 @@ def _fit(folder: Path, target: Path, *, seed: int, say: Callable[[str], None], *
 
 
 def _score(folder: Path, target: Path, **_) -> str:
+    import pyarrow as pa
+
+    from mlci.base.parquet import write_parquet
     from mlci.cohort import read_cohort
     from mlci.index.estimator import load
 
     frame = load(folder / MODEL).table(read_cohort(folder / COHORT))
-    frame.to_parquet(target, index=False)
+    write_parquet(pa.Table.from_pandas(frame, preserve_index=False), target)
     return f"a score for each, {frame['high_severity'].mean():.1%} of high severity"
 
 

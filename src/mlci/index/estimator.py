@@ -16,7 +16,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, kind_of
 from mlci.base.extras import need
 from mlci.base.shares import md5_split
 from mlci.codes.admissions import Admissions, as_admissions
@@ -224,6 +224,7 @@ def _take(data, outcomes, chosen, split, subjects, icd_version) -> _Learned:
     if isinstance(data, Cohort):
         if outcomes is not None or split is not None or subjects is not None:
             raise InputError("a cohort holds its own outcomes, split and subjects; give them with codes only.")
+        data = data.in_order()
         rules, labels = dict(data.outcomes), data.labels()
         admissions, parts, source = data.admissions(), data.column("split"), data.source
         subjects = data.column("subject_id")
@@ -269,7 +270,9 @@ def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
             if value is None or value is pd.NA or value != value:
                 continue
             if value not in (0, 1):
-                raise InputError(f"outcomes: column {name}, row {row}: {value!r} is not allowed; 0, 1 or null is.")
+                raise InputError(
+                    f"outcomes: column {name}, row {row}: {kind_of(value)} is not allowed; 0, 1 or null is."
+                )
             column[row] = float(value)
         result[str(name)] = column
     return result

@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, columns_of, reading
+from mlci.base.parquet import read_parquet
+from mlci.base.quotes import check_quotes
 from mlci.cohort import Cohort
 
 KEY = "admission_id"
@@ -22,12 +24,12 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
 
     What `mlci score` writes beside the score (percentile, risk_*, ...) is no score; `risks` adds the risk columns.
     """
-    try:
-        table = pa.parquet.read_table(path) if _is_parquet(Path(path)) else pa.csv.read_csv(path)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{path}: cannot be read as Parquet or CSV ({str(error).splitlines()[0]}).") from error
+    table = read_parquet(path) if _is_parquet(path) else _read_csv(path)
     if KEY not in table.column_names:
-        raise InputError(f"{path}: lacks the column {KEY}; it has {', '.join(table.column_names)}.")
+        raise InputError(f"{path}: lacks the column {KEY}; {columns_of(table.column_names, (KEY, 'score'))}.")
+    if table[KEY].null_count:
+        row = pc.index(table[KEY].is_null(), True).as_py() + 1
+        raise InputError(f"{path}: column {KEY}, row {row}: is empty; each score needs its admission.")
     numeric = [field.name for field in table.schema if _is_number(field.type) and field.name != KEY]
     for name in columns:
         if name not in numeric:
@@ -41,31 +43,43 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
     values = {name: table[name].cast(pa.float64()).to_numpy() for name in chosen}
     frame = pd.DataFrame(values, index=pd.Index(table[KEY].to_pylist(), name=KEY))
     if not frame.index.is_unique:
-        twice = frame.index[frame.index.duplicated()][0]
-        raise InputError(f"{path}: {KEY} {twice} occurs more than once; one row per admission is needed.")
+        row = int(np.argmax(frame.index.duplicated())) + 1
+        raise InputError(f"{path}: column {KEY}, row {row}: repeats an earlier one; one row per admission is needed.")
     for name in chosen:
         wrong = ~np.isfinite(frame[name].to_numpy())
         if wrong.any():
             row = int(np.argmax(wrong))
-            raise InputError(f"{path}: column {name}, row {row + 1}: {frame[name].iloc[row]} is not a finite number.")
+            raise InputError(f"{path}: column {name}, row {row + 1}: is empty or not a finite number.")
     return frame
 
 
 def match(scores: pd.DataFrame, cohort: Cohort, *, where: str = "scores") -> tuple[pd.DataFrame, Cohort]:
     """The cohort's admissions that have scores, and those scores in their order; none at all is an error."""
-    ids = pd.Index(cohort.table[KEY].to_pylist())
+    own = ids = pd.Index(cohort.table[KEY].to_pylist(), name=KEY)
     if ids.inferred_type != scores.index.inferred_type:  # a CSV file does not say whether 17 is a number or a name
         ids, scores = ids.astype(str), scores.set_axis(scores.index.astype(str))
     place = scores.index.get_indexer(ids)
     found = place >= 0
     if not found.any():
         raise InputError(f"{where}: none of its {len(scores):,} admissions is among the {len(ids):,} of the cohort.")
-    return scores.iloc[place[found]], cohort.where(found)
+    return scores.iloc[place[found]].set_axis(own[found]), cohort.where(found)
 
 
-def _is_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
+def _is_parquet(path: str | Path) -> bool:
+    with reading(path, "Parquet or CSV"), open(path, "rb") as file:
         return file.read(4) == b"PAR1"
+
+
+def _read_csv(path: str | Path) -> pa.Table:
+    """Identifiers stay text: 007 is not 7, and the cohort says which of the two it has."""
+    kinds = pa.csv.ConvertOptions(column_types={KEY: pa.string()}, strings_can_be_null=True)
+    with reading(path, "Parquet or CSV"):
+        with pa.input_stream(str(path)) as stream:
+            check_quotes(stream, ",", path)
+        table = pa.csv.read_csv(path, convert_options=kinds)
+    if len(set(table.column_names)) < len(table.column_names):
+        raise InputError(f"{path}: has two columns of one name; each needs a name of its own.")
+    return table
 
 
 def _is_number(kind: pa.DataType) -> bool:
