@@ -218,7 +218,6 @@ class DeepConfig(Section):
 
 
 RECIPES = {"deep": DeepConfig, "paper": PaperConfig}
-FORMER_RECIPES = {"mlci": "deep"}  # names in model files of 0.1
 
 
 def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "config") -> Any:

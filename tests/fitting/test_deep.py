@@ -28,6 +28,7 @@ from mlci.config import (
 )
 from mlci.fitting import deep as recipe
 from mlci.fitting import encoders, stacked, training
+from mlci.fitting._result import Fit
 from mlci.fitting.training import Data
 from mlci.index.estimator import MLCI
 from mlci.measures.alignment import distance_correlation
@@ -60,7 +61,7 @@ FOLDS = recipe.draw_folds(len(TRAIN), 3, seed=5)
 KNOWN = recipe.Posteriors(np.stack([np.concatenate([TRUE, TRUE_VALID])] * 3), FOLDS)  # an ensemble that knows the truth
 
 
-def run(config: DeepConfig = SMALL, **options) -> training.Fit:
+def run(config: DeepConfig = SMALL, **options) -> Fit:
     return recipe.fit(TRAIN, VALID, config=config, **{"outcomes": NAMES, "vocabulary_size": SIZE, "seed": 5} | options)
 
 
@@ -74,7 +75,7 @@ def squares(taught: recipe.Taught) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def fitted() -> training.Fit:
+def fitted() -> Fit:
     return run()
 
 
@@ -87,7 +88,7 @@ def test_the_score_serves_both_outcomes(fitted):
         known = ~np.isnan(outcome)
         assert np.corrcoef(score[known], outcome[known])[0, 1] > 0.25
         assert distance_correlation(score, outcome) > 0.4 * distance_correlation(own, outcome)
-    assert fitted.stage2.quality == fitted.stage2.history[-1].quality > 0.8
+    assert fitted.record.r2 > 0.8
     assert fitted.weights["mortality"] < 1 < fitted.weights["long_stay"]
     assert fitted.state["rho.4.weight"].shape == (1, 16)
 
@@ -144,7 +145,7 @@ def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float6
         assert told[-1].eta == 0
         for name, array in alone.state.items():
             np.testing.assert_allclose(together.state[name], array, atol=1e-6, err_msg=name)
-    assert together.stage2.quality == pytest.approx(alone.stage2.quality, rel=1e-6)
+    assert together.record.r2 == pytest.approx(alone.record.r2, rel=1e-6)
 
 
 @pytest.mark.parametrize("step", ["posterior", "distil"])

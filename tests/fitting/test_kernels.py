@@ -109,7 +109,7 @@ def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
         monkeypatch.setattr(stacks, name, getattr(kernels, name))
     monkeypatch.setattr(stacks, "pooled", kernels.Pool.apply)
     fast = stacked.fit_many(train, valid, device="cpu", **facts)[0]
-    for one, other in zip((*fast.stage1.values(), fast.stage2), (*plain.stage1.values(), plain.stage2)):
+    for one, other in zip(*((*fit.record.stage1.values(), fit.record.stage2) for fit in (fast, plain))):
         assert one.epoch == other.epoch
         assert one.bandwidth == pytest.approx(other.bandwidth, rel=1e-5)
         assert one.history[0].objective == pytest.approx(other.history[0].objective, rel=1e-3)

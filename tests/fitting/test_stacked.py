@@ -8,9 +8,10 @@ import torch
 from mlci.base.errors import InputError
 from mlci.config import BandwidthConfig, EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SelectionConfig
 from mlci.fitting import stacked, stacks
+from mlci.fitting._result import Fit
 from mlci.fitting.stacked import fit_many
 from mlci.fitting.stacks import Layout, Resident
-from mlci.fitting.training import Data, Fit, fit
+from mlci.fitting.training import Data, fit
 from mlci.index.estimator import MLCI
 from mlci.tokens import Tokens
 from small_fits import OUTCOMES, made
@@ -51,10 +52,13 @@ def test_stacked_fits_equal_fits_on_their_own(models, float64):
     together = fit_many(train, valid, jobs=jobs, device="cpu", **facts)
     for one, (config, seed) in zip(together, jobs, strict=True):
         other = fit(train, valid, config=config, seed=seed, **facts)
-        assert one.bandwidth == (other.bandwidth and pytest.approx(other.bandwidth, rel=1e-9))
-        assert one.orientation == other.orientation
+        assert one.record.stage2.bandwidth == (
+            other.record.stage2.bandwidth and pytest.approx(other.record.stage2.bandwidth, rel=1e-9)
+        )
+        assert one.record.orientation == other.record.orientation
         assert one.weights == pytest.approx(other.weights, rel=1e-6)
-        assert [each.epoch for each in one.stage1.values()] == [each.epoch for each in other.stage1.values()]
+        kept = [[each.epoch for each in fit.record.stage1.values()] for fit in (one, other)]
+        assert kept[0] == kept[1]
         for name, tensor in other.state.items():
             np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
 

@@ -20,6 +20,7 @@ from mlci.config import (
     WeightConfig,
 )
 from mlci.fitting import encoders, training
+from mlci.fitting._result import Fit
 from mlci.fitting.objectives import LARGE
 from mlci.fitting.passes import passes
 from mlci.fitting.training import Data, Pace, fit, stage2_weights
@@ -47,27 +48,25 @@ def hospital(seed: int, n: int = 700) -> Data:
 TRAIN, VALID = hospital(1), hospital(2, 300)
 
 
-def run(
-    config: PaperConfig = SMALL, *, train=TRAIN, valid=VALID, outcomes=NAMES, seed=5, threads=1, **options
-) -> training.Fit:
+def run(config: PaperConfig = SMALL, *, train=TRAIN, valid=VALID, outcomes=NAMES, seed=5, threads=1, **options) -> Fit:
     facts = {"config": config, "outcomes": outcomes, "vocabulary_size": SIZE, "seed": seed, "threads": threads}
     return fit(train, valid, **facts, **options)
 
 
-def scores(result: training.Fit, data: Data, config: PaperConfig = SMALL) -> np.ndarray:
+def scores(result: Fit, data: Data, config: PaperConfig = SMALL) -> np.ndarray:
     model = encoders.build(config.encoder, SIZE)
     model.load_state_dict({name: torch.from_numpy(array) for name, array in result.state.items()})
     return training.predict(model, data.tokens)
 
 
-def same(one: training.Fit, two: training.Fit) -> None:
+def same(one: Fit, two: Fit) -> None:
     for name, array in one.state.items():
         assert array.tobytes() == two.state[name].tobytes(), name
     assert replace(one, state={}) == replace(two, state={})
 
 
 @pytest.fixture(scope="module")
-def fitted() -> training.Fit:
+def fitted() -> Fit:
     return run()
 
 
@@ -80,28 +79,30 @@ def test_the_score_finds_severity(fitted):
 
 
 def test_the_record_is_whole(fitted):
-    assert list(fitted.stage1) == list(NAMES)
+    assert list(fitted.record.stage1) == list(NAMES)
     assert np.mean(list(fitted.weights.values())) == pytest.approx(1)
-    strengths = {name: one.quality for name, one in fitted.stage1.items()}
+    strengths = {name: one.quality for name, one in fitted.record.stage1.items()}
     assert min(fitted.weights, key=fitted.weights.get) == max(strengths, key=strengths.get)  # pyright: ignore
-    for each, epochs in [*((one, 2) for one in fitted.stage1.values()), (fitted.stage2, 3)]:
+    for each, epochs in [*((one, 2) for one in fitted.record.stage1.values()), (fitted.record.stage2, 3)]:
         assert len(each.history) == epochs
         assert each.quality == max(epoch.quality for epoch in each.history)
         assert each.quality == each.history[each.epoch - 1].quality
     # Stage 1 is judged by the anchor, Stage 2 by the weighted sum.
-    assert fitted.stage1["long_stay"].quality in [e.validation[0] for e in fitted.stage1["long_stay"].history]
+    stay, last = fitted.record.stage1["long_stay"], fitted.record.stage2
+    assert stay.quality in [epoch.validation[0] for epoch in stay.history]
     weights = np.array(list(fitted.weights.values()))
-    assert fitted.stage2.quality == pytest.approx(weights @ fitted.stage2.history[fitted.stage2.epoch - 1].validation)
+    assert last.quality == pytest.approx(weights @ last.history[last.epoch - 1].validation)
 
 
 def test_the_kept_state_is_that_of_the_kept_epoch():
     # With other admissions' outcomes there is nothing to learn, and the best epoch may be any.
     config = replace(SMALL, optimiser=replace(SMALL.optimiser, stage1_epochs=1, stage2_epochs=4))
     nothing = Data(TRAIN.tokens, TRAIN.outcomes[::-1].copy())
-    result = next(one for one in (run(config, train=nothing, seed=seed) for seed in range(20)) if one.stage2.epoch < 4)
-    objective = training.objective_of(config, result.bandwidth)
+    results = (run(config, train=nothing, seed=seed) for seed in range(20))
+    result = next(one for one in results if one.record.stage2.epoch < 4)
+    objective = training.objective_of(config, result.record.stage2.bandwidth)
     quality, _ = objective.quality(scores(result, VALID), VALID.outcomes, np.array(list(result.weights.values())))
-    assert quality == pytest.approx(result.stage2.quality, rel=1e-9)
+    assert quality == pytest.approx(result.record.stage2.quality, rel=1e-9)
 
 
 def test_larger_means_sicker_whichever_way_the_fit_went():
@@ -110,7 +111,7 @@ def test_larger_means_sicker_whichever_way_the_fit_went():
     for seed in range(6):
         result = run(replace(SMALL, optimiser=replace(SMALL.optimiser, stage1_epochs=1, stage2_epochs=1)), seed=seed)
         assert np.corrcoef(scores(result, VALID)[known], VALID.outcomes[known, 0])[0, 1] > 0
-        seen.add(result.orientation)
+        seen.add(result.record.orientation)
     assert seen == {1, -1}
 
 
@@ -222,7 +223,7 @@ def test_events_tell_the_way(fitted):
     assert events[-1].eta == 0
     assert all(event.eta > 0 for event in events[:-1])
     assert [event.validation["mortality"] for event in events[:2]] == [
-        epoch.validation[0] for epoch in fitted.stage1["mortality"].history
+        epoch.validation[0] for epoch in fitted.record.stage1["mortality"].history
     ]
     json.dumps([asdict(event) for event in events])
 
@@ -245,9 +246,9 @@ def test_weights_of_the_open_benchmark():
 def test_a_twin_trained_by_cross_entropy_needs_no_anchor():
     config = replace(SMALL, objective=ObjectiveConfig(kind="bce"), selection=SelectionConfig(stage1="own"))
     result = run(config, outcomes=("a", "b", "c"))
-    assert result.orientation == 1
-    assert result.bandwidth is None
-    assert all(0 < -one.quality < 0.69 for one in result.stage1.values())
+    assert result.record.orientation == 1
+    assert result.record.stage2.bandwidth is None
+    assert all(0 < -one.quality < 0.69 for one in result.record.stage1.values())
     assert np.corrcoef(scores(result, VALID), np.nan_to_num(VALID.outcomes[:, 1]))[0, 1] > 0.3
 
 
@@ -256,8 +257,8 @@ def test_a_twin_trained_by_cross_entropy_needs_no_anchor():
 def test_other_kernels_and_masks_train_as_well(kernel, validity):
     config = replace(SMALL, objective=ObjectiveConfig(kernel=kernel, validity=validity))
     result = run(config)
-    assert (result.bandwidth is None) == (kernel == "energy")
-    assert result.stage2.history[-1].validation[0] > 0.1
+    assert (result.record.stage2.bandwidth is None) == (kernel == "energy")
+    assert result.record.stage2.history[-1].validation[0] > 0.1
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "energy"])
@@ -266,7 +267,7 @@ def test_the_whole_training_split_may_be_one_batch(kernel):
     train = hospital(4, LARGE + 500)
     options = OptimiserConfig(stage1_epochs=1, stage2_epochs=15, batch=len(train), learning_rate=0.01)
     result = run(replace(SMALL, optimiser=options, objective=ObjectiveConfig(kernel=kernel)), train=train)
-    before, after = result.history[0], result.history[-1]
+    before, after = result.record.stage2.history[0], result.record.stage2.history[-1]
     assert after.quality > 2 * before.quality
     score = scores(result, VALID)
     for outcome in VALID.outcomes.T:
@@ -276,7 +277,7 @@ def test_the_whole_training_split_may_be_one_batch(kernel):
 
 def test_a_subsample_of_the_validation_split_may_judge(fitted):
     result = run(replace(SMALL, selection=SelectionConfig(subsample=150)))
-    one, two = (each.stage1["mortality"].history[0] for each in (fitted, result))
+    one, two = (each.record.stage1["mortality"].history[0] for each in (fitted, result))
     assert one.objective == two.objective
     assert one.validation != two.validation
     same(result, run(replace(SMALL, selection=SelectionConfig(subsample=150))))
@@ -330,7 +331,7 @@ def test_an_outcome_of_one_class_may_be_omitted_instead(fitted):
 def test_deaths_that_lack_another_outcome_may_be_fitted_with_masks_of_their_own():
     config = replace(SMALL, objective=ObjectiveConfig(validity="outcome"))
     result = run(config, train=without(TRAIN, 0, 1, 2))
-    assert result.stage2.quality > 0
+    assert result.record.stage2.quality > 0
 
 
 def test_a_fit_that_diverges_says_so():
@@ -356,7 +357,7 @@ def test_one_step_is_plain_adamw_on_the_definition():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.optim.AdamW, "step", step)
         result = run(config, outcomes=NAMES)
-    sigma = result.stage1["mortality"].bandwidth
+    sigma = result.record.stage1["mortality"].bandwidth
     assert sigma is not None
     order = np.random.default_rng(np.random.SeedSequence((5, 0, 1))).permutation(len(TRAIN))
     model = encoders.build(config.encoder, SIZE).double()

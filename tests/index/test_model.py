@@ -150,10 +150,10 @@ def test_what_is_no_model_file_is_told_at_once(tmp_path, file):
 
 
 def test_a_later_format_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "FORMAT", 2)
+    monkeypatch.setattr(module, "FORMATS", (1, 2, 3))
     random_model().save(tmp_path / "m")
     monkeypatch.undo()
-    with pytest.raises(InputError, match=r"model format 2; mlci .* reads format 1"):
+    with pytest.raises(InputError, match=r"model format 3; mlci .* reads formats 1 to 2"):
         load_model(tmp_path / "m")
 
 

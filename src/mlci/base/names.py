@@ -78,3 +78,16 @@ def phrase(name: str) -> str:
     '12% died in hospital'
     """
     return outcome(name).phrase
+
+
+def cell(value: str | int | float | None) -> str:
+    """A table's cell as text: whole numbers with commas, others with four digits, a dash for nothing.
+
+    >>> cell(12345), cell(0.123456), cell(None)
+    ('12,345', '0.1235', '–')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}".replace("-", "−")
+    return f"{value:,}".replace("-", "−") if isinstance(value, int) else value

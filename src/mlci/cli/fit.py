@@ -60,8 +60,8 @@ def summary(model) -> str:
     card, cut = model.card, model.cutoff
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in card["weights"].items())
     return (
-        f"{len(model.vocabulary.tokens):,} codes, {card['admissions']['train']:,} training admissions, "
-        f"epoch {card['stage2']['epoch']} kept; weights {weights}; "
+        f"{len(model.vocabulary.tokens):,} tokens, {card['admissions']['train']:,} training admissions, "
+        f"{card['record']['summary']}; weights {weights}; "
         f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, certificate {cut.certificate:.2f})."
     )
 

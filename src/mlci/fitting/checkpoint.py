@@ -6,7 +6,7 @@ Records and tensors come in, one safetensors file goes out, and comes back as wh
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -18,30 +18,7 @@ from torch import Tensor
 from mlci.base.errors import InputError
 from mlci.base.files import atomic, check_writable
 from mlci.fitting import processes
-
-
-@dataclass(frozen=True)
-class Epoch:
-    objective: tuple[float, ...]
-    validation: tuple[float, ...]
-    quality: float
-
-
-@dataclass(frozen=True)
-class Trained:
-    """One model's fit: the kept epoch (from 1), its quality on the validation split, the kernel's sigma."""
-
-    epoch: int
-    quality: float
-    bandwidth: float | None
-    history: tuple[Epoch, ...]
-
-    def after(self, epoch: Epoch, improvement: float) -> "Trained":
-        """The record with one more epoch, which is kept if it is better by more than `improvement`."""
-        longer = replace(self, history=(*self.history, epoch))
-        if epoch.quality > self.quality + improvement:
-            return replace(longer, epoch=len(longer.history), quality=epoch.quality)
-        return longer
+from mlci.fitting._result import Epoch, Trained
 
 
 class Stateful(Protocol):

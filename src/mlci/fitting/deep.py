@@ -33,13 +33,12 @@ from mlci.config import (
     WeightConfig,
 )
 from mlci.fitting import processes
-from mlci.fitting.checkpoint import Epoch, Trained
+from mlci.fitting._result import DeepRecord, Epoch, Fit
 from mlci.fitting.encoders import Encoder, mlp
 from mlci.fitting.learning import ENTROPY, SQUARES, Lesson, cross_entropy, pays
 from mlci.fitting.objectives import alignment
 from mlci.fitting.training import (
     Data,
-    Fit,
     Pace,
     check,
     fingerprint,
@@ -79,9 +78,8 @@ def fit(
 ) -> Fit:
     """Fit the recipe. With `subjects` (the patient of each training admission) no patient is in two folds.
 
-    In the result, `stage1` holds how well each outcome's risk is aligned with the anchor, and `stage2` the share of the
-    collapsed score's variance that the encoder reproduces (R²), both on the validation split; `honest` is that score
-    from risks of members that have not seen the admission, which is what risk curves must be drawn on.
+    In the result, `honest` is the score from risks of members that have not seen the admission, which is what risk
+    curves must be drawn on.
     """
     where, start = torch.device(device), time.perf_counter()
     train, valid = (Data(data.tokens, data.outcomes.astype(np.float32)) for data in (train, valid))
@@ -110,16 +108,11 @@ def fit(
         raise InputError(
             "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
         )
+    weights = dict(zip(outcomes, taught.weights.tolist()))
     return Fit(
         state={name: tensor.cpu().numpy().copy() for name, tensor in model.state_dict().items()},
-        outcomes=tuple(outcomes),
-        weights=dict(zip(outcomes, taught.weights.tolist())),
-        stage1={
-            name: Trained(config.posterior.epochs, strength, None, ())
-            for name, strength in zip(outcomes, taught.strength)
-        },
-        stage2=Trained(len(history), history[-1].quality, None, history),
-        orientation=1,
+        weights=weights,
+        record=DeepRecord(config.posterior.members, dict(zip(outcomes, taught.strength)), weights, history),
         honest=taught.honest,
         seconds=time.perf_counter() - start,
     )

@@ -23,14 +23,14 @@ from torch.nn import functional as F
 from mlci.base.errors import InputError
 from mlci.config import ObjectiveConfig, PaperConfig
 from mlci.fitting import encoders, processes, training
-from mlci.fitting.checkpoint import Checkpoint, Epoch, Trained
+from mlci.fitting._result import Epoch, Fit, Trained
+from mlci.fitting.checkpoint import Checkpoint
 from mlci.fitting.encoders import TRITON, averaging
 from mlci.fitting.objectives import LARGE, alignment
 from mlci.fitting.stacks import Objective, Resident, Steps, build, kernels, roomy
 from mlci.fitting.training import (
     Data,
     Event,
-    Fit,
     Pace,
     check,
     diverged,

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,8 @@ import mlci
 from mlci.base.errors import InputError
 from mlci.config import PaperConfig, WeightConfig
 from mlci.fitting import encoders, processes
-from mlci.fitting.checkpoint import Checkpoint, Epoch, Trained
+from mlci.fitting._result import Epoch, Fit, PaperRecord, Trained
+from mlci.fitting.checkpoint import Checkpoint
 from mlci.fitting.encoders import Encoder
 from mlci.fitting.objectives import Alignment, CrossEntropy, Objective, known_rows
 from mlci.fitting.passes import Passes, on, passes
@@ -81,28 +82,6 @@ class Pace:
         if not was_done:
             self.first = (seconds, done)
         return (seconds - then) / (done - was_done) * rest
-
-
-@dataclass(frozen=True)
-class Fit:
-    """What comes out: the encoder's tensors, already turned so that larger means sicker, and how they came about."""
-
-    state: dict[str, np.ndarray]
-    outcomes: tuple[str, ...]
-    weights: dict[str, float]  # of Stage 2; 0 for an outcome that was left out
-    stage1: dict[str, Trained]
-    stage2: Trained
-    orientation: int  # -1: the score was turned around
-    seconds: float = field(compare=False)
-    honest: np.ndarray | None = field(default=None, compare=False)  # training scores as if the outcomes were not seen
-
-    @property
-    def bandwidth(self) -> float | None:
-        return self.stage2.bandwidth
-
-    @property
-    def history(self) -> tuple[Epoch, ...]:
-        return self.stage2.history
 
 
 def fit(
@@ -251,13 +230,12 @@ def finish(
         if np.cov(predict(model, valid.tokens)[rows], valid.outcomes[rows, column])[0, 1] < 0:
             orientation = -1
             model.negate()
+    known = dict(zip(active, weights.tolist()))
+    measure = "cross-entropy" if config.objective.kind == "bce" else "nHSIC"
     return Fit(
         state={name: tensor.cpu().numpy().copy() for name, tensor in model.state_dict().items()},
-        outcomes=tuple(outcomes),
-        weights={name: float(weights[active.index(name)]) if name in active else 0.0 for name in outcomes},
-        stage1=stage1,
-        stage2=stage2,
-        orientation=orientation,
+        weights={name: known.get(name, 0.0) for name in outcomes},
+        record=PaperRecord(stage1, stage2, known, orientation, measure),
         seconds=time.perf_counter() - start,
     )
 

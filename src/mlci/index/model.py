@@ -21,15 +21,15 @@ from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, stream_admissions
-from mlci.config import FORMER_RECIPES
 from mlci.index._deepsets import DeepSetsScorer
+from mlci.index._former import renewed
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
 from mlci.judging.curves import Isotonic
 from mlci.judging.theory import Cutoff
 from mlci.tokens import PRINCIPAL, UNK, Vocabulary
 
-FORMAT = 1
+FORMATS = (1, 2)  # that can be read; the last one is written
 KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
 PROBES, MOST_SCORE = 64, 1e9  # admissions that a file must be able to score, and what no score can reach
 
@@ -45,7 +45,7 @@ class Model:
     quantiles: np.ndarray  # of the training scores, evenly spaced from the least to the greatest
     curves: Mapping[str, Isotonic]  # how often each outcome happens along the score
     cutoff: Cutoff  # where high severity begins
-    card: Mapping  # recipe, seed, config, weights, what training saw and chose
+    card: Mapping  # recipe, seed, config, weights, what training saw, and the record of how it went
 
     @cached_property
     def scorer(self) -> DeepSetsScorer | TableScorer:
@@ -103,7 +103,7 @@ class Model:
             "card": dict(self.card),
         }
         facts = json.loads(json.dumps(facts, allow_nan=False))
-        header = {"format": FORMAT, "sha256": digest(facts, self.state), "facts": facts}
+        header = {"format": FORMATS[-1], "sha256": digest(facts, self.state), "facts": facts}
         write_tensors(path, self.state, key=KEY, facts=header)
 
 
@@ -120,9 +120,10 @@ def load_model(path: str | Path) -> Model:
 
     header, state = read_tensors(path, key=KEY, kind="a whole model file; `mlci fit` makes one")
     try:
-        if header["format"] != FORMAT:
+        if header["format"] not in FORMATS:
             said = header["format"] if isinstance(header["format"], int) else "an unknown kind"
-            raise InputError(f"{path}: is of model format {said}; mlci {mlci.__version__} reads format {FORMAT}.")
+            known = f"mlci {mlci.__version__} reads formats 1 to {FORMATS[-1]}"
+            raise InputError(f"{path}: is of model format {said}; {known}.")
         facts = header["facts"]
         if digest(facts, state) != header["sha256"]:
             raise InputError(f"{path}: is damaged: its contents do not match its checksum.")
@@ -140,7 +141,7 @@ def load_model(path: str | Path) -> Model:
             quantiles=np.asarray(facts["quantiles"], dtype=np.float64),
             curves={name: Isotonic.from_dict(curve) for name, curve in facts["curves"].items()},
             cutoff=Cutoff.from_dict(facts["cutoff"]),
-            card={**facts["card"], "recipe": FORMER_RECIPES.get(facts["card"]["recipe"], facts["card"]["recipe"])},
+            card=renewed(facts["card"]) if header["format"] == 1 else facts["card"],
         )
         _check(model)
     except InputError:

@@ -22,7 +22,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import mlci
 from mlci.base.errors import InputError
-from mlci.base.names import label, words
+from mlci.base.names import cell, label, words
 from mlci.codes import icd
 from mlci.codes.search import search
 from mlci.index.estimator import MLCI
@@ -119,8 +119,7 @@ class Card(BaseModel):
     vocabulary: int = Field(description="distinct codes (their first characters) that the model knows")
     percentiles: dict[str, float] = Field(description="of the training scores")
     cutoff: Cutoff
-    alignment: dict[str, float] = Field(description="nHSIC of the score and each outcome on the validation split")
-    training: dict[str, Any] = Field(description="recipe, seed, config, cohort, counts, weights of the outcomes")
+    training: dict[str, Any] = Field(description="recipe, seed, config, cohort, counts, outcome weights, record")
     limits: list[str] = Field(description="what the model must not be used for")
 
 
@@ -257,8 +256,6 @@ def _found(code: icd.Code) -> Found:
 
 def _card(index: MLCI) -> Card:
     model = index.model_
-    card, last = model.card, model.card.get("stage2")
-    aligned = last["history"][last["epoch"] - 1]["validation"] if last and card["recipe"] == "paper" else ()
     quantiles = len(model.quantiles) - 1
     return Card(
         mlci=mlci.__version__,
@@ -267,8 +264,7 @@ def _card(index: MLCI) -> Card:
         vocabulary=len(model.vocabulary.tokens),
         percentiles={str(p): float(model.quantiles[round(quantiles * p / 100)]) for p in (0, 5, 25, 50, 75, 95, 100)},
         cutoff=Cutoff.model_validate(model.cutoff, from_attributes=True),
-        alignment=dict(zip(model.outcomes, aligned)),
-        training={name: value for name, value in card.items() if name not in ("stage1", "stage2")},
+        training=dict(model.card),
         limits=LIMITS,
     )
 
@@ -289,6 +285,7 @@ def _renderer(index: MLCI):
         "number": lambda value, digits=2: f"{value:.{digits}f}".replace("-", "−"),
         "count": lambda value: f"{value:,}",
         "place": place,
+        "cell": cell,
     }
     environment.globals |= {"mlci_version": mlci.__version__, "model": index.model_, "drawing": Drawing(index.model_)}
 

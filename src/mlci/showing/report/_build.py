@@ -358,7 +358,9 @@ def _figures(
             plots.influence(said, codes["mean_effect"].to_numpy()),
             f"Mean change of the score by code; most influential: {said[0]} ({codes['mean_effect'].iloc[0]:+.3f}).",
         )
-    add("learning", *_learning(model.card))
+    for curve in model.card.get("record", {}).get("curves", ()):
+        picture = plots.learning_curves(curve["lines"], best=curve["kept"], ylabel=curve["unit"])
+        add("learning", picture, curve["title"])
     best = diagnosis.shared.threshold
     add(
         "scan",
@@ -373,26 +375,6 @@ def _figures(
         f"{percent(1 / len(diagnosis.singular_values))}, the dotted line, is what unrelated outcomes would have.",
     )
     return pictures
-
-
-def _learning(card: dict) -> tuple["plots.Figure", str]:
-    """How the fit went, epoch by epoch."""
-    fit = card["stage2"]
-    if card["recipe"] == "deep":  # the last step, where one encoder learns the score that the ensemble has found
-        learned = [epoch["quality"] for epoch in fit["history"]]
-        return (
-            plots.learning_curves({"Validation split": learned}, best=fit["epoch"], ylabel="Share of variance (R²)"),
-            f"One encoder learns the ensemble's score: {percent(learned[-1])} of its variance in the end.",
-        )
-    weights = [weight for weight in card["weights"].values() if weight]
-    lines = {
-        name: [float(np.dot(epoch[part], weights)) for epoch in fit["history"]]
-        for name, part in {"Training batches": "objective", "Validation split": "validation"}.items()
-    }
-    return (
-        plots.learning_curves(lines, best=fit["epoch"], ylabel="Weighted sum of nHSIC"),
-        f"The fit, epoch by epoch; epoch {fit['epoch']} of {len(fit['history'])} was the best on the validation split.",
-    )
 
 
 def percent(share: float) -> str:
@@ -424,5 +406,6 @@ def _environment():
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": percent, "listing": listing, "verb": labels.phrase, "label": labels.label}
+    environment.filters["cell"] = labels.cell
     environment.globals["style"] = files("mlci.showing.report").joinpath("style.css").read_text()
     return environment
