@@ -34,7 +34,7 @@ def test_files_of_format_1_score_as_they_did(recipe):
 @pytest.mark.parametrize(
     ("recipe", "summary", "titles"),
     [
-        ("paper", "epoch 1 of 2 kept", ["Stage 1", "Stage 2"]),
+        ("paper", "epoch 2 of 2 kept", ["Stage 1", "Stage 2"]),
         ("deep", "of the variance of the ensemble's score learned by one encoder", ["Risks learned", "Distillation"]),
     ],
 )
