@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mlci.config import FORMER_RECIPES, RECIPES
+from mlci.config import RECIPES
+from mlci.index._former import NAMES
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(max_length=20_000)]
@@ -88,16 +89,35 @@ class CutoffFacts(_Checked):
         return self
 
 
+class TableFacts(_Checked):
+    title: Text
+    columns: list[Text] = Field(max_length=100)
+    rows: list[list[str | int | float | None]] = Field(max_length=10_000)
+
+
+class LinesFacts(_Checked):
+    title: Text
+    unit: Text
+    lines: dict[Name, list[float]]
+    kept: Count
+
+
+class RecordFacts(_Checked):
+    summary: Text
+    tables: list[TableFacts] = Field(max_length=100)
+    curves: list[LinesFacts] = Field(max_length=100)
+
+
 class CardFacts(_Checked):
     """The part of the card that every recipe has."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True, extra="allow")
 
-    recipe: Literal[*RECIPES, *FORMER_RECIPES]  # pyright: ignore[reportInvalidTypeForm]
+    recipe: Literal[*RECIPES, *NAMES]  # pyright: ignore[reportInvalidTypeForm]
     seed: int = Field(ge=-(2**63), lt=2**64)
     config: dict[Name, Any]
     source: Text = ""
-    anchor: Name | None = None
+    record: RecordFacts | None = None
     weights: dict[Name, float] = {}
     admissions: dict[Name, Count] = {}
     positives: dict[Name, Count | None] = {}
