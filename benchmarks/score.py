@@ -1,7 +1,8 @@
 """How fast admissions are scored, Parquet to Parquet, beside the straightforward way.
 
-`mlci score` runs in a process of its own, on files of growing length; the straightforward way is a padded torch forward
-pass over lists of codes, timed on fewer admissions. Figures: admissions a second, processor seconds, peak memory.
+`mlci score` runs in a process of its own, on files of growing length, with a network and with a table, beside `mlci
+indices`; the straightforward way is a padded torch forward pass over lists of codes, timed on fewer admissions.
+Figures: admissions a second by the clock and for each processor second, peak memory.
 """
 
 import argparse
@@ -62,6 +63,29 @@ def model_file(path: Path, names: np.ndarray, rng: np.random.Generator):
     return encoder, prefixes
 
 
+def table_file(path: Path, names: np.ndarray, rng: np.random.Generator) -> None:
+    """A table with three depths and made-up weights."""
+    tokens = sorted({code[:depth] for code in names for depth in (3, 4, 8)})
+    shape = (len(OUTCOMES), 12)
+    points = np.linspace(-4, 4, 300)
+    Model(
+        state={
+            "weights": np.vstack([np.zeros((2, len(OUTCOMES))), rng.normal(0, 0.2, (len(tokens), len(OUTCOMES)))]),
+            "intercepts": np.full(len(OUTCOMES), -3.0),
+            "calibration": np.tile([0.0, 1.0], (len(OUTCOMES), 1)),
+            "knots": np.sort(rng.normal(-3, 2, shape), axis=1),
+            "heights": np.cumsum(rng.gamma(1, 0.1, shape), axis=1),
+        },
+        vocabulary=Vocabulary(tuple(tokens), (10,) * len(tokens), (3, 4, 8)),
+        icd_versions=(10,),
+        outcomes=dict.fromkeys(OUTCOMES, ""),
+        quantiles=np.linspace(0, 4, 1001),
+        curves={name: Isotonic(points, np.sort(rng.random(300))) for name in OUTCOMES},
+        cutoff=Cutoff(0.1, 0.5, 1, 10, ()),
+        card={"recipe": "table", "seed": 0, "config": {}},
+    ).save(path)
+
+
 def timed(*words: str) -> tuple[float, float, float]:
     """Wall seconds, processor seconds and peak MB of `mlci ...` in a process of its own."""
     start = time.perf_counter()
@@ -108,20 +132,22 @@ def main() -> None:
         folder = Path(name)
         names = codes_in_use(rng)
         encoder, prefixes = model_file(folder / "model.safetensors", names, rng)
-        print(f"{'what':34} {'admissions':>12} {'wall s':>8} {'cpu s':>8} {'per second':>12} {'peak MB':>8}")
+        table_file(folder / "table.safetensors", names, rng)
+        print(
+            f"{'what':34} {'admissions':>12} {'wall s':>8} {'cpu s':>8} {'per second':>12} {'per cpu s':>12} {'MB':>6}"
+        )
         for n in (1, 250_000 // shrink, 1_000_000 // shrink, 4_000_000 // shrink):
             source = folder / f"{n}.parquet"
             admissions_file(source, names, n, rng)
-            words = (
-                "score",
-                str(folder / "model.safetensors"),
-                str(source),
-                "-o",
-                str(folder / "s.parquet"),
-                "--quiet",
-            )
-            wall, cpu, peak = timed(*words)
-            print(f"{'mlci score, Parquet to Parquet':34} {n:12,} {wall:8.2f} {cpu:8.2f} {n / wall:12,.0f} {peak:8.0f}")
+            end = (str(source), "-o", str(folder / "s.parquet"), "--quiet")
+            for what, words in (
+                ("mlci score, a network", ("score", str(folder / "model.safetensors"))),
+                ("mlci score, a table", ("score", str(folder / "table.safetensors"))),
+                ("mlci indices", ("indices",)),
+            ):
+                wall, cpu, peak = timed(*words, *end)
+                rates = f"{n / wall:12,.0f} {n / cpu:12,.0f}"
+                print(f"{what:34} {n:12,} {wall:8.2f} {cpu:8.2f} {rates} {peak:6.0f}", flush=True)
         n = 50_000 // shrink
         wall = padded(folder / f"{1_000_000 // shrink}.parquet", encoder, prefixes, n)
         print(f"{'padded torch forward (no output)':34} {n:12,} {wall:8.2f} {'':8} {n / wall:12,.0f}")

@@ -179,8 +179,16 @@ class Vocabulary:
     def leaves(self, admissions: Admissions, *, mark: str = "") -> np.ndarray:
         """The deepest known token of each distinct code: UNK where none is known, PAD where the code is ignored.
 
-        A code's other tokens are the beginnings of its deepest one, so that this one stands for all of them.
+        A code's other tokens are the beginnings of its deepest one, so that this one stands for all of them. The last
+        answer is kept: the batches of a file often share their distinct codes.
         """
+        values, versions, answer = self._last.get(mark, (None, None, np.empty(0)))
+        if values is not admissions.values or not np.array_equal(versions, admissions.versions):
+            answer = self._look_up(admissions, mark)
+            self._last[mark] = admissions.values, admissions.versions, answer
+        return answer
+
+    def _look_up(self, admissions: Admissions, mark: str) -> np.ndarray:
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -227,6 +235,10 @@ class Vocabulary:
             ]
         found[UNK, 0] = UNK
         return found
+
+    @cached_property
+    def _last(self) -> dict[str, tuple[Any, Any, np.ndarray]]:
+        return {}
 
     @cached_property
     def _by_version(self) -> dict[int, tuple[Any, np.ndarray]]:

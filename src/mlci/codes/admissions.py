@@ -87,9 +87,11 @@ def as_admissions(data: Any, *, icd_version: int | None = None) -> Admissions:
     return _Encoder("codes", icd_version)(pa.table({"codes": codes}))
 
 
-def stream_admissions(path: str | Path, *, icd_version: int | None = None, batch: int = BATCH) -> Iterator[Admissions]:
+def stream_admissions(
+    path: str | Path, *, icd_version: int | None = None, batch: int = BATCH, unused: bool = False
+) -> Iterator[Admissions]:
     """The admissions of a file, some at a time and each whole, in memory that does not grow with the file."""
-    for admissions, _ in stream_rows(path, icd_version=icd_version, batch=batch):
+    for admissions, _ in stream_rows(path, icd_version=icd_version, batch=batch, unused=unused):
         yield admissions
 
 

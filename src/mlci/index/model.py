@@ -77,8 +77,10 @@ class Model:
     def unknown_share(self, admissions: Admissions) -> np.ndarray:
         """Share of each admission's codes that the vocabulary does not know; NaN without codes."""
         counts = np.diff(admissions.offsets)
-        unknown = np.concatenate([[0], np.cumsum(~self.known(admissions)[admissions.indices])])[admissions.offsets]
-        return np.divide(np.diff(unknown), counts, out=np.full(len(counts), np.nan), where=counts > 0)
+        places = np.flatnonzero(~self.known(admissions)[admissions.indices])
+        rows = np.searchsorted(admissions.offsets, places, side="right") - 1
+        unknown = np.bincount(rows, minlength=len(counts))
+        return np.divide(unknown, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
     def columns(self, admissions: Admissions) -> dict[str, np.ndarray]:
         """The columns of a scores file, without the identifiers."""
@@ -197,7 +199,7 @@ def score_file(
 
     open_writer, tally = _writer(target), Tally(model)
     with atomic(target, inputs=[source]) as temporary, ThreadPoolExecutor(1) as reader, contextlib.ExitStack() as stack:
-        batches = stream_admissions(source, icd_version=icd_version)
+        batches = stream_admissions(source, icd_version=icd_version, unused=True)
         admissions = next(batches, Admissions.from_lists([]))
         writer = None
         while admissions is not None:

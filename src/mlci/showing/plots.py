@@ -289,7 +289,7 @@ def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
     axis.plot(ends[-1], len(bars), "D", color=INK, ms=5)
     axis.annotate(f"{ends[-1]:.2f}", (ends[-1], len(bars)), (7, 0), textcoords="offset points", va="center")
     axis.set(title=f"From no codes ({ends[0]:.2f}) to this admission", xlabel="Score", ylim=(len(bars) + 0.6, -0.6))
-    margin = 0.1 * (ends.max() - ends.min())
+    margin = 0.1 * (ends.max() - ends.min()) or 1.0
     axis.set_xlim(ends.min() - margin, ends.max() + margin)
     axis.grid(axis="y", visible=False)
     return figure
