@@ -9,6 +9,7 @@ import oracles
 from mlci.base.errors import InputError
 from mlci.measures import alignment
 from mlci.measures.alignment import KERNELS, bandwidth, distance_correlation, nhsic, quadratic_forms
+from mlci.measures.information import mutual_information
 
 laws = settings(deadline=None, max_examples=60)
 
@@ -279,9 +280,9 @@ def test_null_is_the_mask(null):
     [
         ([0.0, np.nan, 1.0], [0, 1, 0], r"score\[1\]: nan is not a finite number"),
         ([0.0, 2.0, np.inf], [0, 1, 0], r"score\[2\]: inf is not a finite number"),
-        ([0.0, "a", 1.0], [0, 1, 0], r"score\[1\]: 'a' is not a finite number"),
-        ([0.0, 2.0, 1.0], [0, 1, 2], r"y\[2\]: 2 is not 0, 1 or null"),
-        ([0.0, 2.0, 1.0], [[0, 1], [1, 0], [0, 0.5]], r"y\[2, 1\]: 0.5 is not 0, 1 or null"),
+        ([0.0, "a", 1.0], [0, 1, 0], r"score\[1\]: text of 1 characters is not a finite number"),
+        ([0.0, 2.0, 1.0], [0, 1, 2], r"y\[2\]: a number is not 0, 1 or null"),
+        ([0.0, 2.0, 1.0], [[0, 1], [1, 0], [0, 0.5]], r"y\[2, 1\]: a number is not 0, 1 or null"),
         ([0.0, 2.0, 1.0], [0, 1], r"y: has 2 admissions and the score has 3"),
         ([], [], r"score: is empty"),
         ([[1.0], [2.0]], [0, 1], r"score: has 2 dimensions"),
@@ -300,3 +301,20 @@ def test_bad_options_are_named():
         nhsic([0.0, 1, 2], [0, 1, 0], sigma=0)
     with pytest.raises(InputError, match="directions: has shape"):
         quadratic_forms([0.0, 1, 2], np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150, 1e300])
+def test_the_unit_of_a_score_changes_no_figure(scale):
+    rng = np.random.default_rng(0)
+    score, y = rng.normal(size=20_000), rng.random(20_000) < 0.3
+    score = score + y
+    for measure in (distance_correlation, nhsic, mutual_information):
+        assert measure(score * scale, y) == pytest.approx(measure(score, y), rel=1e-9)
+
+
+def test_what_is_masked_is_not_known():
+    y = np.ma.masked_array([0, 1, 7, 1, 0, 1], mask=[0, 0, 1, 0, 0, 0])
+    score = np.arange(6.0)
+    assert distance_correlation(score, y) == distance_correlation(score, [0, 1, None, 1, 0, 1])
+    with pytest.raises(InputError, match=r"score\[2\]: nan is not a finite number"):
+        distance_correlation(np.ma.masked_array(score, mask=y.mask), [0, 1, 0, 1, 0, 1])

@@ -93,7 +93,13 @@ def test_conventions():
 def test_bad_input_is_named():
     with pytest.raises(InputError, match=r"score\[1\]: nan is not a finite number"):
         mutual_information([1.0, np.nan, 2.0], [0, 1, 0])
-    with pytest.raises(InputError, match=r"y\[0\]: 3 is not 0, 1 or null"):
+    with pytest.raises(InputError, match=r"y\[0\]: a number is not 0, 1 or null"):
         mutual_information([1.0, 2.0], [3, 1])
     with pytest.raises(InputError, match="estimator: 'histogram' is not known"):
         mutual_information([1.0, 2.0, 3.0], [0, 1, 0], estimator="histogram")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("neighbours", [0, -1, 2.5, "5"])
+def test_neighbours_are_counted_in_whole_numbers(neighbours):
+    with pytest.raises(InputError, match="whole numbers from 1"):
+        mutual_information([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], neighbours=neighbours)

@@ -84,6 +84,8 @@ def judge(
         return whole
     tables = [whole.table.assign(by="", group="")]
     for name, column in by.items():
+        if len(column) != n:
+            raise InputError(f"by: {name} has {len(column)} admissions and the score has {n}; they must be equal.")
         categories = pd.Series(np.asarray(column), dtype=object).fillna("not known").to_numpy()
         for category in sorted(set(categories), key=lambda value: (isinstance(value, str), value)):
             rows = np.flatnonzero(categories == category)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, kind_of
 
 
 def as_scores(score: Any, name: str = "score") -> np.ndarray:
@@ -33,7 +33,15 @@ def as_outcomes(y: Any, n: int, name: str = "y", *, soft: bool = False) -> np.nd
     return outcomes.reshape(n, -1)
 
 
+def moderate(scores: np.ndarray, bits: int) -> np.ndarray:
+    """The scores, or, if one is as large as 2 to the power of `bits`, the same divided by a power of two: exactly."""
+    exponent = int(np.frexp(np.abs(scores).max())[1])
+    return scores if exponent <= bits else np.ldexp(scores, bits - exponent)
+
+
 def _floats(values: Any, name: str, allowed: str) -> np.ndarray:
+    if isinstance(values, np.ma.MaskedArray):  # what is masked is not known, whatever stands there
+        values = values.astype(np.float64).filled(np.nan)
     array = np.asarray(values)
     if array.dtype.kind in "biuf":
         return array.astype(np.float64)
@@ -45,11 +53,12 @@ def _floats(values: Any, name: str, allowed: str) -> np.ndarray:
         if isinstance(value, Real | np.bool_):
             numbers[index] = value
         elif not pd.isna(value):
-            raise InputError(f"{name}[{', '.join(map(str, index))}]: {value!r} is not {allowed}.")
+            raise InputError(f"{name}[{', '.join(map(str, index))}]: {kind_of(value)} is not {allowed}.")
     return numbers
 
 
 def _refuse(bad: np.ndarray, array: np.ndarray, name: str, allowed: str) -> None:
     if bad.any():
         index = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise InputError(f"{name}[{', '.join(map(str, index))}]: {array[index]:g} is not {allowed}.")
+        told = kind_of(array[index]) if np.isfinite(array[index]) else f"{array[index]:g}"
+        raise InputError(f"{name}[{', '.join(map(str, index))}]: {told} is not {allowed}.")

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.measures._arrays import as_outcomes, as_scores
+from mlci.measures._arrays import as_outcomes, as_scores, moderate
 
 Kernel = Literal["rbf", "multi-rbf", "energy"]
 KERNELS = ("rbf", "multi-rbf", "energy")
@@ -45,6 +45,8 @@ def nhsic(score: Any, y: Any, *, sigma: float | None = None, kernel: Kernel = "r
     scores = as_scores(score)
     outcomes = as_outcomes(y, len(scores))
     check_kernel(kernel, sigma)
+    if not floor and (sigma is None or kernel == "energy"):  # units do not matter: none so large that sums overflow
+        scores = moderate(scores, 300)
     if sigma is None and kernel != "energy":
         sigma = unit_bandwidth(scores)
     values = np.zeros(outcomes.shape[1])

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.measures._arrays import as_outcomes, as_scores
+from mlci.measures._arrays import as_outcomes, as_scores, moderate
 
 Estimator = Literal["neighbours", "plug-in"]
 
@@ -58,7 +58,9 @@ def contributions(
     """
     if estimator not in ("neighbours", "plug-in"):
         raise InputError(f"estimator: '{estimator}' is not known; allowed are neighbours, plug-in.")
-    if len(y) < 3 or np.ptp(y) == 0 or np.ptp(scores) == 0:
+    if not isinstance(neighbours, int | np.integer) or neighbours < 1:
+        raise InputError(f"neighbours: {neighbours} is not a number of neighbours; allowed are whole numbers from 1.")
+    if len(y) < 3 or np.ptp(y) == 0 or (scores == scores[0]).all():
         return np.zeros(len(y))
     return _plug_in(scores, y) if estimator == "plug-in" else _ross(scores, y, neighbours, seed, dtype)
 
@@ -97,7 +99,8 @@ def _jittered(scores: np.ndarray, seed: int, dtype: type) -> np.ndarray:
     from sklearn.preprocessing import scale
 
     largest = np.abs(scores).max()
-    scores = (scores if 1e-30 < largest < 1e30 else scores / largest).astype(dtype)
+    scores = scores / largest if largest <= 1e-30 else moderate(scores, 96 if dtype is np.float64 else 48)
+    scores = scores.astype(dtype)
     z = ((scores - scores.mean()) / (scores.std() + dtype(1e-8))).astype(np.float64)[:, None]
     z = scale(z, with_mean=False, copy=False)
     z += 1e-10 * np.maximum(1, np.mean(np.abs(z), axis=0)) * np.random.RandomState(seed).standard_normal((len(z), 1))

@@ -68,7 +68,7 @@ def bootstrap(
     statistics: list[Statistic], patients: Any, *, resamples: int = 1000, seed: int = 0, threads: int | None = None
 ) -> list[np.ndarray]:
     """Each statistic on the same resamples of patients: a list of arrays, resamples x figures."""
-    _, patient = np.unique(np.asarray(patients), return_inverse=True)
+    patient = _numbered(patients)
     if resamples < 1:
         raise InputError(f"resamples: {resamples} is not a positive number.")
     number = int(patient.max()) + 1
@@ -86,6 +86,16 @@ def bootstrap(
     with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
         parts = list(pool.map(run, range(len(seeds))))
     return [np.concatenate(part) for part in zip(*parts)]
+
+
+def _numbered(patients: Any) -> np.ndarray:
+    """Each admission's patient as a number; one whose patient is not known stands for itself."""
+    import pandas as pd  # knows the nulls of every library
+
+    number, distinct = pd.factorize(np.asarray(patients), sort=True)
+    unknown = number < 0
+    number[unknown] = len(distinct) + np.arange(unknown.sum())
+    return number
 
 
 def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, kernel: str = "rbf") -> Statistic:
