@@ -1,4 +1,4 @@
-"""The constants of a fit, as frozen dataclasses, one for each recipe: `PaperConfig` and `DeepConfig`.
+"""The constants of a fit, as frozen dataclasses, one for each recipe: `PaperConfig`, `DeepConfig` and `TableConfig`.
 
 A TOML file may change any of them.
 
@@ -217,7 +217,51 @@ class DeepConfig(Section):
     selection: AnchorConfig = AnchorConfig()
 
 
-RECIPES = {"deep": DeepConfig, "paper": PaperConfig}
+@dataclass(frozen=True)
+class TableTokenConfig(TokenConfig):
+    """Category, prefix and full code; every token of the training split, as shrinkage takes care of rare ones."""
+
+    depths: tuple[int, ...] = within((3, 4, 8), 1)
+
+
+@dataclass(frozen=True)
+class PenaltyConfig(Section):
+    """How far a token's weights may spread: the variance of their common part and of each outcome's own part.
+
+    None: chosen by cross-validation within the training split. `folds` also says how many regressions, each without
+    one fold, give the log-odds that curves and risks are fitted on.
+    """
+
+    common: float | None = within(None, 0)
+    own: float | None = within(None, 1e-9)
+    folds: int = within(5, 2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.common is None) != (self.own is None):
+            raise InputError("common and own are given both, or neither; one of them is missing.")
+
+
+@dataclass(frozen=True)
+class CurveConfig(Section):
+    """How the log-odds of all outcomes become one score: a rising curve of each, summed."""
+
+    points: int = within(12, 3)
+    observed: float = within(0.3, 0, 1)  # share of the outcome itself beside its risk in what the score is aligned with
+    balance: float = within(0.35, 0, 1)  # outcomes count by their variance to this power: the common ones more
+    importance: dict[str, float] = field(default_factory=dict)  # outcome -> factor on its weight, e.g. mortality = 2.0
+
+
+@dataclass(frozen=True)
+class TableConfig(Section):
+    """Everything that a fit of the `table` recipe depends on besides data and seed."""
+
+    tokens: TableTokenConfig = TableTokenConfig()
+    penalty: PenaltyConfig = PenaltyConfig()
+    curve: CurveConfig = CurveConfig()
+
+
+RECIPES = {"table": TableConfig, "deep": DeepConfig, "paper": PaperConfig}
 
 
 def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "config") -> Any:

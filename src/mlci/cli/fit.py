@@ -6,7 +6,7 @@ import click
 @click.option("-o", "--output", required=True, type=click.Path(), help="The model file, e.g. model.safetensors.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A TOML file that changes constants.")
 @click.option("--seed", default=11, show_default=True, help="The same seed gives the same model, bit by bit.")
-@click.option("--recipe", type=click.Choice(["deep", "paper"]), default="deep", show_default=True)
+@click.option("--recipe", type=click.Choice(["table", "deep", "paper"]), default="deep", show_default=True)
 @click.option(
     "--outcome", "outcomes", multiple=True, help="Learn from this outcome alone; may be repeated. All if none."
 )
@@ -25,6 +25,7 @@ def command(
     An interrupted fit goes on where it stopped when the same command is given again; until then its state lies beside
     the output, in a file that begins with a dot.
     """
+    import contextlib
     import shutil
     from dataclasses import replace
     from pathlib import Path
@@ -38,15 +39,20 @@ def command(
     if without_outcome_codes:
         settings = replace(settings, tokens=replace(settings.tokens, without_outcome_codes=True))
 
-    from mlci.fitting import processes
     from mlci.index.estimator import MLCI
 
+    if recipe == "table":  # needs one process, and no torch
+        joined, rank = contextlib.nullcontext(device), lambda: 0
+    else:
+        from mlci.fitting import processes
+
+        joined, rank = processes.joined(device), processes.rank
     checkpoint = target.with_name(f".{target.name}.checkpoint")
     folder = target.with_name(f".{target.name}.tokens") if memory_map else None
-    with processes.joined(device) as device, progress(quiet or processes.rank() > 0) as on_event:
+    with joined as device, progress(quiet or rank() > 0) as on_event:
         index = MLCI(recipe=recipe, config=settings, outcomes=outcomes or None, anchor=anchor, seed=seed, device=device)
         index.fit(cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event)
-        if processes.rank():
+        if rank():
             return
     index.save(target)
     checkpoint.unlink(missing_ok=True)

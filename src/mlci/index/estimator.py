@@ -1,7 +1,7 @@
 """The index: fit it on a cohort, score admissions, read risks, see what each code contributed, keep it as a file.
 
 In come a `Cohort`, or codes (lists of lists, pandas, polars or Arrow frames) with outcomes; out come scores and frames.
-Torch is imported to fit, never to score.
+Torch is imported to fit `deep` and `paper`, never to fit `table` nor to score.
 """
 
 import warnings
@@ -21,7 +21,7 @@ from mlci.base.extras import need
 from mlci.base.shares import md5_split
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
-from mlci.config import RECIPES, DeepConfig, PaperConfig, config_from
+from mlci.config import RECIPES, DeepConfig, PaperConfig, TableConfig, config_from
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.judging.curves import Isotonic, isotonic
@@ -40,9 +40,10 @@ VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
 class MLCI(BaseEstimator):
     """A machine-learned comorbidity index.
 
-    `recipe` is `deep` or `paper` (None: that of the config, else `deep`); `config` is the `DeepConfig` of the one or
-    the `PaperConfig` of the other (None: its defaults). `outcomes` names those to learn from (None: all). `anchor`
-    names the outcome that orients the score and, in the paper's recipe, judges Stage 1 (None: the config's).
+    `recipe` is `table`, `deep` or `paper` (None: that of the config, else `deep`); `config` is the `TableConfig`,
+    `DeepConfig` or `PaperConfig` that belongs to it (None: its defaults). `outcomes` names those to learn from (None:
+    all). `anchor` names the outcome that orients the score and, in the paper's recipe, judges Stage 1 (None: the
+    config's); a table needs none, as its score rises with the risk of every outcome.
     """
 
     model_: Model
@@ -51,7 +52,7 @@ class MLCI(BaseEstimator):
         self,
         *,
         recipe: str | None = None,
-        config: PaperConfig | DeepConfig | None = None,
+        config: PaperConfig | DeepConfig | TableConfig | None = None,
         outcomes: Sequence[str] | None = None,
         anchor: str | None = None,
         seed: int = 11,
@@ -82,13 +83,18 @@ class MLCI(BaseEstimator):
         kept for validation. An interrupted fit with a `checkpoint` file goes on where it stopped. With the folder
         `memory_map`, the tokens of a cohort file are written there once and never all in memory.
         """
-        recipe = self.recipe or ("paper" if isinstance(self.config, PaperConfig) else "deep")
+        recipe = self.recipe or next((name for name, kind in RECIPES.items() if isinstance(self.config, kind)), "deep")
         if recipe not in RECIPES:
             raise InputError(f"recipe is {recipe!r}; allowed is {', '.join(RECIPES)}.")
         kind = RECIPES[recipe]
         config = self.config or kind()
         if not isinstance(config, kind):
             raise InputError(f"recipe {recipe} takes a {kind.__name__}, not a {type(config).__name__}.")
+        if isinstance(config, TableConfig):
+            self.model_ = self._fit_table(
+                config, data, outcomes, split, subjects, icd_version, checkpoint, memory_map, on_event
+            )
+            return self
         if self.anchor is not None:
             config = replace(config, selection=replace(config.selection, anchor=self.anchor))
         if config.encoder.name != "deepsets":
@@ -107,8 +113,45 @@ class MLCI(BaseEstimator):
         else:
             raise InputError("memory_map is for the name of a cohort file.")
         learn = stacked.fit if recipe == "paper" else partial(fit_recipe, subjects=splits.subjects)
-        self.model_ = _fit(learn, splits, config, recipe, self.seed, self.device, checkpoint, on_event)
+        learn = partial(
+            learn, outcomes=list(splits.outcomes), vocabulary_size=len(splits.vocabulary), device=self.device
+        )
+        self.model_ = _fit(learn, splits, config, recipe, self.seed, checkpoint, on_event)
         return self
+
+    def _fit_table(
+        self, config, data, outcomes, split, subjects, icd_version, checkpoint, memory_map, on_event
+    ) -> Model:
+        from mlci.fitting import table
+        from mlci.fitting._data import Split, in_memory
+
+        if self.anchor is not None:
+            raise InputError("the recipe table needs no anchor: its score rises with the risk of every outcome.")
+        if self.device != "cpu":
+            raise InputError(f"the recipe table is fitted by the processor; device is {self.device!r}, allowed is cpu.")
+        if memory_map is not None:
+            from mlci.fitting.mapped import map_cohort
+
+            mapped = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens)
+            names, size = tuple(mapped.outcomes), len(mapped.vocabulary)
+            splits = replace(
+                mapped,
+                train=Split(mapped.train.tokens, mapped.train.outcomes, names, size, mapped.subjects),
+                valid=Split(mapped.valid.tokens, mapped.valid.outcomes, names, size),
+            )
+        else:
+            data = read_cohort(data) if isinstance(data, str | Path) else data
+            learned = _take(data, outcomes, self.outcomes, split, subjects, icd_version)
+            splits = in_memory(
+                learned.admissions,
+                learned.labels,
+                outcomes=learned.outcomes,
+                split=learned.split,
+                subjects=learned.subjects,
+                source=learned.source,
+                tokens=config.tokens,
+            )
+        return _fit(table.fit, splits, config, "table", self.seed, checkpoint, on_event)
 
     def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:
         """One float64 per admission, in order; larger means more severe."""
@@ -312,11 +355,10 @@ def _in_memory(learned: _Learned, config: PaperConfig | DeepConfig) -> "Splits":
 
 def _fit(
     learn: Callable[..., Any],
-    splits: "Splits",
-    config: PaperConfig | DeepConfig,
+    splits: Any,
+    config: PaperConfig | DeepConfig | TableConfig,
     recipe: str,
     seed: int,
-    device: str,
     checkpoint: str | Path | None,
     on_event: Callable[[Any], None] | None,
 ) -> Model:
@@ -325,10 +367,7 @@ def _fit(
     fit = learn(
         *data.values(),
         config=config,
-        outcomes=names,
-        vocabulary_size=len(splits.vocabulary),
         seed=seed,
-        device=device,
         checkpoint=None if checkpoint is None else Path(checkpoint),
         on_event=on_event,
     )

@@ -1,0 +1,44 @@
+"""What one score of several outcomes is aligned with, and how much each outcome counts; the same in every recipe.
+
+Arrays in, arrays out. Needs NumPy alone.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mlci.base.errors import InputError
+
+
+def outcome_weights(
+    outcomes: np.ndarray, names: Sequence[str], *, balance: float, importance: Mapping[str, float]
+) -> np.ndarray:
+    """How much each outcome counts, with mean 1: its variance to the power of `balance`, times its importance.
+
+    >>> outcome_weights(np.array([[0, 1], [0, 0], [1, 1], [0, 0]]), ["death", "stay"], balance=0.0, importance={})
+    array([1., 1.])
+    """
+    weights = np.nanvar(outcomes, axis=0, dtype=np.float64) ** balance
+    weights = weights * [importance.get(name, 1.0) for name in names]
+    return weights / weights.mean()
+
+
+def soften(log_odds: np.ndarray, outcomes: np.ndarray, *, observed: float) -> np.ndarray:
+    """Mix outcomes with their risks, `observed` being the outcome's share; where one is missing the risk stands alone.
+
+    >>> soften(np.array([[0.0], [0.0]]), np.array([[1.0], [np.nan]]), observed=0.5)
+    array([[0.75],
+           [0.5 ]])
+    """
+    with np.errstate(over="ignore"):
+        risks = 1 / (1 + np.exp(-log_odds.astype(np.float64)))
+    return np.where(np.isnan(outcomes), risks, observed * np.nan_to_num(outcomes) + (1 - observed) * risks)
+
+
+def check_importance(importance: Mapping[str, float], names: Sequence[str], *, where: str) -> None:
+    """Refuse factors of outcomes that there are not, and factors that are not above 0."""
+    for name, factor in importance.items():
+        if name not in names:
+            raise InputError(f"{where}.importance: {name} is not an outcome; there is {', '.join(names)}.")
+        if not factor > 0:
+            raise InputError(f"{where}.importance: {name} counts {factor:g} times; allowed is more than 0.")

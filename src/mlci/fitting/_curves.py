@@ -1,0 +1,109 @@
+"""Several log-odds become one score: the sum of a rising piecewise-linear curve of each.
+
+In come log-odds, what the score is to be aligned with, and how much each outcome counts; out come knots and heights.
+The curves maximise the weighted sum of squared distance correlations (the energy alignment of `measures.alignment`),
+whose gradient needs one sort, by a quasi-Newton method with slopes of at least 0. Needs NumPy and SciPy.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+MOST_ADMISSIONS = 65_536  # that the curves are fitted on
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A curve per outcome, through (knots, heights); beyond its ends it goes on straight."""
+
+    knots: np.ndarray  # outcomes x points, increasing
+    heights: np.ndarray  # outcomes x points, never falling
+
+    def __call__(self, log_odds: np.ndarray) -> np.ndarray:
+        """The score: the sum of the curves at these log-odds, a column per outcome."""
+        slopes = np.diff(self.heights) / np.diff(self.knots)
+        return sum(
+            (
+                _segments(column, knots) @ slope + heights[0]
+                for column, knots, slope, heights in zip(log_odds.T, self.knots, slopes, self.heights)
+            ),
+            np.zeros(len(log_odds)),
+        )
+
+
+def fit_curves(log_odds: np.ndarray, labels: np.ndarray, weights: np.ndarray, *, points: int) -> Curves:
+    """Find the curves whose sum has the largest weighted sum of squared distance correlations with the labels.
+
+    Args:
+        log_odds: admissions x outcomes.
+        labels: admissions x outcomes, from 0 to 1, all known.
+        weights: how much each outcome counts.
+        points: of each curve.
+
+    Returns:
+        Curves whose sum has mean 0 and standard deviation 1 over these admissions.
+    """
+    knots = np.stack([_knots(column, points) for column in log_odds.T])
+    every = -(-len(log_odds) // MOST_ADMISSIONS)
+    basis = np.concatenate([_segments(column, own) for column, own in zip(log_odds[::every].T, knots)], axis=1)
+    scale = basis.std(axis=0)
+    basis = np.divide(basis, scale, out=np.zeros_like(basis), where=scale > 1e-9)
+    wanted = labels[::every] - labels[::every].mean(axis=0)
+
+    def loss(slopes: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = alignment(basis @ slopes, wanted, weights)
+        return -value, -(gradient @ basis)
+
+    # Start with curves that are straight where most admissions are: one unit per standard deviation of the log-odds.
+    start = scale.reshape(knots.shape[0], -1) / log_odds.std(axis=0)[:, None]
+    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", bounds=[(0, None)] * basis.shape[1])
+    slopes = np.divide(found.x, scale, out=np.zeros_like(scale), where=scale > 1e-9).reshape(len(knots), -1)
+    heights = np.concatenate([np.zeros((len(knots), 1)), np.cumsum(slopes * np.diff(knots), axis=1)], axis=1)
+    plain = Curves(knots, heights)(log_odds)
+    spread = plain.std()
+    return Curves(knots, (heights - plain.mean() / len(knots)) / (spread if spread > 0 else 1.0))
+
+
+def alignment(score: np.ndarray, profiles: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
+    """Give the weighted sum of a score's squared distance correlations with centred profiles, and its gradient.
+
+    With the energy kernel K = -|s - s'| the squared distance correlation is lᵀKl / (‖HKH‖ ‖l‖²); sums over all pairs
+    are sums along the sorted scores.
+    """
+    n, order = len(score), np.argsort(score, kind="stable")
+    s, along = score[order], profiles[order]
+    s = s - s.mean()
+    rank = 2.0 * np.arange(n) - (n - 1)  # how many are below, less how many are above
+    below = np.cumsum(along, axis=0) - along
+    signed = 2 * below + along  # Σ of l below, less that above; the whole sum is 0
+    forms = -2 * (s[:, None] * along * signed).sum(axis=0)
+    rows = rank * s - 2 * (np.cumsum(s) - s) - s  # Σ_j |s_i - s_j|, as Σ s = 0
+    total = rows.sum()
+    squared = 2 * n * (s @ s) - 2 / n * (rows @ rows) + total**2 / n**2
+    norm = np.sqrt(max(squared, np.finfo(float).tiny))
+    share = weights / np.maximum((along * along).sum(axis=0), np.finfo(float).tiny)
+    value = float(share @ forms) / norm
+    before = np.cumsum(rows) - rows
+    by_rows = 2 * before + rows - total
+    by_norm = 4 * n * s - 4 / n * (rows * rank + by_rows) + 4 * total * rank / n**2
+    by_score = (-2 * along * signed) @ share / norm - value / (2 * norm**2) * by_norm
+    gradient = np.empty(n)
+    gradient[order] = by_score
+    return value, gradient
+
+
+def _knots(column: np.ndarray, points: int) -> np.ndarray:
+    """Quantiles, half of them in the upper tenth, and apart even where log-odds are tied."""
+    lower = np.linspace(0.02, 0.9, points - points // 2)
+    upper = 1 - np.geomspace(0.1, 0.001, points // 2 + 1)[1:]
+    knots = np.quantile(column, np.concatenate([lower, upper]))
+    least = 1e-3 * max(float(np.ptp(column)), 1e-6)
+    return np.maximum.accumulate(knots - least * np.arange(points)) + least * np.arange(points)
+
+
+def _segments(column: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """How far each value has come along each segment between knots; the first and the last have no end."""
+    low, high = knots[:-1].copy(), knots[1:].copy()
+    low[0], high[-1] = -np.inf, np.inf
+    return np.clip(column[:, None], low, high) - knots[:-1]

@@ -1,0 +1,76 @@
+"""Who has which token: a sparse matrix of 0 and 1, multiplied some rows at a time.
+
+In come the tokens of a split, in memory or on disk; out come products with dense matrices. A token counts once for an
+admission, however often it was recorded. Needs NumPy and SciPy.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from mlci.tokens import Tokens
+
+ROWS = 16_384  # admissions multiplied at once: their log-odds stay in a core's cache
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Row i has a 1 in the columns `ids[offsets[i] : offsets[i + 1]]`, which are sorted and differ from each other."""
+
+    ids: np.ndarray  # int32; a memory map if the tokens are one
+    offsets: np.ndarray  # int64, one more than rows
+    columns: int
+
+    @classmethod
+    def of(cls, tokens: Tokens, columns: int) -> "Presence":
+        """Drop what an admission has twice; of tokens on disk the result is a file beside theirs, found again."""
+        if not isinstance(tokens.ids, np.memmap):
+            parts = list(_distinct(tokens, columns))
+            ids = np.concatenate([part for part, _ in parts]) if parts else np.empty(0, np.int32)
+        else:
+            path = Path(str(tokens.ids.filename)).with_suffix(".distinct")
+            parts = []
+            with path.open("wb") as file:
+                for part, counts in _distinct(tokens, columns):
+                    part.tofile(file)
+                    parts.append((None, counts))
+            ids = np.memmap(path, np.int32, "r")
+        offsets = np.concatenate([[0], *(counts for _, counts in parts)]).cumsum()
+        return cls(ids, offsets, columns)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def blocks(self, kind: type) -> Iterator[tuple[slice, sparse.csr_array]]:
+        """Rows of the matrix, some at a time, with values of this kind; the column numbers are not copied."""
+        largest = max(np.diff(self.offsets[::ROWS], append=self.offsets[-1]), default=0)
+        ones = np.ones(largest, kind)
+        for start in range(0, len(self), ROWS):
+            rows = slice(start, min(start + ROWS, len(self)))
+            first, last = self.offsets[rows.start], self.offsets[rows.stop]
+            pointers = (self.offsets[rows.start : rows.stop + 1] - first).astype(np.int32)
+            parts = (ones[: last - first], self.ids[first:last], pointers)
+            yield rows, sparse.csr_array(parts, shape=(len(pointers) - 1, self.columns))
+
+    def times(self, weights: np.ndarray) -> np.ndarray:
+        """The sum of the weights (a row per token) of each admission's tokens."""
+        return np.concatenate([block @ weights for _, block in self.blocks(np.float64)])
+
+    def take(self, rows: np.ndarray) -> "Presence":
+        """Keep these admissions, in memory."""
+        tokens = Tokens(self.ids, self.offsets).take(rows)
+        return Presence(tokens.ids, tokens.offsets, self.columns)
+
+
+def _distinct(tokens: Tokens, columns: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The distinct tokens of some admissions at a time, in order, and how many each admission has."""
+    for start in range(0, len(tokens), ROWS):
+        offsets = tokens.offsets[start : start + ROWS + 1]
+        row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        keys = row * np.int64(columns) + tokens.ids[offsets[0] : offsets[-1]]
+        keys.sort()
+        keys = keys[np.diff(keys, prepend=-1) > 0]
+        yield (keys % columns).astype(np.int32), np.bincount(keys // columns, minlength=len(offsets) - 1)

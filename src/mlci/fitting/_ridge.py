@@ -1,0 +1,155 @@
+"""Penalised logistic regressions of several outcomes on tokens, some leaving out a fold each, all solved at once.
+
+In come who has which token, outcomes, folds and how far weights may spread; out come weights. A token's weight for an
+outcome is a part common to all outcomes plus a part of its own, normal with the variances of `Prior`: rare outcomes
+borrow from common ones, and rare tokens from nobody, so that their weights stay near 0 and the tokens of their prefix
+and category speak for them. A missing outcome costs only itself.
+
+Newton's method; its equations are solved by conjugate gradients, which see the matrix in products alone. Nothing is
+drawn at random and every sum has a fixed order, so the same data give the same bits.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from mlci.fitting._presence import Presence
+
+FORCING = 0.1  # how exactly Newton's equations are solved, at first
+MOST_NEWTON, MOST_PRODUCTS = 50, 100
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The variance of the part of a weight that is common to all outcomes, and of the part that is an outcome's own."""
+
+    common: float
+    own: float
+
+    def precision(self, outcomes: int) -> np.ndarray:
+        """The inverse covariance of a token's weights."""
+        return np.linalg.inv(np.full((outcomes, outcomes), self.common) + self.own * np.eye(outcomes))
+
+
+@dataclass(frozen=True)
+class Regressions:
+    """Several regressions on the same admissions; the one of number b leaves out the admissions of fold b.
+
+    Weights are tokens x regressions x outcomes. The row of token 0, which no admission has, holds the intercepts.
+    """
+
+    presence: Presence
+    outcomes: np.ndarray  # admissions x outcomes: 0, 1, NaN where not known
+    folds: np.ndarray  # of each admission
+    count: int  # of regressions: with one more than there are folds, the last leaves out nobody
+
+    def start(self) -> np.ndarray:
+        """Weights of 0, and the intercepts that give each outcome's rate."""
+        weights = np.zeros((self.presence.columns, self.count, self.outcomes.shape[1]))
+        rate = np.nanmean(self.outcomes, axis=0, dtype=np.float64)
+        weights[0] = np.log(rate / (1 - rate))
+        return weights
+
+    def solve(self, prior: Prior, start: np.ndarray, *, tolerance: float) -> np.ndarray:
+        """Find the weights of least penalised deviance.
+
+        Args:
+            prior: how far weights may spread.
+            start: weights to begin with.
+            tolerance: stop once a step promises less than this share of the deviance.
+        """
+        precision, weights = prior.precision(self.outcomes.shape[1]), start
+        value, gradient, curvature = self._slope(weights, precision)
+        for _ in range(MOST_NEWTON):
+            step = self._newton(gradient, curvature, precision)
+            promise = -_dot(gradient, step)
+            if (promise <= tolerance * value).all():
+                return weights
+            length = np.ones(self.count)
+            while True:  # half the way, where the whole way leads uphill
+                there = weights + length[:, None] * step
+                found, gradient, curvature = self._slope(there, precision)
+                uphill = ~(found <= value - 1e-4 * length * promise + 1e-12 * value)
+                if not uphill.any() or length.min() < 1e-6:
+                    break
+                length[uphill] /= 2
+            weights, value = there, found
+        return weights
+
+    def log_odds(self, weights: np.ndarray) -> np.ndarray:
+        """Of each admission and outcome, by the regression that left out the admission's fold."""
+        found = np.empty(self.outcomes.shape)
+        for rows, block in self.presence.blocks(np.float64):
+            every = self._sums(block, weights)
+            found[rows] = every[np.arange(len(every)), self.folds[rows]]
+        return found
+
+    def _sums(self, block, weights: np.ndarray) -> np.ndarray:
+        """Log-odds of some admissions: admissions x regressions x outcomes."""
+        return (block @ weights.reshape(len(weights), -1)).reshape(-1, *weights.shape[1:]) + weights[0]
+
+    def _slope(self, weights: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Penalised deviance (half of it) of each regression, its gradient, and p (1 - p) where it counts."""
+        value, gradient = np.zeros(self.count), np.zeros_like(weights)
+        curvature = np.empty((len(self.presence), *weights.shape[1:]), np.float32)
+        for rows, block in self.presence.blocks(np.float64):
+            outcomes, log_odds = self.outcomes[rows, None, :], self._sums(block, weights)
+            counted = ~np.isnan(outcomes) & (self.folds[rows, None] != np.arange(self.count))[:, :, None]
+            outcomes = np.nan_to_num(outcomes)
+            risk = expit(log_odds)
+            value += ((np.logaddexp(0, log_odds) - outcomes * log_odds) * counted).sum(axis=(0, 2))
+            self._add(gradient, block, (risk - outcomes) * counted)
+            curvature[rows] = risk * (1 - risk) * counted
+        pull = _pull(weights, precision)
+        return value + _dot(weights, pull) / 2, gradient + pull, curvature
+
+    def _add(self, total: np.ndarray, block, values: np.ndarray) -> None:
+        """To each token what its admissions have, and to token 0 what all have."""
+        total += (block.T @ values.reshape(len(values), -1)).reshape(total.shape)
+        total[0] += values.sum(axis=0, dtype=np.float64)
+
+    def _newton(self, gradient: np.ndarray, curvature: np.ndarray, precision: np.ndarray) -> np.ndarray:
+        """Newton's step, by conjugate gradients that know each token's own equations exactly."""
+        own = np.zeros_like(gradient)
+        for rows, block in self.presence.blocks(np.float32):
+            self._add(own, block, curvature[rows])
+        matrix = np.broadcast_to(precision, (*own.shape, own.shape[-1])).copy()
+        matrix[0] = 0
+        places = np.arange(own.shape[-1])
+        matrix[..., places, places] += np.maximum(own, 1e-12)
+        inverse = np.linalg.inv(matrix)
+
+        def product(direction: np.ndarray) -> np.ndarray:
+            single, total = direction.astype(np.float32), np.zeros_like(direction)
+            for rows, block in self.presence.blocks(np.float32):
+                self._add(total, block, self._sums(block, single) * curvature[rows])
+            return total + _pull(direction, precision)
+
+        step, rest = np.zeros_like(gradient), -gradient
+        scaled = np.einsum("vbij,vbj->vbi", inverse, rest)
+        direction, size = scaled, _dot(rest, scaled)
+        small = np.maximum(FORCING**2 * size, np.finfo(float).tiny)
+        for _ in range(MOST_PRODUCTS):
+            if (size <= small).all():
+                break
+            along = product(direction)
+            length = np.where(size > small, size / np.maximum(_dot(direction, along), np.finfo(float).tiny), 0.0)
+            step = step + length[:, None] * direction
+            rest = rest - length[:, None] * along
+            scaled = np.einsum("vbij,vbj->vbi", inverse, rest)
+            before, size = size, _dot(rest, scaled)
+            direction = scaled + (size / np.maximum(before, np.finfo(float).tiny))[:, None] * direction
+        return step
+
+
+def _pull(weights: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """The penalty's gradient; intercepts are free."""
+    pull = np.einsum("vbi,ij->vbj", weights, precision)
+    pull[0] = 0
+    return pull
+
+
+def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """One number per regression."""
+    return np.einsum("vbt,vbt->b", left, right)

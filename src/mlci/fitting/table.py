@@ -1,0 +1,252 @@
+"""The recipe `table`: tokens and outcomes of two splits in, a weight for each token and outcome out, and a curve each.
+
+An admission's log-odds of an outcome are an intercept plus the weights of its tokens: category, prefix and full code,
+each counted once. The weights are those of one penalised regression (`_ridge`), whose penalties are chosen by
+cross-validation within the training split. Regressions that leave out a fold of patients each give log-odds of
+admissions that they have not seen; on these, each outcome's risk is calibrated and the curves are fitted whose sum is
+the score (`_curves`). Needs NumPy and SciPy, no torch. The same data and seed give the same bits, and what a stopped
+run had finished is not done again.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.special import expit
+
+from mlci.base.errors import InputError
+from mlci.config import TableConfig
+from mlci.fitting._checkpoint import Checkpoint
+from mlci.fitting._collapse import check_importance, outcome_weights, soften
+from mlci.fitting._curves import fit_curves
+from mlci.fitting._data import Split, fingerprint, folds_by_subject
+from mlci.fitting._events import Clock, Event
+from mlci.fitting._presence import Presence
+from mlci.fitting._result import Fit, Record, RecordTable
+from mlci.fitting._ridge import Prior, Regressions
+
+SPREADS = tuple(4.0**power for power in range(-6, 2))  # variances of a weight that are tried, from narrow to wide
+SHARES = ((0.2, 0.05), (0.85, 0.97))  # of the variance that is common to all outcomes, instead of half of it
+CHOSEN_ON = 40_000  # admissions that penalties are chosen on: variances of weights do not depend on how many there are
+ROUGH, FINE = 2e-4, 1e-7  # tolerances of the regressions
+UNDECIDED = 10.0  # events that would have to speak for a change of calibration before half of it is made
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A pair of penalties and what it reached."""
+
+    common: float
+    own: float
+    unexplained: float  # mean over outcomes of the cross-validated deviance, of that of the rate alone
+
+
+@dataclass(frozen=True)
+class TableRecord:
+    """Of the recipe `table`: the penalties that were tried and kept, and what the risks reached."""
+
+    tried: tuple[Tried, ...]
+    kept: Tried
+    weights: dict[str, float]  # of the outcomes in the score
+    unexplained: dict[str, float]  # of each outcome's deviance, in patients left out
+    calibration: dict[str, tuple[float, float]]
+
+    def shown(self) -> Record:
+        """Say what was kept and what it reached, and list what was tried."""
+        reached = tuple(
+            (name, self.weights[name], 1 - self.unexplained[name], *self.calibration[name]) for name in self.weights
+        )
+        return Record(
+            f"weights with a variance of {self.kept.common:.2g} in common and {self.kept.own:.2g} of an outcome's own; "
+            f"{1 - self.kept.unexplained:.1%} of the deviance explained in patients left out",
+            (
+                RecordTable(
+                    "Risks, judged on patients left out",
+                    (
+                        "Outcome",
+                        "Weight in the score",
+                        "Deviance explained",
+                        "Calibration: shift",
+                        "Calibration: slope",
+                    ),
+                    reached,
+                ),
+                RecordTable(
+                    "Variances of the weights that were tried",
+                    ("In common", "Of an outcome's own", "Deviance explained"),
+                    tuple((each.common, each.own, 1 - each.unexplained) for each in self.tried),
+                ),
+            ),
+        )
+
+
+def fit(
+    train: Split,
+    valid: Split,
+    *,
+    config: TableConfig,
+    seed: int,
+    checkpoint: Path | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Fit:
+    """Fit a table.
+
+    Args:
+        train: what is learned from.
+        valid: not learned from; its scores are for whoever reads the fit.
+        config: tokens, penalties and curves.
+        seed: of the folds, the one thing that is drawn.
+        checkpoint: a file from which an interrupted fit goes on.
+        on_event: hears of each step.
+
+    Returns:
+        `state` with `weights` (tokens x outcomes), `intercepts`, `calibration` (outcomes x 2: the risk is
+        expit(a + b * log-odds)), `knots` and `heights` (outcomes x points) of the curves whose sum is the score; and
+        `honest`, the training scores from log-odds of regressions that have not seen the admission.
+    """
+    _check(train, config)
+    folds = folds_by_subject(train, config.penalty.folds, seed=seed)
+    if folds.min() == folds.max():
+        raise InputError("All training admissions are of one subject; folds by patient need several.")
+    key = fingerprint(train, valid, asdict(config), seed, np.bincount(folds).tolist())
+    saved, outcomes = Checkpoint(checkpoint, key), np.asarray(train.outcomes)
+    presence = Presence.of(train.tokens, train.vocabulary_size)
+    clock = Clock(len(SPREADS) + 10.0, on_event)
+    tried, start = _choose(presence, outcomes, folds, config, saved, clock)
+    kept = _best(tried)
+    whole = Regressions(presence, outcomes, folds, config.penalty.folds + 1)
+    begin = np.repeat(start.mean(axis=1, keepdims=True), whole.count, axis=1)
+    weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
+    honest = whole.log_odds(weights)
+    clock.tell("weights", 1, 1, {"deviance explained": 1 - kept.unexplained}, work=6)
+    calibration = np.stack([calibrate(column, known) for column, known in zip(honest.T, outcomes.T)])
+    options, final = config.curve, weights[:, -1]
+    alpha = outcome_weights(outcomes, train.names, balance=options.balance, importance=options.importance)
+    labels = soften(calibration[:, 0] + calibration[:, 1] * honest, outcomes, observed=options.observed)
+    curves = fit_curves(honest, labels, alpha, points=options.points)
+    clock.tell("curves", 1, 1, {}, work=clock.left)
+    rest = _unexplained(honest, outcomes, calibration)
+    return Fit(
+        state={
+            "weights": np.concatenate([np.zeros_like(final[:1]), final[1:]]),
+            "intercepts": final[0].copy(),
+            "calibration": calibration,
+            "knots": curves.knots,
+            "heights": curves.heights,
+        },
+        weights=dict(zip(train.names, alpha.tolist())),
+        record=TableRecord(
+            tried=tuple(tried),
+            kept=kept,
+            weights=dict(zip(train.names, alpha.tolist())),
+            unexplained=dict(zip(train.names, rest.tolist())),
+            calibration={name: (float(a), float(b)) for name, (a, b) in zip(train.names, calibration)},
+        ),
+        seconds=clock.seconds,
+        honest=curves(honest),
+    )
+
+
+def calibrate(log_odds: np.ndarray, outcome: np.ndarray) -> np.ndarray:
+    """Find a and b of the risk expit(a + b * log-odds), drawn towards 0 and 1 where events are few.
+
+    Shift and slope are fitted around the log-odds where the outcome is least certain, where they hardly depend on each
+    other; each has a normal prior that `UNDECIDED` events outweigh.
+    """
+    known = ~np.isnan(outcome)
+    x, y = log_odds[known].astype(np.float64), outcome[known].astype(np.float64)
+    risk = expit(x)
+    centre = float(np.average(x, weights=risk * (1 - risk)))
+    basis = np.stack([np.ones_like(x), x - centre])
+    found, prior = np.zeros(2), np.eye(2) * UNDECIDED
+    for _ in range(100):
+        risk = expit(x + found @ basis)
+        gradient = basis @ (risk - y) + prior @ found
+        step = np.linalg.solve((basis * (risk * (1 - risk))) @ basis.T + prior, gradient)
+        found = found - step / max(1.0, float(np.abs(step).max()))
+        if np.abs(step).max() < 1e-10:
+            break
+    return np.array([found[0] - found[1] * centre, 1 + found[1]])
+
+
+def _choose(
+    presence: Presence, outcomes: np.ndarray, folds: np.ndarray, config: TableConfig, saved: Checkpoint, clock: Clock
+) -> tuple[list[Tried], np.ndarray]:
+    """Try penalties, from strong to weak, then how much of a weight is common; also the weights of the best.
+
+    Each is judged by the deviance of patients left out, once their risks are calibrated.
+    """
+    rows = np.arange(0, len(presence), -(-len(presence) // CHOSEN_ON))
+    sample = Regressions(presence.take(rows), outcomes[rows], folds[rows], config.penalty.folds)
+    former = saved.entries.get("penalties")
+    done = [Tried(*each) for each in former.facts] if former else []
+    weights = np.array(former.arrays["best"]) if former else sample.start()
+    tried: list[Tried] = []
+
+    def reached(common: float, own: float) -> Tried:
+        nonlocal weights
+        if len(tried) < len(done):  # in a run that was stopped
+            tried.append(done[len(tried)])
+            return tried[-1]
+        found = sample.solve(Prior(common, own), weights, tolerance=ROUGH)
+        log_odds = sample.log_odds(found)
+        calibration = [calibrate(column, known) for column, known in zip(log_odds.T, sample.outcomes.T)]
+        each = Tried(common, own, float(_unexplained(log_odds, sample.outcomes, np.stack(calibration)).mean()))
+        weights = found if not tried or each.unexplained < _best(tried).unexplained else weights
+        tried.append(each)
+        saved.keep("penalties", [astuple(each) for each in tried], {"best": weights})
+        clock.tell("penalties", len(tried), len(SPREADS) + 4, {"deviance explained": 1 - each.unexplained})
+        return each
+
+    def improve(pairs: Iterable[tuple[float, float]]) -> bool:
+        """Go along the pairs for as long as they get better; whether any did."""
+        before = _best(tried).unexplained if tried else np.inf
+        for pair in pairs:
+            best = _best(tried).unexplained if tried else np.inf
+            if reached(*pair).unexplained >= best:
+                break
+        return _best(tried).unexplained < before
+
+    options = config.penalty
+    if options.common is not None and options.own is not None:
+        reached(options.common, options.own)
+        return tried, weights
+    improve((spread / 2, spread / 2) for spread in SPREADS)
+    spread = _best(tried).common + _best(tried).own
+    if outcomes.shape[1] > 1:
+        any(improve((share * spread, (1 - share) * spread) for share in shares) for shares in SHARES)
+    common, own = _best(tried).common, _best(tried).own
+    any(improve([(factor * common, factor * own)]) for factor in (2.0, 0.5))
+    return tried, weights
+
+
+def _best(tried: Sequence[Tried]) -> Tried:
+    return min(tried, key=lambda each: each.unexplained)
+
+
+def _unexplained(log_odds: np.ndarray, outcomes: np.ndarray, calibration: np.ndarray) -> np.ndarray:
+    """The deviance of each outcome's calibrated risk, as a share of that of its rate."""
+    found = []
+    for column, outcome, (shift, slope) in zip(log_odds.T, outcomes.T, calibration):
+        known = ~np.isnan(outcome)
+        x, y = shift + slope * column[known], outcome[known].astype(np.float64)
+        rate = y.mean()
+        null = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+        found.append(float((np.logaddexp(0, x) - y * x).mean() / null))
+    return np.array(found)
+
+
+def _check(train: Split, config: TableConfig) -> None:
+    """Refuse what would make a fit meaningless before it begins."""
+    if not len(train):
+        raise InputError("The training split has no admissions; a fit needs some.")
+    for name, column in zip(train.names, train.outcomes.T):
+        classes = np.unique(column[~np.isnan(column)])
+        if not np.isin(classes, (0, 1)).all():
+            wrong = classes[~np.isin(classes, (0, 1))][0]
+            raise InputError(f"An outcome of the training split has the value {wrong:g}; allowed is 0, 1 and null.")
+        if len(classes) < 2:
+            what = f"is {classes[0]:g} wherever it is known" if len(classes) else "is never known"
+            raise InputError(f"Outcome {name} {what} in the training split; both classes are needed (leave it out).")
+    check_importance(config.curve.importance, train.names, where="curve")

@@ -1,0 +1,93 @@
+"""Penalised regressions of several outcomes at once, against libraries and against what shrinkage must do."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+
+from mlci.fitting._presence import Presence
+from mlci.fitting._ridge import Prior, Regressions
+from mlci.tokens import Tokens
+
+COLUMNS = 20
+
+
+def hospital(n: int = 400, seed: int = 0) -> tuple[Presence, np.ndarray, np.ndarray]:
+    """Tokens, some of them twice, two related outcomes of which some are not known, and the tokens as a matrix."""
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.poisson(3, n))])
+    ids = rng.integers(1, COLUMNS, offsets[-1]).astype(np.int32)
+    presence = Presence.of(Tokens(ids, offsets), COLUMNS)
+    dense = np.zeros((n, COLUMNS))
+    dense[np.repeat(np.arange(n), np.diff(offsets)), ids] = 1
+    logits = dense @ rng.normal(size=(COLUMNS, 2)) @ [[1, 0.7], [0, 0.7]] - [1.5, 0.5]
+    outcomes = (rng.random((n, 2)) < expit(logits)).astype(float)
+    outcomes[rng.random((n, 2)) < 0.1] = np.nan
+    return presence, outcomes, dense
+
+
+PRESENCE, OUTCOMES, DENSE = hospital()
+
+
+def alone(outcomes: np.ndarray, prior: Prior) -> np.ndarray:
+    """One regression that leaves out nobody."""
+    several = Regressions(PRESENCE, outcomes, np.ones(len(outcomes), int), 1)
+    return several.solve(prior, several.start(), tolerance=1e-13)[:, 0]
+
+
+def test_separate_outcomes_are_those_of_scikit_learn():
+    found = alone(OUTCOMES, Prior(0.0, 0.3))
+    for column in range(2):
+        known = ~np.isnan(OUTCOMES[:, column])
+        other = LogisticRegression(C=0.3, tol=1e-10, max_iter=1000).fit(DENSE[known, 1:], OUTCOMES[known, column])
+        np.testing.assert_allclose(found[1:, column], other.coef_[0], atol=2e-5)
+        np.testing.assert_allclose(found[0, column], other.intercept_[0], atol=2e-5)
+
+
+def test_a_common_part_and_own_parts_are_one_ridge():
+    prior, known = Prior(0.2, 0.05), ~np.isnan(OUTCOMES)
+
+    def loss(flat: np.ndarray) -> float:
+        intercepts, parts = flat[:2], flat[2:].reshape(3, COLUMNS - 1)
+        log_odds = DENSE[:, 1:] @ (parts[0] + parts[1:]).T + intercepts
+        deviance = (np.logaddexp(0, log_odds) - np.nan_to_num(OUTCOMES) * log_odds)[known].sum()
+        return deviance + (parts[0] ** 2).sum() / 2 / prior.common + (parts[1:] ** 2).sum() / 2 / prior.own
+
+    other = minimize(loss, np.zeros(2 + 3 * (COLUMNS - 1)), method="L-BFGS-B", options={"maxfun": 10**6}).x
+    parts = other[2:].reshape(3, -1)
+    np.testing.assert_allclose(alone(OUTCOMES, prior)[1:], (parts[0] + parts[1:]).T, atol=2e-3)
+
+
+def test_a_missing_outcome_costs_only_itself():
+    prior = Prior(0.0, 0.3)
+    fewer = OUTCOMES.copy()
+    fewer[::2, 1] = np.nan
+    np.testing.assert_allclose(alone(fewer, prior)[:, 0], alone(OUTCOMES, prior)[:, 0], atol=1e-5)
+
+
+def test_each_leaves_out_its_fold():
+    prior, folds = Prior(0.1, 0.1), np.arange(len(OUTCOMES)) % 3
+    several = Regressions(PRESENCE, OUTCOMES, folds, 4)
+    found = several.solve(prior, several.start(), tolerance=1e-13)
+    masked = OUTCOMES.copy()
+    masked[folds == 1] = np.nan
+    np.testing.assert_allclose(found[:, 1], alone(masked, prior), atol=1e-4)
+    np.testing.assert_allclose(found[:, 3], alone(OUTCOMES, prior), atol=1e-4)
+    log_odds = several.log_odds(found)
+    np.testing.assert_allclose(log_odds[4], DENSE[4] @ found[:, 1] + found[0, 1], atol=1e-12)
+
+
+@pytest.mark.parametrize("deaths", [0, 3])
+def test_a_rare_code_leans_on_its_category(deaths):
+    """Category 1 has ten common codes, half of whose admissions die, and one that was seen three times."""
+    lists = [[1, 10 + code] for code in range(10) for _ in range(40)] + [[1, 3]] * 3 + [[4]] * 1000
+    died = [1.0, 0.0] * 200 + [1.0] * deaths + [0.0] * (3 - deaths) + [1.0] * 20 + [0.0] * 980
+    tokens = Tokens(np.concatenate(lists).astype(np.int32), np.cumsum([0, *map(len, lists)]))
+    several = Regressions(Presence.of(tokens, 20), np.array(died)[:, None], np.ones(len(died), int), 1)
+    weights = several.solve(Prior(0.0, 0.3), several.start(), tolerance=1e-12)[:, 0, 0]
+    category, common, rare = weights[1], weights[1] + weights[10], weights[1] + weights[3]
+    raw = np.log((deaths + 0.5) / (3.5 - deaths)) - weights[0]  # what three admissions alone would say
+    assert category > 1.5  # it speaks for its codes
+    assert abs(rare - common) < 0.35 * abs(raw - common)
+    assert (rare > category) == (deaths == 3)

@@ -1,0 +1,156 @@
+"""The recipe `table` on a small made-up hospital: what it keeps, that it goes on after a stop, and what it refuses."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from mlci.base.errors import InputError
+from mlci.config import CurveConfig, PenaltyConfig, TableConfig
+from mlci.fitting import table
+from mlci.fitting._curves import Curves
+from mlci.fitting._data import Split
+from mlci.fitting._presence import Presence
+from mlci.measures.discrimination import auroc
+from mlci.tokens import Tokens
+
+SIZE, NAMES = 60, ("mortality", "long_stay")
+
+
+TRUE = np.random.default_rng(99).normal(size=(SIZE, 2)) @ [[1, 0.6], [0, 0.8]]
+
+
+def hospital(seed: int, n: int) -> Split:
+    """Two outcomes with shared and own causes; half of those who die have no length of stay; two stays a patient."""
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.poisson(5, n))])
+    ids = rng.integers(2, SIZE, offsets[-1]).astype(np.int32)
+    presence = Presence.of(Tokens(ids, offsets), SIZE)
+    outcomes = (rng.random((n, 2)) < expit(presence.times(TRUE) - [2, 0.5])).astype(np.float32)
+    outcomes[(outcomes[:, 0] == 1) & (rng.random(n) < 0.5), 1] = np.nan
+    return Split(Tokens(ids, offsets), outcomes, NAMES, SIZE, np.arange(n) // 2)
+
+
+TRAIN, VALID = hospital(1, 1500), hospital(2, 600)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return table.fit(TRAIN, VALID, config=TableConfig(), seed=3)
+
+
+def log_odds(state: dict[str, np.ndarray], split: Split) -> np.ndarray:
+    return Presence.of(split.tokens, SIZE).times(state["weights"]) + state["intercepts"]
+
+
+def test_the_score_and_the_risks_order_new_patients(fitted):
+    state = fitted.state
+    logits = log_odds(state, VALID)
+    score = Curves(state["knots"], state["heights"])(logits)
+    truth = Presence.of(VALID.tokens, SIZE).times(TRUE)
+    for column in range(2):
+        known = ~np.isnan(VALID.outcomes[:, column])
+        best = auroc(truth[known, column], VALID.outcomes[known, column])
+        assert auroc(logits[known, column], VALID.outcomes[known, column]) > best - 0.03
+        assert auroc(score[known], VALID.outcomes[known, column]) > best - 0.1
+    np.testing.assert_allclose([fitted.honest.mean(), fitted.honest.std()], [0, 1], atol=1e-9)
+
+
+def test_risks_are_calibrated_on_patients_left_out_and_never_certain(fitted):
+    risk = expit(fitted.state["calibration"][:, 0] + fitted.state["calibration"][:, 1] * log_odds(fitted.state, VALID))
+    assert 0 < risk.min() < risk.max() < 1
+    assert abs(risk[:, 0].mean() - VALID.outcomes[:, 0].mean()) < 0.03
+
+
+def test_few_events_leave_calibration_alone():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=4000)
+    y = (rng.random(4000) < expit(2 * x - 1)).astype(float)
+    assert np.abs(table.calibrate(x, y) - [-1, 2]).max() < 0.2
+    few = table.calibrate(x[:12], y[:12])
+    assert np.abs(few - [0, 1]).max() < 0.5
+    np.testing.assert_allclose(table.calibrate(np.full(5, -2.0), np.array([0, 0, 0, 0, np.nan]))[1], 1, atol=0.3)
+
+
+def test_the_same_seed_gives_the_same_bits_and_a_stopped_fit_goes_on(fitted, tmp_path):
+    class Stop(Exception):
+        pass
+
+    def stop(event) -> None:
+        if event.epoch == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        table.fit(TRAIN, VALID, config=TableConfig(), seed=3, checkpoint=tmp_path / "c", on_event=stop)
+    events = []
+    again = table.fit(TRAIN, VALID, config=TableConfig(), seed=3, checkpoint=tmp_path / "c", on_event=events.append)
+    assert events[0].epoch == 4
+    assert again.record == fitted.record
+    for name, array in fitted.state.items():
+        np.testing.assert_array_equal(again.state[name], array)
+    with pytest.raises(InputError, match="other data, settings or seed"):
+        table.fit(TRAIN, VALID, config=TableConfig(), seed=4, checkpoint=tmp_path / "c")
+
+
+def test_penalties_are_the_best_of_those_tried_or_as_given(fitted):
+    record = fitted.record
+    assert record.kept.unexplained == min(each.unexplained for each in record.tried)
+    assert len({(each.common, each.own) for each in record.tried}) == len(record.tried) > 5
+    given = table.fit(TRAIN, VALID, config=TableConfig(penalty=PenaltyConfig(0.1, 0.2)), seed=3)
+    assert (given.record.kept.common, given.record.kept.own) == (0.1, 0.2)
+    assert record.kept.unexplained <= given.record.kept.unexplained
+    shown = record.shown()
+    assert [row[0] for row in shown.tables[0].rows] == list(NAMES)
+    assert len(shown.tables[1].rows) == len(record.tried)
+
+
+def test_importance_moves_the_score_towards_an_outcome(fitted):
+    config = TableConfig(penalty=PenaltyConfig(0.1, 0.2), curve=CurveConfig(importance={"mortality": 20.0}))
+    moved = table.fit(TRAIN, VALID, config=config, seed=3)
+    plain = table.fit(TRAIN, VALID, config=replace(config, curve=CurveConfig()), seed=3)
+    found = [
+        auroc(Curves(each.state["knots"], each.state["heights"])(log_odds(each.state, VALID)), VALID.outcomes[:, 0])
+        for each in (moved, plain)
+    ]
+    assert found[0] > found[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: replace(s, outcomes=np.zeros_like(s.outcomes)), "mortality is 0 wherever it is known"),
+        (lambda s: replace(s, outcomes=s.outcomes * np.nan), "never known"),
+        (lambda s: replace(s, outcomes=s.outcomes + 1), "allowed is 0, 1 and null"),
+        (lambda s: replace(s, subjects=np.zeros(len(s))), "one subject"),
+        (lambda s: s.take(np.arange(0)), "no admissions"),
+    ],
+)
+def test_refusals(change, message):
+    with pytest.raises(InputError, match=message):
+        table.fit(change(TRAIN), VALID, config=TableConfig(), seed=3)
+
+
+def test_importance_of_no_outcome_is_refused():
+    with pytest.raises(InputError, match=r"curve\.importance: death is not an outcome"):
+        table.fit(TRAIN, VALID, config=TableConfig(curve=CurveConfig(importance={"death": 2.0})), seed=3)
+    with pytest.raises(InputError, match="both, or neither"):
+        PenaltyConfig(common=0.1)
+
+
+def test_fit_and_score_never_import_torch(tmp_path):
+    """In a process of its own, whose imports nobody else made."""
+    code = f"""
+import sys
+from mlci.cli import cli
+cohort, model = {str(tmp_path / "c.parquet")!r}, {str(tmp_path / "m.safetensors")!r}
+for words in (["cohort", "synthetic", "400", "-o", cohort],
+              ["fit", cohort, "--recipe", "table", "-o", model, "--quiet"],
+              ["score", model, cohort, "-o", {str(tmp_path / "s.csv")!r}]):
+    cli(words, standalone_mode=False)
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
