@@ -236,6 +236,18 @@ class Vocabulary:
         found[UNK, 0] = UNK
         return found
 
+    @property
+    def parents(self) -> np.ndarray:
+        """The next shorter beginning of each token that is a token too; PAD where none is.
+
+        >>> Vocabulary(("I50", "I509"), (10, 10), depths=(3, 4)).parents.tolist()
+        [0, 0, 0, 2]
+        """
+        own, found = np.arange(len(self)), np.zeros(len(self), dtype=np.int32)
+        for column in self.beginnings.T:
+            found = np.where((column != PAD) & (column != own), column, found)
+        return found
+
     @cached_property
     def _last(self) -> dict[str, tuple[Any, Any, np.ndarray]]:
         return {}

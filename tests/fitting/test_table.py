@@ -18,6 +18,7 @@ from mlci.measures.discrimination import auroc
 from mlci.tokens import Tokens
 
 SIZE, NAMES = 60, ("mortality", "long_stay")
+PARENTS = np.zeros(SIZE, int)
 
 
 TRUE = np.random.default_rng(99).normal(size=(SIZE, 2)) @ [[1, 0.6], [0, 0.8]]
@@ -39,7 +40,7 @@ TRAIN, VALID = hospital(1, 1500), hospital(2, 600)
 
 @pytest.fixture(scope="module")
 def fitted():
-    return table.fit(TRAIN, VALID, config=TableConfig(), seed=3)
+    return table.fit(TRAIN, VALID, config=TableConfig(), seed=3, parents=PARENTS)
 
 
 def log_odds(state: dict[str, np.ndarray], split: Split) -> np.ndarray:
@@ -84,22 +85,24 @@ def test_the_same_seed_gives_the_same_bits_and_a_stopped_fit_goes_on(fitted, tmp
             raise Stop
 
     with pytest.raises(Stop):
-        table.fit(TRAIN, VALID, config=TableConfig(), seed=3, checkpoint=tmp_path / "c", on_event=stop)
+        table.fit(TRAIN, VALID, config=TableConfig(), seed=3, parents=PARENTS, checkpoint=tmp_path / "c", on_event=stop)
     events = []
-    again = table.fit(TRAIN, VALID, config=TableConfig(), seed=3, checkpoint=tmp_path / "c", on_event=events.append)
+    again = table.fit(
+        TRAIN, VALID, config=TableConfig(), seed=3, parents=PARENTS, checkpoint=tmp_path / "c", on_event=events.append
+    )
     assert events[0].epoch == 4
     assert again.record == fitted.record
     for name, array in fitted.state.items():
         np.testing.assert_array_equal(again.state[name], array)
     with pytest.raises(InputError, match="other data, settings or seed"):
-        table.fit(TRAIN, VALID, config=TableConfig(), seed=4, checkpoint=tmp_path / "c")
+        table.fit(TRAIN, VALID, config=TableConfig(), seed=4, parents=PARENTS, checkpoint=tmp_path / "c")
 
 
 def test_penalties_are_the_best_of_those_tried_or_as_given(fitted):
     record = fitted.record
     assert record.kept.unexplained == min(each.unexplained for each in record.tried)
     assert len({(each.common, each.own) for each in record.tried}) == len(record.tried) > 5
-    given = table.fit(TRAIN, VALID, config=TableConfig(penalty=PenaltyConfig(0.1, 0.2)), seed=3)
+    given = table.fit(TRAIN, VALID, config=TableConfig(penalty=PenaltyConfig(0.1, 0.2)), seed=3, parents=PARENTS)
     assert (given.record.kept.common, given.record.kept.own) == (0.1, 0.2)
     assert record.kept.unexplained <= given.record.kept.unexplained
     shown = record.shown()
@@ -109,8 +112,8 @@ def test_penalties_are_the_best_of_those_tried_or_as_given(fitted):
 
 def test_importance_moves_the_score_towards_an_outcome(fitted):
     config = TableConfig(penalty=PenaltyConfig(0.1, 0.2), curve=CurveConfig(importance={"mortality": 20.0}))
-    moved = table.fit(TRAIN, VALID, config=config, seed=3)
-    plain = table.fit(TRAIN, VALID, config=replace(config, curve=CurveConfig()), seed=3)
+    moved = table.fit(TRAIN, VALID, config=config, seed=3, parents=PARENTS)
+    plain = table.fit(TRAIN, VALID, config=replace(config, curve=CurveConfig()), seed=3, parents=PARENTS)
     found = [
         auroc(Curves(each.state["knots"], each.state["heights"])(log_odds(each.state, VALID)), VALID.outcomes[:, 0])
         for each in (moved, plain)
@@ -130,12 +133,14 @@ def test_importance_moves_the_score_towards_an_outcome(fitted):
 )
 def test_refusals(change, message):
     with pytest.raises(InputError, match=message):
-        table.fit(change(TRAIN), VALID, config=TableConfig(), seed=3)
+        table.fit(change(TRAIN), VALID, config=TableConfig(), seed=3, parents=PARENTS)
 
 
 def test_importance_of_no_outcome_is_refused():
     with pytest.raises(InputError, match=r"curve\.importance: death is not an outcome"):
-        table.fit(TRAIN, VALID, config=TableConfig(curve=CurveConfig(importance={"death": 2.0})), seed=3)
+        table.fit(
+            TRAIN, VALID, config=TableConfig(curve=CurveConfig(importance={"death": 2.0})), seed=3, parents=PARENTS
+        )
     with pytest.raises(InputError, match="both, or neither"):
         PenaltyConfig(common=0.1)
 

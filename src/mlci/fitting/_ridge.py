@@ -12,6 +12,7 @@ drawn at random and every sum has a fixed order, so the same data give the same 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 from scipy.special import expit
 
 from mlci.fitting._presence import Presence
@@ -42,6 +43,7 @@ class Regressions:
     presence: Presence
     outcomes: np.ndarray  # admissions x outcomes: 0, 1, NaN where not known
     folds: np.ndarray  # of each admission
+    parents: np.ndarray  # of each token: the next shorter beginning of the same code that is a token, 0 for none
     count: int  # of regressions: with one more than there are folds, the last leaves out nobody
 
     def start(self) -> np.ndarray:
@@ -57,7 +59,7 @@ class Regressions:
         Args:
             prior: how far weights may spread.
             start: weights to begin with.
-            tolerance: stop once a step promises less than this share of the deviance.
+            tolerance: the step that promises less than this share of the deviance is the last.
         """
         precision, weights = prior.precision(self.outcomes.shape[1]), start
         value, gradient, curvature = self._slope(weights, precision)
@@ -65,7 +67,7 @@ class Regressions:
             step = self._newton(gradient, curvature, precision)
             promise = -_dot(gradient, step)
             if (promise <= tolerance * value).all():
-                return weights
+                return weights + step
             length = np.ones(self.count)
             while True:  # half the way, where the whole way leads uphill
                 there = weights + length[:, None] * step
@@ -110,15 +112,11 @@ class Regressions:
         total[0] += values.sum(axis=0, dtype=np.float64)
 
     def _newton(self, gradient: np.ndarray, curvature: np.ndarray, precision: np.ndarray) -> np.ndarray:
-        """Newton's step, by conjugate gradients that know each token's own equations exactly."""
+        """Newton's step, by conjugate gradients that begin with the equations of nested tokens."""
         own = np.zeros_like(gradient)
         for rows, block in self.presence.blocks(np.float32):
             self._add(own, block, curvature[rows])
-        matrix = np.broadcast_to(precision, (*own.shape, own.shape[-1])).copy()
-        matrix[0] = 0
-        places = np.arange(own.shape[-1])
-        matrix[..., places, places] += np.maximum(own, 1e-12)
-        inverse = np.linalg.inv(matrix)
+        nearly = _Nested(own, precision, self.parents)
 
         def product(direction: np.ndarray) -> np.ndarray:
             single, total = direction.astype(np.float32), np.zeros_like(direction)
@@ -127,7 +125,7 @@ class Regressions:
             return total + _pull(direction, precision)
 
         step, rest = np.zeros_like(gradient), -gradient
-        scaled = np.einsum("vbij,vbj->vbi", inverse, rest)
+        scaled = nearly.solve(rest)
         direction, size = scaled, _dot(rest, scaled)
         small = np.maximum(FORCING**2 * size, np.finfo(float).tiny)
         for _ in range(MOST_PRODUCTS):
@@ -137,9 +135,56 @@ class Regressions:
             length = np.where(size > small, size / np.maximum(_dot(direction, along), np.finfo(float).tiny), 0.0)
             step = step + length[:, None] * direction
             rest = rest - length[:, None] * along
-            scaled = np.einsum("vbij,vbj->vbi", inverse, rest)
+            scaled = nearly.solve(rest)
             before, size = size, _dot(rest, scaled)
             direction = scaled + (size / np.maximum(before, np.finfo(float).tiny))[:, None] * direction
+        return step
+
+
+class _Nested:
+    """Newton's equations as they would be if codes of different beginnings never met in an admission.
+
+    Then the data speak of each token's sum with its beginnings alone, as often as the token is the deepest: a tree,
+    solved exactly from its leaves to its roots and back. Without it, a category and its most frequent code, present in
+    nearly the same admissions, would keep conjugate gradients busy for long.
+    """
+
+    def __init__(self, own: np.ndarray, precision: np.ndarray, parents: np.ndarray) -> None:
+        size, outcomes = own.shape[0], own.shape[-1]
+        self.precision, self.parents = precision, parents
+        self.levels, self.up = [], []  # tokens from the roots to the leaves, and what adds them to their parents
+        level = np.flatnonzero(parents == 0)
+        while len(level):
+            ones = (np.ones(len(level)), (parents[level], np.arange(len(level))))
+            self.levels.append(level)
+            self.up.append(sparse.csr_array(ones, shape=(size, len(level))))
+            level = np.flatnonzero(np.isin(parents, level) & (parents > 0))
+        alone = own.copy()
+        for level, up in zip(self.levels[1:], self.up[1:]):
+            alone -= (up @ own[level].reshape(len(level), -1)).reshape(own.shape)
+        total = np.maximum(alone, 1e-9)[..., None] * np.eye(outcomes)
+        self.inverse, self.share = np.empty_like(total), np.empty_like(total)
+        for level, up in zip(self.levels[::-1], self.up[::-1]):
+            self.inverse[level] = np.linalg.inv(total[level] + precision)
+            self.share[level] = self.inverse[level] @ precision
+            if level is not self.levels[0]:
+                message = precision - precision @ self.share[level]
+                total += (up @ message.reshape(len(level), -1)).reshape(total.shape)
+        self.inverse[0] = np.linalg.inv(np.maximum(own[0], 1e-9)[..., None] * np.eye(outcomes))  # free intercepts
+
+    def solve(self, rest: np.ndarray) -> np.ndarray:
+        """Find the step whose product with this matrix is `rest`."""
+        below, sums = np.zeros_like(rest), np.empty_like(rest)
+        for level, up in zip(self.levels[::-1], self.up[::-1]):
+            sums[level] = np.einsum("vbij,vbj->vbi", self.inverse[level], below[level] + rest[level])
+            if level is not self.levels[0]:
+                message = sums[level] @ self.precision - rest[level]
+                below += (up @ message.reshape(len(level), -1)).reshape(rest.shape)
+        step = sums.copy()
+        for level in self.levels[1:]:
+            above = sums[self.parents[level]]
+            sums[level] += np.einsum("vbij,vbj->vbi", self.share[level], above)
+            step[level] = sums[level] - above
         return step
 
 

@@ -29,7 +29,7 @@ from mlci.fitting._ridge import Prior, Regressions
 SPREADS = tuple(4.0**power for power in range(-6, 2))  # variances of a weight that are tried, from narrow to wide
 SHARES = ((0.2, 0.05), (0.85, 0.97))  # of the variance that is common to all outcomes, instead of half of it
 CHOSEN_ON = 40_000  # admissions that penalties are chosen on: variances of weights do not depend on how many there are
-ROUGH, FINE = 2e-4, 1e-7  # tolerances of the regressions
+ROUGH, FINE = 1e-3, 1e-6  # tolerances of the regressions
 UNDECIDED = 10.0  # events that would have to speak for a change of calibration before half of it is made
 
 
@@ -87,6 +87,7 @@ def fit(
     *,
     config: TableConfig,
     seed: int,
+    parents: np.ndarray,
     checkpoint: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Fit:
@@ -97,6 +98,7 @@ def fit(
         valid: not learned from; its scores are for whoever reads the fit.
         config: tokens, penalties and curves.
         seed: of the folds, the one thing that is drawn.
+        parents: of each token, the next shorter beginning of the same code that is a token; 0 for none.
         checkpoint: a file from which an interrupted fit goes on.
         on_event: hears of each step.
 
@@ -113,9 +115,9 @@ def fit(
     saved, outcomes = Checkpoint(checkpoint, key), np.asarray(train.outcomes)
     presence = Presence.of(train.tokens, train.vocabulary_size)
     clock = Clock(len(SPREADS) + 10.0, on_event)
-    tried, start = _choose(presence, outcomes, folds, config, saved, clock)
+    tried, start = _choose(presence, outcomes, folds, parents, config, saved, clock)
     kept = _best(tried)
-    whole = Regressions(presence, outcomes, folds, config.penalty.folds + 1)
+    whole = Regressions(presence, outcomes, folds, parents, config.penalty.folds + 1)
     begin = np.repeat(start.mean(axis=1, keepdims=True), whole.count, axis=1)
     weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
     honest = whole.log_odds(weights)
@@ -171,14 +173,20 @@ def calibrate(log_odds: np.ndarray, outcome: np.ndarray) -> np.ndarray:
 
 
 def _choose(
-    presence: Presence, outcomes: np.ndarray, folds: np.ndarray, config: TableConfig, saved: Checkpoint, clock: Clock
+    presence: Presence,
+    outcomes: np.ndarray,
+    folds: np.ndarray,
+    parents: np.ndarray,
+    config: TableConfig,
+    saved: Checkpoint,
+    clock: Clock,
 ) -> tuple[list[Tried], np.ndarray]:
     """Try penalties, from strong to weak, then how much of a weight is common; also the weights of the best.
 
     Each is judged by the deviance of patients left out, once their risks are calibrated.
     """
     rows = np.arange(0, len(presence), -(-len(presence) // CHOSEN_ON))
-    sample = Regressions(presence.take(rows), outcomes[rows], folds[rows], config.penalty.folds)
+    sample = Regressions(presence.take(rows), outcomes[rows], folds[rows], parents, config.penalty.folds)
     former = saved.entries.get("penalties")
     done = [Tried(*each) for each in former.facts] if former else []
     weights = np.array(former.arrays["best"]) if former else sample.start()

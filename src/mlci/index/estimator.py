@@ -151,7 +151,8 @@ class MLCI(BaseEstimator):
                 source=learned.source,
                 tokens=config.tokens,
             )
-        return _fit(table.fit, splits, config, "table", self.seed, checkpoint, on_event)
+        learn = partial(table.fit, parents=splits.vocabulary.parents)
+        return _fit(learn, splits, config, "table", self.seed, checkpoint, on_event)
 
     def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:
         """One float64 per admission, in order; larger means more severe."""
