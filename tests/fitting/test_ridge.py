@@ -28,9 +28,7 @@ def hospital(n: int = 400, seed: int = 0) -> tuple[Presence, np.ndarray, np.ndar
 
 
 PRESENCE, OUTCOMES, DENSE = hospital()
-PARENTS = np.array(
-    [0, 0, 0] + [2, 3] * 8 + [4]
-)  # said of tokens that are not nested at all: a wrong guess costs time alone
+PARENTS = np.array([0, 0, 0] + [2, 3] * 8 + [4])  # wrong, which may cost time alone
 
 
 def alone(outcomes: np.ndarray, prior: Prior) -> np.ndarray:
