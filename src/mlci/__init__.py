@@ -6,7 +6,7 @@ cost nothing.
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "MLCI": "mlci.index.estimator",

@@ -1,0 +1,71 @@
+"""How to cite the method and the software, and how to describe a model in a methods section.
+
+A model comes in, text goes out. Every number in the paragraph is the model's own; what its file does not hold is left
+out rather than guessed.
+"""
+
+import mlci
+from mlci.base.names import words
+from mlci.index.model import Model
+
+BIBTEX = """\
+@inproceedings{{baloch2026mlci,
+  title     = {{A Machine-Learned Comorbidity Index}},
+  author    = {{Baloch, Suleman and Jha, Kishlay and Segre, Alberto M. and Polgreen, Philip M. and Adhikari, Bijaya}},
+  booktitle = {{Proceedings of the International Conference on Machine Learning (ICML)}},
+  year      = {{2026}},
+}}
+
+@software{{mlci,
+  title   = {{mlci: a machine-learned comorbidity index}},
+  author  = {{{{The mlci developers}}}},
+  version = {{{version}}},
+  license = {{Apache-2.0}},
+}}"""
+RECIPES = {
+    "table": "A penalised logistic regression gives each diagnosis code a weight for each outcome; the severity score "
+    "is the sum of one monotone curve per outcome over the summed weights, fitted by distance-correlation alignment.",
+    "deep": "An ensemble of set encoders learns the risk of each outcome from the diagnosis codes; the risks are "
+    "collapsed to one severity score by distance-correlation alignment, and one set encoder reproduces it from codes.",
+    "paper": "A set encoder maps the diagnosis codes to one severity score; it is trained in two stages to maximise "
+    "normalised HSIC with all outcomes.",
+}
+
+
+def bibtex() -> str:
+    """Return the BibTeX entries of the paper and of this version of the software.
+
+    >>> print(bibtex().splitlines()[0])
+    @inproceedings{baloch2026mlci,
+    """
+    return BIBTEX.format(version=mlci.__version__)
+
+
+def methods(model: Model) -> str:
+    """Describe a model in the words of a methods section.
+
+    Returns one paragraph: software and recipe, training data with counts, outcomes with their rules and events, and
+    the ICD versions that the codes were written in.
+    """
+    card = model.card
+    counts = {part: f"{number:,}" for part, number in card.get("admissions", {}).items()}
+    data = f"It was fitted on {counts.get('train', 'an unstated number of')} admissions"
+    data += f", with {counts['valid']} more for choices made on the way" if "valid" in counts else ""
+    data += f" (source: {card['source']})." if card.get("source") else "."
+    versions = " and ".join(f"ICD-{version}" for version in sorted(model.icd_versions) if version)
+    outcomes = [_outcome(name, rule, card.get("positives", {}).get(name)) for name, rule in model.outcomes.items()]
+    sentences = (
+        f"Severity was scored with mlci {mlci.__version__}, recipe {card['recipe']}, seed {card['seed']}.",
+        RECIPES[card["recipe"]],
+        data,
+        f"Codes were {versions}." if versions else "",
+        f"Outcomes: {'; '.join(outcomes)}.",
+        f"Admissions with a score of {model.cutoff.score:.3g} or more are called high severity.",
+    )
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _outcome(name: str, rule: str, events: int | None) -> str:
+    details = [rule] if rule else []
+    details += [f"{events:,} events in training"] if events is not None else []
+    return f"{words(name)} ({', '.join(details)})" if details else words(name)

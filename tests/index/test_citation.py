@@ -1,0 +1,38 @@
+"""A citation holds the version that runs, and a methods paragraph the model's own numbers."""
+
+import re
+from dataclasses import replace
+
+from click.testing import CliRunner
+
+import mlci
+from conftest import ROOT
+from mlci.cli import cli
+from mlci.index.citation import bibtex, methods
+from toys import random_model
+
+
+def test_entries_name_paper_and_version():
+    assert re.findall(r"@(\w+)\{", bibtex()) == ["inproceedings", "software"]
+    assert f"version = {{{mlci.__version__}}}" in bibtex()
+    assert bibtex().count("{") == bibtex().count("}")
+
+
+def test_the_version_is_the_same_everywhere():
+    assert f"version: {mlci.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {mlci.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_a_paragraph_has_the_models_own_numbers():
+    model = random_model()
+    card = {**model.card, "source": "Hospital X, 2019-2021", "admissions": {"train": 12345, "valid": 678}}
+    text = methods(replace(model, card={**card, "positives": dict.fromkeys(model.outcomes, 321)}))
+    for expected in ("12,345 admissions", "678 more", "Hospital X, 2019-2021", "321 events", f"seed {card['seed']}"):
+        assert expected in text
+
+
+def test_command_line(tmp_path):
+    random_model().save(tmp_path / "model.safetensors")
+    done = CliRunner().invoke(cli, ["cite", str(tmp_path / "model.safetensors")], catch_exceptions=False)
+    assert "Severity was scored with mlci" in done.output
+    assert CliRunner().invoke(cli, ["cite"], catch_exceptions=False).output.strip() == bibtex()
