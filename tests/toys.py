@@ -8,8 +8,9 @@ import pyarrow as pa
 from mlci.codes.admissions import as_admissions
 from mlci.cohort import Cohort
 from mlci.config import EncoderConfig, PaperConfig
+from mlci.index.estimator import MLCI
 from mlci.index.model import Model
-from mlci.judging.curves import Isotonic
+from mlci.judging.curves import Isotonic, isotonic
 from mlci.judging.theory import Cutoff
 from mlci.tokens import Vocabulary
 
@@ -51,6 +52,43 @@ def random_model(*, seed: int = 0, version: int = 10, max_codes: int = 256, widt
         cutoff=Cutoff(0.1, 0.5, 20, 100, ()),
         card={"recipe": "paper", "seed": seed, "config": config},
     )
+
+
+def random_index(cohort: Cohort, *, seed: int = 0, table: bool = False) -> MLCI:
+    """An index of random weights that knows the codes of the cohort's training split; only what follows is learned."""
+    train = cohort.split("train")
+    admissions, outcomes = train.admissions(), list(cohort.outcomes)
+    vocabulary = Vocabulary.fit(admissions, depths=(3, 4) if table else (4,))
+    state, config = random_state(len(vocabulary), seed=seed), asdict(PaperConfig(encoder=EncoderConfig(width=16)))
+    if table:
+        rng, many = np.random.default_rng(seed), len(outcomes)
+        common = rng.gamma(1, 0.4, (len(vocabulary), 1)) + rng.normal(0, 0.2, (len(vocabulary), many))
+        config, knots = {}, np.tile(np.linspace(-3, 6, 12), (many, 1))
+        state = {"weights": common, "intercepts": np.full(many, -4.0), "calibration": np.tile([0.0, 0.5], (many, 1))}
+        state |= {"knots": knots, "heights": 0.2 * knots + 0.05 * np.maximum(knots, 0)}
+    card = {"recipe": "table" if table else "paper", "seed": seed, "config": config, "source": cohort.source}
+    card |= {"weights": dict(zip(outcomes, np.linspace(0.5, 1.5, len(outcomes)).tolist()))}
+    card |= {"admissions": {part: len(cohort.split(part)) for part in ("train", "valid")}}
+    index = MLCI()
+    index.model_ = Model(
+        state=state,
+        vocabulary=vocabulary,
+        icd_versions=tuple(np.unique(admissions.versions[admissions.indices]).tolist()),
+        outcomes=dict(cohort.outcomes),
+        quantiles=np.linspace(-1, 1, 1001),
+        curves={},
+        cutoff=Cutoff(0.1, 0.5, 20, 100, ()),
+        card=card,
+    )
+    score, labels = index.model_.score(admissions), train.labels()
+    known = {name: ~np.isnan(y) for name, y in zip(outcomes, labels.T)}
+    index.model_ = replace(
+        index.model_,
+        quantiles=np.quantile(score, np.linspace(0, 1, 1001)),
+        curves={name: isotonic(score[known[name]], y[known[name]]) for name, y in zip(outcomes, labels.T)},
+        cutoff=replace(index.model_.cutoff, score=float(np.quantile(score, 0.8))),
+    )
+    return index
 
 
 DEEP_CODES = sorted(

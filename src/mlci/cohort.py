@@ -49,6 +49,14 @@ class Cohort:
         table = self.table.filter(pa.array(rows))
         return Cohort(table, self.source, self.outcomes, self.attrition, self.notes, self.version)
 
+    def sample(self, size: int, *, seed: int) -> "Cohort":
+        """At most `size` of the admissions, drawn at random, in their order."""
+        if len(self) <= size:
+            return self
+        chosen = np.zeros(len(self), dtype=bool)
+        chosen[np.random.default_rng(seed).choice(len(self), size, replace=False)] = True
+        return self.where(chosen)
+
     def column(self, name: str) -> np.ndarray:
         return self.table[name].to_numpy()
 

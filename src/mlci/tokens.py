@@ -109,7 +109,7 @@ class Vocabulary:
             versions=tuple(version for version, _ in kept),
             depths=tuple(depths),
             max_codes=max_codes,
-            ignored=_telling() if without_outcome_codes else (),
+            ignored=telling() if without_outcome_codes else (),
             primary=primary,
             support=tuple(BANDS[np.searchsorted(BANDS, counts, side="right") - 1].tolist()),
         )
@@ -125,7 +125,7 @@ class Vocabulary:
     ) -> dict[tuple[int, str], int]:
         """In how many admissions each (ICD version, token) occurs; counts of parts of a split add up."""
         if without_outcome_codes:
-            train = without(train, _telling())
+            train = without(train, telling())
         codes = list(zip(train.values, train.versions.tolist()))
         indices, offsets = _first(train, max_codes)
         recorded = {"": (indices, np.repeat(np.arange(len(train)), np.diff(offsets)))}
@@ -277,7 +277,8 @@ def _distinct(keys: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], np.nd
     return list(number), group
 
 
-def _telling() -> tuple[str, ...]:
+def telling() -> tuple[str, ...]:
+    """The codes that tell an outcome, as `without` takes them."""
     return tuple(f"{code.version}:{code.code}" for code in outcome_codes())
 
 

@@ -135,3 +135,20 @@ def test_what_cannot_be_drawn_is_said(score, outcome, options, said):
 def test_rolling_refuses_a_window_wider_than_the_cohort():
     with pytest.raises(InputError, match="window: 9"):
         curves.rolling([1, 2], [0, 1], window=9)
+
+
+def test_smooth_follows_the_truth_and_keeps_apart_risks_where_they_are():
+    rng = np.random.default_rng(0)
+    risk = rng.beta(1, 8, 20_000)
+    true = np.clip(1.5 * risk, 0, 1)
+    found = curves.smooth(risk, (rng.random(20_000) < true).astype(float))
+    inside = found.predicted < 0.5
+    np.testing.assert_allclose(found.observed[inside], 1.5 * found.predicted[inside], atol=0.03)
+    assert np.all((found.observed >= 0) & (found.observed <= 1))
+    one = curves.smooth(np.full(10, 0.2), np.array([0, 1] * 5, dtype=float))
+    assert one.observed.tolist() == [0.5]
+
+
+def test_levels_put_the_edges():
+    rates = curves.binned(np.arange(100.0), np.zeros(100), levels=[0.5, 0.9])
+    assert rates.n.tolist() == [50, 40, 10]

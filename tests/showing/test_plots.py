@@ -25,18 +25,14 @@ def draw(name: str):
     score = rng.gamma(2, 1, 1_000)
     outcomes = (0.8 * score[:, None] + rng.logistic(size=(1_000, 4)) > [4, 3.5, 1.5, 3]).astype(float)
     outcomes[:50, 2] = np.nan
-    rates = {key: curves.binned(score, column) for key, column in zip(NAMES, outcomes.T)}
-    fits = {key: curves.isotonic(score, column) for key, column in zip(NAMES, outcomes.T)}
-    if name == "risk_curves":
-        return plots.risk_curves({key: (rates[key], fits[key]) for key in NAMES}, cutoff=3.0)
-    if name == "binned":
-        return plots.risk_curves({key: (rates[key], None) for key in NAMES})
-    if name == "isotonic":
-        return plots.risk_curves({key: (None, fits[key]) for key in NAMES})
-    if name == "one_panel":
-        return plots.risk_curves({"mortality": (rates["mortality"], fits["mortality"])}, cutoff=3.0)
+    fit = curves.isotonic(score, outcomes[:, 0])
+    if name == "risk_curve":
+        rates = curves.binned(score, outcomes[:, 0], levels=np.linspace(0.04, 0.96, 24))
+        return plots.risk_curve("mortality", rates, fit, cutoff=3.0)
     if name == "score_distribution":
-        return plots.score_distribution(score, outcomes, NAMES, cutoff=3.0)
+        edges = np.linspace(0, 8, 31)
+        shares = [np.histogram(score[outcomes[:, 0] == value], edges)[0] / 500 for value in (0, 1)]
+        return plots.score_distribution("mortality", edges, shares, (900, 100), cutoff=3.0)
     if name == "threshold_scan":
         return plots.threshold_scan(theory.scan(score, np.nan_to_num(outcomes)), NAMES)
     if name == "singular_values":
@@ -46,10 +42,16 @@ def draw(name: str):
         frame = pd.DataFrame(cells, columns=["model", "outcome", "value"])
         return plots.benchmark(frame.assign(metric="dcorr", low=frame.value - 0.1, high=frame.value + 0.1), "dcorr")
     if name == "calibration":
-        groups = {key: curves.binned(fits[key](score), column, bins=10) for key, column in zip(NAMES, outcomes.T)}
-        return plots.calibration({key: (group.score, group) for key, group in groups.items()})
+        risk = fit(score)
+        groups = curves.binned(risk, outcomes[:, 0], bins=10)
+        return plots.calibration("mortality", groups, curves.smooth(risk, outcomes[:, 0]))
+    if name == "one_benchmark":
+        names = ["MLCI", "Elixhauser flags, age, sex", "MLCI without † codes"]
+        frame = pd.DataFrame({"model": names, "outcome": "mortality", "metric": "auroc", "value": [0.9, 0.8, 0.7]})
+        return plots.benchmark(frame.assign(low=frame.value - 0.1, high=frame.value + 0.1), "auroc")
     if name == "influence":
-        return plots.influence(["I50.9 Heart failure, unspecified, " * 3, "Z37", "A41"], np.array([0.5, -0.2, 0.1]))
+        names = ["I50.9 Heart failure, unspecified, " * 3, "Z37", "I46.9 †"]
+        return plots.influence(names, np.array([0.5, -0.2, 0.1]), marked=[False, False, True])
     if name == "attrition":
         rule = "Age of at least 18 years at admission, and not born during the stay, as the table of patients says"
         return plots.attrition([("Admissions in the source", 0, 1_200_345), (rule, 200_345, 1_000_000)])
@@ -59,8 +61,8 @@ def draw(name: str):
 
 
 FIGURES = [
-    *("risk_curves", "binned", "isotonic", "one_panel", "score_distribution", "threshold_scan", "singular_values"),
-    *("benchmark", "calibration", "attrition", "influence", "waterfall", "learning_curves"),
+    *("risk_curve", "score_distribution", "threshold_scan", "singular_values"),
+    *("benchmark", "one_benchmark", "calibration", "attrition", "influence", "waterfall", "learning_curves"),
 ]
 
 
@@ -90,6 +92,21 @@ def test_svg_is_well_formed_small_and_says_what_it_shows(name):
     assert plots.INK not in text  # the page's own text colour instead
     assert len(text) < 150_000
     assert text == plots.svg(draw(name), prefix="x", alternative='5 < 6 & "so on"')
+
+
+def test_every_interval_of_a_calibration_lies_inside_its_axes():
+    figure = draw("calibration")
+    (axis,) = figure.axes
+    top = max(float(segment[:, 1].max()) for bars in axis.containers for segment in bars[2][0].get_segments())
+    assert axis.get_ylim()[1] >= top
+    assert axis.get_xlim() == axis.get_ylim()
+
+
+def test_colours_are_the_page_s_where_it_is_dark():
+    text = plots.svg(draw("risk_curve"), prefix="x", alternative="x")
+    assert "var(--0072B2, #0072B2)" in text
+    assert "--0072B2: #56B4E9;" in plots.dark_style()
+    assert "#0072b2" not in text.lower().replace("var(--0072b2, #0072b2)", "")
 
 
 def test_a_million_admissions_draw_as_small_as_a_thousand():

@@ -29,3 +29,16 @@ def outcome_codes() -> tuple[OutcomeCode, ...]:
         return tuple(
             OutcomeCode(int(row["version"]), row["code"], row["tells"], row["title"]) for row in csv.DictReader(file)
         )
+
+
+def tells(code: str, version: int) -> str | None:
+    """Which outcome a normalised code tells, or None; a code of no known version (0) is taken for either.
+
+    >>> tells("I469", 10)
+    'death'
+    >>> tells("I500", 10)
+    """
+    for one in outcome_codes():
+        if version in (one.version, 0) and code.startswith(one.code):
+            return one.tells
+    return None

@@ -47,20 +47,49 @@ class Isotonic:
         return cls(np.asarray(data["score"], dtype=float), np.asarray(data["risk"], dtype=float))
 
 
-def binned(score, outcome, *, bins: int = 60) -> Rates:
-    """Event rate per quantile bin of the score.
+def binned(score, outcome, *, bins: int = 60, levels: Sequence[float] | None = None) -> Rates:
+    """Event rate per quantile bin of the score; `levels` (shares between 0 and 1) puts the edges where a picture wants.
 
     Equal edges are merged and empty bins left out, so tied scores and small cohorts give fewer bins, never an error.
     """
     score, outcome = _known(score, outcome)
     if bins < 1:
         raise InputError(f"bins: {bins} is not a number of bins; allowed is 1 or more.")
-    edges = np.unique(np.quantile(score, np.linspace(0, 1, bins + 1)))
+    edges = np.unique(np.quantile(score, np.linspace(0, 1, bins + 1) if levels is None else [0, *levels, 1]))
     group = np.searchsorted(edges[1:-1], score, side="right")  # right-open, the last bin closed
     n = np.bincount(group)
     kept = n > 0
     positives = np.bincount(group, weights=outcome)[kept]
     return _rates(np.bincount(group, weights=score)[kept], positives, n[kept])
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """Observed risk along the predicted one, smoothed."""
+
+    predicted: np.ndarray
+    observed: np.ndarray
+
+
+def smooth(predicted, outcome, *, width: float = 0.15, points: int = 60) -> Smooth:
+    """Observed along predicted risk by locally linear regression, its weights (tricube) 0 beyond `width`.
+
+    That is a share of admissions, not of risk, so that the sparse upper end is as smooth as the lower. At most
+    400 groups of neighbours stand for the admissions.
+    """
+    risk, outcome = _known(predicted, outcome)
+    groups = binned(risk, outcome, bins=400)
+    x, y, n = groups.score, groups.risk, groups.n.astype(float)
+    centre = (np.cumsum(n) - n / 2) / n.sum()
+    chosen = np.unique(np.linspace(0, len(x) - 1, points).round().astype(int))
+    at, place = x[chosen], centre[chosen, None]
+    weight = n * np.clip(1 - np.abs((centre - place) / width) ** 3, 0, None) ** 3
+    total = weight.sum(axis=1)
+    mean_x, mean_y = weight @ x / total, weight @ y / total
+    apart = x - mean_x[:, None]
+    spread = (weight * apart**2).sum(axis=1)
+    slope = np.divide((weight * apart) @ y, spread, out=np.zeros_like(spread), where=spread > 0)
+    return Smooth(at, np.clip(mean_y + slope * (at - mean_x), 0, 1))
 
 
 def rolling(score, outcome, *, window: int | None = None, points: int = GRID) -> Rates:

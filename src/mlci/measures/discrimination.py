@@ -22,6 +22,27 @@ def auroc(score: Any, y: Any) -> float:
     return float(roc_auc_score(labels, scores)) if len(set(labels)) == 2 else np.nan
 
 
+def auroc_influence(score: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """How far each admission moves AUROC from its mean: DeLong's placements, centred and divided by their class.
+
+    Their sum is 0 and the sum of their squares is AUROC's variance; summed by patient first, it allows for admissions
+    of one patient being alike. 0 where the outcome is null, NaN everywhere where it has one class.
+    """
+    influence = np.zeros(len(score))
+    case, control = y == 1, y == 0
+    many, rest = int(case.sum()), int(control.sum())
+    if not many or not rest:
+        return np.full(len(score), np.nan)
+    known = case | control
+    together = np.empty(len(score))
+    together[known] = ranks(score[known])
+    above = (together[case] - ranks(score[case])) / rest  # share of controls below each case
+    below = 1 - (together[control] - ranks(score[control])) / many  # share of cases above each control
+    influence[case] = (above - above.mean()) / many
+    influence[control] = (below - below.mean()) / rest
+    return influence
+
+
 def average_precision(score: Any, y: Any) -> float:
     from sklearn.metrics import average_precision_score
 

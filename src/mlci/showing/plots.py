@@ -15,22 +15,26 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.base.names import label
 from mlci.index.estimator import Explanation
-from mlci.judging.curves import Isotonic, Rates
+from mlci.judging.curves import Isotonic, Rates, Smooth
 from mlci.judging.theory import Scan
 from mlci.measures.registry import METRICS
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+GREY = "#7B8794"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 MARKS = ("o", "s", "D", "^", "v", "P")
 INK = "#0a0b0c"  # stands for the text colour of whatever page the figure lies on
+DARK = {BLUE: "#56B4E9", VERMILION: "#FF8A4C", GREEN: "#2FC99B", GREY: "#9AA4AE"}  # lighter, where the page is dark
+LONGEST = 46  # letters of a name beside a bar
 POINTS = 400  # a line on paper shows no more
+TICKS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)  # of a normal scale
 PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.6g}%")
 
 STYLE = {
@@ -73,6 +77,19 @@ def _styled(draw):
     return wrapper
 
 
+def _panel(size: tuple[float, float] = (3.6, 2.5), *, left: float = 0.68):
+    """One panel with room (inches) for title, tick labels and axis titles; without a layout to solve it draws fast."""
+    figure = Figure(figsize=size)
+    width, height = size
+    box = (left / width, 0.48 / height, (width - left - 0.1) / width, (height - 0.48 - 0.3) / height)
+    return figure, figure.add_axes(box)
+
+
+def _room(names: Sequence[str]) -> float:
+    """Inches that small tick labels need to the left of a panel."""
+    return 0.2 + 0.062 * max(map(len, names), default=0)
+
+
 def _panels(count: int, *, columns: int = 2, size: tuple[float, float] = (3.6, 2.5)):
     columns = min(columns, count)
     rows = -(-count // columns)
@@ -84,27 +101,27 @@ def _panels(count: int, *, columns: int = 2, size: tuple[float, float] = (3.6, 2
 
 
 @_styled
-def risk_curves(
-    curves: Mapping[str, tuple[Rates | None, Isotonic | None]], *, cutoff: float | None = None, legend: bool = True
-) -> Figure:
-    """Observed rates (points with 95% intervals) and the monotone fit (line), one panel per outcome."""
-    figure, axes = _panels(len(curves))
-    for axis, (name, (rates, fit)) in zip(axes, curves.items()):
-        axis.set_ylim(bottom=0)
-        if fit is not None:
-            axis.plot(fit.score, fit.risk, color=VERMILION, label="monotone fit")
-        if rates is not None:
-            _points(axis, rates.score, rates, ms=3, lw=0.7, alpha=0.75, label="observed, 95% interval")
-            # The fit's first and last steps may rest on a few admissions: they must not squeeze the rest.
-            low, high = rates.score[[0, -1]]
-            margin = (high - low) or 1.0
-            axis.set(xlim=(low - 0.06 * margin, high + 0.12 * margin), ylim=(0, 1.05 * rates.high.max()))
-        if cutoff is not None:
-            axis.axvline(cutoff, color=INK, lw=1, ls=":", label="high-severity cutoff")
-        axis.set(title=label(name), xlabel="Score", ylabel="Risk")
-        axis.yaxis.set_major_formatter(PERCENT)
-    if legend:
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3 if len(axes) > 1 else 1)
+def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None = None) -> Figure:
+    """One outcome's risk along the score's percentile on a normal scale, which gives both tails room.
+
+    Scores crowd at one end, percentiles do not: groups lie apart whatever the score's own spacing.
+    """
+    from scipy.special import ndtri
+
+    figure, axis = _panel()
+    whole = rates.n.sum()
+    share = (np.cumsum(rates.n) - rates.n / 2) / whole
+    place = ndtri(share)
+    grid = np.linspace(place[0], place[-1], POINTS // 4)
+    axis.plot(grid, fit(np.interp(grid, place, rates.score)), color=VERMILION)
+    _points(axis, place, rates, ms=3.5, lw=0.9)
+    if cutoff is not None and rates.score[0] <= cutoff <= rates.score[-1]:
+        axis.axvline(np.interp(cutoff, rates.score, place), color=INK, lw=1, ls=":")
+    ticks = [tick for tick in TICKS if place[0] - 0.1 <= ndtri(tick) <= place[-1] + 0.1] or [0.5]
+    axis.set_xticks(ndtri(ticks), [f"{100 * tick:.4g}" for tick in ticks])
+    axis.set(title=label(name), xlabel="Percentile of the score", ylabel="Risk (% of admissions)")
+    axis.set_ylim(0, 1.05 * rates.high.max())
+    axis.yaxis.set_major_formatter(PERCENT)
     return figure
 
 
@@ -115,24 +132,18 @@ def _points(axis, x: np.ndarray, rates: Rates, **style) -> None:
 
 @_styled
 def score_distribution(
-    score: np.ndarray, outcomes: np.ndarray, names: Sequence[str], *, cutoff: float | None = None, bins: int = 30
+    name: str, edges: np.ndarray, shares: Sequence[np.ndarray], counts: Sequence[int], *, cutoff: float | None = None
 ) -> Figure:
-    """How the score is spread among admissions with and without each outcome."""
-    figure, axes = _panels(len(names))
-    low, high = np.nanquantile(score, [0.001, 0.999])
-    edges = np.linspace(low, high if high > low else low + 1, bins + 1)
-    for axis, name, outcome in zip(axes, names, np.asarray(outcomes, dtype=float).T):
-        for value, colour, dash, said in ((0, BLUE, "-", "without"), (1, VERMILION, "--", "with")):
-            chosen = score[outcome == value]
-            if len(chosen):
-                share = np.histogram(chosen, edges)[0] / len(chosen)
-                axis.stairs(share, edges, color=colour, lw=1.4, ls=dash, label=f"{said} (n = {len(chosen):,})")
-        if cutoff is not None:
-            axis.axvline(cutoff, color=INK, lw=1, ls=":")
-        axis.set(title=label(name), xlabel="Score", ylabel="Share of admissions")
-        axis.yaxis.set_major_formatter(PERCENT)
-        axis.set_ylim(top=axis.get_ylim()[1] * 1.25)  # room for the legend
-        axis.legend(loc="upper right")
+    """How the score is spread among admissions without (first) and with an outcome."""
+    figure, axis = _panel()
+    for share, n, colour, dash, said in zip(shares, counts, (BLUE, VERMILION), ("-", "--"), ("without", "with")):
+        axis.stairs(share, edges, color=colour, lw=1.4, ls=dash, label=f"{said} (n = {n:,})")
+    if cutoff is not None:
+        axis.axvline(cutoff, color=INK, lw=1, ls=":")
+    axis.set(title=label(name), xlabel="Score", ylabel="Share of admissions (%)")
+    axis.yaxis.set_major_formatter(PERCENT)
+    axis.set_ylim(top=axis.get_ylim()[1] * 1.25)  # room for the legend
+    axis.legend(loc="upper right")
     return figure
 
 
@@ -150,7 +161,7 @@ def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
         style = {"color": COLOURS[column % len(COLOURS)], "ls": DASHES[column % len(DASHES)]}
         axis.plot(beyond[rows], rho2[rows], lw=2.2 if column == 0 else 1.2, label=label(name), **style)
         axis.plot(beyond[best], rho2[best], MARKS[column % len(MARKS)], ms=6, color=style["color"])
-    axis.set(xscale="log", xlabel="Admissions beyond the cut", ylabel="Squared cosine ρ²")
+    axis.set(xscale="log", xlabel="Admissions beyond the cut (%)", ylabel="Squared cosine ρ² (no unit)")
     axis.invert_xaxis()
     axis.set_ylim(bottom=0)
     axis.xaxis.set_major_formatter(PERCENT)
@@ -159,14 +170,17 @@ def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
 
 
 @_styled
-def singular_values(values: Sequence[float]) -> Figure:
-    """Share of the outcomes' joint variation in each direction; the first is what they have in common."""
-    figure, (axis,) = _panels(1, size=(3.6, 2.5))
+def singular_values(values: Sequence[float], *, unrelated: float | None = None) -> Figure:
+    """Share of the outcomes' joint variation in each direction; the first is what they have in common.
+
+    The dotted line is what the first would hold if the outcomes were unrelated: by default, with equal weights.
+    """
+    figure, axis = _panel()
     energy = np.square(values) / np.square(values).sum()
-    bars = axis.bar(np.arange(1, len(energy) + 1), energy, color=[BLUE, *["#999999"] * (len(energy) - 1)], width=0.6)
+    bars = axis.bar(np.arange(1, len(energy) + 1), energy, color=[BLUE, *[GREY] * (len(energy) - 1)], width=0.6)
     axis.bar_label(bars, [f"{share:.0%}" for share in energy], padding=2)
-    axis.axhline(1 / len(energy), color=INK, lw=1, ls=":")
-    axis.set(xlabel="Direction", ylabel="Share of energy", xticks=np.arange(1, len(energy) + 1))
+    axis.axhline(unrelated or 1 / len(energy), color=INK, lw=1, ls=":")
+    axis.set(xlabel="Direction", ylabel="Joint variation (%)", xticks=np.arange(1, len(energy) + 1))
     axis.set_ylim(0, energy.max() * 1.15)
     axis.yaxis.set_major_formatter(PERCENT)
     axis.grid(visible=False, axis="x")
@@ -179,8 +193,13 @@ def benchmark(frame, metric: str, *, models: Sequence[str] | None = None) -> Fig
     frame = frame[frame["metric"] == metric]
     models = list(models or frame["model"].unique())
     outcomes = list(frame["outcome"].unique())
-    width = min(3.6, 9.0 / max(len(outcomes), 1))
-    figure, axes = _panels(len(outcomes), columns=4, size=(max(width, 1.9), 0.28 * len(models) + 1.0))
+    height = 0.22 * len(models) + 0.9
+    if len(outcomes) == 1:
+        figure, axis = _panel((3.6, height), left=_room(models))
+        axes = [axis]
+    else:
+        width = min(3.6, 9.0 / max(len(outcomes), 1))
+        figure, axes = _panels(len(outcomes), columns=4, size=(max(width, 1.9), height))
     for position, (axis, outcome) in enumerate(zip(axes, outcomes)):
         part = frame[frame["outcome"] == outcome].set_index("model").reindex(models)
         rows = np.arange(len(models))
@@ -191,25 +210,43 @@ def benchmark(frame, metric: str, *, models: Sequence[str] | None = None) -> Fig
             axis.plot([low[row], high[row]], [row, row], color=colour, lw=1.4)
             axis.plot(value[row], row, mark, ms=5, color=colour)
         axis.set(title=label(outcome), ylim=(len(models) - 0.5, -0.5), yticks=rows)
-        axis.set_yticklabels(models if position % 4 == 0 else [])
+        axis.set_yticklabels(models if position % 4 == 0 else [], fontsize="small")
         axis.locator_params(axis="x", nbins=4)
-    figure.supxlabel(METRICS[metric].heading, fontsize="medium")
+        axis.set_xlabel(METRICS[metric].heading)
     return figure
 
 
 @_styled
-def calibration(groups: Mapping[str, tuple[np.ndarray, Rates]]) -> Figure:
-    """Predicted against observed risk per outcome; on the dotted line they agree."""
-    figure, axes = _panels(len(groups), size=(3.6, 2.9))
-    for axis, (name, (predicted, rates)) in zip(axes, groups.items()):
-        top = 1.25 * max(float(predicted.max()), float(rates.risk.max())) or 1.0  # not the interval of a tiny group
-        axis.plot([0, top], [0, top], color=INK, lw=1, ls=":")
-        _points(axis, predicted, rates, ms=4, lw=1)
-        axis.set(title=label(name), xlabel="Predicted risk", ylabel="Observed", xlim=(0, top), ylim=(0, top))
-        axis.xaxis.set_major_formatter(PERCENT)
-        axis.yaxis.set_major_formatter(PERCENT)
-        axis.locator_params(nbins=5)
+def calibration(name: str, groups: Rates, smooth: Smooth) -> Figure:
+    """Predicted against observed risk of one outcome; on the dotted line they agree.
+
+    Both axes are square roots, so that the low risks of most admissions do not all lie in one corner.
+    """
+    figure, axis = _panel((3.6, 3.2))
+    top = 1.06 * max(float(groups.score.max()), float(groups.high.max()), float(smooth.predicted.max())) or 1.0
+    axis.plot([0, top], [0, top], color=INK, lw=1, ls=":")
+    axis.plot(smooth.predicted, smooth.observed, color=VERMILION, lw=1.4)
+    _points(axis, groups.score, groups, ms=4, lw=1)
+    for side in (axis.xaxis, axis.yaxis):
+        side.axes.set(**{f"{side.axis_name}lim": (0, top)})
+        getattr(side.axes, f"set_{side.axis_name}scale")("function", functions=(_root, np.square))
+        side.set_major_locator(FixedLocator(_square_ticks(top)))
+        side.set_major_formatter(PERCENT)
+    axis.set(title=label(name), xlabel="Predicted risk (%, root scale)", ylabel="Observed risk (%)")
     return figure
+
+
+def _root(values):
+    return np.sqrt(np.clip(values, 0, None))
+
+
+def _square_ticks(top: float) -> list[float]:
+    """About five round numbers, evenly spread on a root scale from 0 to `top`."""
+    allowed = np.array([digit * 10.0**power for power in range(-5, 1) for digit in (1, 2, 5)])
+    allowed = allowed[allowed <= top]
+    wanted = np.sqrt(top) * np.arange(1, 5) / 4
+    chosen = {float(allowed[np.abs(np.sqrt(allowed) - each).argmin()]) for each in wanted}
+    return [0.0, *sorted(chosen)]
 
 
 @_styled
@@ -245,17 +282,25 @@ def attrition(steps: Sequence[tuple[str, int, int]]) -> Figure:
 
 
 @_styled
-def influence(names: Sequence[str], effects: np.ndarray) -> Figure:
-    """Mean change of the score by code: to the right it raises the score, to the left it lowers it."""
-    figure, (axis,) = _panels(1, size=(5.2, 0.19 * len(names) + 0.8))
+def influence(names: Sequence[str], effects: np.ndarray, *, marked: Sequence[bool] = ()) -> Figure:
+    """Mean change of the score by code, in the order given: to the right it raises the score, to the left it lowers it.
+
+    The codes of `marked` are drawn hollow.
+    """
+    names = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in names]
+    figure, axis = _panel((5.2, 0.19 * len(names) + 0.8), left=_room(names))
     rows = np.arange(len(names))
+    hollow = np.asarray(marked, dtype=bool) if len(marked) else np.zeros(len(names), dtype=bool)
     axis.hlines(rows, 0, effects, color=[VERMILION if effect > 0 else BLUE for effect in effects], lw=1.4)
     for sign, colour, mark in ((1, VERMILION, ">"), (-1, BLUE, "<")):
-        chosen = np.sign(effects) == sign
-        axis.plot(effects[chosen], rows[chosen], mark, ms=5, color=colour)
+        for chosen, fill in (
+            ((np.sign(effects) == sign) & ~hollow, colour),
+            ((np.sign(effects) == sign) & hollow, "none"),
+        ):
+            axis.plot(effects[chosen], rows[chosen], mark, ms=5, color=colour, markerfacecolor=fill)
     axis.axvline(0, color=INK, lw=0.8)
-    axis.set(xlabel="Mean change of the score", yticks=rows, ylim=(len(names) - 0.4, -0.6))
-    axis.set_yticklabels([name if len(name) <= 46 else name[:45] + "…" for name in names], fontsize="small")
+    axis.set(xlabel="Mean change (score units)", yticks=rows, ylim=(len(names) - 0.4, -0.6))
+    axis.set_yticklabels(names, fontsize="small")
     axis.grid(visible=False, axis="y")
     return figure
 
@@ -311,6 +356,11 @@ def learning_curves(curves: Mapping[str, Sequence[float]], *, best: int | None =
     return figure
 
 
+def dark_style() -> str:
+    """The colours of `svg` on a dark page, as CSS declarations."""
+    return " ".join(f"--{colour[1:]}: {lighter};" for colour, lighter in DARK.items())
+
+
 def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
     """Inline SVG: `prefix` keeps its ids apart from others on the page, `alternative` says it in words."""
     from html import escape
@@ -324,6 +374,8 @@ def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", text).replace(INK, "currentColor")
     text = re.sub(r"font: (\d[\d.]*px) [^;\"]*", r"font-size: \1; font-family: inherit", text)
     text = re.sub(r"font: (\w+) (\d[\d.]*px) [^;\"]*", r"font-weight: \1; font-size: \2; font-family: inherit", text)
+    for colour in DARK:  # the page says whether it is dark
+        text = re.sub(rf"(stroke|fill): {colour.lower()}", rf"\1: var(--{colour[1:]}, {colour})", text)
     said = escape(alternative, quote=True)
     text = re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', rf'role="img" aria-label="{said}"', text, count=1)
     return re.sub(r"(\d+\.\d{2})\d+", r"\1", text)

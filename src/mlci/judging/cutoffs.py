@@ -1,0 +1,57 @@
+"""How far a cutoff moves when patients are drawn again.
+
+In come scores, outcomes and patients; out comes the interval of the cutoff that the same rule would choose. A cutoff is
+the place of a maximum, so it may move far while hardly anything is lost: a reader should see the range.
+"""
+
+import numpy as np
+
+from mlci.judging import theory
+from mlci.measures import resample
+
+CELLS = 1000  # places for a cut; where there are more distinct scores, neighbours share one
+
+
+def cutoff_range(
+    score, outcomes, names, *, weights=None, patients, resamples: int = 200, level: float = 0.95, seed: int = 0
+) -> resample.Interval:
+    """The cutoff of `theory.cutoff` on these admissions, with the percentile interval over resampled patients."""
+    score, outcomes = np.asarray(score, dtype=float), np.asarray(outcomes, dtype=float).reshape(len(score), -1)
+    chosen = theory.cutoff(score, outcomes, names, weights=weights)
+    alpha = dict(zip(names, np.ones(len(names)) if weights is None else weights, strict=True))
+    _, _, kept, _ = theory.complete(score, outcomes, names)
+    used = [name for name in kept if alpha[name] > 0]
+    columns = outcomes[:, [list(names).index(name) for name in used]]
+    statistic = _cut(score, columns, np.array([alpha[name] for name in used]))
+    (drawn,) = resample.bootstrap([statistic], patients, resamples=resamples, seed=seed)
+    return resample.interval(chosen.score, drawn[:, 0], level=level)
+
+
+def _cut(score: np.ndarray, outcomes: np.ndarray, alpha: np.ndarray) -> resample.Statistic:
+    """The score from which admissions lie beyond the cut most aligned with the outcomes' shared direction."""
+    rows = np.flatnonzero(~np.isnan(outcomes).any(axis=1))
+    rows = rows[np.argsort(score[rows], kind="stable")]
+    score, outcomes = score[rows], outcomes[rows]
+    starts = np.searchsorted(score, np.unique(np.quantile(score, np.linspace(0, 1, CELLS), method="lower")))
+    pairs = (outcomes[:, :, None] * outcomes[:, None, :]).reshape(len(outcomes), -1)
+
+    def statistic(weights: resample.Weights) -> np.ndarray:
+        weight = weights(rows)
+        many = np.add.reduceat(weight, starts, axis=1)
+        cases = np.stack([np.add.reduceat(weight * column, starts, axis=1) for column in outcomes.T], axis=2)
+        n = weight.sum(axis=1)
+        rate = cases.sum(axis=1) / n[:, None]
+        shape = (len(weight), len(alpha), len(alpha))
+        covariance = (weight @ pairs).reshape(shape) / n[:, None, None] - rate[:, :, None] * rate[:, None, :]
+        variance = np.einsum("ijj->ij", covariance)
+        unit = np.sqrt(np.divide(alpha, variance, out=np.zeros_like(variance), where=variance > 1e-12))
+        _, vectors = np.linalg.eigh(covariance * unit[:, :, None] * unit[:, None, :])
+        direction = unit * vectors[:, :, -1]
+        beyond = np.cumsum(np.einsum("icj,ij->ic", cases - many[:, :, None] * rate[:, None, :], direction), axis=1)
+        below = np.cumsum(many, axis=1)
+        length = below * (n[:, None] - below)
+        gain = np.divide(beyond**2, length, out=np.zeros_like(beyond), where=length > 1e-9)[:, :-1]
+        best = score[starts[1:]][np.argmax(gain, axis=1)] if len(starts) > 1 else np.full(len(weight), np.nan)
+        return np.where(gain.max(axis=1, initial=0) > 0, best, np.nan)[:, None]
+
+    return statistic

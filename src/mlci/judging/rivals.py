@@ -1,0 +1,168 @@
+"""Rivals that a reviewer asks for: age and sex alone, and Elixhauser's flags refitted with them on the same admissions.
+
+In come the training and the judged admissions of a cohort; out comes one score (log-odds) per rival, outcome and judged
+admission. A learned index that beats published weights may still lose to what every hospital knows without a code.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from mlci.codes import comorbidity
+from mlci.cohort import Cohort
+from mlci.measures.discrimination import auroc, auroc_influence
+
+LEARNED = 50_000  # training admissions at most: forty weights need no more
+LEAST = 10  # training admissions with and without an outcome, or no rival is fitted for it
+KNOTS = (45, 65, 80)  # years at which the line of age may bend
+OWN = "MLCI"
+CLASSIC = {"Elixhauser": "eci_vw", "Charlson": "cci_charlson"}
+
+
+def classic(cohort: Cohort) -> dict[str, np.ndarray]:
+    """Elixhauser (van Walraven) and Charlson as published."""
+    bits = comorbidity.drop_milder(comorbidity.Coder()(cohort.admissions()))
+    return dict(zip(CLASSIC, comorbidity.scores(bits, list(CLASSIC.values())).T.astype(float)))
+
+
+def refitted(
+    train: Cohort,
+    judged: Cohort,
+    outcomes: Sequence[str],
+    *,
+    index: Callable[[Cohort], np.ndarray] | None = None,
+    seed: int = 0,
+) -> dict[str, dict[str, np.ndarray]]:
+    """Rival → outcome → log-odds of each judged admission, learned from `train` by logistic regression.
+
+    `index`, which scores a cohort, adds that index with age and sex. A rival is missing where the cohort
+    knows neither age nor sex, and an outcome where fewer than ten training admissions have it, or lack it.
+    """
+    train = train.sample(LEARNED, seed=seed)
+    if not len(train):
+        return {}
+    designs = _designs(train, judged, index)
+    result: dict[str, dict[str, np.ndarray]] = {name: {} for name in designs}
+    for outcome, y in zip(outcomes, train.labels(*outcomes).T):
+        known = ~np.isnan(y)
+        if min(np.nansum(y), known.sum() - np.nansum(y)) < LEAST:
+            continue
+        for name, (learned, wanted) in designs.items():
+            result[name][outcome] = _logistic(learned[known], y[known], wanted)
+    return {name: found for name, found in result.items() if found}
+
+
+def compare(
+    own: np.ndarray,
+    rivals: Mapping[str, Mapping[str, np.ndarray]],
+    outcomes: Mapping[str, np.ndarray],
+    *,
+    patients: np.ndarray,
+) -> pd.DataFrame:
+    """AUROC of an index and of its rivals with 95% intervals, and how far the index lies above each (gap).
+
+    `rivals`: name → outcome → score. Intervals follow DeLong, with the admissions of a patient taken together: on the
+    logit scale for AUROC, paired for the gap, wider (Student's t) the fewer events there are. An outcome of one class
+    is left out.
+    """
+    _, patient = np.unique(np.asarray(patients), return_inverse=True)
+    rows = []
+    for name, y in outcomes.items():
+        positives, n = int(np.nansum(y)), int((~np.isnan(y)).sum())
+        if not 0 < positives < n:
+            continue
+        first = auroc(own, y), _by_patient(own, y, patient)
+        reach = float(student.ppf(0.975, max(min(positives, n - positives) - 1, 1)))
+        columns = {OWN: own, **{rival: scores[name] for rival, scores in rivals.items() if name in scores}}
+        for model, scores in columns.items():
+            value, moved = auroc(scores, y), _by_patient(scores, y, patient)
+            gap, apart = first[0] - value, reach * _root(first[1] - moved)
+            low, high = _between(value, reach * _root(moved))
+            sides = (gap - apart, gap + apart) if apart > 0 else (np.nan, np.nan)
+            rows.append((model, name, value, low, high, gap, *sides, n, positives))
+    columns = ["model", "outcome", "value", "low", "high", "gap", "gap_low", "gap_high", "n", "positives"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _by_patient(score: np.ndarray, y: np.ndarray, patient: np.ndarray) -> np.ndarray:
+    return np.bincount(patient, auroc_influence(score, y))
+
+
+def _root(moved: np.ndarray) -> float:
+    """Standard error from the influence of each patient."""
+    return float(np.sqrt(moved @ moved * len(moved) / max(len(moved) - 1, 1)))
+
+
+def _between(value: float, half: float) -> tuple[float, float]:
+    """An interval on the logit scale for a figure between 0 and 1; NaN where there is none."""
+    if not 0 < value < 1 or not half > 0:
+        return np.nan, np.nan
+    odds, reach = np.log(value / (1 - value)), half / (value * (1 - value))
+    return float(1 / (1 + np.exp(reach - odds))), float(1 / (1 + np.exp(-reach - odds)))
+
+
+def _designs(
+    train: Cohort, judged: Cohort, index: Callable[[Cohort], np.ndarray] | None
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    people = _people(train, judged)
+    flags = [
+        comorbidity.flags(comorbidity.drop_milder(comorbidity.Coder()(part.admissions()))) for part in (train, judged)
+    ]
+    own = [place for place, one in enumerate(comorbidity.rules().categories) if one.column.startswith("eci_")]
+    flags = [part[:, own].astype(float) for part in flags]
+    if people is None:
+        return {"Elixhauser flags": (flags[0], flags[1])}
+    words, columns = people
+    short = words.lower().replace(" and ", ", ")
+    designs = {
+        words: columns,
+        f"Elixhauser flags, {short}": tuple(np.hstack(pair) for pair in zip(flags, columns)),
+    }
+    if index is not None:
+        scores = index(train), index(judged)
+        knots = np.quantile(scores[0], [0.5, 0.9])
+        designs[f"{OWN}, {short}"] = tuple(
+            np.hstack([_bent(score, knots), part]) for score, part in zip(scores, columns)
+        )
+    return designs
+
+
+def _flags(cohort: Cohort) -> np.ndarray:
+    bits = comorbidity.drop_milder(comorbidity.Coder()(cohort.admissions()))
+    own = [place for place, one in enumerate(comorbidity.rules().categories) if one.column.startswith("eci_")]
+    return comorbidity.flags(bits)[:, own].astype(float)
+
+
+def _people(train: Cohort, judged: Cohort) -> tuple[str, tuple[np.ndarray, np.ndarray]] | None:
+    """What the cohort knows of age and sex, in words and as columns of both parts."""
+    names = train.table.column_names
+    known = [name for name in ("age", "sex") if name in names and train.table[name].null_count < len(train)]
+    if not known:
+        return None
+    parts: list[list[np.ndarray]] = [[], []]
+    for place, cohort in enumerate((train, judged)):
+        if "age" in known:
+            age = cohort.table["age"].to_pandas().to_numpy(dtype=float)
+            missing = np.isnan(age)
+            parts[place] += [_bent(np.where(missing, 60.0, age), KNOTS), missing[:, None].astype(float)]
+        if "sex" in known:
+            sex = cohort.table["sex"].to_pandas().to_numpy(dtype=object)
+            parts[place].append(np.column_stack([sex == "F", sex == "M"]).astype(float))
+    return " and ".join(known).capitalize(), (np.hstack(parts[0]), np.hstack(parts[1]))
+
+
+def _bent(values: np.ndarray, knots) -> np.ndarray:
+    """A line that may bend at the knots, as columns."""
+    return np.column_stack([values, *(np.maximum(values - knot, 0) for knot in knots)])
+
+
+def _logistic(learned: np.ndarray, y: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Log-odds by logistic regression on standardised columns, lightly shrunk."""
+    from sklearn.linear_model import LogisticRegression
+
+    mean, spread = learned.mean(axis=0), learned.std(axis=0)
+    spread[spread < 1e-9] = 1
+    fit = LogisticRegression(C=1.0, solver="newton-cholesky", max_iter=100).fit((learned - mean) / spread, y)
+    return fit.decision_function((wanted - mean) / spread)

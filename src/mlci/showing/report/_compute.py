@@ -1,0 +1,369 @@
+"""Compute everything the report says: a fitted index and a cohort in, one frozen `Findings` out.
+
+No sentence, no picture, no page here: those are made from what this file finds. The index is judged on the cohort's
+test split, which neither its weights nor its cutoff have seen. A part for which there is too little (no code in ten
+admissions, one class, no age) is empty or None, never an error.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from mlci.base.errors import InputError
+from mlci.codes.icd import VERSIONS, dotted
+from mlci.codes.outcome import tells
+from mlci.cohort import Cohort
+from mlci.index.estimator import MLCI
+from mlci.index.model import Tally
+from mlci.judging import curves, rivals, theory
+from mlci.judging.cutoffs import cutoff_range
+from mlci.judging.evaluate import judge, subgroup
+from mlci.judging.rivals import OWN, compare
+from mlci.measures._proportion import wilson
+from mlci.measures.discrimination import logit
+from mlci.measures.resample import Interval
+from mlci.tokens import telling, without
+
+BY = ("sex", "age_band")  # subgroups, where the cohort knows them
+EXPLAINED = 5_000  # admissions that the influence of codes is averaged over
+LEAST = 10  # admissions behind any figure about a code, with and without the outcome behind any about a group
+CODES = 25  # listed
+UNDERSTOOD = 0.5  # of an admission's codes, or it is not scored; of all codes, or there is no verdict
+STEPS = 24  # groups along the score, evenly spaced on the scale of the picture
+
+
+@dataclass(frozen=True)
+class People:
+    """Whom the report is about."""
+
+    source: str
+    rules: Mapping[str, str]  # outcome -> rule in words
+    notes: tuple[str, ...]
+    attrition: tuple
+    table_one: Mapping[str, list[str]]
+    held_out: bool  # whether a test split is judged, or else the whole cohort
+    admissions: int  # judged
+    patients: int | None  # None where every admission stands for itself
+    icd_versions: tuple[int, ...]
+    codes: int  # recorded
+    unknown: int  # of them, to the model
+    foreign: Mapping[int, int]  # ICD version that is not the model's -> codes
+    unscored: int  # admissions left out because fewer than half of their codes are understood
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One outcome along the score and along its predicted risk."""
+
+    name: str
+    n: int
+    positives: int
+    rates: curves.Rates
+    fit: curves.Isotonic
+    trend: curves.Trend
+    groups: curves.Rates  # tenths of predicted risk
+    smooth: curves.Smooth
+    predicted: float  # mean risk
+    figures: Mapping[str, Interval]  # slope, intercept, ece, brier
+    explained: float  # share of the deviance that the risks explain
+    medians: tuple[float, float]  # score without and with the outcome
+    share: tuple[np.ndarray, np.ndarray, np.ndarray]  # edges of the score, shares without and with the outcome
+
+    @property
+    def rate(self) -> float:
+        return self.positives / self.n
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The model's cutoff, met again on held-out admissions."""
+
+    cutoff: theory.Cutoff
+    share: float  # at or above, of the judged admissions
+    contrasts: tuple[theory.Contrast, ...]
+    caught: tuple[theory.Rate, ...]  # of those with the outcome, at or above; in the same order
+    spared: tuple[theory.Rate, ...]  # of those without it, below
+    anew: Interval | None  # the cut that the same rule chooses here, over resampled patients
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Which codes move the score, by their total influence, sorted by their mean effect."""
+
+    every: pd.DataFrame  # code (dotted), title, tells, admissions, share, mean_effect
+    plain: pd.DataFrame  # the same without codes that tell an outcome
+    admissions: int  # averaged over
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How good the index is; what has too little behind it is None or empty."""
+
+    outcomes: tuple[Outcome, ...]
+    aurocs: pd.DataFrame  # of `rivals.compare`
+    metrics: pd.DataFrame  # of `evaluate.judge`: the index, Elixhauser, Charlson
+    groups: (
+        pd.DataFrame
+    )  # by, group, outcome, n, positives, auroc (low, high), ratio (low, high) of observed to expected
+    weights: Mapping[str, float]  # of the outcomes, in every cutoff
+    cut: Cut
+    diagnosis: theory.Diagnosis | None
+    codes: Codes
+    spread: float  # SD of the score
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All of it."""
+
+    people: People
+    made: Mapping  # what the model file says about its own making
+    model_versions: tuple[int, ...]
+    vocabulary: int
+    ignored: int  # codes that the model leaves out because they tell an outcome
+    judgement: Judgement | None
+    why_not: str  # where there is no judgement
+    resamples: int
+
+
+def compute(
+    index: MLCI, cohort: Cohort, *, by: Sequence[str] | None = None, resamples: int = 200, seed: int = 12345
+) -> Findings:
+    """Everything about an index on a cohort; `by` names the columns to tell subgroups by (without it, `BY`)."""
+    model = index.model_
+    names = [name for name in model.outcomes if name in cohort.outcomes]
+    if not names:
+        raise InputError(
+            f"the cohort has none of the model's outcomes ({', '.join(model.outcomes)}); "
+            f"it has {', '.join(cohort.outcomes) or 'none'}."
+        )
+    test = cohort.split("test")
+    judged = test if len(test) else cohort
+    if not len(judged):
+        raise InputError("the cohort has no admissions to report on.")
+    columns = model.columns(judged.admissions())
+    doubtful = np.nan_to_num(columns["unknown_share"]) > 1 - UNDERSTOOD
+    people = _people(index, cohort, judged, columns["unknown_share"], names, bool(len(test)), int(doubtful.sum()))
+    if by is None:
+        by = [name for name in BY if name.removesuffix("_band") in cohort.table.column_names]
+    judgement, why_not = None, ""
+    if people.unknown > people.codes * (1 - UNDERSTOOD):
+        why_not = "fewer than half of the recorded codes are known to the model"
+    else:
+        scored = judged.where(~doubtful)
+        columns = {name: np.asarray(values)[~doubtful] for name, values in columns.items()}
+        why_not = _unjudgeable(columns["score"], scored.labels(*names))
+        if not why_not:
+            judgement = _judge(index, cohort, scored, columns, names, by, resamples, seed)
+    return Findings(
+        people=people,
+        made=model.card,
+        model_versions=model.icd_versions,
+        vocabulary=len(model.vocabulary.tokens),
+        ignored=len(model.vocabulary.ignored),
+        judgement=judgement,
+        why_not=why_not,
+        resamples=resamples,
+    )
+
+
+def _people(index, cohort: Cohort, judged: Cohort, unknown_share, names, held_out: bool, unscored: int) -> People:
+    admissions = judged.admissions()
+    tally = Tally(index.model_).add(admissions, unknown_share)
+    patients = len(np.unique(judged.column("subject_id")))
+    return People(
+        source=cohort.source,
+        rules={name: cohort.outcomes[name] for name in names},
+        notes=cohort.notes,
+        attrition=cohort.attrition,
+        table_one=cohort.describe(),
+        held_out=held_out,
+        admissions=len(judged),
+        patients=patients if patients < len(judged) else None,
+        icd_versions=tuple(np.unique(admissions.versions[admissions.indices]).tolist()),
+        codes=tally.codes,
+        unknown=tally.unknown,
+        foreign=dict(tally.foreign),
+        unscored=unscored,
+    )
+
+
+def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
+    """Why no figure can be computed, or nothing."""
+    if not len(score):
+        return "no admission could be scored"
+    if np.ptp(score) == 0:
+        return f"all {len(score):,} admissions have the same score"
+    if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in labels.T):
+        return "every outcome happened to all of these admissions, or to none"
+    return ""
+
+
+def _judge(index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, resamples: int, seed: int) -> Judgement:
+    model, score = index.model_, columns["score"]
+    labels = judged.labels(*names)
+    known = {name: y for name, y in zip(names, labels.T) if not np.isnan(y).all()}
+    risks = {name: columns[f"risk_{name}"] for name in known if f"risk_{name}" in columns}
+    patients = judged.column("subject_id")
+    options = {"resamples": resamples, "seed": seed}
+    metrics = judge(
+        {OWN: score, **rivals.classic(judged)},
+        known,
+        groups=patients,
+        risks={OWN: risks},
+        kernel="energy",  # this page shows nHSIC of the index alone, from the diagnosis; resampling it costs most
+        **options,
+    ).table
+    others = _rivals(index, cohort, judged, score, known, risks, seed)
+    weights = _weights(model.card.get("weights"), names)
+    alpha = list(weights.values())
+    try:
+        diagnosis = theory.diagnose(score, labels, names, weights=alpha)
+        anew = cutoff_range(score, labels, names, weights=alpha, patients=patients, **options)
+    except InputError:  # no outcome has both classes among the admissions where all are known
+        diagnosis, anew = None, None
+    contrasts = theory.contrasts(score, labels, names, model.cutoff.score)
+    contrasts = tuple(one for one in contrasts if one.above.n + one.below.n)
+    cut = Cut(
+        cutoff=model.cutoff,
+        share=float(np.mean(model.cutoff.flag(score))),
+        contrasts=contrasts,
+        caught=tuple(_rate(one.above.positives, one.above.positives + one.below.positives) for one in contrasts),
+        spared=tuple(_rate(_negatives(one.below), _negatives(one.below) + _negatives(one.above)) for one in contrasts),
+        anew=anew,
+    )
+    parts = {name: subgroup(judged, name) for name in by}
+    return Judgement(
+        outcomes=tuple(_outcome(name, score, y, risks.get(name), metrics) for name, y in known.items()),
+        aurocs=compare(score, others, known, patients=patients),
+        metrics=metrics,
+        groups=_groups(score, known, risks, parts, patients),
+        weights=weights,
+        cut=cut,
+        diagnosis=diagnosis,
+        codes=_codes(index, judged, seed),
+        spread=float(score.std()),
+    )
+
+
+def _rivals(index, cohort: Cohort, judged: Cohort, score, known, risks, seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """Every other order of the same admissions, by name and outcome."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    order = np.argsort(score, kind="stable")
+    if any((np.diff(risk[order]) < -1e-12).any() for risk in risks.values()):  # not a mere curve over the score
+        found[f"{OWN}, own risks"] = risks
+    found |= {name: dict.fromkeys(known, values) for name, values in rivals.classic(judged).items()}
+    scorer = lambda part: score if part is judged else index.model_.score(part.admissions())  # noqa: E731
+    found |= rivals.refitted(cohort.split("train"), judged, list(known), index=scorer, seed=seed)
+    admissions = judged.admissions()
+    rest = without(admissions, telling())
+    if len(rest.indices) < len(admissions.indices) and not index.model_.vocabulary.ignored:
+        found[f"{OWN} without † codes"] = dict.fromkeys(known, index.model_.score(rest))
+    return found
+
+
+def _weights(given: Mapping[str, float] | None, names: Sequence[str]) -> dict[str, float]:
+    """The fit's weights of the outcomes, by which the model's cutoff was chosen; equal where the model keeps none."""
+    weights = {name: float((given or {}).get(name, 1.0)) for name in names}
+    return weights if any(weights.values()) else dict.fromkeys(names, 1.0)
+
+
+def _outcome(name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | None, metrics: pd.DataFrame) -> Outcome:
+    fit = curves.isotonic(score, y)
+    risk = fit(score) if risk is None else risk
+    known = ~np.isnan(y)
+    own = metrics[(metrics["model"] == OWN) & (metrics["outcome"] == name)].set_index("metric")
+    figures = {
+        metric: Interval(*own.loc[metric, ["value", "low", "high"]].astype(float))
+        for metric in ("slope", "intercept", "ece", "brier")
+        if metric in own.index
+    }
+    low, high = np.quantile(score, [0.001, 0.999])
+    edges = np.linspace(low, high, 31)
+    shares = [np.histogram(score[y == value], edges)[0] / max((y == value).sum(), 1) for value in (0, 1)]
+    medians = tuple(float(np.median(score[y == value])) if (y == value).any() else float("nan") for value in (0, 1))
+    return Outcome(
+        name=name,
+        n=int(known.sum()),
+        positives=int(np.nansum(y)),
+        rates=curves.binned(score, y, levels=levels(int(known.sum()))),
+        fit=fit,
+        trend=curves.trends([score], y, [name])[0],
+        groups=curves.binned(risk, y, bins=10),
+        smooth=curves.smooth(risk, y),
+        predicted=float(risk[known].mean()),
+        figures=figures,
+        explained=_explained(risk[known], y[known]),
+        medians=medians,
+        share=(edges, *shares),
+    )
+
+
+def levels(n: int) -> np.ndarray:
+    """Where groups along the score begin: even on the normal scale, with 20 admissions and 0.2% of them at each end."""
+    from scipy.special import ndtr, ndtri
+
+    end = ndtri(1 - max(20, n / 500) / n) if n > 40 else 0.0
+    return ndtr(np.linspace(-end, end, STEPS - 1)) if end > 0 else np.array([0.5])
+
+
+def _explained(risk: np.ndarray, y: np.ndarray) -> float:
+    """1 − deviance of the risks / deviance of the bare rate."""
+    if np.ptp(y) == 0:
+        return float("nan")
+    odds, rate = logit(risk), y.mean()
+    losses = np.logaddexp(0, odds) - y * odds
+    return float(1 - losses.mean() / -(rate * np.log(rate) + (1 - rate) * np.log1p(-rate)))
+
+
+def _negatives(side: theory.Rate) -> int:
+    return side.n - side.positives
+
+
+def _rate(positives: int, n: int) -> theory.Rate:
+    low, high = wilson(positives, n)
+    return theory.Rate(positives, n, float(low), float(high))
+
+
+def _groups(score, known, risks, parts, patients) -> pd.DataFrame:
+    """AUROC and the ratio of observed to expected events in each group that has enough of both classes."""
+    rows = []
+    for by, column in parts.items():
+        categories = pd.Series(column, dtype=object).fillna("not known").astype(str).to_numpy()
+        for group in sorted(set(categories), key=lambda text: (text == "not known", text)):
+            inside = categories == group
+            own = {name: y[inside] for name, y in known.items() if name in risks}
+            own = {name: y for name, y in own.items() if min((y == 1).sum(), (y == 0).sum()) >= LEAST}
+            for row in compare(score[inside], {}, own, patients=patients[inside]).itertuples():
+                expected = float(risks[row.outcome][inside][~np.isnan(own[row.outcome])].mean())
+                low, high = wilson(row.positives, row.n)
+                ratio = np.array([row.positives / row.n, low, high]) / max(expected, 1e-12)
+                figures = (row.value, row.low, row.high, *ratio.tolist())
+                rows.append((by, group, row.outcome, row.n, row.positives, *figures))
+    columns = ["by", "group", "outcome", "n", "positives"]
+    return pd.DataFrame(
+        rows, columns=[*columns, "auroc", "auroc_low", "auroc_high", "ratio", "ratio_low", "ratio_high"]
+    )
+
+
+def _codes(index: MLCI, judged: Cohort, seed: int) -> Codes:
+    some = judged.sample(EXPLAINED, seed=seed)
+    frame = index.importance(some)
+    frame = frame[frame["admissions"] >= LEAST]
+    versions = [version if version in VERSIONS else 10 for version in frame["icd_version"]]
+    frame = frame.assign(
+        share=frame["admissions"] / len(some),
+        total=frame["mean_absolute_effect"] * frame["admissions"],
+        title=frame["title"].fillna(""),
+        tells=[tells(code, version) or "" for code, version in zip(frame["code"], frame["icd_version"])],
+        code=[dotted(code, version) for code, version in zip(frame["code"], versions)],
+    )
+    every, plain = (_weightiest(part) for part in (frame, frame[frame["tells"] == ""]))
+    return Codes(every, plain, len(some))
+
+
+def _weightiest(frame: pd.DataFrame) -> pd.DataFrame:
+    """The codes that move scores most in total, by what they do to one."""
+    return frame.nlargest(CODES, "total").sort_values(by="mean_effect", ascending=False, ignore_index=True)

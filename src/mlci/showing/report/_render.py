@@ -1,0 +1,178 @@
+"""Render the page: findings and pictures in, one HTML text without script or outside request out."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+
+import numpy as np
+import pandas as pd
+
+import mlci
+from mlci.base.names import cell, label, words
+from mlci.measures.registry import reported
+from mlci.showing import plots
+from mlci.showing.report import _say as say
+from mlci.showing.report._compute import LEAST, OWN, Findings, Judgement
+from mlci.showing.report._draw import Picture
+from mlci.showing.report._words import listing, number, percent, spread, versions
+
+PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "matplotlib")
+
+
+def render(findings: Findings, figures: Mapping[str, Sequence[Picture]], *, command: str) -> str:
+    """The page as text; `command` is shown as what made it."""
+    judgement = findings.judgement
+    view = {
+        "findings": findings,
+        "people": findings.people,
+        "made": findings.made,
+        "found": judgement,
+        "figures": figures,
+        "flags": say.flags(findings),
+        "table_one": _table_one(findings),
+        "version": mlci.__version__,
+        "packages": {name: version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "command": command,
+        "least": LEAST,
+    }
+    if judgement is not None:
+        view |= {
+            "headline": say.headline(judgement),
+            "weak": say.weak(judgement.outcomes),
+            "tiles": _tiles(findings, judgement),
+            "auroc_table": _aurocs(judgement.aurocs),
+            "metric_tables": _metrics(judgement.metrics),
+            "group_tables": _groups(judgement.groups),
+            "weighting": say.weighting(judgement.weights),
+        }
+    return _environment().get_template("report.html.j2").render(view)
+
+
+def _table_one(findings: Findings) -> dict[str, list[str]]:
+    """The cohort's Table 1 with the outcomes in words; a line that counts nothing is left out."""
+    names = findings.people.rules
+    said = {name: label(name) for name in names} | {f"{name}: not known": f"{label(name)}: not known" for name in names}
+    lines = {said.get(name, name[:1].upper() + name[1:]): cells for name, cells in findings.people.table_one.items()}
+    if findings.people.patients is None:  # every admission stands for itself
+        lines.pop("Patients", None)
+    return {name: cells for name, cells in lines.items() if set(cells) != {"0"}}
+
+
+def _tiles(findings: Findings, judgement: Judgement) -> list[dict[str, str]]:
+    cut = judgement.cut
+    own = [row.value for row in judgement.aurocs.itertuples() if row.model == OWN]
+    scored = findings.people.admissions - findings.people.unscored
+    tiles = [{"name": "Admissions judged", "value": f"{scored:,}", "note": findings.people.source}]
+    if len(own):
+        reach = f"{min(own):.2f} to {max(own):.2f}" if len(own) > 1 else f"{own[0]:.2f}"
+        tiles.append({"name": "AUROC", "value": reach, "note": f"over {len(own)} outcome{'s' * (len(own) > 1)}"})
+    note = f"{percent(cut.share)} of admissions"
+    tiles.append({"name": "High severity from", "value": f"{cut.cutoff.score:.3g}", "note": note})
+    if judgement.diagnosis is not None and len(judgement.diagnosis.outcomes) > 1:
+        note = "of the outcomes' joint variation"
+        tiles.append({"name": "Shared direction", "value": percent(judgement.diagnosis.energy), "note": note})
+    return tiles
+
+
+def _aurocs(frame: pd.DataFrame) -> dict | None:
+    """Models down, outcomes across: value, interval, and on which side of the index each rival lies."""
+    if not len(frame):
+        return None
+    outcomes, models = list(frame["outcome"].unique()), list(frame["model"].unique())
+    cells = {(row.model, row.outcome): row for row in frame.itertuples()}
+    rows = []
+    for model in models:
+        shown = []
+        for outcome in outcomes:
+            row = cells.get((model, outcome))
+            if row is None:
+                shown.append(None)
+                continue
+            beside = ""
+            if model != OWN:
+                part = frame[(frame["model"] == model) & (frame["outcome"] == outcome)]
+                beside = {"better": "lower", "worse": "higher"}.get(say.side(part), "too close")
+            shown.append({"value": row.value, "low": row.low, "high": row.high, "beside": beside})
+        rows.append({"model": model, "cells": shown})
+    return {"outcomes": [label(name) for name in outcomes], "rows": rows}
+
+
+def _metrics(frame: pd.DataFrame) -> list[dict]:
+    """One table per metric: models down, outcomes across, value with interval."""
+    tables = []
+    for metric in reported().values():
+        if metric.name == "auroc":  # has a table of its own
+            continue
+        part = frame[(frame["metric"] == metric.name) & frame["value"].notna() & (frame["positives"] > 0)]
+        part = part[part["positives"] < part["n"]]
+        outcomes = list(part["outcome"].unique())
+        if not outcomes:
+            continue
+        cells = {(row.model, row.outcome): row for row in part.itertuples()}
+        rows = [
+            {"model": model, "cells": [cells.get((model, outcome)) for outcome in outcomes]}
+            for model in part["model"].unique()
+        ]
+        titles = [label(outcome) for outcome in outcomes]
+        tables.append({"metric": f"{metric.heading} ({metric.depends})", "outcomes": titles, "rows": rows})
+    return tables
+
+
+def _groups(frame: pd.DataFrame) -> list[dict]:
+    """One table per column and figure: groups down, outcomes across; None where either class is too small to tell."""
+    tables = []
+    for by in frame["by"].unique():
+        part = frame[frame["by"] == by]
+        outcomes = list(part["outcome"].unique())
+        cells = {(row.group, row.outcome): row for row in part.itertuples()}
+        for title, column, digits in (("AUROC", "auroc", 3), ("Observed / expected events", "ratio", 2)):
+            rows = []
+            for group in part["group"].unique():
+                found = [cells.get((group, outcome)) for outcome in outcomes]
+                shown = [
+                    one
+                    and {
+                        "value": number(getattr(one, column), digits),
+                        "spread": spread(getattr(one, f"{column}_low"), getattr(one, f"{column}_high"), digits),
+                        "events": f"{one.positives:,} of {one.n:,}",
+                    }
+                    for one in found
+                ]
+                rows.append({"group": group, "cells": shown})
+            titles = [label(outcome) for outcome in outcomes]
+            tables.append(
+                {"by": words(by), "metric": title, "outcomes": titles, "rows": rows, "ratio": column == "ratio"}
+            )
+    return tables
+
+
+@cache
+def _environment():
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    environment = Environment(
+        loader=PackageLoader("mlci.showing.report", "."),
+        autoescape=select_autoescape(["html", "j2"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "percent": percent,
+        "listing": listing,
+        "label": label,
+        "cell": cell,
+        "number": number,
+        "versions": versions,
+    }
+    style = files("mlci.showing.report").joinpath("style.css").read_text()
+    environment.globals |= {
+        "style": style.replace("/* dark figures */", plots.dark_style()),
+        "say": say,
+        "spread": spread,
+        "isfinite": np.isfinite,
+    }
+    return environment

@@ -1,0 +1,38 @@
+"""How the report writes numbers and lists."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def percent(share: float) -> str:
+    """A share as people write it: three digits at most, and a rare event never as 0%."""
+    if np.isnan(share):
+        return "not known"
+    value = 100 * share
+    if value == 0 or value >= 99.95:
+        return f"{value:.0f}%"
+    if value < 0.01:
+        return "under 0.01%"
+    return f"{value:.{0 if value >= 19.95 else 1 if value >= 0.995 else 2}f}%"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A figure with so many decimals; a dash where it is not defined."""
+    return f"{value:.{digits}f}" if np.isfinite(value) else "–"
+
+
+def spread(low: float, high: float, digits: int = 3) -> str:
+    """An interval in words, or nothing where it is not defined."""
+    return f"{low:.{digits}f} to {high:.{digits}f}" if np.isfinite([low, high]).all() else ""
+
+
+def listing(items: Sequence[str]) -> str:
+    """a, b and c."""
+    items = list(items)
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def versions(numbers: Sequence[int]) -> str:
+    """ICD-9 and ICD-10."""
+    return listing([f"ICD-{one}" if one else "ICD of no stated version" for one in numbers]) or "no ICD version"

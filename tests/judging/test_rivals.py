@@ -1,0 +1,90 @@
+"""Rivals: age and sex, flags refitted, and AUROC with intervals that follow DeLong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mlci.judging import rivals
+from mlci.judging.rivals import OWN, classic, compare, refitted
+from toys import toy_cohort
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    """Deaths follow age; sex and codes have no part in them."""
+    plain = toy_cohort(3000, names=("mortality",))
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 95, len(plain))
+    died = rng.random(len(plain)) < 1 / (1 + np.exp(6 - age / 15))
+    table = plain.table.drop_columns(["mortality"]).append_column("mortality", pa.array(died))
+    return replace(plain, table=table.append_column("age", pa.array(age)).append_column("sex", pa.array(["F"] * 3000)))
+
+
+def test_age_and_sex_find_what_age_decides(cohort):
+    train, test = cohort.split("train"), cohort.split("test")
+    found = refitted(train, test, ["mortality"], index=lambda part: np.zeros(len(part)))
+    assert list(found) == ["Age and sex", "Elixhauser flags, age, sex", "MLCI, age, sex"]
+    table = compare(
+        np.arange(len(test)) % 7.0,
+        found | {"Charlson": {"mortality": classic(test)["Charlson"]}},
+        {"mortality": test.labels()[:, 0]},
+        patients=test.column("subject_id"),
+    ).set_index("model")
+    assert table.loc["Age and sex", "value"] > 0.7
+    assert table.loc["Age and sex", "gap_high"] < 0  # the index, a mere number of the row, lies below
+    assert table.loc["Charlson", "gap_low"] < 0 < table.loc["Charlson", "gap_high"]
+    assert table.loc[OWN, "gap"] == 0
+
+
+def test_what_the_cohort_does_not_know_is_no_rival(cohort):
+    def names(*gone: str) -> list[str]:
+        parts = [
+            replace(part, table=part.table.drop_columns(list(gone))) for part in map(cohort.split, ("train", "test"))
+        ]
+        return list(refitted(*parts, ["mortality"]))
+
+    assert names("sex") == ["Age", "Elixhauser flags, age"]
+    assert names("age", "sex") == ["Elixhauser flags"]
+    few = cohort.split("train").where(np.arange(len(cohort.split("train"))) < 12)
+    assert refitted(few, cohort.split("test"), ["mortality"]) == {}
+    assert (
+        refitted(cohort.split("train").where(np.zeros(len(cohort.split("train")), bool)), cohort, ["mortality"]) == {}
+    )
+
+
+def test_few_training_admissions_are_enough(cohort, monkeypatch):
+    train, test = cohort.split("train"), cohort.split("test")
+    whole = refitted(train, test, ["mortality"])["Age and sex"]["mortality"]
+    monkeypatch.setattr(rivals, "LEARNED", 1500)
+    assert np.corrcoef(whole, refitted(train, test, ["mortality"])["Age and sex"]["mortality"])[0, 1] > 0.98
+
+
+def test_intervals_agree_with_resampling_and_grow_with_repeated_patients():
+    rng = np.random.default_rng(3)
+    n = 400
+    y = (rng.random(n) < 0.2).astype(float)
+    score, other = y + rng.normal(0, 1.2, n), 0.5 * y + rng.normal(0, 1, n)
+    own = compare(score, {"other": {"y": other}}, {"y": y}, patients=np.arange(n)).set_index("model")
+    drawn = []
+    from sklearn.metrics import roc_auc_score
+
+    for _ in range(400):
+        rows = rng.integers(n, size=n)
+        drawn.append([roc_auc_score(y[rows], score[rows]), roc_auc_score(y[rows], other[rows])])
+    drawn = np.array(drawn)
+    reach = (own.loc[OWN, "high"] - own.loc[OWN, "low"]) / 3.92
+    assert reach == pytest.approx(drawn[:, 0].std(), rel=0.15)
+    gap = (own.loc["other", "gap_high"] - own.loc["other", "gap_low"]) / 3.92
+    assert gap == pytest.approx((drawn[:, 0] - drawn[:, 1]).std(), rel=0.15)
+    twice = compare(np.tile(score, 2), {}, {"y": np.tile(y, 2)}, patients=np.tile(np.arange(n), 2)).set_index("model")
+    assert twice.loc[OWN, "high"] - twice.loc[OWN, "low"] == pytest.approx(3.92 * reach, rel=0.03)
+
+
+def test_no_class_no_row_and_no_spread_no_interval():
+    score = np.array([1.0, 2.0, 3.0, 4.0])
+    found = compare(score, {}, {"all": np.ones(4), "sorted": np.array([0, 0, 1, 1.0])}, patients=np.arange(4))
+    assert found["outcome"].tolist() == ["sorted"]
+    assert found["value"].tolist() == [1]
+    assert found[["low", "high", "gap_low"]].isna().all(axis=None)

@@ -1,0 +1,154 @@
+"""Every part of the report survives emptiness: real demos of a hundred admissions, one outcome, three deaths."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import mlci
+from mlci.base.errors import InputError
+from mlci.cohort import Cohort
+from mlci.showing.report import _say as say
+from mlci.showing.report import build
+from mlci.showing.report._compute import compute, levels
+from toys import random_index, random_model, toy_cohort
+
+WORDS = re.compile(r"<style>.*?</style>|<svg.*?</svg>|<[^>]+>", re.DOTALL)
+
+
+def text_of(page: str) -> str:
+    return " ".join(WORDS.sub(" ", page).split())
+
+
+def read(index, cohort: Cohort, **options) -> str:
+    """The page's text; nothing on it is the word nan."""
+    text = text_of(build(index, cohort, command="mlci report", resamples=20, **options))
+    assert "nan" not in re.findall(r"\w+", text.lower())
+    return text
+
+
+@pytest.mark.parametrize("source", ["mimic3", "mimic4"])
+def test_a_demo_of_a_hundred_admissions(source, demos):
+    cohort = mlci.build_cohort(source, demos / f"{source}_demo")
+    text = read(random_index(cohort), cohort)
+    assert "What is weak" in text
+    assert "events, so every figure is rough" in text
+    assert ("No code occurs in 10 of these" in text) == (source == "mimic4")
+
+
+def changed(cohort: Cohort, **columns) -> Cohort:
+    """The cohort with columns added, or exchanged."""
+    table = cohort.table
+    for name, values in columns.items():
+        place = table.column_names.index(name) if name in table.column_names else None
+        table = table.append_column(name, values) if place is None else table.set_column(place, name, values)
+    return replace(cohort, table=table)
+
+
+def with_people(cohort: Cohort) -> Cohort:
+    rng, n = np.random.default_rng(1), len(cohort)
+    return changed(
+        cohort,
+        age=pa.array(rng.integers(18, 95, n), mask=rng.random(n) < 0.1),
+        sex=pa.array(rng.choice(["F", "M"], n)),
+    )
+
+
+def deaths(cohort: Cohort, many: int) -> Cohort:
+    """The cohort with so many deaths among the test admissions."""
+    died, test = cohort.labels("mortality")[:, 0] == 1, np.flatnonzero(cohort.column("split") == "test")
+    died[test] = False
+    died[test[:many]] = True
+    return changed(cohort, mortality=pa.array(died))
+
+
+@pytest.fixture(scope="module")
+def cohort() -> Cohort:
+    return toy_cohort(150)
+
+
+SMALL = {
+    "thirty test admissions": lambda cohort: cohort,
+    "three deaths": lambda cohort: deaths(cohort, 3),
+    "no death": lambda cohort: deaths(cohort, 0),
+    "age and sex": with_people,
+    "no test split": lambda cohort: cohort.split("train"),
+    "test split alone": lambda cohort: cohort.split("test"),
+    "an outcome nobody knows": lambda cohort: changed(cohort, long_stay=pa.nulls(len(cohort), pa.bool_())),
+}
+
+
+@pytest.mark.parametrize("case", SMALL)
+def test_small_cohorts(case, cohort):
+    text = read(random_index(cohort, table="death" in case), SMALL[case](cohort))
+    assert "Limits of use" in text
+    assert ("Age and sex" in text) == (case == "age and sex")
+
+
+def test_one_outcome():
+    one = toy_cohort(150, names=("mortality",))
+    text = read(random_index(one), one)
+    assert "With one outcome there is nothing to share" in text
+
+
+def test_an_index_of_another_icd_version_gives_no_verdict(cohort):
+    index = random_index(cohort)
+    index.model_ = random_model(version=9)
+    index.model_ = replace(index.model_, outcomes=dict(cohort.outcomes))
+    text = read(index, cohort)
+    assert "ICD mismatch" in text
+    assert "No verdict: fewer than half of the recorded codes are known" in text
+    assert "AUROC" not in text.replace("TRIPOD", "").split("Limits of use")[0]
+    assert "not known died" not in text
+
+
+def test_admissions_that_are_not_understood_are_not_scored(cohort):
+    codes = cohort.table["codes"].to_pylist()
+    test = np.flatnonzero(cohort.column("split") == "test")[:5]
+    for row in test:
+        codes[row] = ["QQQ1", "QQQ2", codes[row][0] if codes[row] else "QQQ3"]
+    odd = changed(cohort, codes=pa.array(codes, pa.list_(pa.string())))
+    findings = compute(random_index(cohort), odd, resamples=20)
+    assert findings.people.unscored == 5
+    known = np.isin(np.arange(len(cohort)), test, invert=True) & (cohort.column("split") == "test")
+    died = cohort.where(known).labels("mortality")[:, 0]
+    assert findings.judgement.outcomes[0].n == np.sum(~np.isnan(died))
+    assert "5 of 30 admissions have fewer than half" in " ".join(say.flags(findings))
+
+
+def test_one_weighting_for_every_cutoff(cohort):
+    """The weights of the fit, by which the model's cutoff was chosen, are those of the cuts found here."""
+    from mlci.judging import theory
+
+    index = random_index(cohort)
+    weights = [index.model_.card["weights"][name] for name in cohort.outcomes]
+    assert len(set(weights)) > 1
+    found = compute(index, cohort, resamples=20).judgement
+    test = cohort.split("test")
+    chosen = theory.cutoff(index.model_.score(test.admissions()), test.labels(), list(cohort.outcomes), weights=weights)
+    assert found.cut.anew.value == found.diagnosis.shared.threshold.score == chosen.score
+    assert found.cut.anew.low <= found.cut.anew.value <= found.cut.anew.high
+    assert found.diagnosis.weights == tuple(weights)
+
+
+def test_own_risks_stand_beside_the_score_where_they_order_otherwise(cohort):
+    for table in (False, True):
+        models = set(compute(random_index(cohort, table=table), cohort, resamples=20).judgement.aurocs["model"])
+        assert ("MLCI, own risks" in models) == table
+
+
+def test_groups_along_the_score_lie_apart():
+    """Evenly on the normal scale, so that neither end is smeared; a handful of admissions makes two groups."""
+    from scipy.special import ndtri
+
+    place = ndtri(levels(50_000))
+    np.testing.assert_allclose(np.diff(place), np.diff(place)[0])
+    assert np.all(np.diff(np.concatenate([[0], levels(500), [1]])) * 500 >= 5)
+    assert len(levels(30)) == 1
+
+
+def test_a_cohort_without_the_outcomes_is_refused(cohort):
+    with pytest.raises(InputError, match="none of the model's outcomes"):
+        compute(random_index(cohort), replace(cohort, outcomes={}))
