@@ -1,8 +1,8 @@
 """The same scores on a Spark cluster: a Spark frame of admissions in, a lazy Spark frame of scores out.
 
-Admissions come as elsewhere: `admission_id` with `codes`, or one row per `admission_id` and `code`. The work is done by
-`mapInArrow`, so each executor runs the very functions that score a file on one machine, and the results are the same
-bits. The model travels inside the task, which Spark broadcasts; executors need this package, but no torch.
+Admissions come as elsewhere (`mlci.codes.layout`): a list of codes, a column for each, or a row for each. The work is
+done by `mapInArrow`, so each executor runs the very functions that score a file on one machine, and the results are the
+same bits. The model travels inside the task, which Spark broadcasts; executors need this package, but no torch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from mlci.base.errors import InputError
-from mlci.codes.admissions import Admissions, as_admissions, encode_tables, layout_of
+from mlci.codes.admissions import Admissions, as_admissions, encode_tables
 from mlci.codes.comorbidity import Coder, Combined, drop_milder, flag_columns, pair_of, rules, score_columns, scores
+from mlci.codes.layout import Layout, find_layout
 from mlci.index.model import Model, load_model
 
 if TYPE_CHECKING:
@@ -25,22 +26,31 @@ if TYPE_CHECKING:
 WHERE = "the frame"
 
 
-def score(df: "DataFrame", model: str | Path | Model, *, icd_version: int | None = None) -> "DataFrame":
+def score(
+    df: "DataFrame",
+    model: str | Path | Model,
+    *,
+    icd_version: int | None = None,
+    id: str | None = None,
+    codes: str | Sequence[str] | None = None,
+) -> "DataFrame":
     """`admission_id` and the columns of `mlci score`; `model` is a model file that the driver can read, or its content.
 
     Of an admission with more codes than the model takes, the first count: by the column `seq_num` where rows are codes.
     """
     model = replace(model) if isinstance(model, Model) else load_model(model)  # replaced: without what is cached
-    layout, rows = _rows(df, icd_version)
+    layout, rows = _rows(df, icd_version, id, codes)
     doubles = ["score", "percentile", *(f"risk_{name}" for name in model.curves)]
     types = {**dict.fromkeys(doubles, "double"), "high_severity": "boolean", "unknown_share": "double"}
-    return rows.mapInArrow(partial(_score, model, layout, icd_version), _schema(df, types))
+    return rows.mapInArrow(partial(_score, model, layout, icd_version), _schema(df, layout, types))
 
 
 def indices(
     df: "DataFrame",
     *,
     icd_version: int | None = None,
+    id: str | None = None,
+    codes: str | Sequence[str] | None = None,
     weights: Sequence[str] = (),
     hierarchy: bool = True,
     flags: bool = False,
@@ -54,14 +64,14 @@ def indices(
 
     columns = score_columns(weights)
     pair = pair_of(columns)
-    if icd_version is None and "icd_version" not in df.columns:
+    layout, rows = _rows(df, icd_version, id, codes, carry=("split",))
+    if icd_version is None and layout.version is None:
         raise InputError(f"{WHERE}: lacks the column icd_version; say icd_version=9 or 10 for all codes.")
-    layout, rows = _rows(df, icd_version, carry=("split",))
     split = [name for name in rows.columns if name == "split"]
     categories = [category.column for category in rules().categories] if flags else []
     types = dict.fromkeys(columns, "integer") | dict.fromkeys(categories, "boolean") | dict.fromkeys(split, "string")
     found = rows.mapInArrow(
-        partial(_indices, columns, layout, icd_version, hierarchy, flags, split), _schema(df, types)
+        partial(_indices, columns, layout, icd_version, hierarchy, flags, split), _schema(df, layout, types)
     )
     fitted = found.where(F.col("split") == "train") if split else found
     both = [F.col(name).cast("long") for name in pair]
@@ -78,24 +88,29 @@ def indices(
     return found.select("admission_id", *columns, (parts[0] + parts[1]).alias("cci_eci"), *categories)
 
 
-def _rows(df: "DataFrame", icd_version: int | None, carry: Sequence[str] = ()) -> tuple[str, "DataFrame"]:
+def _rows(
+    df: "DataFrame",
+    icd_version: int | None,
+    id: str | None,
+    codes: str | Sequence[str] | None,
+    carry: Sequence[str] = (),
+) -> tuple[Layout, "DataFrame"]:
     """The layout and the columns that are needed, each admission's rows together; what cannot do is told here."""
-    layout = layout_of(df.columns, WHERE)
-    if "admission_id" not in df.columns:
-        raise InputError(f"{WHERE}: lacks the column admission_id; found are {', '.join(df.columns)}.")
-    order = [name for name in ("seq_num",) if name in df.columns and layout == "code"]
-    wanted = ["admission_id", layout, "icd_version", *order, *(carry if layout == "codes" else ())]
-    rows = df.select(*(name for name in wanted if name in df.columns))
-    as_admissions(rows.limit(0).toArrow(), icd_version=icd_version)  # refuses columns of the wrong types
-    if layout == "code":
-        rows = rows.repartition("admission_id").sortWithinPartitions("admission_id", *order)
+    layout = find_layout(df.columns, WHERE, id=id, codes=codes)
+    order = [name for name in ("seq_num",) if name in df.columns and layout.form == "long"]
+    wanted = [*layout.columns, *order, *(name for name in carry if name in df.columns and layout.form != "long")]
+    rows = df.select(*dict.fromkeys(wanted))
+    named = {"id": layout.id, "codes": layout.codes}
+    as_admissions(rows.limit(0).toArrow(), icd_version=icd_version, **named)  # refuses columns of the wrong types
+    if layout.form == "long":
+        rows = rows.repartition(str(layout.id)).sortWithinPartitions(str(layout.id), *order)
     return layout, rows
 
 
-def _schema(df: "DataFrame", types: dict[str, str]) -> Any:
+def _schema(df: "DataFrame", layout: Layout, types: dict[str, str]) -> Any:
     from pyspark.sql.types import StructType
 
-    schema = StructType([df.schema["admission_id"]])
+    schema = StructType().add("admission_id", df.schema[layout.id].dataType)
     for name, kind in types.items():
         schema = schema.add(name, kind)
     return schema
@@ -111,7 +126,7 @@ def _batch(admissions: Admissions, columns: dict[str, Any]) -> pa.RecordBatch:
 
 
 def _score(
-    model: Model, layout: str, icd_version: int | None, batches: Iterator[pa.RecordBatch]
+    model: Model, layout: Layout, icd_version: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for admissions, _ in encode_tables(_tables(batches), layout, WHERE, icd_version=icd_version):
         yield _batch(admissions, model.columns(admissions))
@@ -119,7 +134,7 @@ def _score(
 
 def _indices(
     columns: list[str],
-    layout: str,
+    layout: Layout,
     icd_version: int | None,
     hierarchy: bool,
     flags: bool,

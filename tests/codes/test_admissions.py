@@ -138,14 +138,17 @@ def test_batches_may_share_the_files_dictionary(tmp_path):
         ({"admission_id": [1], "code": [389]}, "leading zeros"),
         ({"admission_id": [1], "codes": [[38.9]]}, "leading zeros"),
         ({"admission_id": [1], "codes": [389]}, "leading zeros"),
-        ({"admission_id": [1], "diagnosis": ["I509"]}, "lacks the column codes; .* found are admission_id, diagnosis"),
-        ({"id": [1], "code": ["I509"]}, "lacks the column admission_id"),
+        ({"admission_id": [1], "reason": ["I509"]}, "lacks the column codes; .* found are admission_id, reason"),
+        ({"number": [1], "code": ["I509"]}, "lacks the column admission_id; --id names"),
         ({"admission_id": [1, None], "code": ["I509", "I509"]}, "admission_id, row 2: is empty"),
         (
             {"admission_id": [1, 1], "code": ["A", "B"], "icd_version": [10, 11]},
-            "icd_version, row 2: 11 is no ICD version",
+            "icd_version, row 2: a whole number is no ICD version",
         ),
-        ({"admission_id": [1], "codes": [["A"]], "icd_version": ["ten"]}, "row 1: 'ten'"),
+        (
+            {"admission_id": [1], "codes": [["A"]], "icd_version": ["ten"]},
+            "row 1: text of 3 characters is no ICD version",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_told_in_a_sentence(table, words, tmp_path):
@@ -159,7 +162,7 @@ def test_what_cannot_be_used_is_told_in_a_sentence(table, words, tmp_path):
 def test_bad_lists_and_files(tmp_path):
     with pytest.raises(InputError, match="needs a list of codes"):
         as_admissions(["I509", "N179"])
-    with pytest.raises(InputError, match=r"389 is not text.*leading zeros"):
+    with pytest.raises(InputError, match=r"each admission needs a list of texts.*leading zeros"):
         as_admissions([["I509", 389]])
     with pytest.raises(InputError, match="ICD version 11 is not known"):
         as_admissions([["I509"]], icd_version=11)

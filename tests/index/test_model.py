@@ -214,8 +214,8 @@ def test_nothing_to_score_gives_a_file_without_rows(tmp_path):
 
 
 def test_the_name_of_the_output_says_its_kind(tmp_path):
-    with pytest.raises(InputError, match=r"\.parquet or \.csv"):
-        score_file(random_model(), tmp_path / "none", tmp_path / "scores.xlsx")
+    with pytest.raises(InputError, match=r"\.parquet, \.csv or \.xlsx"):
+        score_file(random_model(), tmp_path / "none", tmp_path / "scores.txt")
 
 
 def test_ten_thousand_codes_and_versions_that_differ():

@@ -1,5 +1,7 @@
 import click
 
+from mlci.cli._options import columns, quiet
+
 
 def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
@@ -21,22 +23,24 @@ def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 @click.command(short_help="Charlson, Elixhauser and their sum for every admission.")
-@click.argument("admissions", type=click.Path())
-@click.option("-o", "--output", required=True, type=click.Path(), help="Scores: .parquet or .csv.")
+@click.argument("admissions", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("-o", "--output", required=True, type=click.Path(), help="Scores: .parquet, .csv, .xlsx, or - (CSV).")
+@columns
 @click.option("--weights", multiple=True, help="charlson or quan; vw or swiss; count. May be repeated.")
-@click.option("--icd-version", type=int, help="9 or 10, for codes whose version the file does not say.")
 @click.option("--no-hierarchy", is_flag=True, help="Count a milder form even beside its severer one.")
 @click.option("--flags", is_flag=True, help="Write a column for every category too.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings.")
+@quiet
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show, help="List categories and weights."
 )
-def command(admissions, output, weights, icd_version, no_hierarchy, flags, quiet):
+def command(admissions, output, weights, no_hierarchy, flags, quiet, **named):
     """Charlson (cci_charlson), Elixhauser (eci_vw) and their sum of z-scores (cci_eci) for every admission.
 
-    ADMISSIONS is a cohort file, or Parquet or CSV with admission_id and codes: one row per admission (a list, or text
-    with blanks between), or one row per code (admission_id, code, icd_version).
+    ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
+    text, or one row per code; - is standard input.
     """
+    from functools import partial
+
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -49,7 +53,7 @@ def command(admissions, output, weights, icd_version, no_hierarchy, flags, quiet
         done = write_scores(
             admissions,
             output,
-            icd_version=icd_version,
+            **named,
             weights=weights,
             hierarchy=not no_hierarchy,
             with_flags=flags,
@@ -60,10 +64,11 @@ def command(admissions, output, weights, icd_version, no_hierarchy, flags, quiet
             click.echo(f"warning: {admissions}: {sentence}", err=True)
     if quiet:
         return
-    click.echo(f"{output}: {done.admissions:,} admissions, {done.without_codes:,} of them without codes (score 0).")
+    say = partial(click.echo, err=output == "-")
+    say(f"{output}: {done.admissions:,} admissions, {done.without_codes:,} of them without codes (score 0).")
     for audit in done.audits:
-        click.echo(f"{audit.share}.")
+        say(f"{audit.share}.")
     base = "the training split" if done.split else "all admissions of this file, which has no split"
     parts = zip(done.combined.columns, done.combined.means, done.combined.deviations)
     moments = ", ".join(f"{name} mean {mean:.3f} SD {sd:.3f}" for name, mean, sd in parts)
-    click.echo(f"cci_eci: z-scores by {base} ({done.combined.admissions:,}: {moments}).")
+    say(f"cci_eci: z-scores by {base} ({done.combined.admissions:,}: {moments}).")

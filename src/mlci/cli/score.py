@@ -1,17 +1,19 @@
 import click
 
+from mlci.cli._options import columns, quiet
+
 
 @click.command("score")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
-@click.argument("admissions", type=click.Path(exists=True, dir_okay=False))
-@click.option("-o", "--output", required=True, type=click.Path(), help="scores.parquet or scores.csv.")
-@click.option("--icd-version", type=int, help="9 or 10, for codes of which the file does not say it.")
-@click.option("--quiet", is_flag=True, help="Print warnings alone.")
-def command(model, admissions, output, icd_version, quiet) -> None:
+@click.argument("admissions", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("-o", "--output", required=True, type=click.Path(), help="Scores: .parquet, .csv, .xlsx, or - (CSV).")
+@columns
+@quiet
+def command(model, admissions, output, quiet, **named) -> None:
     """Score ADMISSIONS with a MODEL file, streaming: any number of them in little memory.
 
-    ADMISSIONS is a cohort file, or any Parquet or CSV with admission_id and codes: a list column `codes`, or one row
-    per code (admission_id, code, icd_version).
+    ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
+    text, or one row per code; - is standard input.
     """
     import sys
     import time
@@ -26,11 +28,12 @@ def command(model, admissions, output, icd_version, quiet) -> None:
             rate = written / (time.perf_counter() - start)
             click.echo(f"{clear}{written:,} admissions, {rate:,.0f} a second", err=True, nl=False)
 
-    check_writable(output, inputs=[model, admissions])
+    if output != "-":
+        check_writable(output, inputs=[model, admissions])
     index = load_model(model)
     if index.vocabulary.primary and not quiet:
         click.echo("The model takes the first code of an admission as its principal diagnosis: order counts.", err=True)
-    tally = score_file(index, admissions, output, icd_version=icd_version, on_batch=on_batch)
+    tally = score_file(index, admissions, output, on_batch=on_batch, **named)
     if not quiet:
         seconds = time.perf_counter() - start
         click.echo(f"{clear}{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)

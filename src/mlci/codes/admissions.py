@@ -1,30 +1,34 @@
 """Admissions and their codes as every scorer takes them: dictionary-encoded, so each distinct code is looked at once.
 
-In come lists of lists, frames (pandas, polars, Arrow), cohort files and any Parquet or CSV with `admission_id` and
-codes; out comes `Admissions`, whole or in batches. Two layouts are understood: one row per admission with its `codes`
-(a list, or text separated by blanks, commas, semicolons or bars), or one row per `code`. An admission keeps its place
-of first appearance and its codes their recorded order; a missing code is no code; an admission without codes stays.
-NumPy alone is imported at the top: a bare GPU machine trains too.
+In come lists of lists, frames (pandas, polars, Arrow), cohort files and any Parquet, CSV or Excel file with admissions
+and codes; out comes `Admissions`, whole or in batches. `mlci.codes.layout` says which columns hold what. An admission
+keeps its place of first appearance and its codes their recorded order; a missing code is no code; an admission without
+codes stays. NumPy alone is imported at the top: a bare GPU machine trains too.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, kind_of
 from mlci.base.files import scratch
+from mlci.base.tablefile import TableFile, open_table
+from mlci.codes.layout import CODES, Layout, find_layout
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH = 131_072  # admissions held at once when a file is streamed, or eight times as many rows of one code each
-MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A"]
+SEEN = 1000  # rows that are looked at to tell a row per admission from a row per code
+NO_CODE = ("", "NA", "NAN", "NULL", "NONE", "UNKNOWN", "MISSING")  # once normalised
 SEPARATORS = r"[\s,;|]+"
+WRITTEN_VERSION = r"(?:ICD)?[-_ ]?0?(9|10)(?:\.0)?(?:[-_ ]?CM)?"  # in capitals
+ROW, FIRST = "__row__", "__first__"  # columns that are added while rows are brought together
 T = TypeVar("T")
 
 
@@ -37,6 +41,7 @@ class Admissions:
     versions: np.ndarray  # int8, ICD version of each of `values`: 9 or 10, 0 where nobody said
     indices: np.ndarray  # int32 into `values`, one per recorded code
     offsets: np.ndarray  # int64, one more than admissions
+    short: int = 0  # recorded codes that were written with fewer than three digits before the dot
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -56,8 +61,25 @@ class Admissions:
         )
 
 
-def as_admissions(data: Any, *, icd_version: int | None = None) -> Admissions:
-    """Whatever holds admissions in memory; `icd_version` is meant for the codes whose version the data do not say."""
+def as_admissions(
+    data: Any,
+    *,
+    icd_version: int | str | None = None,
+    id: str | None = None,
+    codes: str | Sequence[str] | None = None,
+    restore_zeros: bool = False,
+) -> Admissions:
+    """Whatever holds admissions in memory.
+
+    `icd_version` is 9 or 10 for the codes whose version the data do not say, or the column that says it; `id` and
+    `codes` name columns of a frame where their names do not speak for themselves (`mlci.codes.layout`).
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"visit_id": [7, 8], "DX1": ["i50.9", "E11.9"], "DX2": ["N17.9", None]})
+    >>> found = as_admissions(frame, icd_version=10)
+    >>> found.ids.tolist(), found.values[found.indices].tolist(), found.offsets.tolist()
+    ([7, 8], ['I509', 'N179', 'E119'], [0, 2, 3])
+    """
     import narwhals as nw
     import pyarrow as pa
 
@@ -65,33 +87,53 @@ def as_admissions(data: Any, *, icd_version: int | None = None) -> Admissions:
         if icd_version is None or data.versions.all():
             return data
         versions = np.where(data.versions == 0, np.int8(icd_version), data.versions)
-        return Admissions(data.ids, data.values, versions, data.indices, data.offsets)
+        return replace(data, versions=versions)
     if hasattr(data, "admissions"):  # a cohort
         return as_admissions(data.admissions(), icd_version=icd_version)
-    if nw.dependencies.is_into_dataframe(data):
-        try:
-            table = nw.from_native(data, eager_only=True).to_arrow()
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise InputError(f"the frame: a column holds values of several kinds ({error}).") from error
-        return _Encoder("the frame", icd_version)(table)
+    if nw.dependencies.is_into_dataframe(data) or nw.dependencies.is_polars_lazyframe(data):
+        table = as_table(data)
+        number, column = said_version(icd_version)
+        layout = find_layout(table.column_names, "the frame", id=id, codes=codes, version=column, needs_id=False).seen(
+            table
+        )
+        return _Encoder(layout, "the frame", number, restore_zeros=restore_zeros)(table)
     rows = list(data)
     if any(isinstance(row, str) for row in rows):
         raise InputError("codes: each admission needs a list of codes; got text in place of a list.")
-    # pandas and NumPy write a missing code as NaN
-    clean = [None if row is None else [None if code != code else code for code in row] for row in rows]
     try:
-        codes = pa.array(clean, pa.list_(pa.string()))
+        # pandas and NumPy write a missing code as NaN
+        clean = [None if row is None else [None if code != code else code for code in row] for row in rows]
+        found = pa.array(clean, pa.list_(pa.string()))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
+        raise InputError(f"codes: each admission needs a list of texts; {_ZEROS}.") from error
+    number, _ = said_version(icd_version)
+    return _Encoder(Layout("list", (CODES,)), "codes", number, restore_zeros=restore_zeros)(pa.table({CODES: found}))
+
+
+def as_table(data: Any) -> "pa.Table":
+    """A pandas, polars (lazy too) or Arrow frame as an Arrow table."""
+    import narwhals as nw
+    import pyarrow as pa
+
+    try:
+        frame = nw.from_native(data)
+        return (frame.collect() if isinstance(frame, nw.LazyFrame) else frame).to_arrow()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        odd = next(code for row in clean for code in row or [] if code is not None and not isinstance(code, str))
-        raise InputError(f"codes: {odd!r} is not text; {_ZEROS}.") from error
-    return _Encoder("codes", icd_version)(pa.table({"codes": codes}))
+        raise InputError("the frame: a column holds values of several kinds; make it text.") from error
+    except TypeError as error:
+        raise InputError(f"a pandas, polars or Arrow frame is needed, not {type(data).__name__}.") from error
 
 
-def stream_admissions(
-    path: str | Path, *, icd_version: int | None = None, batch: int = BATCH, unused: bool = False
-) -> Iterator[Admissions]:
+def said_version(icd_version: int | str | None) -> tuple[int | None, str | None]:
+    """An ICD version that holds for all codes, or the column that says it."""
+    if isinstance(icd_version, str) and not icd_version.isdigit():
+        return None, icd_version
+    return (None if icd_version is None else int(icd_version)), None
+
+
+def stream_admissions(path: str | Path, **options: Any) -> Iterator[Admissions]:
     """The admissions of a file, some at a time and each whole, in memory that does not grow with the file."""
-    for admissions, _ in stream_rows(path, icd_version=icd_version, batch=batch, unused=unused):
+    for admissions, _ in stream_rows(path, **options):
         yield admissions
 
 
@@ -99,40 +141,132 @@ def stream_rows(
     path: str | Path,
     *,
     carry: Sequence[str] = (),
-    icd_version: int | None = None,
+    icd_version: int | str | None = None,
+    id: str | None = None,
+    codes: str | Sequence[str] | None = None,
+    restore_zeros: bool = False,
     batch: int = BATCH,
     unused: bool = False,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
-    """As `stream_admissions`, with those of the columns `carry` that a file of one row per admission has.
+    """As `stream_admissions`, with those of the columns `carry` that a file has, one row per admission.
 
     With `unused`, `values` may hold codes that the batch does not have: it is then one array for several batches.
     """
-    read, names = (_open_csv if _is_csv(path) else _open_parquet)(path, batch)
-    layout = layout_of(names, str(path))
-    wanted = [name for name in ("admission_id", layout, "icd_version") if name in names]
-    carried = [name for name in carry if name in names] if layout == "codes" else []
-    if layout == "codes":
-        tables = read(list(dict.fromkeys([*wanted, *carried])))
-    elif _ascending(read(["admission_id"]), str(path)):
-        tables = read(wanted)
-    else:
-        tables = _regroup(read(wanted), batch)
-    yield from ahead(encode_tables(tables, layout, str(path), carry=carried, icd_version=icd_version, unused=unused))
+    number, column = said_version(icd_version)
+    with open_table(path) as file:
+        layout = file_layout(file, id=id, codes=codes, version=column)
+        carried = [name for name in carry if name in file.names]
+        options = {"carry": carried, "icd_version": number, "restore_zeros": restore_zeros, "unused": unused}
+        yield from ahead(stream_table(file, layout, batch=batch, **options))
+
+
+def file_layout(
+    file: TableFile, *, id: str | None = None, codes: str | Sequence[str] | None = None, version: str | None = None
+) -> Layout:
+    """The layout of an opened file; whether a row is an admission or a code is seen in its first rows."""
+    layout = find_layout(file.names, file.where, id=id, codes=codes, version=version)
+    first = next((rows for rows in file.read(layout.columns, rows=SEEN) if len(rows)), None)
+    return layout if first is None else layout.seen(first)
+
+
+def stream_table(
+    file: TableFile,
+    layout: Layout,
+    *,
+    carry: Sequence[str] = (),
+    icd_version: int | None = None,
+    restore_zeros: bool = False,
+    batch: int = BATCH,
+    unused: bool = False,
+) -> Iterator[tuple[Admissions, "pa.Table"]]:
+    """As `stream_rows`, of a file that is open and whose layout is known."""
+    odd = next((name for name in layout.codes if name in file.numbers), None)
+    if odd and not restore_zeros:
+        raise InputError(
+            f"{file.where}: column {odd}, row {file.numbers[odd]}: the cell is a number; {_ZEROS}; make the column "
+            "text, or say that zeros were lost (--restore-zeros)."
+        )
+    wanted = list(dict.fromkeys([*layout.columns, *carry]))
+    long = layout.form == "long"
+    many = 8 * batch if long else batch
+
+    def read(columns: list[str]) -> Iterator["pa.Table"]:
+        return _numbered(file.read(columns, repeated=layout.codes, rows=many), layout.id, whole)
+
+    whole = file.first_row > 1 and _whole_numbers(file, layout.id)
+    tables = read(wanted)
+    if long and not _ascending(read([str(layout.id)]), layout.id, file):
+        tables = _regroup(tables, layout, batch)
+    yield from encode_tables(
+        tables,
+        layout,
+        file.where,
+        carry=carry,
+        icd_version=icd_version,
+        restore_zeros=restore_zeros,
+        unused=unused,
+        first_row=file.first_row,
+    )
+
+
+def _whole_numbers(file: TableFile, id: str | None) -> bool:
+    """An identifier is a number if all of them are, and then scores join with numbers; else 007 and 7 stay apart."""
+    import pyarrow.compute as pc
+
+    return id is not None and all(
+        pc.all(pc.match_substring_regex(table[id], r"^(0|-?[1-9]\d{0,17})$")).as_py() is not False
+        for table in file.read([id])
+    )
+
+
+def _numbered(tables: Iterator["pa.Table"], id: str | None, whole: bool) -> Iterator["pa.Table"]:
+    import pyarrow as pa
+
+    for table in tables:
+        if whole and id is not None and id in table.column_names:
+            table = table.set_column(table.column_names.index(id), id, table[id].cast(pa.int64()))
+        yield table
 
 
 def encode_tables(
     tables: Iterator["pa.Table"],
-    layout: str,
+    layout: Layout,
     where: str,
     *,
     carry: Sequence[str] = (),
     icd_version: int | None = None,
+    restore_zeros: bool = False,
     unused: bool = False,
+    first_row: int = 1,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """Admissions of tables that were cut anywhere, if the rows of each one stand together; the columns `carry` too."""
-    encode = _Encoder(where, icd_version, unused=unused)
-    whole = tables if layout == "codes" else _whole(tables)
-    return ((encode(table), table.select(list(carry))) for table in whole if len(table))
+    encode = _Encoder(layout, where, icd_version, restore_zeros=restore_zeros, unused=unused, first_row=first_row)
+    whole = _whole(tables, str(layout.id)) if layout.form == "long" else tables
+    for table in whole:
+        if len(table):
+            before = encode.rows
+            admissions = encode(table)
+            carried = table.select(list(carry))
+            if carry and layout.form == "long":
+                carried = _alike_rows(carried, table[str(layout.id)], where, before + first_row)
+            yield admissions, carried
+
+
+def _alike_rows(carried: "pa.Table", ids: "pa.ChunkedArray", where: str, first_row: int) -> "pa.Table":
+    """The one row that all rows of an admission must repeat."""
+    import pyarrow.compute as pc
+
+    group = _one(ids).dictionary_encode().indices.to_numpy()
+    first = np.unique(group, return_index=True)[1]
+    one = carried.take(first)
+    for name in carried.column_names:
+        column = _one(carried[name])
+        again = column.take(np.asarray(first)[group])
+        same = pc.if_else(pc.is_null(column), pc.is_null(again), pc.equal(column, again)).fill_null(False)
+        if not pc.all(same).as_py() and len(same):
+            row = pc.index(same, False).as_py() + first_row
+            raise InputError(f"{where}: column {name}, row {row}: differs from an earlier row of the same admission.")
+    return one
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
@@ -147,101 +281,14 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
 _ZEROS = "codes must be text, since numbers lose leading zeros (038.9 becomes 38.9)"
 
 
-def _is_csv(path: str | Path) -> bool:
-    return bool(re.search(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$", str(path).lower()))
-
-
-def layout_of(names: Sequence[str], where: str) -> str:
-    """`codes` (one row per admission) or `code` (one row per code)."""
-    if "codes" in names:
-        return "codes"
-    missing = next((name for name in ("code", "admission_id") if name not in names), None)
-    if missing:
-        raise InputError(
-            f"{where}: lacks the column {'codes' if missing == 'code' else missing}; needed are admission_id and codes "
-            f"(a list), or one row per admission_id and code; found are {', '.join(names) or 'none'}."
-        )
-    return "code"
-
-
-Reader = Callable[[list[str]], Iterator["pa.Table"]]
-
-
-def _open_parquet(path: str | Path, batch: int) -> tuple[Reader, list[str]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            leaves = [file.schema.column(i).path for i in range(len(file.schema))]
-            names = file.schema_arrow.names
-            text = [leaf for leaf in leaves if leaf.split(".")[0] in ("code", "codes")]
-            size = batch if "codes" in names else 8 * batch
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{path}: is neither Parquet nor named .csv, .csv.gz or .tsv.") from error
-
-    def read(columns: list[str]) -> Iterator[pa.Table]:
-        # Parquet stores each distinct code once per row group: take its dictionary rather than build our own. (A batch
-        # across row groups would have two of them, which Arrow cannot hold inside a list.)
-        with pq.ParquetFile(path, read_dictionary=text) as file:
-            for group in range(file.num_row_groups):
-                for rows in file.iter_batches(size, row_groups=[group], columns=columns):
-                    yield pa.Table.from_batches([rows])
-
-    return read, names
-
-
-def _open_csv(path: str | Path, batch: int) -> tuple[Reader, list[str]]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.csv as csv
-
-    with pa.input_stream(str(path)) as stream:
-        header = stream.read(1 << 16).split(b"\n")[0]
-    delimiter = max(b",;\t", key=header.count)
-    text = {name: pa.string() for name in ("admission_id", "code", "codes", "icd_version", "split")}
-
-    def blocks(columns: list[str]) -> Iterator[pa.Table]:
-        try:
-            with pa.input_stream(str(path)) as stream:
-                reader = csv.open_csv(
-                    stream,
-                    read_options=csv.ReadOptions(block_size=16 * batch + 2 * len(header)),
-                    parse_options=csv.ParseOptions(delimiter=chr(delimiter), newlines_in_values=True),
-                    convert_options=csv.ConvertOptions(
-                        column_types=text, include_columns=columns, null_values=MISSING, strings_can_be_null=True
-                    ),
-                )
-                yield reader.schema.empty_table()  # so that a table without rows still has its columns
-                yield from (pa.Table.from_batches([rows]) for rows in reader)
-        except pa.ArrowInvalid as error:
-            reason = str(error).splitlines()[0].removesuffix(".")
-            raise InputError(f"{path}: is not a CSV table in UTF-8 ({reason}).") from error
-
-    def read(columns: list[str]) -> Iterator[pa.Table]:
-        for table in blocks(columns):
-            if whole_numbers and "admission_id" in columns:
-                at = columns.index("admission_id")
-                table = table.set_column(at, "admission_id", table["admission_id"].cast(pa.int64()))
-            yield table
-
-    names = next(blocks([])).column_names
-    # An identifier is a number if all of them are, and then scores join with numbers; else 007 and 7 stay apart.
-    whole_numbers = "admission_id" in names and all(
-        pc.all(pc.match_substring_regex(table["admission_id"], r"^(0|-?[1-9]\d{0,17})$")).as_py() is not False
-        for table in blocks(["admission_id"])
-    )
-    return read, names
-
-
-def _ascending(tables: Iterator["pa.Table"], where: str) -> bool:
+def _ascending(tables: Iterator["pa.Table"], id: str | None, file: TableFile) -> bool:
     """Whether the admissions come in the order of their identifiers, so that each one's rows stand together."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     ordered, seen, last = True, 0, None
     for table in tables:
-        ids = _present(_one(table["admission_id"]), where, seen)
+        ids = _present(_one(table[str(id)]), id, file.where, seen + file.first_row)
         seen += len(ids)
         ids = pa.concat_arrays([last, ids]) if last is not None else ids
         ordered = ordered and pc.all(pc.less_equal(ids[:-1], ids[1:])).as_py() is not False
@@ -249,20 +296,23 @@ def _ascending(tables: Iterator["pa.Table"], where: str) -> bool:
     return ordered
 
 
-def _regroup(tables: Iterator["pa.Table"], batch: int) -> Iterator["pa.Table"]:
+def _regroup(tables: Iterator["pa.Table"], layout: Layout, batch: int) -> Iterator["pa.Table"]:
     """Bring each admission's rows together, admissions by first appearance; sorts on disk what memory cannot hold."""
     import duckdb
     import pyarrow as pa
+
+    (name,) = layout.codes
 
     def numbered() -> Iterator[pa.RecordBatch]:
         row = 0
         for table in tables:
             for rows in table.to_batches():
-                code = rows["code"].dictionary_decode() if pa.types.is_dictionary(rows["code"].type) else rows["code"]
-                rows = rows.set_column(rows.schema.get_field_index("code"), "code", code)
-                yield rows.append_column("row", pa.array(np.arange(row, row + len(rows))))
+                code = rows[name].dictionary_decode() if pa.types.is_dictionary(rows[name].type) else rows[name]
+                rows = rows.set_column(rows.schema.get_field_index(name), name, code)
+                yield rows.append_column(ROW, pa.array(np.arange(row, row + len(rows))))
                 row += len(rows)
 
+    id = '"' + str(layout.id).replace('"', '""') + '"'
     batches = numbered()
     first = next(batches)
     reader = pa.RecordBatchReader.from_batches(first.schema, (rows for part in ([first], batches) for rows in part))
@@ -271,21 +321,21 @@ def _regroup(tables: Iterator["pa.Table"], batch: int) -> Iterator["pa.Table"]:
         db.register("reader", reader)
         db.execute("CREATE TABLE rows AS FROM reader")
         grouped = db.execute(
-            "SELECT rows.* EXCLUDE row FROM rows JOIN (SELECT admission_id, min(row) AS first FROM rows GROUP BY ALL) "
-            "USING (admission_id) ORDER BY first, row"
+            f"SELECT rows.* EXCLUDE {ROW} FROM rows JOIN (SELECT {id}, min({ROW}) AS {FIRST} FROM rows GROUP BY ALL) "
+            f"USING ({id}) ORDER BY {FIRST}, {ROW}"
         )
         for rows in grouped.to_arrow_reader(batch):
             yield pa.Table.from_batches([rows])
 
 
-def _whole(tables: Iterator["pa.Table"]) -> Iterator["pa.Table"]:
+def _whole(tables: Iterator["pa.Table"], id: str) -> Iterator["pa.Table"]:
     """Cut batches between admissions: the last one of a batch waits for the rest of its rows."""
     import pyarrow as pa
 
     waiting = None
     for table in tables:
         table = pa.concat_tables([waiting, table]) if waiting is not None else table
-        ids = table["admission_id"].to_numpy()
+        ids = table[id].to_numpy()
         earlier = np.flatnonzero(ids != ids[-1:])
         cut = earlier[-1] + 1 if len(earlier) else 0
         if cut:
@@ -296,39 +346,77 @@ def _whole(tables: Iterator["pa.Table"]) -> Iterator["pa.Table"]:
 
 
 class _Encoder:
-    """Tables of either layout to `Admissions`; remembers rows seen (to name one) and the last dictionary it cleaned."""
+    """Tables of one layout to `Admissions`; remembers rows seen (to name one) and the last dictionary it cleaned."""
 
-    def __init__(self, where: str, icd_version: int | None, *, unused: bool = False):
+    def __init__(
+        self,
+        layout: Layout,
+        where: str,
+        icd_version: int | None,
+        *,
+        restore_zeros: bool = False,
+        unused: bool = False,
+        first_row: int = 1,
+    ):
         from mlci.codes.icd import check_version
 
-        self.where, self.unused = where, unused
+        self.layout, self.where, self.unused = layout, where, unused
         self.version = 0 if icd_version is None else check_version(icd_version)
-        self.rows = 0
-        self.cleaned: tuple[Any, np.ndarray, np.ndarray | None] | None = None
+        self.restore_zeros, self.first_row = restore_zeros, first_row
+        self.rows = self.short = 0
+        self.cleaned: tuple[Any, np.ndarray, np.ndarray | None, np.ndarray] | None = None
 
     def __call__(self, table: "pa.Table") -> Admissions:
-        import pyarrow.compute as pc
-
-        layout = layout_of(table.column_names, self.where)
-        column = _one(table[layout])
-        versions = self._versions(table)
-        if layout == "codes":
-            lists = self._as_lists(column)
-            lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
-            ids = self._ids(table).to_numpy(zero_copy_only=False) if "admission_id" in table.column_names else None
-            ids = np.arange(self.rows, self.rows + len(table)) if ids is None else ids
-            codes = self._indices(lists.flatten())
-            versions = versions if _alike(versions) else np.repeat(versions, lengths)
-        else:
-            found = self._ids(table).dictionary_encode()
-            ids, group = found.dictionary.to_numpy(zero_copy_only=False), found.indices.to_numpy()
-            lengths = np.bincount(group, minlength=len(ids))
-            codes = self._indices(column)
-            if (group[1:] < group[:-1]).any():
-                order = np.argsort(group, kind="stable")
-                codes, versions = codes[order], versions[order]
+        ids, codes, versions, lengths = getattr(self, f"_{self.layout.form}")(table)
         self.rows += len(table)
         return self._pack(ids, codes, versions, lengths)
+
+    def _list(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """One row per admission, its codes in a list or a text."""
+        import pyarrow.compute as pc
+
+        (name,) = self.layout.codes
+        lists = self._as_lists(_one(table[name]), name)
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+        codes = self._indices(lists.flatten(), name)
+        versions = self._versions(table)
+        return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
+
+    def _wide(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """One row per admission, each code in a column of its own: one dictionary for all of them."""
+        import pyarrow as pa
+
+        kind = pa.dictionary(pa.int32(), pa.string())
+        columns = [self._text(_one(table[name]), name).cast(kind) for name in self.layout.codes]
+        columns = pa.chunked_array(columns, kind).unify_dictionaries().chunks
+        places = np.column_stack([_numbers(column.indices) for column in columns])
+        present = places >= 0
+        found, lengths = (
+            places[present],
+            present.sum(axis=1),
+        )  # row by row: an admission's codes keep the columns' order
+        codes = self._indices(pa.DictionaryArray.from_arrays(pa.array(found), columns[0].dictionary), "")
+        versions = self._versions(table)
+        return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
+
+    def _long(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """One row per code."""
+        (name,) = self.layout.codes
+        versions = self._versions(table)
+        found = self._ids(table).dictionary_encode()
+        ids, group = found.dictionary.to_numpy(zero_copy_only=False), found.indices.to_numpy()
+        lengths = np.bincount(group, minlength=len(ids))
+        codes = self._indices(self._text(_one(table[name]), name), name)
+        if (group[1:] < group[:-1]).any():
+            order = np.argsort(group, kind="stable")
+            codes, versions = codes[order], versions[order]
+        return ids, codes, versions, lengths
+
+    def _row_ids(self, table: "pa.Table") -> np.ndarray:
+        """The identifier of each row, or its number in a frame that has none."""
+        if self.layout.id is None:
+            return np.arange(self.rows, self.rows + len(table))
+        return self._ids(table).to_numpy(zero_copy_only=False)
 
     def _pack(self, ids: np.ndarray, codes: np.ndarray, versions: np.ndarray, lengths: np.ndarray) -> Admissions:
         """Leave missing codes (-1) out, and tell apart the same text in two ICD versions (one per code, or one)."""
@@ -342,7 +430,7 @@ class _Encoder:
         if _alike(versions):
             versions = versions[:1]
             if self.unused:
-                return Admissions(ids, values, np.repeat(versions, len(values)), codes, offsets)
+                return Admissions(ids, values, np.repeat(versions, len(values)), codes, offsets, self.short)
         numbers, shift = np.array([0, 9, 10], dtype=np.int8), np.zeros(11, dtype=np.int32)
         shift[numbers] = np.arange(3) * len(values)
         both = codes + shift[versions]
@@ -355,32 +443,50 @@ class _Encoder:
             versions=numbers[distinct // max(len(values), 1)],
             indices=(np.cumsum(used, dtype=np.int32) - np.int32(1))[both],
             offsets=offsets,
+            short=self.short,
         )
 
-    def _indices(self, codes: "pa.Array") -> np.ndarray:
+    def _text(self, column: "pa.Array", name: str) -> "pa.Array":
+        """A column of codes as text; numbers lost their zeros, and are text only where that was said."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if _is_text(kind):
+            return column
+        if column.null_count == len(column):
+            return pa.nulls(len(column), pa.string())
+        number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        if not number or not self.restore_zeros:
+            raise InputError(f"{self.where}: column {name}: the codes are of type {kind}; {_ZEROS}.")
+        return pc.replace_substring_regex(column.cast(pa.string()), r"\.0$", "")
+
+    def _indices(self, codes: "pa.Array", name: str) -> np.ndarray:
         """Each code's place among the distinct normalised ones (kept in `cleaned`), -1 where there is none."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from mlci.codes import zeros
         from mlci.codes.icd import normalise_array
 
+        codes = self._text(codes, name)
         if not pa.types.is_dictionary(codes.type):
             codes = codes.dictionary_encode()
-        kind = codes.type.value_type
-        if not (_is_text(kind) or pa.types.is_null(kind)):
-            raise InputError(f"{self.where}: the codes are of type {kind}; {_ZEROS}.")
         if self.cleaned is None or not codes.dictionary.equals(self.cleaned[0]):
-            text = normalise_array(codes.dictionary.cast(pa.string()))
-            found = pc.if_else(pc.equal(text, ""), None, text).dictionary_encode()
+            raw = codes.dictionary.cast(pa.string())
+            text = zeros.restored(raw) if self.restore_zeros else normalise_array(raw)
+            found = pc.if_else(pc.is_in(text, pa.array(NO_CODE)), None, text).dictionary_encode()
             place = pc.fill_null(found.indices, -1).to_numpy()
             values = found.dictionary.to_numpy(zero_copy_only=False)
             moved = len(place) != len(values) or (place != np.arange(len(place))).any()
             # The last entry stands for null.
-            self.cleaned = (codes.dictionary, values, np.append(place, np.int32(-1)) if moved else None)
-        place, indices = self.cleaned[2], _numbers(codes.indices)
+            short = np.append(~np.bool_(self.restore_zeros) & zeros.short(raw), False)
+            self.cleaned = (codes.dictionary, values, np.append(place, np.int32(-1)) if moved else None, short)
+        place, indices, short = self.cleaned[2], _numbers(codes.indices), self.cleaned[3]
+        self.short = int(short[indices].sum()) if short.any() else 0
         return indices if place is None else place[indices]
 
-    def _as_lists(self, codes: "pa.Array") -> "pa.Array":
+    def _as_lists(self, codes: "pa.Array", name: str) -> "pa.Array":
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -391,7 +497,7 @@ class _Encoder:
             return pc.split_pattern_regex(codes.cast(pa.string()), SEPARATORS)
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
             if not hasattr(kind, "value_type"):
-                raise InputError(f"{self.where}: the codes are of type {kind}; {_ZEROS}.")
+                return self._as_lists(self._text(codes, name), name)
             codes = codes.cast(pa.list_(kind.value_type))
         return codes
 
@@ -400,17 +506,19 @@ class _Encoder:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if "icd_version" not in table.column_names:
+        name = self.layout.version
+        if name is None:
             return np.full(len(table), self.version, dtype=np.int8)
-        column = _one(table["icd_version"])
+        column = _one(table[name])
         found = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         numbers = []
         for value in found.dictionary.to_pylist():
-            said = re.fullmatch(r"(?:ICD)?[-_ ]?0?(9|10)(?:\.0)?(?:[-_ ]?CM)?", str(value).strip().upper())
+            said = re.fullmatch(WRITTEN_VERSION, str(value).strip().upper())
             if value is not None and not said:
-                row = self.rows + pc.index(column.cast(found.type.value_type), value).as_py() + 1
+                row = self.rows + pc.index(column.cast(found.type.value_type), value).as_py() + self.first_row
                 raise InputError(
-                    f"{self.where}: column icd_version, row {row}: {value!r} is no ICD version; allowed are 9 and 10."
+                    f"{self.where}: column {name}, row {row}: {kind_of(value)} is no ICD version; allowed are 9 and "
+                    "10, also as ICD9, ICD-10 or ICD-10-CM."
                 )
             numbers.append(int(said[1]) if said else self.version)
         return np.array([*numbers, self.version], dtype=np.int8)[_numbers(found.indices)]
@@ -418,8 +526,10 @@ class _Encoder:
     def _ids(self, table: "pa.Table") -> "pa.Array":
         import pyarrow as pa
 
-        ids = _one(table["admission_id"])
-        return _present(ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids, self.where, self.rows)
+        name = str(self.layout.id)
+        ids = _one(table[name])
+        ids = ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids
+        return _present(ids, name, self.where, self.rows + self.first_row)
 
 
 def _alike(versions: np.ndarray) -> bool:
@@ -431,12 +541,12 @@ def _numbers(indices: "pa.Array") -> np.ndarray:
     return (indices.fill_null(-1) if indices.null_count else indices).to_numpy()
 
 
-def _present(ids: "pa.Array", where: str, before: int) -> "pa.Array":
+def _present(ids: "pa.Array", name: str | None, where: str, first_row: int) -> "pa.Array":
     import pyarrow.compute as pc
 
     if ids.null_count:
-        row = before + pc.index(ids.is_null(), True).as_py() + 1
-        raise InputError(f"{where}: column admission_id, row {row}: is empty; each row needs its admission.")
+        row = first_row + pc.index(ids.is_null(), True).as_py()
+        raise InputError(f"{where}: column {name}, row {row}: is empty; each row needs its admission.")
     return ids
 
 

@@ -10,15 +10,15 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.base.files import atomic, scratch
-from mlci.codes import icd
+from mlci.base.files import scratch
+from mlci.base.tablefile import writing
+from mlci.codes import icd, zeros
 from mlci.codes.admissions import BATCH, Admissions, ahead, as_admissions, stream_rows
 
 SHORT = {"charlson": "cci", "elixhauser": "eci"}
@@ -126,13 +126,16 @@ class Coder:
 
     def __init__(self):
         self.met = {version: _Met(version) for version in icd.VERSIONS}
-        self.admissions = self.without_codes = 0
+        self.admissions = self.without_codes = self.short = 0
         self.last: tuple[np.ndarray, np.ndarray] | None = None
 
     def __call__(self, admissions: Admissions) -> np.ndarray:
         """The bits of each admission (uint64), milder forms included."""
         if not admissions.versions.all():
-            raise InputError("some codes have no ICD version; an icd_version column says it, or one for all codes.")
+            raise InputError(
+                "some codes have no ICD version; --icd-version 9 or 10 (icd_version= in Python) says it for all, or "
+                "names the column that says it for each."
+            )
         self._look_up(admissions.values, admissions.versions)
         indices = admissions.indices.astype(np.intp)
         counts = np.bincount(indices, minlength=len(admissions.values))
@@ -144,6 +147,7 @@ class Coder:
             bits[some] = np.bitwise_or.reduceat(self.of_value[indices], start[some])
         self.admissions += len(bits)
         self.without_codes += len(bits) - int(some.sum())
+        self.short += admissions.short
         return bits
 
     def _look_up(self, values: np.ndarray, versions: np.ndarray) -> None:
@@ -160,19 +164,10 @@ class Coder:
 
     def audit(self) -> list["Audit"]:
         """What the ICD tables say of the codes met so far, per ICD version."""
-        import pyarrow.compute as pc
-
         found = []
         for version, met in self.met.items():
-            unknown = ~icd.known(met.codes, version)
-            codes, counts = met.codes.filter(unknown), met.counts[unknown]
-            other = icd.known(codes, OTHER[version])
-            zeros = np.zeros_like(other)
-            for eaten in ("0", "00") if version == 9 else ():
-                zeros |= ~other & icd.known(pc.binary_join_element_wise(eaten, codes, ""), version)
             if met.counts.any():
-                totals = met.counts.sum(), counts.sum(), counts[other].sum(), counts[zeros].sum()
-                found.append(Audit(version, *map(int, totals)))
+                found.append(audit(met.codes, met.counts, version, short=self.short if version == 9 else 0))
         return found
 
 
@@ -182,9 +177,9 @@ class Audit:
 
     version: int
     codes: int
-    unknown: int  # in no ICD table of that version
+    unknown: int  # in no ICD table of that version, neither as a code nor as a heading of finer codes
     other: int  # of these, in the table of the other version
-    zeros: int  # of these, in the table once a leading zero is put back
+    zeros: int  # written without a leading zero
 
     @property
     def share(self) -> str:
@@ -202,10 +197,21 @@ class Audit:
             )
         if self.zeros * 20 >= self.codes:
             said.append(
-                f"{self.zeros:,} of {self.codes:,} ICD-{self.version} codes exist only with a leading zero put back "
-                f"(38.9 for 038.9), as if a spreadsheet had eaten it; they are taken as they stand."
+                f"{self.zeros:,} of {self.codes:,} ICD-{self.version} codes lack a leading zero (38.9 for 038.9), as "
+                "if a spreadsheet had eaten it; they are taken as they stand (--restore-zeros puts it back)."
             )
         return said
+
+
+def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Audit:
+    """Look at distinct normalised codes (an Arrow array) and how often each came; `short`: known by their dot."""
+    heading = zeros.heading(codes, version)
+    unknown = ~icd.known(codes, version) & ~heading
+    stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
+    other = unknown & ~stripped & (icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version]))
+    # A short code without its dot may look like one that was stripped: count it once.
+    eaten = max(int(counts[stripped].sum()), short)
+    return Audit(version, int(counts.sum()), int(counts[unknown].sum()), int(counts[other].sum()), eaten)
 
 
 def drop_milder(bits: np.ndarray) -> np.ndarray:
@@ -391,15 +397,19 @@ def write_scores(
     source: str | Path,
     target: str | Path,
     *,
-    icd_version: int | None = None,
+    icd_version: int | str | None = None,
+    id: str | None = None,
+    codes: str | None = None,
+    restore_zeros: bool = False,
     weights: Sequence[str] = (),
     hierarchy: bool = True,
     with_flags: bool = False,
     batch: int = BATCH,
     progress: Callable[[int], None] = lambda admissions: None,
 ) -> Written:
-    """Score a file of admissions into a Parquet or CSV file, in memory that does not grow with it.
+    """Score a file of admissions into a Parquet, CSV or Excel file, in memory that does not grow with it.
 
+    `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves.
     CCI+ECI is fitted on the training split where the file has one, else on all its admissions. Its moments are known
     only at the end, so the scores wait in a temporary file.
     """
@@ -408,13 +418,12 @@ def write_scores(
     columns = score_columns(weights)
     pair = pair_of(columns)
     coder, split = Coder(), False
-    if Path(target).suffix not in (".parquet", ".csv"):
-        raise InputError(f"{target}: scores are written as .parquet or .csv.")
 
     def training(spool: Path) -> Iterator[np.ndarray]:
         nonlocal split
         sink = None
-        options = {"icd_version": icd_version, "batch": batch, "unused": True}
+        options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros}
+        options |= {"batch": batch, "unused": True}
         for admissions, carried in stream_rows(source, carry=("split",), **options):
             bits = coder(admissions)
             bits = drop_milder(bits) if hierarchy else bits
@@ -439,25 +448,12 @@ def write_scores(
                 found |= flag_columns(rows["bits"].to_numpy()) if with_flags else {}
                 yield pa.table(found)
 
-    with atomic(target, inputs=[source]) as temporary, scratch() as folder:
+    # Scores repeat, identifiers do not: a dictionary of them would be built in vain.
+    with writing(target, inputs=[source], repeated=[*columns, "cci_eci"]) as write, scratch() as folder:
         spool = folder / "scores.arrow"
         combined = Combined.of(training(spool), pair, hierarchy)
         if not combined.admissions:
             raise InputError(f"{source}: column split: no admission is in 'train', whose mean and SD CCI+ECI needs.")
-        _write(ahead(tables(spool)), temporary, as_csv=Path(target).suffix == ".csv")
+        for table in ahead(tables(spool)):
+            write(table)
     return Written(coder.admissions, coder.without_codes, coder.audit(), combined, split)
-
-
-def _write(tables: Iterator[Any], path: Path, *, as_csv: bool) -> None:
-    from pyarrow import csv, parquet
-
-    first = next(tables)
-    # Scores repeat, identifiers do not: a dictionary of them would be built in vain.
-    often = [name for name in first.column_names if name != "admission_id"]
-    with (
-        csv.CSVWriter(str(path), first.schema)
-        if as_csv
-        else parquet.ParquetWriter(str(path), first.schema, use_dictionary=often)
-    ) as sink:
-        for table in chain([first], tables):
-            sink.write_table(table)

@@ -87,3 +87,8 @@ def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.nd
 
     values = codes if isinstance(codes, pa.Array) else pa.array(codes, pa.string())
     return pc.is_in(values, value_set=_table(version)["code"].combine_chunks()).to_numpy(zero_copy_only=False)
+
+
+def all_codes(version: int) -> "pa.Array":
+    """Every code of the ICD table of that version."""
+    return _table(version)["code"].combine_chunks()

@@ -5,20 +5,18 @@ data the file holds aggregates only: which codes were seen, quantiles of the sco
 Needs NumPy, safetensors and pydantic: neither torch nor scikit-learn is imported to score.
 """
 
-import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 import mlci
 from mlci.base.errors import InputError
-from mlci.base.files import atomic
+from mlci.base.tablefile import writing
 from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, stream_admissions
 from mlci.index._deepsets import DeepSetsScorer
@@ -163,6 +161,7 @@ class Tally:
     codes: int = 0
     unknown: int = 0
     foreign: Counter = field(default_factory=Counter)  # ICD version, not the model's -> codes
+    stripped: int = 0  # ICD-9 codes that lack a leading zero
 
     def add(self, admissions: Admissions, unknown_share: np.ndarray) -> "Tally":
         recorded = np.bincount(admissions.indices, minlength=len(admissions.values))
@@ -171,8 +170,26 @@ class Tally:
             if version and 0 not in self.model.icd_versions and version not in self.model.icd_versions:
                 foreign[int(version)] += int(recorded[admissions.versions == version].sum())
         unknown = round(np.nansum(unknown_share * np.diff(admissions.offsets)))
-        codes = self.codes + len(admissions.indices)
-        return Tally(self.model, self.admissions + len(admissions), codes, self.unknown + unknown, foreign)
+        return Tally(
+            self.model,
+            self.admissions + len(admissions),
+            self.codes + len(admissions.indices),
+            self.unknown + unknown,
+            foreign,
+            self.stripped + self._stripped(admissions, recorded),
+        )
+
+    def _stripped(self, admissions: Admissions, recorded: np.ndarray) -> int:
+        """How many codes lack a leading zero; ICD-10 has none to lose."""
+        nine = admissions.versions == 9 if 10 in self.model.icd_versions else admissions.versions != 10
+        if not nine.any():
+            return admissions.short
+        import pyarrow as pa
+
+        from mlci.codes import zeros
+
+        lost = zeros.stripped(pa.array(admissions.values[nine], pa.string()))
+        return max(int(recorded[nine][lost].sum()), admissions.short)
 
     def doubts(self) -> list[str]:
         """What the user should be told, a sentence each."""
@@ -181,6 +198,11 @@ class Tally:
             own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
             version, many = self.foreign.most_common(1)[0]
             found.append(f"{many:,} of {self.codes:,} codes are ICD-{version}; the model was made for {own}.")
+        if self.stripped * 20 > self.codes:
+            found.append(
+                f"{self.stripped:,} of {self.codes:,} codes lack a leading zero (38.9 for 038.9), as if a spreadsheet "
+                "had eaten it; they are taken as they stand (--restore-zeros puts it back)."
+            )
         if self.unknown > self.codes / 2:
             found.append(f"{self.unknown:,} of {self.codes:,} codes are unknown to the model: scores mean little.")
         return found
@@ -191,43 +213,36 @@ def score_file(
     source: str | Path,
     target: str | Path,
     *,
-    icd_version: int | None = None,
+    icd_version: int | str | None = None,
+    id: str | None = None,
+    codes: str | None = None,
+    restore_zeros: bool = False,
     on_batch: Callable[[int], None] | None = None,
 ) -> Tally:
-    """Score a file of any size in bounded memory: `admission_id` and `Model.columns`, to Parquet or CSV by name."""
+    """Score a file of any size in bounded memory: `admission_id` and `Model.columns`, to Parquet, CSV or Excel by name.
+
+    `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves.
+    """
     import pyarrow as pa
 
-    open_writer, tally = _writer(target), Tally(model)
-    with atomic(target, inputs=[source]) as temporary, ThreadPoolExecutor(1) as reader, contextlib.ExitStack() as stack:
-        batches = stream_admissions(source, icd_version=icd_version, unused=True)
-        admissions = next(batches, Admissions.from_lists([]))
-        writer = None
-        while admissions is not None:
-            coming = reader.submit(next, batches, None)  # read on while scoring
+    tally = Tally(model)
+    options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
+    with writing(target, inputs=[source]) as write:  # hardly a value comes twice: no dictionaries
+
+        def put(admissions: Admissions) -> None:
+            nonlocal tally
             columns = model.columns(admissions)
             named = {"admission_id": admissions.ids, **columns}
-            table = pa.table({name: pa.array(values, from_pandas=True) for name, values in named.items()})
-            writer = writer or stack.enter_context(open_writer(temporary, table.schema))
-            writer.write_table(table)
+            write(pa.table({name: pa.array(values, from_pandas=True) for name, values in named.items()}))
             tally = tally.add(admissions, columns["unknown_share"])
             if on_batch:
                 on_batch(tally.admissions)
-            admissions = coming.result()
+
+        for admissions in stream_admissions(source, **options):
+            put(admissions)
+        if not tally.admissions:  # a file without rows has scores without rows
+            put(Admissions.from_lists([]))
     return tally
-
-
-def _writer(target: str | Path) -> Callable:
-    """What writes the kind of file that the name asks for."""
-    suffix = Path(target).suffix.lower()
-    if suffix == ".csv":
-        from pyarrow.csv import CSVWriter
-
-        return CSVWriter
-    if suffix in (".parquet", ".pq"):
-        from pyarrow.parquet import ParquetWriter
-
-        return partial(ParquetWriter, use_dictionary=False)  # hardly a value comes twice
-    raise InputError(f"{target}: scores are written as .parquet or .csv.")
 
 
 def _check(model: Model) -> None:

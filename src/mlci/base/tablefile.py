@@ -1,0 +1,305 @@
+"""Tables in files: CSV, Parquet, Excel or standard input in, Arrow tables out, some rows at a time; and the way back.
+
+`open_table` says which columns a file has and reads those that are wanted, as often as wanted. What a file does not
+type itself (CSV, Excel) comes as text, so that nothing is guessed and no zero is lost; what stands for "not known"
+comes as null. `writing` writes tables to the kind of file that a name asks for.
+"""
+
+import contextlib
+import datetime
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from mlci.base.errors import InputError, reading
+from mlci.base.files import atomic
+from mlci.base.quotes import check_quotes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STANDARD = "-"  # standard input, or output
+MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "none", "#N/A", "?", ".", "-", "Unknown", "unknown")
+ROWS = 131_072  # of a table that is read at once
+SEPARATORS = b",;\t|"
+EXCEL_ROWS = 1_048_575  # below its header
+KINDS = ".csv, .tsv, .txt (also .gz, .bz2, .zst), .parquet or .xlsx"
+MAGIC = {b"PAR1": "parquet", b"PK": "xlsx", b"\x1f\x8b": "csv.gz", b"BZh": "csv.bz2", b"\x28\xb5\x2f": "csv.zst"}
+_CSV = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$")
+_EXCEL = re.compile(r"\.(xlsx|xlsm|xlsb|xls|ods)$")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table that can be read again and again, whatever kind of file it lies in."""
+
+    where: str  # as messages call it
+    names: tuple[str, ...]
+    first_row: int  # the number that an editor shows beside the first row: 2 below a header
+    rows: Callable[[list[str], Sequence[str], int], Iterator["pa.Table"]]
+    numbers: Mapping[str, int] = field(default_factory=dict)  # Excel: column -> first row whose cell is a number
+
+    def read(self, columns: Sequence[str], *, repeated: Sequence[str] = (), rows: int = ROWS) -> Iterator["pa.Table"]:
+        """Tables of about `rows` rows with these columns; `repeated` ones dictionary-encoded where that is cheap."""
+        return self.rows(list(columns), repeated, rows)
+
+
+@contextlib.contextmanager
+def open_table(path: str | Path) -> Iterator[TableFile]:
+    """Open a table file by what it is named, or (`-`) what standard input holds.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "visits.csv")
+    ...     _ = file.write_text("visit,DX1,DX2\\n7,I50.9,?\\n")
+    ...     with open_table(file) as table:
+    ...         table.names, [rows.to_pylist() for rows in table.read(["DX1", "DX2"])]
+    (('visit', 'DX1', 'DX2'), [[], [{'DX1': 'I50.9', 'DX2': None}]])
+    """
+    if str(path) == STANDARD:
+        with TemporaryDirectory(prefix="mlci-") as folder:
+            yield _open(_spooled(Path(folder)), "standard input")
+    else:
+        yield _open(Path(path), str(path))
+
+
+def _open(path: Path, where: str) -> TableFile:
+    name = path.name.lower()
+    if _CSV.search(name):
+        return _open_csv(path, where)
+    if _EXCEL.search(name):
+        return _open_excel(path, where)
+    return _open_parquet(path, where)
+
+
+def _spooled(folder: Path) -> Path:
+    """Standard input as a file, so that it can be read twice; its first bytes say what it is."""
+    source = sys.stdin.buffer
+    first = source.read(4)
+    kinds = {
+        b"PAR1": "parquet",
+        b"PK\x03\x04": "xlsx",
+        b"\x1f\x8b": "csv.gz",
+        b"BZh": "csv.bz2",
+        b"\x28\xb5\x2f": "csv.zst",
+    }
+    kind = next((kind for magic, kind in kinds.items() if first.startswith(magic)), "csv")
+    file = folder / f"input.{kind}"
+    with file.open("wb") as copy:
+        copy.write(first)
+        shutil.copyfileobj(source, copy, 1 << 20)
+    return file
+
+
+def _open_parquet(path: Path, where: str) -> TableFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            leaves = [file.schema.column(i).path for i in range(len(file.schema))]
+            names = tuple(file.schema_arrow.names)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{where}: is neither Parquet nor named as a table; {KINDS} is needed.") from error
+
+    def read(columns: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        # Parquet stores each distinct text once per row group: take its dictionary rather than build our own. (A batch
+        # across row groups would have two of them, which Arrow cannot hold inside a list.)
+        text = [leaf for leaf in leaves if leaf.split(".")[0] in repeated]
+        with pq.ParquetFile(path, read_dictionary=text) as file:
+            for group in range(file.num_row_groups):
+                for part in file.iter_batches(rows, row_groups=[group], columns=columns):
+                    yield pa.Table.from_batches([part]).select(columns)
+
+    return TableFile(where, names, 1, read)
+
+
+def _open_csv(path: Path, where: str) -> TableFile:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    with reading(where, "a CSV table"):
+        with pa.input_stream(str(path)) as stream:
+            header = stream.read(1 << 16).split(b"\n")[0]
+        delimiter = chr(max(SEPARATORS, key=header.count))
+        with pa.input_stream(str(path)) as stream:
+            check_quotes(stream, delimiter, where)
+
+    def blocks(columns: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        kinds = {name: pa.dictionary(pa.int32(), pa.string()) if name in repeated else pa.string() for name in columns}
+        try:
+            with pa.input_stream(str(path)) as stream:
+                reader = csv.open_csv(
+                    stream,
+                    read_options=csv.ReadOptions(block_size=16 * rows + 2 * len(header)),
+                    parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+                    convert_options=csv.ConvertOptions(
+                        column_types=kinds, include_columns=columns, null_values=MISSING, strings_can_be_null=True
+                    ),
+                )
+                yield reader.schema.empty_table()  # so that a table without rows still has its columns
+                yield from (pa.Table.from_batches([part]) for part in reader)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{where}: is not a CSV table in UTF-8: {_why(str(error))}.") from None
+
+    names = tuple(next(blocks([], (), ROWS)).column_names)
+    return TableFile(where, names, 2, blocks)
+
+
+def _why(message: str) -> str:
+    """What Arrow has against a CSV, without the cells that it quotes."""
+    if found := re.search(r"Expected (\d+) columns, got (\d+)", message):
+        row = re.search(r"Row #(\d+)", message)
+        return f"{f'row {row[1]}: ' if row else ''}{found[2]} cells where the header has {found[1]}"
+    return "its text is not UTF-8" if "UTF8" in message else "it is damaged, or of another kind"
+
+
+def _open_excel(path: Path, where: str) -> TableFile:
+    """The first sheet that is not empty; its cells become text as a person would type them."""
+    import pyarrow as pa
+
+    try:
+        from python_calamine import CalamineError, CalamineWorkbook
+    except ImportError as error:
+        raise InputError(f"{where}: reading Excel needs `pip install 'mlci[excel]'`; or save it as CSV.") from error
+    try:
+        with CalamineWorkbook.from_path(path) as book:
+            sheets = (book.get_sheet_by_index(place) for place in range(len(book.sheet_names)))
+            cells = next((found for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))), [])
+    except CalamineError as error:
+        raise InputError(f"{where}: is not a workbook that can be read ({type(error).__name__}).") from error
+    start = next((place for place, row in enumerate(cells) if any(cell != "" for cell in row)), len(cells))
+    if start == len(cells):
+        raise InputError(f"{where}: is empty; a header row and rows below it are needed.")
+    names = [str(_as_text(cell) or "") for cell in cells[start]]
+    body = cells[start + 1 :]
+    columns, numbers = {}, {}
+    for place, name in enumerate(names):
+        if not name:
+            continue
+        if name in columns:
+            raise InputError(f"{where}: has two columns {name}; each needs a name of its own.")
+        values = [row[place] for row in body]
+        columns[name] = pa.array([_as_text(value) for value in values], pa.string())
+        number = [isinstance(value, int | float) and not isinstance(value, bool) for value in values]
+        if any(number):
+            numbers[name] = start + 2 + number.index(True)
+    table = pa.table(columns)
+    full = [any(cell != "" for cell in row) for row in body]
+    while full and not full[-1]:  # rows that were only formatted
+        full.pop()
+    table = table[: len(full)]
+
+    def read(wanted: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        chosen = table.select(wanted) if wanted else table
+        yield from (chosen[place : place + rows] for place in range(0, max(len(chosen), 1), rows))
+
+    return TableFile(where, tuple(columns), start + 2, read, numbers)
+
+
+def _as_text(cell: Any) -> str | None:
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, float) and cell.is_integer():
+        cell = int(cell)
+    text = cell.isoformat(" ") if isinstance(cell, datetime.datetime) else str(cell).strip()
+    return None if text in MISSING else text
+
+
+@contextlib.contextmanager
+def writing(
+    target: str | Path, *, inputs: Sequence[str | Path] = (), repeated: bool | Sequence[str] = False
+) -> Iterator[Callable[["pa.Table"], None]]:
+    """Give a function that writes one table after another to a Parquet, CSV or Excel file, or (`-`) as CSV to standard
+    output; the file appears when the block ends well. `repeated` names the columns whose values come often (Parquet).
+
+    >>> import pyarrow as pa
+    >>> with writing("-") as write:
+    ...     write(pa.table({"admission_id": [7], "score": [0.5]}))
+    "admission_id","score"
+    7,0.5
+    """
+    kind = "csv" if str(target) == STANDARD else Path(target).suffix.lower().removeprefix(".")
+    if kind not in ("csv", "parquet", "pq", "xlsx"):
+        raise InputError(f"{target}: scores are written as .parquet, .csv or .xlsx, or (-) as CSV to standard output.")
+    if kind == "xlsx":
+        excel()
+    with contextlib.ExitStack() as stack:
+        place: Any = _Standard()
+        if str(target) != STANDARD:
+            place = str(stack.enter_context(atomic(target, inputs=[path for path in inputs if str(path) != STANDARD])))
+        sink: Any = None
+
+        def write(table: "pa.Table") -> None:
+            nonlocal sink
+            if sink is None:
+                sink = stack.enter_context(_sink(kind, place, table.schema, repeated))
+            sink.write_table(table)
+
+        yield write
+
+
+def _sink(kind: str, place: Any, schema: "pa.Schema", repeated: bool | Sequence[str]) -> Any:
+    from pyarrow import csv, parquet
+
+    if kind == "csv":
+        return csv.CSVWriter(place, schema)
+    if kind == "xlsx":
+        return _Sheet(place, schema.names)
+    return parquet.ParquetWriter(place, schema, use_dictionary=repeated)
+
+
+class _Standard:
+    """Standard output as a file that Arrow may write to and close."""
+
+    closed = False
+
+    def write(self, data: Any) -> int:
+        text = bytes(data).decode()
+        sys.stdout.write(text)
+        return len(data)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        sys.stdout.flush()
+        self.closed = True
+
+
+def excel() -> Any:
+    """The package that writes workbooks, or a sentence that says how to get it."""
+    try:
+        import xlsxwriter
+    except ImportError as error:
+        raise InputError("writing Excel needs `pip install 'mlci[excel]'`; or name the output .csv.") from error
+    return xlsxwriter
+
+
+class _Sheet:
+    """One sheet that is written row by row, in little memory; text stays text, whatever it begins with."""
+
+    def __init__(self, path: str, names: Sequence[str]):
+        options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+        self.book = excel().Workbook(path, options)
+        self.sheet = self.book.add_worksheet()
+        self.sheet.write_row(0, 0, names)
+        self.row = 0
+
+    def __enter__(self) -> "_Sheet":
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        self.book.close()
+
+    def write_table(self, table: "pa.Table") -> None:
+        if self.row + len(table) > EXCEL_ROWS:
+            raise InputError(f"a sheet of Excel holds {EXCEL_ROWS:,} rows; write .parquet or .csv.")
+        for row in zip(*(column.to_pylist() for column in table.columns)):
+            self.row += 1
+            self.sheet.write_row(self.row, 0, [None if value != value else value for value in row])

@@ -1,0 +1,143 @@
+"""Which columns of a table hold what: the admission, its codes, their ICD version.
+
+In come the names of the columns and what a person said of them (`id`, `codes`); out comes a `Layout`, the same for the
+command line, Python, Spark and the page. Four layouts are understood: a column for each code (`DX1`, `DX2`, ...), one
+row per admission with a list of codes, the same with text in place of the list, and one row per code.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from mlci.base.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ID, CODES, CODE, VERSION = "admission_id", "codes", "code", "icd_version"
+# Names that say by themselves what a column holds, in any case; the first one that a table has is taken.
+IDS = (
+    *(ID, "hadm_id", "visit_id", "encounter_id", "visit_occurrence_id", "stay_id", "case_id", "episode_id", "claim_id"),
+    *("admission", "encounter", "visit", "discharge_id", "record_id", "key_nis", "key_nrd", "clm_id", "id"),
+)
+VERSIONS = (VERSION, "icd_ver", "dxver", "dx_version", "i10_dxver", "icd_code_version", "vocabulary_id")
+ONE_COLUMN = (
+    *("icd_codes", "dx_codes", "diagnoses", "diagnosis_codes", "icd_code", "dx_code", "diagnosis_code", "icd10_code"),
+    *("icd9_code", "icd10", "icd9", "icd", "dx", "diagnosis", "diag"),
+)
+FIRST = re.compile(r"(pdx|dx_?p|principal_?(dx|diag|diagnosis)|prncpal_dgns_cd|primary_?(dx|diag|diagnosis))", re.I)
+NUMBERED = re.compile(
+    r"((?:i(?:cd)?_?)?(?:9|10)?_?(?:dx|diag|diagnosis|icd|dgns_cd|code|icd_?code)_?)0*(\d{1,3})", re.I
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a table holds its codes.
+
+    `form` is `wide` (a column per code), `list` (a list, or text, per admission) or `long` (a row per code).
+    """
+
+    form: str
+    codes: tuple[str, ...]  # in the order in which an admission's codes count
+    id: str | None = None
+    version: str | None = None  # the column of ICD versions
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that are read."""
+        return [*filter(None, [self.id]), *self.codes, *filter(None, [self.version])]
+
+    def seen(self, first: "pa.Table") -> "Layout":
+        """The same once the first rows are known: admissions that repeat beside one column of codes are rows of codes.
+
+        A column named `codes` is a list, whatever its admissions are.
+        """
+        if self.form != "list" or self.id is None or self.codes[0].lower() == CODES:
+            return self
+        ids = first[self.id]
+        return replace(self, form="long") if len(ids.unique()) < len(ids) else self
+
+
+def find_layout(
+    names: Sequence[str],
+    where: str,
+    *,
+    id: str | None = None,
+    codes: str | Sequence[str] | None = None,
+    version: str | None = None,
+    needs_id: bool = True,
+) -> Layout:
+    """Match what a person said with the names that a table has; what they left open is guessed by name.
+
+    `codes` is a column or a pattern such as `DX*`, or several of them (a sequence, or text with commas). A single
+    column of codes has the form `list`, unless it is called `code`: whoever reads the rows sees whether admissions
+    repeat.
+
+    >>> find_layout(["visit_id", "DX1", "DX10", "DX2", "los"], "visits.csv")
+    Layout(form='wide', codes=('DX1', 'DX2', 'DX10'), id='visit_id', version=None)
+    """
+    held = one_of(names, [id], where, "--id") if id else _first(names, IDS)
+    chosen = _chosen(names, codes, where) if codes else _guessed(names)
+    stated = one_of(names, [version], where, "--icd-version") if version else _first(names, VERSIONS)
+    found = ", ".join(names) or "none"
+    if not chosen:
+        raise InputError(
+            f"{where}: lacks the column codes; needed are a list of codes, columns such as DX1, DX2, or one row per "
+            f"code (--codes names them); found are {found}."
+        )
+    form = "wide" if len(chosen) > 1 else "long" if CODE in map(str.lower, chosen) else "list"
+    if held is None and (needs_id or form == "long"):
+        raise InputError(
+            f"{where}: lacks the column {ID}; --id names the one that tells admissions; found are {found}."
+        )
+    return Layout(form, chosen, held, stated)
+
+
+def one_of(names: Sequence[str], wanted: Sequence[str], where: str, option: str) -> str:
+    """The column that a person named, in any case."""
+    found = _first(names, wanted)
+    if found is None:
+        raise InputError(f"{where}: lacks the column {wanted[0]} ({option}); it has {', '.join(names) or 'none'}.")
+    return found
+
+
+def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
+    lower = {name.lower(): name for name in reversed(names)}
+    exact = (name for name in wanted if name in names)
+    return next(exact, None) or next((lower[name.lower()] for name in wanted if name.lower() in lower), None)
+
+
+def _chosen(names: Sequence[str], codes: str | Sequence[str], where: str) -> tuple[str, ...]:
+    patterns = [part.strip() for part in codes.split(",")] if isinstance(codes, str) else list(codes)
+    found: list[str] = []
+    for pattern in patterns:
+        hits = [name for name in names if name == pattern]
+        hits = hits or [name for name in names if fnmatchcase(name.lower(), pattern.lower())]
+        if not hits:
+            raise InputError(f"{where}: no column is like {pattern} (--codes); it has {', '.join(names) or 'none'}.")
+        found += sorted(hits, key=_number)
+    return tuple(dict.fromkeys(found))
+
+
+def _number(name: str) -> tuple[int, int]:
+    """By the number that a name ends with; one without is the principal diagnosis and comes first."""
+    found = re.search(r"(\d+)$", name)
+    return (1, int(found[1])) if found else (0, 0)
+
+
+def _guessed(names: Sequence[str]) -> tuple[str, ...]:
+    if plain := _first(names, (CODES, CODE)):
+        return (plain,)
+    families: dict[str, list[str]] = {}
+    for name in names:
+        if found := NUMBERED.fullmatch(name):
+            families.setdefault(found[1].lower(), []).append(name)
+    if families:
+        largest = max(families.values(), key=len)
+        first = [name for name in names if FIRST.fullmatch(name)]
+        return tuple(dict.fromkeys([*first, *sorted(largest, key=_number)]))
+    one = _first(names, ONE_COLUMN)
+    return (one,) if one else ()

@@ -1,0 +1,98 @@
+"""Every kind of table file is read alike and written back; what cannot be read is told in a sentence."""
+
+import datetime
+import io
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.base.tablefile import open_table, writing
+
+FRAME = pd.DataFrame({"visit": ["007", "8"], "DX1": ["I50.9", "?"], "los": ["3", None]})
+ROWS = [{"visit": "007", "DX1": "I50.9", "los": "3"}, {"visit": "8", "DX1": None, "los": None}]
+
+
+def content(path) -> list[dict]:
+    with open_table(path) as file:
+        return [row for table in file.read(file.names) for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_csv_of_every_separator(tmp_path, separator):
+    FRAME.to_csv(tmp_path / "a.csv", index=False, sep=separator)
+    assert content(tmp_path / "a.csv") == ROWS
+
+
+def test_compressed_csv_and_excel(tmp_path):
+    FRAME.to_csv(tmp_path / "a.csv.gz", index=False)
+    FRAME.to_excel(tmp_path / "a.xlsx", index=False)
+    assert content(tmp_path / "a.csv.gz") == content(tmp_path / "a.xlsx") == ROWS
+
+
+def test_excel_cells_become_the_text_that_a_person_typed(tmp_path):
+    cells = {
+        "number": [7, 2.5],
+        "yes": [True, False],
+        "day": [datetime.datetime(2020, 1, 2), None],
+        "text": [" a ", ""],
+    }
+    pd.DataFrame(cells).to_excel(tmp_path / "a.xlsx", index=False, startrow=2)
+    with open_table(tmp_path / "a.xlsx") as file:
+        (table,) = file.read(file.names)
+        assert (file.first_row, dict(file.numbers)) == (4, {"number": 4})
+    assert table.to_pydict() == {
+        "number": ["7", "2.5"],
+        "yes": ["true", "false"],
+        "day": ["2020-01-02", None],
+        "text": ["a", None],
+    }
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.xlsx"])
+def test_standard_input_is_told_by_its_first_bytes(tmp_path, monkeypatch, name):
+    writer = {"csv": FRAME.to_csv, "parquet": FRAME.to_parquet, "xlsx": FRAME.to_excel}[name.split(".")[1]]
+    writer(tmp_path / name, index=False)
+    stream = io.TextIOWrapper(io.BytesIO((tmp_path / name).read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert [row["visit"] for row in content("-")] == ["007", "8"]
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.parquet", "s.xlsx"])
+def test_what_is_written_reads_the_same(tmp_path, name):
+    table = pa.table({"id": ["=1+1", "b"], "score": [0.5, None]})
+    with writing(tmp_path / name) as write:
+        write(table[:1])
+        write(table[1:])
+    found = content(tmp_path / name)
+    assert [row["id"] for row in found] == ["=1+1", "b"]
+    assert [None if row["score"] is None else float(row["score"]) for row in found] == [0.5, None]
+
+
+def test_what_cannot_be_read_or_written_is_told(tmp_path, monkeypatch):
+    for name, words in {"a.doc": "neither Parquet nor named as a table", "a.xlsx": "is not a workbook"}.items():
+        (tmp_path / name).write_text("x,y\n")
+        with pytest.raises(InputError, match=words):
+            content(tmp_path / name)
+    pd.DataFrame().to_excel(tmp_path / "empty.xlsx", index=False)
+    with pytest.raises(InputError, match="is empty"):
+        content(tmp_path / "empty.xlsx")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "in.parquet")
+    with (
+        pytest.raises(InputError, match="would be overwritten"),
+        writing(tmp_path / "in.parquet", inputs=[tmp_path / "in.parquet"]),
+    ):
+        pass
+    with pytest.raises(InputError, match=r"\.parquet, \.csv or \.xlsx"), writing(tmp_path / "s.doc"):
+        pass
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    monkeypatch.setitem(sys.modules, "xlsxwriter", None)
+    with pytest.raises(InputError, match=r"pip install 'mlci\[excel\]'"):
+        content(Path(tmp_path / "empty.xlsx"))
+    with pytest.raises(InputError, match=r"pip install 'mlci\[excel\]'"), writing(tmp_path / "s.xlsx"):
+        pass
+    assert not (tmp_path / "s.xlsx").exists()

@@ -1,0 +1,117 @@
+"""Columns are found by what they are called or by what a person said; wide, list, text and long files are one."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.codes.admissions import as_admissions, stream_admissions
+from mlci.codes.layout import find_layout
+
+CODES = [["I50.9", "N17.9", "E11.9"], [], ["038.9"], ["J44.9", "I10"]]
+
+
+@pytest.mark.parametrize(
+    ("names", "said", "expected"),
+    [
+        ("visit_id DX1 DX2 DX10 DXVER los", {}, ("wide", ("DX1", "DX2", "DX10"), "visit_id", "DXVER")),
+        ("encounter_id diag_1 diag_2 diag_3 readmitted", {}, ("wide", ("diag_1", "diag_2", "diag_3"), "encounter_id")),
+        ("KEY_NIS I10_DX1 I10_DX2 I10_PR1", {}, ("wide", ("I10_DX1", "I10_DX2"), "KEY_NIS")),
+        (
+            "clm_id PRNCPAL_DGNS_CD ICD_DGNS_CD1 ICD_DGNS_CD2",
+            {},
+            ("wide", ("PRNCPAL_DGNS_CD", "ICD_DGNS_CD1", "ICD_DGNS_CD2"), "clm_id"),
+        ),
+        ("hadm_id icd_code icd_version", {}, ("list", ("icd_code",), "hadm_id", "icd_version")),
+        ("admission_id code", {}, ("long", ("code",), "admission_id")),
+        ("id codes DX1 DX2", {}, ("list", ("codes",), "id")),
+        ("nr a b c", {"id": "NR", "codes": "B,a"}, ("wide", ("b", "a"), "nr")),
+        ("nr dx1poa dx1 dx2", {"id": "nr", "codes": ["dx?"]}, ("wide", ("dx1", "dx2"), "nr")),
+    ],
+)
+def test_columns_are_found(names, said, expected):
+    found = find_layout(names.split(), "a.csv", **said)
+    assert (found.form, found.codes, found.id, found.version)[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "said", "words"),
+    [
+        ("visit DX1", {"id": "stay"}, r"a.csv: lacks the column stay \(--id\); it has visit, DX1"),
+        ("visit DX1", {"codes": "ICD*"}, r"a.csv: no column is like ICD\* \(--codes\); it has visit, DX1"),
+        ("visit DX1", {"version": "ver"}, r"lacks the column ver \(--icd-version\)"),
+        ("visit los", {}, r"lacks the column codes; .*\(--codes names them\)"),
+        ("name DX1 DX2", {}, "lacks the column admission_id; --id names"),
+    ],
+)
+def test_what_is_not_there_is_told_with_the_option_that_helps(names, said, words):
+    with pytest.raises(InputError, match=words):
+        find_layout(names.split(), "a.csv", **said)
+
+
+def forms() -> dict[str, pd.DataFrame]:
+    ids = ["a", "b", "c", "d"]
+    wide = pd.DataFrame([codes + [None] * (3 - len(codes)) for codes in CODES], columns=["DX1", "DX2", "DX3"])
+    long = [(i, code) for i, codes in zip(ids, CODES) for code in codes or [None]]
+    return {
+        "wide": wide.assign(visit_id=ids),
+        "list": pd.DataFrame({"visit_id": ids, "codes": CODES}),
+        "text": pd.DataFrame({"visit_id": ids, "diagnoses": [" ".join(codes) for codes in CODES]}),
+        "long": pd.DataFrame(long, columns=["visit_id", "dx"]),
+    }
+
+
+def read(batches) -> list:
+    return [
+        (part.ids[i], part.values[part.indices[part.offsets[i] : part.offsets[i + 1]]].tolist())
+        for part in batches
+        for i in range(len(part))
+    ]
+
+
+@pytest.mark.parametrize("form", ["wide", "list", "text", "long"])
+def test_every_form_is_the_same_in_memory_and_in_every_file(tmp_path, form):
+    frame = forms()[form]
+    expected = [(i, [code.replace(".", "") for code in codes]) for i, codes in zip("abcd", CODES)]
+    for data in (frame, pl.from_pandas(frame), pl.from_pandas(frame).lazy(), pa.Table.from_pandas(frame)):
+        assert read([as_admissions(data)]) == expected
+    frame.to_parquet(tmp_path / "a.parquet")
+    files = ["a.parquet"]
+    if form != "list":
+        frame.to_csv(tmp_path / "a.csv", index=False)
+        frame.to_excel(tmp_path / "a.xlsx", index=False)
+        files += ["a.csv", "a.xlsx"]
+    for name in files:
+        assert read(stream_admissions(tmp_path / name, batch=2)) == expected, name
+
+
+def test_a_number_in_a_cell_of_codes_is_refused_unless_zeros_may_be_put_back(tmp_path):
+    pd.DataFrame({"visit": [1, 2], "DX1": ["428.0", 38.9], "DX2": [8, None]}).to_excel(tmp_path / "a.xlsx", index=False)
+    with pytest.raises(InputError, match=r"a.xlsx: column DX1, row 3: the cell is a number; .*\(--restore-zeros\)"):
+        list(stream_admissions(tmp_path / "a.xlsx"))
+    found = read(stream_admissions(tmp_path / "a.xlsx", restore_zeros=True))
+    assert found == [(1, ["4280", "008"]), (2, ["0389"])]
+
+
+def test_rows_of_codes_carry_what_their_admission_repeats(tmp_path):
+    from mlci.codes.admissions import stream_rows
+
+    file = tmp_path / "a.csv"
+    file.write_text("visit,dx,died\n1,I10,Y\n2,I50,N\n1,N17,Y\n")
+    found, carried = zip(*stream_rows(file, carry=["died"]))
+    assert read(found) == [(1, ["I10", "N17"]), (2, ["I50"])]
+    assert [value for part in carried for value in part["died"].to_pylist()] == ["Y", "N"]
+    file.write_text("visit,dx,died\n1,I10,Y\n1,N17,N\n")
+    with pytest.raises(
+        InputError, match=r"a.csv: column died, row 3: differs from an earlier row of the same admission"
+    ):
+        list(stream_rows(file, carry=["died"]))
+
+
+def test_missing_is_missing_however_it_is_written():
+    frame = pd.DataFrame(
+        {"visit": [1], "DX1": ["?"], "DX2": ["NULL"], "DX3": [np.nan], "DX4": ["I10"], "DX5": ["none"]}
+    )
+    assert read([as_admissions(frame)]) == [(1, ["I10"])]
