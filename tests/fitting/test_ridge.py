@@ -33,7 +33,7 @@ PARENTS = np.array([0, 0, 0] + [2, 3] * 8 + [4])  # wrong, which may cost time a
 
 def alone(outcomes: np.ndarray, prior: Prior) -> np.ndarray:
     """One regression that leaves out nobody."""
-    several = Regressions(PRESENCE, outcomes, np.ones(len(outcomes), int), PARENTS, 1)
+    several = Regressions(PRESENCE, outcomes, np.ones(len(outcomes), int), PARENTS, np.ones(COLUMNS), 1)
     return several.solve(prior, several.start(), tolerance=1e-13)[:, 0]
 
 
@@ -69,7 +69,7 @@ def test_a_missing_outcome_costs_only_itself():
 
 def test_each_leaves_out_its_fold():
     prior, folds = Prior(0.1, 0.1), np.arange(len(OUTCOMES)) % 3
-    several = Regressions(PRESENCE, OUTCOMES, folds, PARENTS, 4)
+    several = Regressions(PRESENCE, OUTCOMES, folds, PARENTS, np.ones(COLUMNS), 4)
     found = several.solve(prior, several.start(), tolerance=1e-13)
     masked = OUTCOMES.copy()
     masked[folds == 1] = np.nan
@@ -86,7 +86,9 @@ def test_a_rare_code_leans_on_its_category(deaths):
     died = [1.0, 0.0] * 200 + [1.0] * deaths + [0.0] * (3 - deaths) + [1.0] * 20 + [0.0] * 980
     tokens = Tokens(np.concatenate(lists).astype(np.int32), np.cumsum([0, *map(len, lists)]))
     parents = np.isin(np.arange(20), [3, *range(10, 20)]).astype(int)
-    several = Regressions(Presence.of(tokens, 20), np.array(died)[:, None], np.ones(len(died), int), parents, 1)
+    several = Regressions(
+        Presence.of(tokens, 20), np.array(died)[:, None], np.ones(len(died), int), parents, np.ones(20), 1
+    )
     weights = several.solve(Prior(0.0, 0.3), several.start(), tolerance=1e-12)[:, 0, 0]
     category, common, rare = weights[1], weights[1] + weights[10], weights[1] + weights[3]
     raw = np.log((deaths + 0.5) / (3.5 - deaths)) - weights[0]  # what three admissions alone would say

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
+LEAST_BEYOND = 25  # admissions beyond the last knot
 MOST_ADMISSIONS = 65_536  # that the curves are fitted on
 
 
@@ -94,9 +95,9 @@ def alignment(score: np.ndarray, profiles: np.ndarray, weights: np.ndarray) -> t
 
 
 def _knots(column: np.ndarray, points: int) -> np.ndarray:
-    """Quantiles, half of them in the upper tenth, and apart even where log-odds are tied."""
+    """Quantiles, half of them in the upper tenth, none with few beyond it, and apart even where log-odds are tied."""
     lower = np.linspace(0.02, 0.9, points - points // 2)
-    upper = 1 - np.geomspace(0.1, 0.001, points // 2 + 1)[1:]
+    upper = 1 - np.geomspace(0.1, np.clip(LEAST_BEYOND / len(column), 0.001, 0.09), points // 2 + 1)[1:]
     knots = np.quantile(column, np.concatenate([lower, upper]))
     least = 1e-3 * max(float(np.ptp(column)), 1e-6)
     return np.maximum.accumulate(knots - least * np.arange(points)) + least * np.arange(points)

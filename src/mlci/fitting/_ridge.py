@@ -44,6 +44,7 @@ class Regressions:
     outcomes: np.ndarray  # admissions x outcomes: 0, 1, NaN where not known
     folds: np.ndarray  # of each admission
     parents: np.ndarray  # of each token: the next shorter beginning of the same code that is a token, 0 for none
+    tightness: np.ndarray  # of each token: what its share of the penalty is multiplied by
     count: int  # of regressions: with one more than there are folds, the last leaves out nobody
 
     def start(self) -> np.ndarray:
@@ -103,7 +104,7 @@ class Regressions:
             value += ((np.logaddexp(0, log_odds) - outcomes * log_odds) * counted).sum(axis=(0, 2))
             self._add(gradient, block, (risk - outcomes) * counted)
             curvature[rows] = risk * (1 - risk) * counted
-        pull = _pull(weights, precision)
+        pull = self._pull(weights, precision)
         return value + _dot(weights, pull) / 2, gradient + pull, curvature
 
     def _add(self, total: np.ndarray, block, values: np.ndarray) -> None:
@@ -111,18 +112,25 @@ class Regressions:
         total += (block.T @ values.reshape(len(values), -1)).reshape(total.shape)
         total[0] += values.sum(axis=0, dtype=np.float64)
 
+    def _pull(self, weights: np.ndarray, precision: np.ndarray) -> np.ndarray:
+        """The penalty's gradient; intercepts are free."""
+        pull = np.einsum("vbi,ij->vbj", weights, precision)
+        pull *= self.tightness[:, None, None]
+        pull[0] = 0
+        return pull
+
     def _newton(self, gradient: np.ndarray, curvature: np.ndarray, precision: np.ndarray) -> np.ndarray:
         """Newton's step, by conjugate gradients that begin with the equations of nested tokens."""
         own = np.zeros_like(gradient)
         for rows, block in self.presence.blocks(np.float32):
             self._add(own, block, curvature[rows])
-        nearly = _Nested(own, precision, self.parents)
+        nearly = _Nested(own, self.tightness[:, None, None, None] * precision, self.parents)
 
         def product(direction: np.ndarray) -> np.ndarray:
             single, total = direction.astype(np.float32), np.zeros_like(direction)
             for rows, block in self.presence.blocks(np.float32):
                 self._add(total, block, self._sums(block, single) * curvature[rows])
-            return total + _pull(direction, precision)
+            return total + self._pull(direction, precision)
 
         step, rest = np.zeros_like(gradient), -gradient
         scaled = nearly.solve(rest)
@@ -165,10 +173,10 @@ class _Nested:
         total = np.maximum(alone, 1e-9)[..., None] * np.eye(outcomes)
         self.inverse, self.share = np.empty_like(total), np.empty_like(total)
         for level, up in zip(self.levels[::-1], self.up[::-1]):
-            self.inverse[level] = np.linalg.inv(total[level] + precision)
-            self.share[level] = self.inverse[level] @ precision
+            self.inverse[level] = np.linalg.inv(total[level] + precision[level])
+            self.share[level] = self.inverse[level] @ precision[level]
             if level is not self.levels[0]:
-                message = precision - precision @ self.share[level]
+                message = precision[level] - precision[level] @ self.share[level]
                 total += (up @ message.reshape(len(level), -1)).reshape(total.shape)
         self.inverse[0] = np.linalg.inv(np.maximum(own[0], 1e-9)[..., None] * np.eye(outcomes))  # free intercepts
 
@@ -178,7 +186,7 @@ class _Nested:
         for level, up in zip(self.levels[::-1], self.up[::-1]):
             sums[level] = np.einsum("vbij,vbj->vbi", self.inverse[level], below[level] + rest[level])
             if level is not self.levels[0]:
-                message = sums[level] @ self.precision - rest[level]
+                message = np.einsum("vij,vbj->vbi", self.precision[level, 0], sums[level]) - rest[level]
                 below += (up @ message.reshape(len(level), -1)).reshape(rest.shape)
         step = sums.copy()
         for level in self.levels[1:]:
@@ -186,13 +194,6 @@ class _Nested:
             sums[level] += np.einsum("vbij,vbj->vbi", self.share[level], above)
             step[level] = sums[level] - above
         return step
-
-
-def _pull(weights: np.ndarray, precision: np.ndarray) -> np.ndarray:
-    """The penalty's gradient; intercepts are free."""
-    pull = np.einsum("vbi,ij->vbj", weights, precision)
-    pull[0] = 0
-    return pull
 
 
 def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:

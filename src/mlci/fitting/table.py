@@ -26,9 +26,12 @@ from mlci.fitting._presence import Presence
 from mlci.fitting._result import Fit, Record, RecordTable
 from mlci.fitting._ridge import Prior, Regressions
 
-SPREADS = tuple(4.0**power for power in range(-6, 2))  # variances of a weight that are tried, from narrow to wide
+SPREAD = 4.0**-3  # the first variance of a weight that is tried; wider ones follow, or narrower ones
+STEP, MOST = 4.0, 6  # by what factor they differ, and how many at most
+ROUNDS = 8  # that are usual
 SHARES = ((0.2, 0.05), (0.85, 0.97))  # of the variance that is common to all outcomes, instead of half of it
 CHOSEN_ON = 40_000  # admissions that penalties are chosen on: variances of weights do not depend on how many there are
+RARITY = 0.3  # the penalty of a token grows with the number of its admissions to this power
 ROUGH, FINE = 1e-3, 1e-6  # tolerances of the regressions
 UNDECIDED = 10.0  # events that would have to speak for a change of calibration before half of it is made
 
@@ -114,10 +117,12 @@ def fit(
     key = fingerprint(train, valid, asdict(config), seed, np.bincount(folds).tolist())
     saved, outcomes = Checkpoint(checkpoint, key), np.asarray(train.outcomes)
     presence = Presence.of(train.tokens, train.vocabulary_size)
-    clock = Clock(len(SPREADS) + 10.0, on_event)
-    tried, start = _choose(presence, outcomes, folds, parents, config, saved, clock)
+    many = np.maximum(np.bincount(presence.ids, minlength=presence.columns), 1).astype(np.float64)
+    tightness = (many / np.exp(np.average(np.log(many), weights=many))) ** RARITY
+    clock = Clock(ROUNDS + 7.0, on_event)
+    tried, start = _choose(presence, outcomes, folds, (parents, tightness), config, saved, clock)
     kept = _best(tried)
-    whole = Regressions(presence, outcomes, folds, parents, config.penalty.folds + 1)
+    whole = Regressions(presence, outcomes, folds, parents, tightness, config.penalty.folds + 1)
     begin = np.repeat(start.mean(axis=1, keepdims=True), whole.count, axis=1)
     weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
     honest = whole.log_odds(weights)
@@ -176,7 +181,7 @@ def _choose(
     presence: Presence,
     outcomes: np.ndarray,
     folds: np.ndarray,
-    parents: np.ndarray,
+    tokens: tuple[np.ndarray, np.ndarray],
     config: TableConfig,
     saved: Checkpoint,
     clock: Clock,
@@ -186,7 +191,7 @@ def _choose(
     Each is judged by the deviance of patients left out, once their risks are calibrated.
     """
     rows = np.arange(0, len(presence), -(-len(presence) // CHOSEN_ON))
-    sample = Regressions(presence.take(rows), outcomes[rows], folds[rows], parents, config.penalty.folds)
+    sample = Regressions(presence.take(rows), outcomes[rows], folds[rows], *tokens, config.penalty.folds)
     former = saved.entries.get("penalties")
     done = [Tried(*each) for each in former.facts] if former else []
     weights = np.array(former.arrays["best"]) if former else sample.start()
@@ -204,23 +209,26 @@ def _choose(
         weights = found if not tried or each.unexplained < _best(tried).unexplained else weights
         tried.append(each)
         saved.keep("penalties", [astuple(each) for each in tried], {"best": weights})
-        clock.tell("penalties", len(tried), len(SPREADS) + 4, {"deviance explained": 1 - each.unexplained})
+        clock.tell("penalties", len(tried), ROUNDS, {"deviance explained": 1 - each.unexplained})
         return each
 
     def improve(pairs: Iterable[tuple[float, float]]) -> bool:
         """Go along the pairs for as long as they get better; whether any did."""
-        before = _best(tried).unexplained if tried else np.inf
-        for pair in pairs:
-            best = _best(tried).unexplained if tried else np.inf
-            if reached(*pair).unexplained >= best:
-                break
-        return _best(tried).unexplained < before
+        for place, pair in enumerate(pairs):
+            best = _best(tried)
+            if reached(*pair).unexplained >= best.unexplained:
+                return place > 0
+        return True
 
     options = config.penalty
     if options.common is not None and options.own is not None:
         reached(options.common, options.own)
         return tried, weights
-    improve((spread / 2, spread / 2) for spread in SPREADS)
+    reached(SPREAD / 2, SPREAD / 2)
+    wider = [SPREAD / 2 * STEP**power for power in range(1, MOST)]
+    if not improve(zip(wider, wider)):
+        narrower = [SPREAD / 2 / STEP**power for power in range(1, MOST)]
+        improve(zip(narrower, narrower))
     spread = _best(tried).common + _best(tried).own
     if outcomes.shape[1] > 1:
         any(improve((share * spread, (1 - share) * spread) for share in shares) for shares in SHARES)
