@@ -12,6 +12,7 @@ import uvicorn
 from mlci.codes.admissions import as_admissions
 from mlci.index.estimator import MLCI
 from mlci.web import create_app
+from mlci.web._protocol import PatientProtocol
 from toys import code_lists, random_model
 
 REAL = ("I509", "N179", "J960", "A419", "E119", "I10")  # in the toy model's vocabulary, with titles
@@ -38,7 +39,7 @@ def running(index: MLCI, **options) -> Iterator[str]:
     """The address of a server of this process."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         app = create_app(index, **options)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        server = uvicorn.Server(uvicorn.Config(app, http=PatientProtocol, log_level="warning", access_log=False))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

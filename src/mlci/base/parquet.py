@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 WRITTEN = {"write_page_checksum": True}  # for whatever writes page by page
 KIND = "a Parquet file"
+MOST_CELL, FEW_BYTES = 1_000, 16 << 20  # a larger column chunk must not hold longer cells on the average
 
 
 def write_parquet(table: "pa.Table", path: str | Path, **options: Any) -> None:
@@ -33,8 +34,24 @@ def open_parquet(path: str | Path, **options: Any) -> "pq.ParquetFile":
     with reading(path, KIND):
         file = pq.ParquetFile(path, page_checksum_verification=True, **options)
         names = file.schema_arrow.names
+        swollen = _swollen(file.metadata)
+    if swollen is not None:
+        file.close()
+        raise InputError(
+            f"{name_of(path)}: column {name_of(swollen)}: holds cells of more than {MOST_CELL:,} characters."
+        )
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         file.close()
         raise InputError(f"{name_of(path)}: has the column {name_of(twice)} twice; each needs a name of its own.")
     return file
+
+
+def _swollen(metadata: "pq.FileMetaData") -> str | None:
+    """The first column of which a few cells would fill the memory: a file of some kilobytes can hold gigabytes."""
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(place)
+            if chunk.total_uncompressed_size > max(FEW_BYTES, MOST_CELL * chunk.num_values):
+                return chunk.path_in_schema
+    return None

@@ -16,6 +16,7 @@ import numpy as np
 
 import mlci
 from mlci.base.errors import InputError
+from mlci.base.spreadsheets import defused
 from mlci.base.tablefile import writing
 from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, stream_admissions
@@ -217,11 +218,13 @@ def score_file(
     id: str | None = None,
     codes: str | None = None,
     restore_zeros: bool = False,
+    defuse: bool = False,
     on_batch: Callable[[int], None] | None = None,
 ) -> Tally:
     """Score a file of any size in bounded memory: `admission_id` and `Model.columns`, to Parquet, CSV or Excel by name.
 
-    `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves.
+    `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves; `defuse`
+    marks identifiers that a spreadsheet would take for formulas.
     """
     import pyarrow as pa
 
@@ -232,7 +235,7 @@ def score_file(
         def put(admissions: Admissions) -> None:
             nonlocal tally
             columns = model.columns(admissions)
-            named = {"admission_id": admissions.ids, **columns}
+            named = {"admission_id": defused(admissions.ids) if defuse else admissions.ids, **columns}
             write(pa.table({name: pa.array(values, from_pandas=True) for name, values in named.items()}))
             tally = tally.add(admissions, columns["unknown_share"])
             if on_batch:

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import traceback
+from urllib.parse import urlsplit
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,6 +33,9 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        if scope["method"] not in ("GET", "HEAD") and _is_foreign(Headers(scope=scope)):
+            sentence = "This can only be sent from the page itself."
+            return await JSONResponse({"detail": sentence}, 403, headers=HEADERS)(scope, receive, send)
         limit, seconds = self.limits[scope["path"] == "/files"]
         deadline = asyncio.get_running_loop().time() + seconds
         size, whole, begun = 0, False, False
@@ -69,3 +73,10 @@ class Guard:
             if not begun:
                 sentence = "Something went wrong inside; the server's log says where."
                 await JSONResponse({"detail": sentence}, 500)(scope, receive, dressed)
+
+
+def _is_foreign(headers: Headers) -> bool:
+    """Whether a browser says that another site's page sent this; programs other than browsers say nothing."""
+    origin = headers.get("origin")
+    elsewhere = origin is not None and urlsplit(origin).netloc != headers.get("host")
+    return elsewhere or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")

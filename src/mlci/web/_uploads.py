@@ -19,6 +19,7 @@ from mlci.index.model import Model, Tally, score_file
 
 KEEP_SECONDS = 600
 MOST_JOBS = 8  # waiting, running or not yet fetched
+MOST_ERRORS = 64  # files that could not be read and whose sentence waits for its reader
 MOST_ADMISSIONS = 50_000_000  # beyond that, the command line
 FIRST_ROWS = 50
 NAMES = r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$|\.(parquet|pq)$"
@@ -61,8 +62,11 @@ class Uploads:
             raise InputError(
                 f"{name or 'the file'}: is not named as a table; .csv, .csv.gz, .tsv or .parquet is needed."
             )
-        if len(self.jobs) >= MOST_JOBS:
+        jobs = list(self.jobs.items())
+        if sum(not job.error for _, job in jobs) >= MOST_JOBS:
             raise Busy
+        for token, _ in [(token, job) for token, job in jobs if job.error][:-MOST_ERRORS]:
+            self.forget(token)
         folder = TemporaryDirectory(prefix="mlci-", ignore_cleanup_errors=True)
         job = Job(name, folder, Path(folder.name, "admissions" + suffix[0]), Path(folder.name, f"scores.{kind}"))
         try:
@@ -96,7 +100,14 @@ class Uploads:
                 raise InputError(f"more than {MOST_ADMISSIONS:,} admissions; `mlci score` takes any number.")
 
         try:
-            job.tally = score_file(self.model, job.source, job.target, icd_version=icd_version, on_batch=on_batch)
+            job.tally = score_file(
+                self.model,
+                job.source,
+                job.target,
+                icd_version=icd_version,
+                defuse=job.target.suffix == ".csv",
+                on_batch=on_batch,
+            )
             job.rows = _first_rows(job.target)
         except InputError as error:
             job.error = str(error).replace(str(job.source), job.name)

@@ -373,13 +373,10 @@ def _files(index: MLCI, uploads: Uploads, render, upload_limit: int) -> APIRoute
 
     @files.post("")
     def upload(
-        request: Request,
         file: UploadFile,
         kind: Annotated[Literal["csv", "parquet"], Form()] = "csv",
         icd_version: Annotated[str, Form(alias="icd", max_length=2)] = "",
     ) -> Response:
-        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise HTTPException(403, "A file can only be sent from this page itself.")
         try:
             token = uploads.add(file.file, file.filename or "", kind=kind, icd_version=_version(index, icd_version))
         except Busy:
@@ -398,11 +395,13 @@ def _files(index: MLCI, uploads: Uploads, render, upload_limit: int) -> APIRoute
         return HTMLResponse(render("job", job=job_of(token), token=token))
 
     @files.get("/{token}/scores")
-    def scores(token: str) -> FileResponse:
+    def scores(token: str, request: Request) -> FileResponse:
         job = job_of(token)
         if not job.done.is_set() or job.error:
             raise HTTPException(404, "The scores are not made yet.")
-        return FileResponse(job.target, filename=job.target.name, background=BackgroundTask(uploads.forget, token))
+        # A part of the file is not the file: only who has fetched it whole needs it no more.
+        whole = None if "range" in request.headers else BackgroundTask(uploads.forget, token)
+        return FileResponse(job.target, filename=job.target.name, background=whole)
 
     @files.post("/{token}/forget")
     def forget(token: str) -> Response:

@@ -20,6 +20,8 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None])
     """Serve until interrupted; `on_ready` is told the address."""
     import uvicorn
 
+    from mlci.web._protocol import PatientProtocol
+
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)
@@ -33,7 +35,13 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None])
     with listener, private_temporary_folder():
         app = create_app(index, hosts=(*HOSTS, name) if is_loopback(host) else ("*",))
         config = uvicorn.Config(
-            app, access_log=False, log_level="warning", server_header=False, limit_concurrency=256, timeout_keep_alive=5
+            app,
+            http=PatientProtocol,
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            limit_concurrency=256,
+            timeout_keep_alive=5,
         )
         on_ready(f"http://{name}:{listener.getsockname()[1]}/")
         uvicorn.Server(config).run(sockets=[listener])

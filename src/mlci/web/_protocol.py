@@ -1,0 +1,57 @@
+"""HTTP as uvicorn speaks it, for clients that never finish what they begin.
+
+A connection on which no whole request has arrived is closed after some seconds, and at once where others wait for
+its place: however many of them are opened, the page goes on answering.
+"""
+
+import asyncio
+import time
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_SECONDS = 10.0
+MOST_CONNECTIONS = 200  # below what the server itself would refuse
+
+
+class PatientProtocol(H11Protocol):
+    """One connection."""
+
+    born = 0.0
+    waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().connection_made(transport)
+        self.born = time.monotonic()
+        self._wait()
+        others = [each for each in self.connections if isinstance(each, PatientProtocol) and each is not self]
+        idle = sorted((each for each in others if each.is_idle()), key=lambda each: each.born)
+        for each in idle[: max(0, len(others) - MOST_CONNECTIONS)]:
+            each.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self.waiting is None and self.is_idle():
+            self._wait()
+        super().data_received(data)
+        if not self.is_idle():
+            self._arrived()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._arrived()
+        super().connection_lost(exc)
+
+    def is_idle(self) -> bool:
+        """Whether no request is being read or answered; a body that is slow to come is the guard's business."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self.waiting = self.loop.call_later(HEADER_SECONDS, self._late)
+
+    def _arrived(self) -> None:
+        if self.waiting is not None:
+            self.waiting.cancel()
+            self.waiting = None
+
+    def _late(self) -> None:
+        self.waiting = None
+        if self.is_idle() and not self.transport.is_closing():
+            self.transport.close()

@@ -1,0 +1,82 @@
+"""Clients that mean harm: half-open connections, foreign pages, bombs, parts of files, cells that are formulas."""
+
+import contextlib
+import socket
+import time
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from mlci.web import _protocol
+from webserver import running, toy_index
+
+pytestmark = pytest.mark.xdist_group("web")
+PATIENCE = 60
+
+
+@pytest.fixture(scope="module")
+def web():
+    with running(toy_index()) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        yield client
+
+
+def sent(web, name, content, *, kind="csv"):
+    """The address of a file's scores, once they are made or refused."""
+    job = web.post("/files", files={"file": (name, content)}, data={"kind": kind}).headers["location"]
+    deadline = time.monotonic() + PATIENCE
+    while "http-equiv" in (page := web.get(job).text) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return job, page
+
+
+def test_a_foreign_page_may_send_nothing(web):
+    body = {"admissions": [["I509"]]}
+    own = f"http://{urlsplit(str(web.base_url)).netloc}"
+    for foreign in ("https://evil.example", "null", "http://127.0.0.1:1", own.replace("http", "ftp") + "0"):
+        assert web.post("/api/score", json=body, headers={"origin": foreign}).status_code == 403
+        assert web.post("/files", files={"file": ("a.csv", b"x")}, headers={"origin": foreign}).status_code == 403
+    assert web.post("/api/score", json=body, headers={"origin": own}).status_code == 200
+    assert web.post("/api/score", json=body, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert web.post("/api/score", json=body).status_code == 200
+
+
+def test_a_part_of_the_scores_leaves_the_whole(web):
+    job, _ = sent(web, "a.csv", b"admission_id,codes\n1,I509\n2,N179\n")
+    part = web.get(f"{job}/scores", headers={"range": "bytes=0-9"})
+    assert part.status_code == 206
+    whole = web.get(f"{job}/scores")
+    assert whole.status_code == 200
+    assert whole.content.startswith(part.content)
+    assert web.get(f"{job}/scores").status_code == 404
+
+
+def test_bad_files_take_no_place(web):
+    for _ in range(12):
+        _, page = sent(web, "a.csv", b"\xff\xfe\x00")
+        assert "a.csv" in page
+    job, _ = sent(web, "a.csv", b"admission_id,codes\n1,I509\n")
+    assert web.get(f"{job}/scores").status_code == 200
+
+
+def test_a_cell_that_is_a_formula_leaves_as_text(web):
+    cells = ["=cmd()", "+1", "-1", "@SUM(A1)", "plain"]
+    text = "admission_id,codes\n" + "".join(f'"{cell}",I509\n' for cell in cells)
+    job, _ = sent(web, "a.csv", text.encode())
+    lines = web.get(f"{job}/scores").text.splitlines()[1:]
+    assert [line.split(",")[0].strip('"') for line in lines] == ["'=cmd()", "'+1", "'-1", "'@SUM(A1)", "plain"]
+
+
+def test_connections_that_never_ask_make_room(monkeypatch):
+    monkeypatch.setattr(_protocol, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(_protocol, "HEADER_SECONDS", 1.0)
+    with running(toy_index()) as address, contextlib.ExitStack() as stack:
+        place = ("127.0.0.1", urlsplit(address).port)
+        open_ = [stack.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(60)]
+        for one in open_[30:]:
+            with contextlib.suppress(OSError):
+                one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        assert httpx.get(f"{address}/api/model", timeout=PATIENCE).status_code == 200
+        for one in open_:
+            with contextlib.suppress(ConnectionResetError):
+                assert one.recv(1) == b""  # closed, sooner or later
