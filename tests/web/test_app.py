@@ -427,7 +427,7 @@ def test_a_file_comes_back_scored(web, index, name, kind):
         ("a.csv", b"admission_id,code\n1,\xff\xfe\n", "a.csv: is not a CSV table in UTF-8"),
         ("a.csv", b"who,what\n1,2\n", "a.csv: lacks the column codes"),
         ("a.csv", b"", "a.csv: is not a CSV table"),
-        ("a.parquet", b"PAR1 no", "a.parquet: is neither Parquet nor"),
+        ("a.parquet", b"PAR1 no", "a.parquet: is not a Parquet file that can be read"),
         ("a.csv", b"admission_id,codes,icd_version\n1,I10,11\n", "column icd_version, row 1"),
         ("a.csv.gz", b"not gzip", "a.csv.gz: "),
     ],

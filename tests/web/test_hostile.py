@@ -1,11 +1,14 @@
 """Clients that mean harm: half-open connections, foreign pages, bombs, parts of files, cells that are formulas."""
 
 import contextlib
+import io
 import socket
 import time
 from urllib.parse import urlsplit
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mlci.web import _protocol
@@ -65,6 +68,18 @@ def test_a_cell_that_is_a_formula_leaves_as_text(web):
     job, _ = sent(web, "a.csv", text.encode())
     lines = web.get(f"{job}/scores").text.splitlines()[1:]
     assert [line.split(",")[0].strip('"') for line in lines] == ["'=cmd()", "'+1", "'-1", "'@SUM(A1)", "plain"]
+
+
+def test_a_small_file_that_holds_a_huge_cell_is_refused_unread(web):
+    bomb = io.BytesIO()
+    table = pa.table({"admission_id": [1], "codes": [["A" * 40_000_000]]})
+    pq.write_table(table, bomb, compression="zstd")
+    assert len(bomb.getvalue()) < 20_000
+    del table
+    before = pa.default_memory_pool().bytes_allocated()
+    _, page = sent(web, "a.parquet", bomb.getvalue())
+    assert "holds cells of more than 1,000 characters" in page
+    assert pa.default_memory_pool().bytes_allocated() - before < 1_000_000
 
 
 def test_connections_that_never_ask_make_room(monkeypatch):

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from mlci.base.errors import InputError, reading
-from mlci.base.files import atomic
+from mlci.base.files import atomic, scratch
+from mlci.base.parquet import WRITTEN, open_parquet
 from mlci.base.quotes import check_quotes
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def open_table(path: str | Path) -> Iterator[TableFile]:
     (('visit', 'DX1', 'DX2'), [[], [{'DX1': 'I50.9', 'DX2': None}]])
     """
     if str(path) == STANDARD:
-        with TemporaryDirectory(prefix="mlci-") as folder:
-            yield _open(_spooled(Path(folder)), "standard input")
+        with scratch() as folder:
+            yield _open(_spooled(folder), "standard input")
     else:
         yield _open(Path(path), str(path))
 
@@ -98,20 +98,19 @@ def _spooled(folder: Path) -> Path:
 
 def _open_parquet(path: Path, where: str) -> TableFile:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    try:
-        with pq.ParquetFile(path) as file:
-            leaves = [file.schema.column(i).path for i in range(len(file.schema))]
-            names = tuple(file.schema_arrow.names)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{where}: is neither Parquet nor named as a table; {KINDS} is needed.") from error
+    with reading(path, "a table"), path.open("rb") as start:
+        if start.read(4) != b"PAR1":
+            raise InputError(f"{where}: is neither Parquet nor named as a table; {KINDS} is needed.")
+    with open_parquet(path) as file:
+        leaves = [file.schema.column(i).path for i in range(len(file.schema))]
+        names = tuple(file.schema_arrow.names)
 
     def read(columns: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
         # Parquet stores each distinct text once per row group: take its dictionary rather than build our own. (A batch
         # across row groups would have two of them, which Arrow cannot hold inside a list.)
         text = [leaf for leaf in leaves if leaf.split(".")[0] in repeated]
-        with pq.ParquetFile(path, read_dictionary=text) as file:
+        with open_parquet(path, read_dictionary=text) as file, reading(where, "Parquet"):
             for group in range(file.num_row_groups):
                 for part in file.iter_batches(rows, row_groups=[group], columns=columns):
                     yield pa.Table.from_batches([part]).select(columns)
@@ -251,7 +250,7 @@ def _sink(kind: str, place: Any, schema: "pa.Schema", repeated: bool | Sequence[
         return csv.CSVWriter(place, schema)
     if kind == "xlsx":
         return _Sheet(place, schema.names)
-    return parquet.ParquetWriter(place, schema, use_dictionary=repeated)
+    return parquet.ParquetWriter(place, schema, use_dictionary=repeated, **WRITTEN)
 
 
 class _Standard:

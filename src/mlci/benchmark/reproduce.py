@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
+from mlci.base.parquet import read_parquet
 from mlci.benchmark import models as baselines
 from mlci.benchmark import tables
 from mlci.benchmark.runs import Run, Settings, run_benchmark
@@ -115,7 +115,7 @@ def test_scores(cohort: Cohort, runs: Sequence[Run]) -> list[np.ndarray]:
     """The index's scores of the test split, one array per seed."""
     n = len(cohort.split("test"))
     done = [run for run in runs if run.model.name == INDEX and run.status == "done"]
-    return [pq.read_table(run.folder / "scores.parquet")[INDEX].to_numpy()[-n:] for run in done]
+    return [read_parquet(run.folder / "scores.parquet")[INDEX].to_numpy()[-n:] for run in done]
 
 
 def compare_diagnostics(cohort: Cohort, runs: Sequence[Run], dataset: str) -> pd.DataFrame:
