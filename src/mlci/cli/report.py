@@ -13,12 +13,20 @@ import click
     "--resamples", type=click.IntRange(20), default=200, show_default=True, help="Bootstrap resamples of patients."
 )
 @click.option("--by", help="Subgroups by these columns of the cohort.  [sex,age_band where it has them]")
+@click.option(
+    "--study",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="TOML of the authors' answers to TRIPOD+AI.",
+)
 @click.option("--seed", type=int, default=12345, show_default=True, help="Of resamples and draws.")
-def command(model: Path, cohort: Path, output: Path, resamples: int, by: str | None, seed: int) -> None:
+def command(
+    model: Path, cohort: Path, output: Path, resamples: int, by: str | None, study: Path | None, seed: int
+) -> None:
     """Write a report on an index: on whom, how good beside Charlson and Elixhauser, risk, cutoff, theory, codes.
 
     MODEL is a model file, or DIR a folder with one model file in it; COHORT is a cohort file, judged on its test split.
-    The page holds aggregates only, needs no network and runs no script.
+    The page holds aggregates only, needs no network and runs no script. It ends in the items of TRIPOD+AI, answered
+    as far as model and cohort can.
     """
     import shlex
     import sys
@@ -26,7 +34,7 @@ def command(model: Path, cohort: Path, output: Path, resamples: int, by: str | N
     from mlci.base.errors import InputError
     from mlci.base.files import atomic, check_writable
 
-    check_writable(output, inputs=[model, cohort])
+    check_writable(output, inputs=[model, cohort, *([study] if study else [])])
     if model.is_dir():
         found = sorted(model.glob("*.safetensors"))
         if len(found) != 1:
@@ -35,11 +43,13 @@ def command(model: Path, cohort: Path, output: Path, resamples: int, by: str | N
 
     from mlci.cohort import read_cohort
     from mlci.index.estimator import load
-    from mlci.showing.report import build
+    from mlci.showing.report import build, read_study
 
+    answers = read_study(study) if study else {}
     words = shlex.join(["mlci", *sys.argv[1:]])
     columns = by.split(",") if by else None
-    page = build(load(model), read_cohort(cohort), command=words, by=columns, resamples=resamples, seed=seed)
+    options = {"command": words, "by": columns, "study": answers, "resamples": resamples, "seed": seed}
+    page = build(load(model), read_cohort(cohort), **options)
     with atomic(output) as temporary:
         temporary.write_text(page, encoding="utf-8")
     click.echo(f"{output}: {len(page.encode()) / 1e6:.1f} MB; open it in a browser.")

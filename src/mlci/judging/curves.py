@@ -71,19 +71,23 @@ class Smooth:
     observed: np.ndarray
 
 
-def smooth(predicted, outcome, *, width: float = 0.15, points: int = 60) -> Smooth:
-    """Observed along predicted risk by locally linear regression, its weights (tricube) 0 beyond `width`.
+def smooth(predicted, outcome, *, width: float = 0.75, share: float = 0.05, points: int = 60) -> Smooth:
+    """Observed along predicted risk by locally linear regression (tricube weights).
 
-    That is a share of admissions, not of risk, so that the sparse upper end is as smooth as the lower. At most
-    400 groups of neighbours stand for the admissions.
+    Neighbours lie within `width` of log-odds, or as far as `share` of the admissions on either side reaches, so that
+    both the crowd of low risks and the few high ones are smoothed as far as they allow. At most 400 groups of
+    neighbours stand for the admissions.
     """
+    from mlci.measures.discrimination import logit
+
     risk, outcome = _known(predicted, outcome)
     groups = binned(risk, outcome, bins=400)
     x, y, n = groups.score, groups.risk, groups.n.astype(float)
-    centre = (np.cumsum(n) - n / 2) / n.sum()
     chosen = np.unique(np.linspace(0, len(x) - 1, points).round().astype(int))
-    at, place = x[chosen], centre[chosen, None]
-    weight = n * np.clip(1 - np.abs((centre - place) / width) ** 3, 0, None) ** 3
+    at, odds, centre = x[chosen], logit(x), (np.cumsum(n) - n / 2) / n.sum()
+    near = np.interp(centre[chosen, None] + [[-share, share]], centre, odds)
+    reach = np.maximum(width, np.abs(near - odds[chosen, None]).max(axis=1, keepdims=True))
+    weight = n * np.clip(1 - np.abs((odds - odds[chosen, None]) / reach) ** 3, 0, None) ** 3
     total = weight.sum(axis=1)
     mean_x, mean_y = weight @ x / total, weight @ y / total
     apart = x - mean_x[:, None]

@@ -1,16 +1,17 @@
 """One self-contained HTML page about an index on a cohort: computed, drawn, rendered, each in a file of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mlci.cohort import Cohort
 from mlci.index.estimator import MLCI
 from mlci.showing.report._compute import compute
 from mlci.showing.report._draw import draw
 from mlci.showing.report._render import render
+from mlci.showing.report._tripod import read_study
 
 RESAMPLES = 200
 
-__all__ = ["build"]
+__all__ = ["build", "read_study"]
 
 
 def build(
@@ -19,13 +20,15 @@ def build(
     *,
     command: str,
     by: Sequence[str] | None = None,
+    study: Mapping[str, str] | None = None,
     resamples: int = RESAMPLES,
     seed: int = 12345,
 ) -> str:
     """The report as HTML.
 
     `command` is shown as what made the page. `by` names the cohort's columns to tell subgroups by (without it, sex and
-    age band where the cohort knows them), `resamples` the bootstrap's size, `seed` its draws.
+    age band where the cohort knows them), `study` the authors' answers to items of TRIPOD+AI (`read_study`),
+    `resamples` the bootstrap's size, `seed` its draws.
     """
     findings = compute(index, cohort, by=by, resamples=resamples, seed=seed)
-    return render(findings, draw(findings), command=command)
+    return render(findings, draw(findings), command=command, study=study or {})

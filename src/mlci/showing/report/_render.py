@@ -16,13 +16,16 @@ from mlci.showing import plots
 from mlci.showing.report import _say as say
 from mlci.showing.report._compute import LEAST, OWN, Findings, Judgement
 from mlci.showing.report._draw import Picture
+from mlci.showing.report._tripod import items
 from mlci.showing.report._words import listing, number, percent, spread, versions
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "matplotlib")
 
 
-def render(findings: Findings, figures: Mapping[str, Sequence[Picture]], *, command: str) -> str:
-    """The page as text; `command` is shown as what made it."""
+def render(
+    findings: Findings, figures: Mapping[str, Sequence[Picture]], *, command: str, study: Mapping[str, str]
+) -> str:
+    """The page as text; `command` is shown as what made it, `study` holds the authors' answers to TRIPOD+AI."""
     judgement = findings.judgement
     view = {
         "findings": findings,
@@ -31,6 +34,7 @@ def render(findings: Findings, figures: Mapping[str, Sequence[Picture]], *, comm
         "found": judgement,
         "figures": figures,
         "flags": say.flags(findings),
+        "items": items(findings, study),
         "table_one": _table_one(findings),
         "version": mlci.__version__,
         "packages": {name: version(name) for name in PACKAGES},

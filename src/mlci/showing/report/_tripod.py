@@ -1,0 +1,189 @@
+"""TRIPOD+AI as an appendix: its 27 items, each answered from what model and cohort know, or left to the authors.
+
+In come findings and, from `--study`, the authors' own answers; out come items with text. The guideline is Collins et
+al., BMJ 2024;385:e078378; its items are told here in short words of our own (`tripod.csv`), to be read beside it.
+"""
+
+import csv
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from mlci.base.errors import InputError
+from mlci.base.names import label, words
+from mlci.showing.report import _say as say
+from mlci.showing.report._compute import Findings, Judgement
+from mlci.showing.report._words import listing, percent, versions
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of the guideline, answered as far as can be."""
+
+    number: int
+    key: str  # of the authors' answers
+    section: str
+    asks: str
+    said: str  # from the metadata of model and cohort
+    given: str  # by the authors
+    wanted: str  # what only the authors can say; empty where they have, or where nothing is missing
+
+
+@cache
+def _table() -> tuple[dict[str, str], ...]:
+    text = files("mlci.showing.report").joinpath("tripod.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def read_study(path: str | Path) -> dict[str, str]:
+    """The authors' answers: a TOML file of texts, one per item, by the items' keys."""
+    try:
+        with open(path, "rb") as file:
+            answers = tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: is not TOML: {error}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not text in UTF-8.") from error
+    keys = [row["key"] for row in _table()]
+    for key, value in answers.items():
+        if key not in keys:
+            raise InputError(f"{path}: {key} is no item; allowed are {', '.join(keys)}.")
+        if not isinstance(value, str):
+            raise InputError(f"{path}: {key} is not a text; write it in quotation marks.")
+    return answers
+
+
+def items(findings: Findings, answers: Mapping[str, str]) -> tuple[Item, ...]:
+    """All items in order."""
+    known = _answers(findings)
+    if findings.judgement is not None:
+        known |= _results(findings.judgement, findings)
+    result = []
+    for number, row in enumerate(_table(), start=1):
+        key = row["key"]
+        given = answers.get(key, "").strip()
+        result.append(
+            Item(
+                number,
+                key,
+                row["section"],
+                row["asks"],
+                known.get(key, ""),
+                given,
+                "" if given else row["authors"],
+            )
+        )
+    return tuple(result)
+
+
+def _answers(findings: Findings) -> dict[str, str]:
+    """What is known whether or not the index could be judged."""
+    people, made = findings.people, findings.made
+    rules = "; ".join(f"{label(name)}: {rule or 'no rule stated'}" for name, rule in people.rules.items())
+    trained = made.get("admissions", {})
+    learned = f"The index was learned from the cohort “{made.get('source', 'not stated')}”"
+    if trained:
+        learned += f": {trained['train']:,} admissions to fit, {trained['valid']:,} to tune"
+    steps = [f"{step.rule} ({step.left:,} left)" for step in people.attrition]
+    gone = [f"{label(name)} {cells[0]}" for name, cells in _not_known(findings).items()]
+    without_codes = people.table_one.get("admissions without codes", ["0"])[0]
+    weights = made.get("weights", {})
+    return {
+        "title": f"A machine-learned comorbidity index: evaluation on the cohort “{people.source}”.",
+        "objectives": (
+            f"One number from an admission's diagnosis codes that orders admissions for {len(people.rules)} "
+            f"outcome{'s' * (len(people.rules) != 1)}: {listing([words(name) for name in people.rules])}. "
+            "This page evaluates it."
+        ),
+        "data": f"Evaluated on the cohort “{people.source}”. {learned}. {' '.join(people.notes)}".strip(),
+        "participants": f"Eligible, in steps: {'; '.join(steps)}." if steps else "",
+        "preparation": (
+            "Codes are kept as letters and digits in capitals, in recorded order. "
+            f"{people.unknown:,} of {people.codes:,} recorded codes are unknown to the index."
+        ),
+        "outcomes": f"{rules}.",
+        "predictors": (
+            f"Diagnosis codes ({versions(people.icd_versions)}), assigned at or after discharge; the index knows "
+            f"{findings.vocabulary:,} codes and beginnings of codes ({versions(findings.model_versions)})"
+            + (f" and ignores {findings.ignored} that tell an outcome." if findings.ignored else ".")
+        ),
+        "sample_size": f"All {people.admissions:,} eligible admissions of the evaluated split.",
+        "missing": (
+            (f"Outcome not known, left out for that outcome alone: {listing(gone)}. " if gone else "")
+            + f"Admissions without codes ({without_codes}) are scored as such."
+            + (
+                f" {people.unscored:,} with fewer than half of their codes understood are left out."
+                * bool(people.unscored)
+            )
+        ),
+        "analysis": (
+            f"Recipe “{made['recipe']}”, seed {made['seed']}. Order by AUROC (DeLong) and distance correlation, "
+            f"risks by "
+            f"slope, intercept, Brier score and a local regression; {findings.resamples} resamples"
+            f"{' of patients' if people.patients else ''}. Rivals: Charlson, Elixhauser and logistic regressions "
+            f"refitted "
+            "on the training split."
+        ),
+        "imbalance": "Classes were neither over- nor undersampled; risks are those of the admissions as they came.",
+        "output": (
+            "A score (larger is graver), its percentile, a risk of each outcome, and a flag of high severity from a "
+            "cutoff "
+            "chosen on training and validation admissions."
+        ),
+        "differences": (
+            "Fitted and evaluated on splits of one cohort."
+            if made.get("source") == people.source
+            else f"Fitted on “{made.get('source', 'not stated')}”, evaluated on “{people.source}”."
+        ),
+        "openness": "The program is open source (mlci); the command that made this page stands under “How this was "
+        "made”.",
+        "flow": "Under “What was asked, and of whom”: each step with its number, and the cohort by split.",
+        "specification": (
+            "The model file holds all weights and every setting; `mlci score` and `mlci.load` predict with it."
+            + (f" Outcome weights: {listing([f'{words(k)} {v:.2f}' for k, v in weights.items()])}." if weights else "")
+        ),
+        "updating": "The index was evaluated as it is, without updating.",
+        "limitations": "Under “Limits of use”.",
+        "usability": (
+            "A code that the index does not know is said and not weighed; an admission of which it knows fewer than "
+            "half of "
+            "the codes is not scored. For risk adjustment and retrospective stratification, by people who know the "
+            "coding "
+            "of their hospital; not for decisions about a single patient."
+        ),
+    }
+
+
+def _results(judgement: Judgement, findings: Findings) -> dict[str, str]:
+    """What the evaluation adds."""
+    events = [f"{words(one.name)} {one.positives:,} of {one.n:,}" for one in judgement.outcomes]
+    rarest = min(judgement.outcomes, key=lambda one: min(one.positives, one.n - one.positives))
+    own = judgement.aurocs[judgement.aurocs["model"] == "MLCI"]
+    aurocs = [f"{words(row.outcome)} {row.value:.3f} ({row.low:.3f} to {row.high:.3f})" for row in own.itertuples()]
+    groups = [words(str(by)) for by in judgement.groups["by"].unique()]
+    trained = findings.made.get("positives", {})
+    learned = [f"{words(name)} {many:,}" for name, many in trained.items()]
+    return {
+        "sample_size": (
+            f"All {findings.people.admissions:,} admissions of the evaluated split; the rarest outcome, "
+            f"{words(rarest.name)}, "
+            f"has {rarest.positives:,} events ({percent(rarest.rate)})."
+        ),
+        "fairness": (
+            f"AUROC and observed / expected events are given by {listing(groups)}; no term of the model mentions them."
+            if groups
+            else "The cohort names neither sex nor age, so no groups are compared."
+        ),
+        "development": (f"Events to fit: {listing(learned)}. " if learned else "") + f"Evaluated: {listing(events)}.",
+        "performance": f"AUROC: {listing(aurocs)}. Intervals, calibration and groups stand above." if aurocs else "",
+        "interpretation": " ".join(say.headline(judgement)),
+    }
+
+
+def _not_known(findings: Findings) -> dict[str, list[str]]:
+    """Outcome → how many are not known, in all and by split; those known everywhere are left out."""
+    lines = {name: findings.people.table_one.get(f"{name}: not known", ["0"]) for name in findings.people.rules}
+    return {name: cells for name, cells in lines.items() if cells[0] != "0"}

@@ -1,0 +1,98 @@
+"""What the report claims: never more than its intervals hold."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlci.measures.resample import Interval
+from mlci.showing.report import _say as say
+from mlci.showing.report._compute import Findings, compute
+from toys import random_index, toy_cohort
+
+
+@pytest.fixture(scope="module")
+def findings() -> Findings:
+    cohort = toy_cohort(400)
+    return compute(random_index(cohort, table=True), cohort, resamples=20)
+
+
+def aurocs(*gaps: tuple[str, str, float, float]) -> pd.DataFrame:
+    return pd.DataFrame(gaps, columns=["model", "outcome", "gap_low", "gap_high"])
+
+
+def test_a_side_is_taken_only_where_the_interval_leaves_out_nothing():
+    frame = aurocs(
+        ("Charlson", "mortality", 0.01, 0.09),
+        ("Elixhauser", "mortality", 0.02, 0.08),
+        ("Charlson", "long_stay", 0.01, 0.09),
+        ("Elixhauser", "long_stay", -0.01, 0.05),  # above on paper, yet not by its interval
+        ("Charlson", "icu_transfer", 0.01, 0.09),
+        ("Elixhauser", "icu_transfer", -0.05, -0.01),
+        ("Charlson", "died", np.nan, np.nan),
+        ("Elixhauser", "died", 0.01, 0.05),
+    )
+    found = say.verdicts(frame, ["Charlson", "Elixhauser"])
+    assert found == {
+        "better": ["mortality"],
+        "too close to call": ["long_stay", "died"],
+        "worse": ["icu_transfer"],
+    }
+
+
+def test_the_headline_says_all_three(findings):
+    frame = aurocs(
+        *((name, "mortality", 0.01, 0.09) for name in ("Charlson", "Elixhauser")),
+        *((name, "long_stay", -0.02, 0.09) for name in ("Charlson", "Elixhauser")),
+        ("Age and sex", "mortality", -0.09, -0.01),
+    )
+    first, second, *_ = say.headline(replace(findings.judgement, aurocs=frame))
+    assert first == (
+        "Beside Charlson and Elixhauser, the index puts admissions in a better order for in-hospital mortality; "
+        "is too close to call for long stay."
+    )
+    assert second == "Beside age and sex alone, the index puts them in a worse order for in-hospital mortality."
+
+
+def test_weak_points_are_named(findings):
+    one = findings.judgement.outcomes[0]
+    groups = one.groups
+    true = replace(groups, score=groups.risk, low=groups.risk - 0.01, high=groups.risk + 0.01)
+    strong = replace(one, n=5000, positives=900, groups=true, figures={"slope": Interval(1.05, 0.99, 1.11)})
+    assert say.weak([strong]) == []
+    few = replace(strong, positives=42)
+    assert say.weak([few]) == ["In-hospital mortality: only 42 events, so every figure is rough."]
+    assert "only 42 admissions without it" in say.weak([replace(strong, positives=4958)])[0]
+    steep = replace(strong, figures={"slope": Interval(0.7, 0.6, 0.8)})
+    assert "risks lie too far apart (calibration slope 0.70, 0.60 to 0.80)" in say.weak([steep])[0]
+    rough = replace(strong, figures={"slope": Interval(0.7, 0.3, 1.1)})
+    assert say.weak([rough]) == []
+    off = replace(strong, groups=replace(true, score=np.append(true.score[:-1], 2 * true.risk[-1])))
+    assert "in the top tenth of risk" in say.weak([off])[0]
+
+
+def test_red_flags(findings):
+    def said(**changes) -> str:
+        return " ".join(say.flags(replace(findings, people=replace(findings.people, **changes))))
+
+    assert said() == ""
+    assert "The admissions are synthetic" in said(source="synthetic")
+    assert "learned from synthetic admissions" in " ".join(say.flags(replace(findings, made={"source": "synthetic"})))
+    assert "ICD mismatch: 90 of 100 recorded codes are ICD-9, and the index was made for ICD-10" in said(
+        foreign={9: 90}, codes=100
+    )
+    assert "354 of 354 recorded codes (100%) are unknown" in said(codes=354, unknown=354)
+    assert "unknown" not in said(codes=1000, unknown=99)
+    assert "no test split" in said(held_out=False)
+    nothing = replace(findings, judgement=None, why_not="all scores are alike")
+    assert say.flags(nothing) == ["No verdict: all scores are alike."]
+
+
+def test_the_cutoff_says_its_range(findings):
+    cut = findings.judgement.cut
+    text = say.cutoff_range(cut)
+    assert f"it would be {cut.anew.value:.3g}" in text
+    assert f"between {cut.anew.low:.3g} and {cut.anew.high:.3g}" in text
+    for one, caught in zip(cut.contrasts, cut.caught):
+        assert caught.rate == one.above.positives / (one.above.positives + one.below.positives)
