@@ -7,7 +7,6 @@ test, and DONE, written last: what has it is kept, what lacks it is done again.
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,10 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 import mlci
-from mlci.base.errors import InputError
+from mlci.base.children import Children
+from mlci.base.errors import InputError, sentence
 from mlci.base.files import atomic
 from mlci.base.parquet import write_parquet
 from mlci.benchmark import models as baselines
+from mlci.benchmark._imported import read_archive
 from mlci.benchmark.models import Model, Part
 from mlci.benchmark.models.neural import Neural
 from mlci.cohort import Cohort, read_cohort
@@ -123,6 +124,8 @@ def run_benchmark(
     runs = plan(directory, chosen, settings)
     tell(runs)
 
+    children = Children()
+
     def work(some: list[Run]) -> None:
         for run in some:
             run.status, run.started = "running", time.monotonic()
@@ -131,7 +134,8 @@ def run_benchmark(
             if jobs == 1:
                 execute(some, parts, table, device=settings.device)
             else:
-                _in_process(some[0], cohort, directory, settings, threads=max(1, (os.cpu_count() or 1) // jobs))
+                threads = max(1, (os.cpu_count() or 1) // jobs)
+                _in_process(some[0], cohort, directory, settings, threads=threads, children=children)
             for run in some:
                 run.status, run.seconds = "done", read_metrics(run.folder)["seconds"]
         except InputError as error:
@@ -145,7 +149,7 @@ def run_benchmark(
         for some in baselines.at_once(by_job, settings.device):
             work([by_job[job] for job in some])
     else:
-        with ThreadPoolExecutor(jobs) as pool:
+        with ThreadPoolExecutor(jobs) as pool, children:
             try:
                 list(pool.map(work, [[run] for run in left]))
             except BaseException:
@@ -242,44 +246,37 @@ def import_runs(path: str | Path, cohort: str | Path, directory: str | Path) -> 
     """Take over runs computed elsewhere: scores per model and seed, as `benchmarks/gpu_models.py` writes them."""
     directory, table = Path(directory), read_cohort(cohort)
     parts = baselines.parts(table)
+    found = list(read_archive(path, digest=fingerprint(parts), admissions=len(table)))
     claim(directory, table, parts)
     runs = []
-    with np.load(path, allow_pickle=False) as archive:
-        facts = json.loads(str(archive["facts"]))
-        if facts["digest"] != fingerprint(parts):
-            raise InputError(
-                f"{path}: holds the scores of another cohort; this one's digest is not {facts['digest'][:12]}."
-            )
-        for key, about in facts["runs"].items():
-            known = type(baselines.choose([about["model"]["name"]])[0])
-            model, seed = known(**about["model"]), about["seed"]
-            run = Run(model, seed, directory / model.name / str(seed), status="done", seconds=about["cost"]["seconds"])
-            scores = {name: archive[f"{key}/{name}"].astype(np.float64) for name in ("valid", "test")}
-            finish(run, scores, about["cost"], table)
-            runs.append(run)
+    for each in found:
+        folder = directory / each.model.name / str(each.seed)
+        run = Run(each.model, each.seed, folder, status="done", seconds=each.cost["seconds"])
+        finish(run, each.scores, each.cost, table)
+        runs.append(run)
     return runs
 
 
-def _in_process(run: Run, cohort: str | Path, directory: Path, settings: Settings, *, threads: int) -> None:
+def _in_process(
+    run: Run, cohort: str | Path, directory: Path, settings: Settings, *, threads: int, children: Children
+) -> None:
     words = {"cohort": str(cohort), "directory": str(directory), "model": run.model.name, "seed": run.seed}
     program = "import json, sys; from mlci.benchmark.runs import _one; _one(**json.loads(sys.argv[1]))"
-    done = subprocess.run(
-        [sys.executable, "-c", program, json.dumps({**words, "settings": asdict(settings)})],
-        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+    text = json.dumps({**words, "settings": asdict(settings)})
+    code, last = children.run(program, text, env={"OMP_NUM_THREADS": str(threads)})
+    if code:
         raise InputError(f"{run.model.name}, seed {run.seed}: {last}")
 
 
 def _one(*, cohort: str, directory: str, model: str, seed: int, settings: dict) -> None:
     """One run, in a process of its own."""
     settings["seeds"] = (seed,)
-    [run] = plan(Path(directory), baselines.choose([model]), Settings(**settings))
-    table = read_cohort(cohort)
-    execute([run], baselines.parts(table), table, device=settings["device"])
+    try:
+        [run] = plan(Path(directory), baselines.choose([model]), Settings(**settings))
+        table = read_cohort(cohort)
+        execute([run], baselines.parts(table), table, device=settings["device"])
+    except Exception as error:  # the parent tells what this line says
+        sys.exit(sentence(error) or f"a fault of the program ({type(error).__name__})")
 
 
 def remaining(runs: Sequence[Run], jobs: int = 1) -> float | None:

@@ -1,0 +1,68 @@
+"""Processes that end with the one that started them, whatever that one died of.
+
+The parent holds one end of a pipe and never writes to it; the other end is the child's standard input, which ends when
+the parent is gone. A parent that is told to stop ends its children itself.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import NoReturn, Self
+
+STOPPED = 128 + signal.SIGTERM
+BEGIN = "from mlci.base.children import end_with_parent; end_with_parent(); "
+
+
+class Children:
+    """The processes of a `with` block; several threads may run one each."""
+
+    def __init__(self) -> None:
+        self.running: set[subprocess.Popen[str]] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for child in list(self.running):
+            child.terminate()
+
+    def run(self, program: str, *words: str, env: Mapping[str, str]) -> tuple[int, str]:
+        """Run a Python program to its end: its exit code and the last line that it wrote to standard error."""
+        ours, theirs = os.pipe()
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-c", BEGIN + program, *words],
+                stdin=ours,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **env},
+            )
+            self.running.add(child)
+            _, said = child.communicate()
+            self.running.discard(child)
+        finally:
+            os.close(ours)
+            os.close(theirs)
+        return child.returncode, (said.strip().splitlines() or [f"ended with {child.returncode}"])[-1]
+
+
+def end_with_parent() -> None:
+    """Called by a child: end as soon as standard input ends, removing temporary files on the way."""
+
+    def stop(*_: object) -> NoReturn:
+        sys.exit(STOPPED)
+
+    def watch() -> None:
+        os.read(0, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        last = threading.Timer(10, os._exit, [STOPPED])  # for a call that never returns to Python
+        last.daemon = True
+        last.start()
+
+    signal.signal(signal.SIGTERM, stop)
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,87 @@
+"""Runs that were computed elsewhere: the NPZ file of `benchmarks/gpu_models.py`, checked before anything is written.
+
+A file names models and seeds, and both become names of folders: nothing but a known model and a whole number may.
+"""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mlci.base.errors import InputError, name_of, reading
+from mlci.benchmark import models as baselines
+from mlci.benchmark.models import Model
+
+MOST_FACTS, MOST_CELL = 16 << 20, 16  # bytes; of one score at most
+
+
+class _Checked(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True)
+
+
+class CostFacts(_Checked):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True, extra="allow")
+
+    seconds: float = Field(ge=0)
+
+
+class RunFacts(_Checked):
+    model: dict[str, Any]
+    seed: int = Field(ge=0, lt=2**63)
+    cost: CostFacts
+
+
+class ArchiveFacts(_Checked):
+    digest: str = Field(max_length=64)
+    runs: dict[str, RunFacts] = Field(max_length=10_000)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One run of the file."""
+
+    model: Model
+    seed: int
+    scores: dict[str, np.ndarray]
+    cost: dict[str, Any]
+
+
+def read_archive(path: str | Path, *, digest: str, admissions: int) -> Iterator[Imported]:
+    """The runs of a file, if it belongs to the cohort of this digest and size."""
+    where = name_of(path)
+    with reading(path, "an archive of runs"):
+        try:
+            with zipfile.ZipFile(path) as members:
+                if any(member.file_size > MOST_FACTS + MOST_CELL * admissions for member in members.infolist()):
+                    raise InputError(f"{where}: holds more than the scores of {admissions:,} admissions.")
+            with np.load(path, allow_pickle=False) as archive:
+                facts = ArchiveFacts.model_validate(json.loads(str(archive["facts"])))
+                if facts.digest != digest:
+                    raise InputError(f"{where}: holds the scores of another cohort.")
+                for key, run in facts.runs.items():
+                    scores = {part: archive[f"{key}/{part}"].astype(np.float64) for part in ("valid", "test")}
+                    yield Imported(_model(run.model), run.seed, scores, run.cost.model_dump())
+        except InputError:
+            raise
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            place = name_of(".".join(map(str, first["loc"])))[:80]
+            raise InputError(f"{where}: {place or 'its facts'}: {first['msg'][:200]}.") from None
+        except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError, zipfile.BadZipFile):
+            raise InputError(f"{where}: is not an archive of runs, as benchmarks/gpu_models.py writes it.") from None
+
+
+def _model(fields: dict[str, Any]) -> Model:
+    """The model with these hyper-parameters, of a name that the benchmark knows."""
+    found = baselines.discover().get(fields.get("name", ""))
+    if found is None:
+        raise ValueError("a model that is not known")
+    model = type(found)(**fields)
+    if model.name != found.name:
+        raise ValueError("a model of another name")
+    return model
