@@ -1,0 +1,24 @@
+import click
+
+
+@click.command("export")
+@click.argument("model", type=click.Path(exists=True, dir_okay=False))
+@click.option("-o", "--output", required=True, type=click.Path(), help="weights.csv, weights.xlsx or score.sql.")
+@click.option("--dialect", default="duckdb", show_default=True, help="Of SQL: duckdb, postgres, spark, bigquery, ...")
+@click.option("--table", default="diagnoses", show_default=True, help="SQL reads admission_id, icd_version, code here.")
+@click.option("--all-rows", is_flag=True, help="Keep codes of fewer than 10 training admissions: for use inside.")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def command(model, output, dialect, table, all_rows, quiet) -> None:
+    """Write the table of a MODEL: a weight for each code and outcome, and the curves that make a score of them.
+
+    The output's name says the form. CSV comes with the curves and an R script; a workbook scores what is typed into it;
+    SQL makes the view mlci_scores where the diagnoses lie.
+    """
+    from mlci.index.export import export
+    from mlci.index.model import load_model
+
+    said = export(load_model(model), output, dialect=dialect, table=table, all_rows=all_rows)
+    if not quiet:
+        click.echo(f"{output}: written.", err=True)
+        for line in said:
+            click.echo(line, err=True)

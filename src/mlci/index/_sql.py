@@ -1,0 +1,210 @@
+"""A table as SQL: statements that make a view of scores where the diagnoses lie.
+
+In comes a model that holds a table; out come the text of a table of weights and of the view `mlci_scores`, from a table
+(admission_id, icd_version, code) to the columns of `mlci score`. The query is written once and put into each engine's
+own words by sqlglot. Weights are summed over all recorded codes; what codes of one family share was then counted twice
+or more, and is taken off again: few admissions have any of it, so that hardly anything is grouped by token.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from mlci.index.model import Model
+from mlci.tokens import UNK
+
+DIALECTS = ("duckdb", "postgres", "spark", "bigquery", "snowflake", "sqlite")
+HOLDS = ("duckdb", "postgres", "sqlite")  # a common table expression is made once if one says so
+NEAR = 1e-9  # engines sum in any order: a score so little below a knot, or the cutoff, is on it
+WEIGHTS, VIEW, ROWS = "mlci_weights", "mlci_scores", 500
+
+
+def script(model: Model, *, dialect: str, table: str = "diagnoses", about: Sequence[str] = ()) -> str:
+    """The whole script; `about` are lines of comment at its top."""
+    return "".join(f"-- {line}\n" for line in about) + "".join(f"{one};\n" for one in statements(model, dialect, table))
+
+
+def statements(model: Model, dialect: str, table: str = "diagnoses") -> Iterator[str]:
+    """One after the other, without semicolons."""
+    import sqlglot
+    from sqlglot import exp
+
+    def written(text: str) -> str:
+        tree = sqlglot.parse_one(text, read="duckdb")
+        if dialect not in HOLDS:
+            for part in tree.find_all(exp.CTE):
+                part.set("materialized", None)
+        return tree.sql(dialect=dialect, pretty=True)
+
+    outcomes = range(1, model.state["weights"].shape[1] + 1)
+    columns = ", ".join(f"w{k} DOUBLE" for k in outcomes)
+    yield f"DROP VIEW IF EXISTS {VIEW}"
+    yield f"DROP TABLE IF EXISTS {WEIGHTS}"
+    yield written(f"CREATE TABLE {WEIGHTS} (id INTEGER, icd_version INTEGER, code TEXT, {columns})")
+    names = [(0, ""), *zip(model.vocabulary.versions, model.vocabulary.tokens)]
+    rows = [
+        f"({number}, {version}, '{code}', {', '.join(map(_number, weights))})"
+        for number, ((version, code), weights) in enumerate(zip(names, model.state["weights"][UNK:]), start=UNK)
+    ]
+    for start in range(0, len(rows), ROWS):
+        yield f"INSERT INTO {WEIGHTS} VALUES\n" + ",\n".join(rows[start : start + ROWS])
+    yield written(_view(model, table))
+
+
+def _number(value: float) -> str:
+    """A literal of 64 bits: with an exponent, or some engines would read a decimal."""
+    return f"{value:.16e}"
+
+
+def _view(model: Model, table: str) -> str:
+    vocabulary, outcomes = model.vocabulary, range(1, model.state["weights"].shape[1] + 1)
+    depths = sorted(vocabulary.depths)
+    versions = set(vocabulary.versions)
+    said = f"COALESCE(icd_version, {0 if len(versions) > 1 else max(versions)})" if any(versions) else "0"
+    parts = [
+        f"CASE WHEN LENGTH(code) > {before} THEN SUBSTR(code, 1, {depth}) END AS t{place}"
+        for place, (before, depth) in enumerate(zip([0, *depths], depths))
+    ]
+    places = range(len(depths))
+    found = " ".join(
+        f"LEFT JOIN {WEIGHTS} AS m{place} ON m{place}.icd_version = p.icd_version AND m{place}.code = p.t{place}"
+        for place in places
+    )
+    nowhere = " AND ".join(f"m{place}.id IS NULL" for place in places)
+    lookups = ", ".join(f"m{place}.id AS id{place}" for place in places)
+    sums = ", ".join(f"{' + '.join(f'COALESCE(m{place}.w{k}, 0)' for place in places)} AS s{k}" for k in outcomes)
+    unknown = ", ".join(f"{_number(weight)} AS s{k}" for k, weight in zip(outcomes, model.state["weights"][UNK]))
+    family = ", ".join(f"id{place}" for place in places)
+    names = list(model.outcomes)[: len(outcomes)]
+    risks = ", ".join(
+        f'1 / (1 + EXP(-({_number(shift)} + {_number(slope)} * l{k}))) AS "risk_{name}"'
+        for k, name, (shift, slope) in zip(outcomes, names, model.state["calibration"])
+    )
+    score = " + ".join(
+        hinges(f"l{k}", knots, heights)
+        for k, knots, heights in zip(outcomes, model.state["knots"], model.state["heights"])
+    )
+    more = "".join(
+        f', {steps("score", curve.score, curve.risk)} AS "risk_{name}"'
+        for name, curve in model.curves.items()
+        if name not in names
+    )
+    percentile = steps("score", model.quantiles, np.linspace(0, 100, len(model.quantiles)))
+    return f"""
+CREATE VIEW {VIEW} AS WITH
+recorded AS (SELECT admission_id, {said} AS icd_version, code AS written FROM {table}),
+spelled AS (
+  SELECT icd_version, written, {_clean("written")} AS code
+  FROM (SELECT DISTINCT icd_version, written FROM recorded WHERE NOT written IS NULL) AS d
+),
+counting AS (SELECT icd_version, written, code FROM spelled WHERE code <> '' AND NOT ({_ignored(model)})),
+parts AS (SELECT icd_version, written, {", ".join(parts)} FROM counting),
+known AS MATERIALIZED (
+  SELECT p.icd_version, p.written, {lookups}, {sums} FROM parts AS p {found} WHERE NOT ({nowhere})
+),
+lookup AS MATERIALIZED (
+  SELECT icd_version, written, 0 AS unknown, COALESCE({family}) AS family, {family},
+    {", ".join(f"s{k}" for k in outcomes)} FROM known
+  UNION ALL
+  SELECT c.icd_version, c.written, 1 AS unknown, {UNK} AS family, {UNK} AS id0,
+    {"".join(f"NULL AS id{place}, " for place in places[1:])}{unknown}
+  FROM counting AS c LEFT JOIN known AS k ON k.icd_version = c.icd_version AND k.written = c.written
+  WHERE k.written IS NULL
+  UNION ALL
+  SELECT icd_version, written, 1 AS unknown, NULL AS family, {"".join(f"NULL AS id{place}, " for place in places)}
+    {", ".join(f"0 AS s{k}" for k in outcomes)}
+  FROM spelled WHERE code <> '' AND ({_ignored(model)})
+),
+brought AS (
+  SELECT r.admission_id, l.written, l.unknown, l.family, {", ".join(f"l.id{place}" for place in places)},
+    {", ".join(f"l.s{k}" for k in outcomes)}
+  FROM recorded AS r LEFT JOIN lookup AS l ON l.icd_version = r.icd_version AND l.written = r.written
+),
+whole AS (
+  SELECT admission_id, COUNT(written) AS codes, SUM(unknown) AS unknown,
+    {", ".join(f"COALESCE(SUM(s{k}), 0) AS s{k}" for k in outcomes)}
+  FROM brought GROUP BY admission_id
+),
+kin AS (
+  SELECT admission_id, family FROM brought WHERE NOT family IS NULL GROUP BY admission_id, family HAVING COUNT(*) > 1
+),
+shared AS (
+  SELECT b.admission_id, {", ".join(f"b.id{place}" for place in places)}
+  FROM brought AS b JOIN kin AS k ON k.admission_id = b.admission_id AND k.family = b.family
+),
+again AS (
+  SELECT admission_id, id, COUNT(*) - 1 AS times
+  FROM ({" UNION ALL ".join(f"SELECT admission_id, id{place} AS id FROM shared" for place in places)}) AS u
+  WHERE NOT id IS NULL GROUP BY admission_id, id HAVING COUNT(*) > 1
+),
+excess AS (
+  SELECT a.admission_id, {", ".join(f"SUM(a.times * w.w{k}) AS e{k}" for k in outcomes)}
+  FROM again AS a JOIN {WEIGHTS} AS w ON w.id = a.id GROUP BY a.admission_id
+),
+log_odds AS MATERIALIZED (
+  SELECT w.admission_id, w.codes, w.unknown, {
+        ", ".join(
+            f"{_number(start)} + w.s{k} - COALESCE(x.e{k}, 0) AS l{k}"
+            for k, start in zip(outcomes, model.state["intercepts"])
+        )
+    }
+  FROM whole AS w LEFT JOIN excess AS x ON x.admission_id = w.admission_id
+),
+scored AS MATERIALIZED (SELECT admission_id, codes, unknown, {score} AS score, {risks} FROM log_odds)
+SELECT admission_id, score, {percentile} AS percentile,
+  {", ".join(f'"risk_{name}"' for name in names)}{more},
+  score >= {_number(model.cutoff.score - NEAR)} AS high_severity,
+  CASE WHEN codes > 0 THEN unknown * 1e0 / codes END AS unknown_share
+FROM scored"""
+
+
+def _clean(column: str) -> str:
+    """Capitals without dots, dashes and blanks: all that every engine can do."""
+    text = f"UPPER({column})"
+    for junk in (".", "-", " "):
+        text = f"REPLACE({text}, '{junk}', '')"
+    return text
+
+
+def _ignored(model: Model) -> str:
+    """Whether a code counts as not recorded."""
+    rules = [text.split(":") for text in model.vocabulary.ignored]
+    return (
+        " OR ".join(f"(icd_version = {version} AND code LIKE '{beginning}%')" for version, beginning in rules)
+        or "1 = 0"
+    )
+
+
+def hinges(x: str, knots: np.ndarray, heights: np.ndarray) -> str:
+    """A piecewise-linear curve whose end slopes go on: a line, and a change of slope at each inner knot."""
+    slopes = np.diff(heights) / np.diff(knots)
+    bends = [
+        f"CASE WHEN {x} > {_number(knot)} THEN {_number(change)} * ({x} - ({_number(knot)})) ELSE 0e0 END"
+        for knot, change in zip(knots[1:-1], np.diff(slopes))
+        if change
+    ]
+    line = f"{_number(heights[0])} + {_number(slopes[0])} * ({x} - ({_number(knots[0])}))"
+    return " + ".join([line, *bends])
+
+
+def steps(x: str, knots: Sequence[float] | np.ndarray, heights: Sequence[float] | np.ndarray) -> str:
+    """Linear between knots, constant beyond the ends, as `numpy.interp`: halves are chosen until one piece is left."""
+    knots, heights = np.asarray(knots, dtype=float), np.asarray(heights, dtype=float)
+    pieces = np.flatnonzero(np.diff(knots) > 0)
+
+    def chosen(first: int, last: int) -> str:
+        if last - first == 1:
+            at = pieces[first]
+            slope = (heights[at + 1] - heights[at]) / (knots[at + 1] - knots[at])
+            return f"{_number(heights[at])} + {_number(slope)} * ({x} - ({_number(knots[at])}))"
+        middle = (first + last) // 2
+        return (
+            f"CASE WHEN {x} < {_number(knots[pieces[middle]] - NEAR)} THEN {chosen(first, middle)} "
+            f"ELSE {chosen(middle, last)} END"
+        )
+
+    inner = chosen(0, len(pieces)) if len(pieces) else _number(heights[-1])
+    return (
+        f"CASE WHEN {x} < {_number(knots[0] - NEAR)} THEN {_number(heights[0])} "
+        f"WHEN {x} >= {_number(knots[-1] - NEAR)} THEN {_number(heights[-1])} ELSE {inner} END"
+    )

@@ -1,0 +1,176 @@
+import csv
+import shutil
+import sqlite3
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+import sqlglot
+from click.testing import CliRunner
+
+from conftest import require
+from mlci.base.errors import InputError
+from mlci.cli import cli
+from mlci.codes.admissions import as_admissions
+from mlci.index._sql import DIALECTS, statements
+from mlci.index._workbook import write_workbook
+from mlci.index.export import LEAST, curves, export, fold, weights
+from mlci.index.model import Model
+from toys import deep_lists, random_model, random_table
+
+RECALCULATE = """<?xml version="1.0" encoding="UTF-8"?>
+<oor:items xmlns:oor="http://openoffice.org/2001/registry"><item oor:path="/org.openoffice.Office.Calc/Formula/Load">
+<prop oor:name="OOXMLRecalcMode" oor:op="fuse"><value>0</value></prop></item></oor:items>"""
+PLAIN, IGNORING = random_table(), random_table(ignored=("10:A00", "10:B012"))
+
+
+def rows_of(lists: list[list[str]], version: int = 10) -> pd.DataFrame:
+    """One row per code, as people write them; an admission without codes has an empty one."""
+    rows = [
+        (number, version, f" {code[:3].lower()}.{code[3:]}" if code and number % 2 else code)
+        for number, codes in enumerate(lists)
+        for code in codes or [None]
+    ]
+    return pd.DataFrame(rows, columns=["admission_id", "icd_version", "code"])
+
+
+def check(found: pd.DataFrame, model: Model, lists: list[list[str]], *, version: int = 10) -> None:
+    wanted = model.columns(as_admissions(lists, icd_version=version))
+    found = found.assign(admission_id=found["admission_id"].astype(int)).sort_values("admission_id")
+    assert len(found) == len(lists)
+    for name in set(wanted) & set(found.columns):
+        np.testing.assert_allclose(found[name].to_numpy(float), wanted[name].astype(float), atol=1e-9, err_msg=name)
+
+
+def test_a_table_that_leaves_has_no_row_of_fewer_than_ten_admissions(tmp_path):
+    assert 0 in PLAIN.vocabulary.support
+    said = export(PLAIN, tmp_path / "weights.csv")
+    frame = pd.read_csv(tmp_path / "weights.csv", dtype={"code": str})
+    assert "under 10" not in set(frame["admissions"])
+    assert len(frame) == sum(least >= LEAST for least in PLAIN.vocabulary.support) < len(PLAIN.vocabulary.tokens)
+    folded, what = fold(PLAIN)
+    assert str(what) == said[0]
+    assert f"{what.rows:,} of {what.of:,} rows" in said[0]
+    # what it changes is said, and is what happens: the log-odds of a code alone, with and without its own row
+    gone = sorted(set(PLAIN.vocabulary.tokens) - set(folded.vocabulary.tokens))
+    data = as_admissions([[code] for code in gone], icd_version=10)
+    change = np.abs(PLAIN.read(data).log_odds - folded.read(data).log_odds)
+    assert change.max() > 0
+    rows = [list(PLAIN.vocabulary.tokens).index(code) + 2 for code in gone]
+    assert what.largest == pytest.approx(np.abs(PLAIN.state["weights"][rows]).max())
+    assert export(PLAIN, tmp_path / "all.csv", all_rows=True)[0].startswith("Rows of rare codes are included")
+    assert len(pd.read_csv(tmp_path / "all.csv")) == len(PLAIN.vocabulary.tokens)
+
+
+def test_the_csv_holds_weights_titles_and_curves():
+    frame, points = weights(PLAIN), curves(PLAIN)
+    assert list(frame) == ["icd_version", "code", "title", "admissions", "mortality", "long stay"]
+    assert frame.loc[frame["code"] == "A00", "title"].item() == "Cholera"
+    np.testing.assert_array_equal(frame[["mortality", "long stay"]], PLAIN.state["weights"][2:])
+    knots = points[(points["part"] == "score") & (points["outcome"] == "mortality")]
+    np.testing.assert_array_equal(knots[["x", "y"]].T, [PLAIN.state["knots"][0], PLAIN.state["heights"][0]])
+
+
+@pytest.mark.parametrize("model", [PLAIN, IGNORING], ids=["plain", "ignoring"])
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
+def test_sql_gives_the_numbers_of_mlci_score(engine, model):
+    lists = deep_lists(300)
+    rows = rows_of(lists)
+    if engine == "duckdb":
+        import duckdb
+
+        with duckdb.connect() as db:
+            db.execute("CREATE TABLE diagnoses AS SELECT * FROM rows")
+            for statement in statements(model, engine):
+                db.execute(statement)
+            found = db.execute("FROM mlci_scores").df()
+    else:
+        with sqlite3.connect(":memory:") as db:
+            rows.to_sql("diagnoses", db, index=False)
+            for statement in statements(model, engine):
+                db.execute(statement)
+            found = pd.read_sql("SELECT * FROM mlci_scores", db)
+        db.close()
+    assert list(found)[1:] == list(model.columns(as_admissions(lists[:1], icd_version=10)))
+    check(found, model, lists)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_sql_is_what_each_engine_reads(dialect):
+    *_, view = statements(random_table(), dialect)
+    tree = sqlglot.parse_one(view, read=dialect)
+    assert tree.find(sqlglot.exp.Create)
+    quote = "`" if dialect in ("spark", "bigquery") else '"'
+    assert f"{quote}risk_long stay{quote}" in view
+    assert ("MATERIALIZED" in view) == (dialect in ("duckdb", "postgres", "sqlite"))
+
+
+def test_the_command_writes_all_three_forms(tmp_path):
+    PLAIN.save(tmp_path / "m.safetensors")
+    for name in ("weights.csv", "weights.xlsx", "score.sql"):
+        done = CliRunner().invoke(cli, ["export", str(tmp_path / "m.safetensors"), "-o", str(tmp_path / name)])
+        assert done.exit_code == 0, done.output
+        assert "rows have fewer than 10 training admissions" in done.output
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        "weights_curves.csv",
+        "weights.R",
+        "score.sql",
+        "weights.xlsx",
+    }
+    assert (tmp_path / "score.sql").read_text().startswith("-- Severity scores from diagnoses")
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "options", "words"),
+    [
+        (random_model(), "w.csv", {}, "only a table"),
+        (PLAIN, "w.txt", {}, r"\.csv, \.xlsx or \.sql"),
+        (PLAIN, "w.sql", {"dialect": "oracle"}, "allowed are duckdb"),
+        (PLAIN, "w.sql", {"table": "x; DROP TABLE y"}, "no name of a table"),
+        (random_table(primary=True), "w.csv", {}, "rows of its own"),
+    ],
+)
+def test_what_cannot_be_exported_is_told(model, name, options, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        export(model, tmp_path / name, **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [PLAIN, IGNORING], ids=["plain", "ignoring"])
+def test_the_r_script_gives_the_numbers_of_mlci_score(model, tmp_path):
+    require(shutil.which("Rscript"), "R (r-base-core)")
+    export(model, tmp_path / "weights.csv", all_rows=True)
+    assert len((tmp_path / "weights.R").read_text().splitlines()) <= 20
+    lists = deep_lists(200)
+    rows_of(lists).to_csv(tmp_path / "admissions.csv", index=False)
+    subprocess.run(["Rscript", tmp_path / "weights.R", tmp_path / "admissions.csv", tmp_path / "s.csv"], check=True)
+    found = pd.read_csv(tmp_path / "s.csv")
+    assert {"score", "risk_mortality", "risk_long stay", "unknown_share"} <= set(found)
+    check(found, model, lists)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [PLAIN, IGNORING], ids=["plain", "ignoring"])
+def test_the_workbook_gives_the_numbers_of_mlci_score(model, tmp_path):
+    office = shutil.which("soffice")
+    require(office, "LibreOffice (libreoffice-calc-nogui)")
+    lists = [["A000", "A001", "A0012X4A", "A00", "ZZZ"], ["I01.2", "i012", "B002"], []]
+    for number, codes in enumerate(lists):
+        book = tmp_path / f"{number}.xlsx"
+        write_workbook(model, book, weights(model), about=[], typed=[(10, code) for code in codes])
+    out = ["--convert-to", "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false,false", "--outdir", str(tmp_path)]
+    (tmp_path / "profile" / "user").mkdir(parents=True)
+    (tmp_path / "profile" / "user" / "registrymodifications.xcu").write_text(RECALCULATE)
+    profile = f"-env:UserInstallation=file://{tmp_path}/profile"
+    books = [str(tmp_path / f"{number}.xlsx") for number in range(len(lists))]
+    subprocess.run([str(office), profile, "--headless", *out, *books], check=True, capture_output=True, timeout=300)
+    wanted = model.columns(as_admissions(lists, icd_version=10))
+    for number in range(len(lists)):
+        with open(tmp_path / f"{number}.csv", newline="") as file:
+            cells = list(csv.reader(file))
+        assert float(cells[1][4]) == pytest.approx(wanted["score"][number], abs=1e-9)
+        assert float(cells[1][6]) == pytest.approx(wanted["percentile"][number], abs=1e-6)
+        risks = [float(cells[3][column].rstrip("%")) / 100 for column in (7, 8)]
+        assert risks == pytest.approx([wanted[f"risk_{name}"][number] for name in model.outcomes], abs=1e-9)
