@@ -82,7 +82,7 @@ def table_file(path: Path, names: np.ndarray, rng: np.random.Generator) -> None:
         quantiles=np.linspace(0, 4, 1001),
         curves={name: Isotonic(points, np.sort(rng.random(300))) for name in OUTCOMES},
         cutoff=Cutoff(0.1, 0.5, 1, 10, ()),
-        card={"recipe": "deep", "seed": 0, "config": {}},
+        card={"recipe": "table", "seed": 0, "config": {}},
     ).save(path)
 
 

