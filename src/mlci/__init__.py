@@ -1,10 +1,11 @@
 """A machine-learned comorbidity index: diagnosis codes in, one severity number out.
 
 The names below are the public surface. Each is loaded when it is first used, so that `import mlci` and `mlci --help`
-cost nothing.
+cost nothing. `__init__.pyi` shows the same names to type checkers.
 """
 
 from importlib import import_module
+from typing import Any
 
 __version__ = "0.2.0"
 
@@ -19,15 +20,19 @@ _HOME = {
     "nhsic": "mlci.measures.alignment",
     "distance_correlation": "mlci.measures.alignment",
     "mutual_information": "mlci.measures.information",
+    "evaluate": "mlci.judging.evaluate",
     "InputError": "mlci.base.errors",
 }
-__all__ = sorted(_HOME)
+_MODULES = {"plots": "mlci.showing.plots", "report": "mlci.showing.report", "spark": "mlci.spark"}
+__all__ = sorted(_HOME | _MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-def __getattr__(name: str):
-    if name not in _HOME:
-        raise AttributeError(f"module 'mlci' has no attribute '{name}'; it offers {', '.join(__all__)}")
-    return getattr(import_module(_HOME[name]), name)
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    raise AttributeError(f"module 'mlci' has no attribute '{name}'; it offers {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:

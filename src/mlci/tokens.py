@@ -58,12 +58,17 @@ class Vocabulary:
     max_codes: int = 256
     ignored: tuple[str, ...] = ()  # ICD version, colon, code or its beginning: such codes are as if not recorded
     primary: bool = False  # the first code is the principal diagnosis
-    support: tuple[
-        int, ...
-    ] = ()  # training admissions behind each token, at least: the lower end of a band, 0: under 10
+    # Training admissions behind each token, at least: the lower end of a band, 0: under 10.
+    support: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(SPECIAL) + len(self.tokens)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Vocabulary":
+        """Return the vocabulary whose fields were written as JSON, which knows lists alone."""
+        plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+        return cls(**plain)
 
     @property
     def longest(self) -> int:

@@ -2,8 +2,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 
 def test_help_is_instant_and_imports_nothing_heavy(mlci_cli):
     before = os.times()
@@ -21,10 +19,3 @@ def test_help_is_instant_and_imports_nothing_heavy(mlci_cli):
 
 def test_unknown_command_is_a_usage_error(mlci_cli):
     assert "No such command" in mlci_cli("nonsense", code=2).stderr
-
-
-def test_unknown_public_name_lists_the_known_ones():
-    import mlci
-
-    with pytest.raises(AttributeError, match="read_cohort"):
-        mlci.charlsen  # noqa: B018

@@ -108,7 +108,7 @@ def compare_scores(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
     for name in ("value", "sd"):
         paper[name] = [float(cell[name] or "nan") / 10 ** int(cell["power"]) for cell in cells]
     ours = tables.summarise(frame)
-    return beside(ours[ours["metric"].isin(["dcorr", "mi"])], paper, ["title", "metric", "outcome"])
+    return beside(ours.loc[ours["metric"].isin(["dcorr", "mi"])], paper, ["title", "metric", "outcome"])
 
 
 def test_scores(cohort: Cohort, runs: Sequence[Run]) -> list[np.ndarray]:
@@ -147,7 +147,7 @@ def compare_curves(cohort: Cohort, runs: Sequence[Run], dataset: str) -> pd.Data
 def sizes(cohort: Cohort, dataset: str) -> list[str]:
     """Is this the paper's cohort? What follows for the comparison if not."""
     figures = paper_diagnostics(dataset)
-    paper = {row.quantity: int(row.value) for row in figures.itertuples() if row.table == "splits"}
+    paper = {row["quantity"]: int(row["value"]) for row in figures.to_dict("records") if row["table"] == "splits"}
     ours = {name: len(cohort.split(name)) for name in paper}
     if all(ours[name] == paper[name] for name in ours):
         return [f"The cohort has the paper's size in every split: {', '.join(f'{n:,}' for n in ours.values())}."]

@@ -105,11 +105,11 @@ def _table(name: str, title: str, part: pd.DataFrame, metric: str, notes: tuple[
     places = wide.round(12).rank(ascending=about.better == "smaller", method="min")
     rows = []
     for model, cells in part.groupby("model", sort=False):
-        found = {cell.outcome: cell for cell in cells.itertuples()}
+        found = {cell["outcome"]: cell for cell in cells.to_dict("records")}
         made = tuple(
             Cell(
-                float(found[outcome].mean),
-                float(found[outcome].sd) if found[outcome].seeds > 1 else None,
+                float(found[outcome]["mean"]),
+                float(found[outcome]["sd"]) if found[outcome]["seeds"] > 1 else None,
                 int(place) if (place := places.at[model, outcome]) in (1, 2) else 0,
             )
             for outcome in outcomes

@@ -60,11 +60,16 @@ def map_cohort(
         _write(path, folder, list(rules), tokens, key)
     processes.wait()
     facts = _facts(folder)
-    vocabulary = {name: tuple(v) if isinstance(v, list) else v for name, v in facts["vocabulary"].items()}
     train, valid = (_open(folder / split, len(rules)) for split in SPLITS)
     subjects = _opened(folder / "train.subjects", np.int64)
     return Splits(
-        Vocabulary(**vocabulary), tuple(facts["icd_versions"]), dict(rules), head.source, train, valid, subjects
+        Vocabulary.from_dict(facts["vocabulary"]),
+        tuple(facts["icd_versions"]),
+        dict(rules),
+        head.source,
+        train,
+        valid,
+        subjects,
     )
 
 

@@ -189,7 +189,10 @@ class MLCI(BaseEstimator):
             _named(model, found.log_odds, len(found.score)),
         )
         return Explanation(
-            tuple(Effect(str(admissions.values[i]), self._title(admissions, i), *rest) for i, *rest in effects),
+            tuple(
+                Effect(str(admissions.values[i]), self._title(admissions, i), known, effect, without, log_odds)
+                for i, known, effect, without, log_odds in effects
+            ),
             score=float(reading.score[0]),
             base_score=float(base.score[0]),
             log_odds=_named(model, reading.log_odds, 1)[0],

@@ -131,12 +131,7 @@ def load_model(path: str | Path) -> Model:
         check_facts(facts)
         model = Model(
             state=state,
-            vocabulary=Vocabulary(
-                **{
-                    key: tuple(value) if isinstance(value, list) else value
-                    for key, value in facts["vocabulary"].items()
-                }
-            ),
+            vocabulary=Vocabulary.from_dict(facts["vocabulary"]),
             icd_versions=tuple(facts["icd_versions"]),
             outcomes=facts["outcomes"],
             quantiles=np.asarray(facts["quantiles"], dtype=np.float64),

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
+from pyarrow import csv
 
 from mlci.base.errors import InputError, columns_of, reading
 from mlci.base.parquet import read_parquet
@@ -72,11 +72,11 @@ def _is_parquet(path: str | Path) -> bool:
 
 def _read_csv(path: str | Path) -> pa.Table:
     """Identifiers stay text: 007 is not 7, and the cohort says which of the two it has."""
-    kinds = pa.csv.ConvertOptions(column_types={KEY: pa.string()}, strings_can_be_null=True)
+    kinds = csv.ConvertOptions(column_types={KEY: pa.string()}, strings_can_be_null=True)
     with reading(path, "Parquet or CSV"):
         with pa.input_stream(str(path)) as stream:
             check_quotes(stream, ",", path)
-        table = pa.csv.read_csv(path, convert_options=kinds)
+        table = csv.read_csv(path, convert_options=kinds)
     if len(set(table.column_names)) < len(table.column_names):
         raise InputError(f"{path}: has two columns of one name; each needs a name of its own.")
     return table

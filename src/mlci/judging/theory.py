@@ -10,7 +10,7 @@ vector, g_j = the centred indicator of "beyond the cut". rho_j(w) is the cosine 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -111,7 +111,8 @@ class Spacing:
     @classmethod
     def from_dict(cls, data: Mapping) -> "Spacing":
         arrays = {name: np.asarray(data[name], dtype=float) for name in ("cuts", "levels")}
-        return cls(**(dict(data) | arrays))
+        fields: dict[str, Any] = {**data, **arrays}
+        return cls(**fields)
 
 
 def best_spacing(score, outcomes, weights=None, *, cuts: int | None = 400) -> Spacing:
@@ -360,7 +361,8 @@ class Cutoff:
         contrasts = tuple(
             Contrast(one["outcome"], Rate(**one["above"]), Rate(**one["below"])) for one in data["contrasts"]
         )
-        return cls(**(dict(data) | {"contrasts": contrasts}))
+        fields: dict[str, Any] = {**data, "contrasts": contrasts}
+        return cls(**fields)
 
 
 def cutoff(score, outcomes, names: Sequence[str], *, weights=None) -> Cutoff:

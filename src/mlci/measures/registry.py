@@ -111,7 +111,7 @@ def _has_risk(pair: Pair) -> bool:
 _RANKING = Resampler(
     resample.RANKING, lambda pair: resample.ranking(pair.scores, pair.y, sigma=pair.sigma, kernel=pair.kernel)
 )
-_CALIBRATION = Resampler(resample.CALIBRATION, lambda pair: resample.calibration(pair.risk, pair.y))
+_CALIBRATION = Resampler(resample.CALIBRATION, lambda pair: resample.calibration(np.asarray(pair.risk), pair.y))
 
 METRICS = {
     metric.name: metric
@@ -120,7 +120,7 @@ METRICS = {
             "dcorr",
             "Distance correlation",
             "dCorr",
-            lambda pair: distance_correlation(pair.scores, pair.y),
+            lambda pair: float(distance_correlation(pair.scores, pair.y)),
             _RANKING,
             depends="order and spacing",
             benchmarked=True,
@@ -141,7 +141,7 @@ METRICS = {
             "nhsic",
             "nHSIC",
             "nHSIC",
-            lambda pair: nhsic(pair.scores, pair.y, sigma=pair.sigma, kernel=pair.kernel),
+            lambda pair: float(nhsic(pair.scores, pair.y, sigma=pair.sigma, kernel=pair.kernel)),
             _RANKING,
             depends="order and spacing",
         ),

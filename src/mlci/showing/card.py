@@ -193,7 +193,7 @@ def fit_points(present: sparse.csr_array, score: np.ndarray, *, size: int) -> np
             break
         active.append(int(gain.argmax()))
         root = cholesky(gram[np.ix_(active, active)] + 1e-9 * np.diag(variance[active]))
-        weights[active] = nnls(root, solve_triangular(root, with_score[active], trans="T"))[0]
+        weights[active] = nnls(root, solve_triangular(root, with_score[active], trans=1))[0]
     if not weights.any():
         raise InputError("no group of codes raises the score; a card cannot be made.")
     tried = [np.rint(weights / weights.max() * top).astype(np.int64) for top in TOP]
@@ -235,7 +235,7 @@ def _loss(index: MLCI, card: Card, judged: Cohort, outcomes: tuple[str, ...]) ->
     figures = evaluate(scores, labels, resamples=0).set_index(["model", "metric", "outcome"])["value"]
     wanted = [(metric, outcome) for metric in ("dcorr", "auroc") for outcome in outcomes]
     rows = [
-        {"model": name, "rank correlation": float(spearmanr(values, score).statistic)}
+        {"model": name, "rank correlation": float(np.asarray(spearmanr(values, score))[0])}
         | {f"{metric} {outcome}": figures[name, metric, outcome] for metric, outcome in wanted}
         for name, values in scores.items()
     ]

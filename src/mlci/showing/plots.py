@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -37,7 +38,7 @@ POINTS = 400  # a line on paper shows no more
 TICKS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)  # of a normal scale
 PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.6g}%")
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.titlesize": 10,

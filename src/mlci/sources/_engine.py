@@ -40,7 +40,7 @@ class Tables:
 
     tables: dict[str, ir.Table]
     where: dict[str, str]
-    backend: ibis.BaseBackend
+    backend: Any  # of Ibis: each engine has a class of its own
     ours: bool  # opened here, to be closed here
 
     def __getitem__(self, name: str) -> ir.Table:
@@ -72,7 +72,8 @@ class Tables:
     def _cast_sentence(self) -> str | None:
         """The first text in a table of DuckDB that is not of its column's type."""
         for name, table in self.tables.items() if self.backend.name == "duckdb" else ():
-            raw = table.op().parent.to_expr()
+            operation: Any = table.op()
+            raw = operation.parent.to_expr()
             for column, kind in table.schema().items():
                 there = next((other for other in raw.columns if other.lower() == column), None)
                 if there is None or not raw[there].type().is_string() or kind.is_string():
@@ -211,7 +212,7 @@ def _open_database(location: Any, wanted: Mapping[str, Columns], schemas: Sequen
         try:
             if urlsplit(location).scheme == "duckdb" and "read_only" not in location:
                 location += ("&" if "?" in location else "?") + "read_only=True"
-            backend = ibis.connect(location)
+            backend: Any = ibis.connect(location)
         except Exception as error:  # whatever a driver raises, there is no connection
             reason = without_secrets(str(error), location) or type(error).__name__
             raise InputError(f"{shown}: no connection ({reason}).") from None

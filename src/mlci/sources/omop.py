@@ -61,7 +61,8 @@ def read(
     check_version(icd_version)
     with open_tables(location, TABLES, schemas=schema, prefix=prefix) as tables:
         rows = tables.fetch(admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts))
-        visits = tables.fetch(tables["visit_occurrence"].agg(n=_.count()))["n"][0].as_py()
+        visited = tables["visit_occurrence"]
+        visits = tables.fetch(visited.agg(n=visited.count()))["n"][0].as_py()
         return _hospital.draft(
             rows,
             tables,

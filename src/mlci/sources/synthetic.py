@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 from scipy.special import expit
 
 from mlci.base.errors import InputError
@@ -66,7 +66,7 @@ class Curve:
         def moved(onset: float) -> "Curve":
             return replace(self, onset=onset)
 
-        return moved(brentq(lambda onset: np.sum((moved(onset)(severity) - rate) * here), -20, 20))
+        return moved(root_scalar(lambda onset: np.sum((moved(onset)(severity) - rate) * here), bracket=(-20, 20)).root)
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ def _block(seed: int, block: int, icd9_share: float) -> pa.Table:
     severity = (people.severity - curves.mean) / curves.sd
     many = len(severity)
 
-    def happens(risk: np.ndarray) -> np.ndarray:
+    def happens(risk: np.ndarray | float) -> np.ndarray:
         return rng.random(many) < risk
 
     def between(low: np.ndarray | int, high: np.ndarray | int) -> np.ndarray:

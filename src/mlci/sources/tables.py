@@ -123,7 +123,8 @@ def read(
     with open_tables(location, _wanted(layout, rules, where), schemas=schema, prefix=prefix) as tables:
         rows = tables.fetch(admissions(tables, layout, rules, death_day_counts=death_day_counts))
         _check(tables, layout, rules, rows, negative_stays=negative_stays)
-        recorded = tables.fetch(_coded(tables, layout).agg(n=_.count()))["n"][0].as_py()
+        coded = _coded(tables, layout)
+        recorded = tables.fetch(coded.agg(n=coded.count()))["n"][0].as_py()
     where = f"{tables.where[layout.diagnoses.table]}: column {layout.diagnoses.position}"
     return _draft(layout, rules, rows, where, recorded=recorded, death_day_counts=death_day_counts)
 
@@ -214,7 +215,9 @@ def _coded(tables: Any, layout: Layout) -> ir.Table:
     """The diagnoses that hold a code."""
     dx = layout.diagnoses
     table = tables[dx.table]
-    version = ibis.literal(str(dx.icd_version)) if isinstance(dx.icd_version, int) else _column(table, dx.icd_version)
+    version: Any = (
+        ibis.literal(str(dx.icd_version)) if isinstance(dx.icd_version, int) else _column(table, dx.icd_version)
+    )
     return table.select(
         admission_id=_column(table, dx.admission_id),
         code=_column(table, dx.code),
@@ -299,7 +302,7 @@ def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, nega
         row = ""
         if Path(where).is_file():
             numbered = tables[table].mutate(row=ibis.row_number())
-            hits = numbered.filter(numbered[column.lower()].fill_null("") == value)
+            hits = numbered.filter(numbered[column.lower()].fill_null(ibis.literal("")) == value)
             first = tables.fetch(hits.aggregate(row=hits.row.min()))["row"][0].as_py()
             row = f", row {first + (1 if where.lower().endswith('.parquet') else 2)}"  # a CSV's header is row 1
         raise InputError(f"{where}: column {column}{row}: {kind_of(value)} is not {allowed}.")

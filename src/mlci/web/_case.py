@@ -93,7 +93,8 @@ def _rows(index: MLCI, codes: list[str], off: list[str], plus: list[str], now: A
     back = answers(index, [[*counted, code] for code in off], icd_version=version)[0] if off else []
     returned = {code: answer.score for code, answer in zip(off, back)}
     limit, effects, seen = index.model_.vocabulary.max_codes, enumerate(now.effects or []), set()
-    for code, state in [*((code, "recorded") for code in codes), *((code, "plus") for code in plus)]:
+    listed: list[tuple[str, Literal["recorded", "plus"]]] = [(code, "recorded") for code in codes]
+    for code, state in listed + [(code, "plus") for code in plus]:
         again, title = code in seen, icd.title(code, version)
         seen.add(code)
         if code in returned:

@@ -116,7 +116,7 @@ def discover() -> dict[str, Model]:
     return models
 
 
-def choose(names: list[str] | tuple[str, ...] = ()) -> list[Model]:
+def choose(names: Sequence[str] = ()) -> list[Model]:
     """Models by name or by family, in the paper's order; all of them by default."""
     models = discover()
     unknown = [name for name in names if name not in models and name not in FAMILIES]

@@ -35,7 +35,7 @@ class Neighbours(Model):
             return (kept, happened), self._logits(x[kept], happened, x_valid)
 
         fits, weights = _bags.stage1(train, valid, fit_one)
-        references = sparse.vstack([x[kept] for kept, _ in fits.values()], format="csr")
+        references = sparse.csr_matrix(sparse.vstack([x[kept] for kept, _ in fits.values()]))
         return {
             "idf": idf,
             "weights": np.array([weights[outcome] for outcome in fits]) / weights.sum(),

@@ -84,11 +84,11 @@ class Neural(Model):
         return predict(model, part.tokens).astype(np.float64)
 
 
-def bce(name: str, title: str, **fields: str) -> Neural:
+def bce(name: str, title: str, **fields: Any) -> Neural:
     return Neural(name=name, title=title, family="deep", objective="bce", **fields)
 
 
-def nhsic(name: str, title: str, kernel: str, **fields: str) -> Neural:
+def nhsic(name: str, title: str, kernel: str, **fields: Any) -> Neural:
     title = f"{title} + {'Single' if kernel == 'rbf' else 'Multi'}-RBF nHSIC"
     return Neural(name=f"{name}_{kernel}".replace("-", "_"), title=title, family="ablation", objective=kernel, **fields)
 

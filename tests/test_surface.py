@@ -1,0 +1,38 @@
+"""The public names: all are there, load nothing before they are used, and the stub shows the same ones."""
+
+import ast
+from types import ModuleType
+
+import pytest
+
+import mlci
+from conftest import ROOT
+
+STUB = ROOT / "src" / "mlci" / "__init__.pyi"
+
+
+def test_the_stub_shows_every_public_name_and_no_other():
+    imported = {
+        alias.asname
+        for node in ast.walk(ast.parse(STUB.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported == set(mlci.__all__)
+    assert STUB.with_name("py.typed").exists()
+
+
+@pytest.mark.parametrize("name", mlci.__all__)
+def test_every_public_name_is_there(name):
+    found = getattr(mlci, name)
+    assert isinstance(found, ModuleType) if name in ("plots", "report", "spark") else callable(found)
+
+
+def test_pages_and_pictures_are_at_hand():
+    assert callable(mlci.report.build)
+    assert callable(mlci.plots.risk_curves)
+
+
+def test_unknown_public_name_lists_the_known_ones():
+    with pytest.raises(AttributeError, match="read_cohort"):
+        mlci.charlsen  # noqa: B018 # pyright: ignore[reportAttributeAccessIssue]
