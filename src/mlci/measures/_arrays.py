@@ -41,7 +41,7 @@ def moderate(scores: np.ndarray, bits: int) -> np.ndarray:
 
 def _floats(values: Any, name: str, allowed: str) -> np.ndarray:
     if isinstance(values, np.ma.MaskedArray):  # what is masked is not known, whatever stands there
-        values = values.astype(np.float64).filled(np.nan)
+        values = np.ma.filled(values.astype(np.float64), np.nan)
     array = np.asarray(values)
     if array.dtype.kind in "biuf":
         return array.astype(np.float64)
