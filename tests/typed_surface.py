@@ -29,6 +29,5 @@ assert_type(mlci.report.build(index, cohort, command="report.py"), str)
 mlci.MLCI(sead=11)  # pyright: ignore[reportCallIssue]
 mlci.MLCI(seed="eleven")  # pyright: ignore[reportArgumentType]
 index.save(3)  # pyright: ignore[reportArgumentType]
-index.scores(cohort)  # pyright: ignore[reportAttributeAccessIssue]
 mlci.charlsen([["I50.9"]])  # pyright: ignore[reportAttributeAccessIssue]
 mlci.build_cohort("mimic4", "folder", split_by=3)  # pyright: ignore[reportArgumentType]

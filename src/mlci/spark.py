@@ -5,7 +5,7 @@ done by `mapInArrow`, so each executor runs the very functions that score a file
 same bits. The model travels inside the task, which Spark broadcasts; executors need this package, but no torch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -110,13 +110,13 @@ def _rows(
 def _schema(df: "DataFrame", layout: Layout, types: dict[str, str]) -> Any:
     from pyspark.sql.types import StructType
 
-    schema = StructType().add("admission_id", df.schema[layout.id].dataType)
+    schema = StructType().add("admission_id", df.schema[str(layout.id)].dataType)
     for name, kind in types.items():
         schema = schema.add(name, kind)
     return schema
 
 
-def _tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     return (pa.Table.from_batches([batch]) for batch in batches)
 
 
@@ -126,7 +126,7 @@ def _batch(admissions: Admissions, columns: dict[str, Any]) -> pa.RecordBatch:
 
 
 def _score(
-    model: Model, layout: Layout, icd_version: int | None, batches: Iterator[pa.RecordBatch]
+    model: Model, layout: Layout, icd_version: int | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for admissions, _ in encode_tables(_tables(batches), layout, WHERE, icd_version=icd_version):
         yield _batch(admissions, model.columns(admissions))
@@ -139,7 +139,7 @@ def _indices(
     hierarchy: bool,
     flags: bool,
     split: list[str],
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     coder = Coder()
     for admissions, carried in encode_tables(_tables(batches), layout, WHERE, carry=split, icd_version=icd_version):

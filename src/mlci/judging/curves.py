@@ -47,7 +47,7 @@ class Isotonic:
         return cls(np.asarray(data["score"], dtype=float), np.asarray(data["risk"], dtype=float))
 
 
-def binned(score, outcome, *, bins: int = 60, levels: Sequence[float] | None = None) -> Rates:
+def binned(score, outcome, *, bins: int = 60, levels: Sequence[float] | np.ndarray | None = None) -> Rates:
     """Event rate per quantile bin of the score; `levels` (shares between 0 and 1) puts the edges where a picture wants.
 
     Equal edges are merged and empty bins left out, so tied scores and small cohorts give fewer bins, never an error.

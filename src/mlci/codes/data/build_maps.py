@@ -25,6 +25,6 @@ pq.write_table(
     Path(__file__).with_name("maps.parquet"),
     compression="zstd",
     compression_level=22,
-    use_dictionary=["scenario", "choice_list"],  # pyright: ignore[reportArgumentType]
+    use_dictionary=["scenario", "choice_list"],
     column_encoding={"code": "DELTA_BYTE_ARRAY", "target": "DELTA_BYTE_ARRAY"},
 )

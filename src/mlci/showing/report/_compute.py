@@ -7,6 +7,7 @@ admissions, one class, no age) is empty or None, never an error.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -207,7 +208,7 @@ def _judge(index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, resa
     known = {name: y for name, y in zip(names, labels.T) if not np.isnan(y).all()}
     risks = {name: columns[f"risk_{name}"] for name in known if f"risk_{name}" in columns}
     patients = judged.column("subject_id")
-    options = {"resamples": resamples, "seed": seed}
+    options: dict[str, Any] = {"resamples": resamples, "seed": seed}
     metrics = judge(
         {OWN: score, **rivals.classic(judged)},
         known,
@@ -260,7 +261,8 @@ def _rivals(index, cohort: Cohort, judged: Cohort, score, known, risks, seed: in
     admissions = judged.admissions()
     rest = without(admissions, telling())
     if len(rest.indices) < len(admissions.indices) and not index.model_.vocabulary.ignored:
-        found[f"{OWN} without † codes"] = dict.fromkeys(known, index.model_.score(rest))
+        without_telling: np.ndarray = index.model_.score(rest)
+        found[f"{OWN} without † codes"] = dict.fromkeys(known, without_telling)
     return found
 
 
@@ -283,7 +285,7 @@ def _outcome(name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | Non
     low, high = np.quantile(score, [0.001, 0.999])
     edges = np.linspace(low, high, 31)
     shares = [np.histogram(score[y == value], edges)[0] / max((y == value).sum(), 1) for value in (0, 1)]
-    medians = tuple(float(np.median(score[y == value])) if (y == value).any() else float("nan") for value in (0, 1))
+    medians = [float(np.median(score[y == value])) if (y == value).any() else float("nan") for value in (0, 1)]
     return Outcome(
         name=name,
         n=int(known.sum()),
@@ -296,7 +298,7 @@ def _outcome(name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | Non
         predicted=float(risk[known].mean()),
         figures=figures,
         explained=_explained(risk[known], y[known]),
-        medians=medians,
+        medians=(medians[0], medians[1]),
         share=(edges, *shares),
     )
 

@@ -4,7 +4,7 @@ A sentence claims no more than its interval holds: the index is better or worse 
 of the paired difference leaves out 0, and otherwise it is too close to call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -161,7 +161,7 @@ def cutoff_range(cut: Cut) -> str:
     return f"{again}; over resampled admissions it lies between {cut.anew.low:.3g} and {cut.anew.high:.3g} (95%)."
 
 
-def weighting(weights: dict[str, float]) -> str:
+def weighting(weights: Mapping[str, float]) -> str:
     """How the outcomes are weighted in every cutoff on the page."""
     if len(set(weights.values())) == 1:
         return "outcomes weighted equally" if len(weights) > 1 else "one outcome"
