@@ -30,7 +30,7 @@ def test_every_public_name_is_there(name):
 
 def test_pages_and_pictures_are_at_hand():
     assert callable(mlci.report.build)
-    assert callable(mlci.plots.risk_curves)
+    assert callable(mlci.plots.save)
 
 
 def test_unknown_public_name_lists_the_known_ones():
