@@ -10,7 +10,8 @@ from sklearn.exceptions import NotFittedError
 import mlci
 from mlci.base.errors import InputError
 from mlci.config import EncoderConfig, OptimiserConfig, PaperConfig, TokenConfig
-from mlci.index.estimator import LEAST_CELL, MLCI, _curve, load
+from mlci.index._aggregates import LEAST
+from mlci.index.estimator import MLCI, _curve, load
 from toys import CODES, code_lists, random_model, toy_cohort, toy_outcomes
 
 QUICK = PaperConfig(encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=2))
@@ -183,7 +184,7 @@ def test_no_point_of_a_risk_curve_stands_for_few_admissions(n, ties):
     score = rng.integers(0, 7, n).astype(float) if ties else rng.normal(size=n)
     outcome = (rng.random(n) < 0.5 + 0.4 * np.tanh(score)).astype(float)
     curve = _curve(score, outcome)
-    assert len(curve.score) <= max(1, n // LEAST_CELL)
+    assert len(curve.score) <= max(1, n // LEAST)
     assert (np.diff(curve.risk) >= 0).all()
     if n == 4000:
         np.testing.assert_allclose(curve(score), 0.5 + 0.4 * np.tanh(score), atol=0.12)

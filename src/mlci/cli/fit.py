@@ -64,9 +64,11 @@ def command(
 
 def summary(model) -> str:
     card, cut = model.card, model.cutoff
+    rare = sum(not many for many in model.vocabulary.support)
+    few = f" ({rare:,} of them from fewer than 10 admissions: `min_admissions` leaves such out)" if rare else ""
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in card["weights"].items())
     return (
-        f"{len(model.vocabulary.tokens):,} tokens, {card['admissions']['train']:,} training admissions, "
+        f"{len(model.vocabulary.tokens):,} tokens{few}, {card['admissions']['train']:,} training admissions, "
         f"{card['record']['summary']}; weights {weights}; "
         f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, certificate {cut.certificate:.2f})."
     )

@@ -5,7 +5,7 @@ Torch is imported to fit `deep` and `paper`, never to fit `table` nor to score.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,18 +22,17 @@ from mlci.base.shares import md5_split
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import RECIPES, DeepConfig, PaperConfig, TableConfig, config_from
+from mlci.index._aggregates import LEAST, counted, quantiles, without_small_cells
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.judging.curves import Isotonic, isotonic
-from mlci.judging.theory import Contrast, cutoff
+from mlci.judging.theory import cutoff
 from mlci.tokens import Vocabulary, positions
 
 if TYPE_CHECKING:
     from mlci.fitting.mapped import Splits
 
-QUANTILES = 1001  # of the training scores, for percentiles
 CURVE_POINTS = 1000  # at most, of a stored risk curve
-LEAST_CELL = 10  # admissions behind every figure of the training data in a model file
 VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
 
 
@@ -382,15 +381,14 @@ def _fit(
     both = np.concatenate(list(scores.values()))
     labels = np.concatenate([each.outcomes for each in data.values()]).astype(np.float64)
     chosen = cutoff(both, labels, names, weights=list(fit.weights.values()))
-    large = [one for one in chosen.contrasts if min(_cells(one)) >= LEAST_CELL]
     return Model(
         state=fit.state,
         vocabulary=splits.vocabulary,
         icd_versions=splits.icd_versions,
         outcomes=splits.outcomes,
-        quantiles=np.quantile(scores["train"], np.linspace(0, 1, QUANTILES)),
+        quantiles=quantiles(scores["train"]),
         curves={name: _curve(both, column) for name, column in zip(names, labels.T)},
-        cutoff=replace(chosen, contrasts=tuple(large)),
+        cutoff=without_small_cells(chosen),
         card={
             "recipe": recipe,
             "seed": seed,
@@ -399,7 +397,7 @@ def _fit(
             "record": asdict(fit.record.shown()),
             "source": splits.source,
             "admissions": {part: len(each) for part, each in data.items()},
-            "positives": dict(zip(names, np.nansum(splits.train.outcomes, axis=0).astype(int).tolist())),
+            "positives": counted(names, splits.train.outcomes),
         },
     )
 
@@ -409,18 +407,13 @@ def _named(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[st
     return [None] * rows if log_odds is None else [dict(zip(model.outcomes, row)) for row in log_odds.tolist()]
 
 
-def _cells(contrast: Contrast) -> Iterator[int]:
-    for side in (contrast.above, contrast.below):
-        yield from (side.positives, side.n - side.positives)
-
-
 def _curve(score: np.ndarray, outcome: np.ndarray) -> Isotonic:
-    """The risk curve over groups of neighbours in score, none smaller than `LEAST_CELL`; equal scores stay together."""
+    """The risk curve over groups of neighbours in score, none smaller than `LEAST`; equal scores stay together."""
     known = ~np.isnan(outcome)
     score, outcome = score[known], outcome[known]
     order = np.argsort(score, kind="stable")
     score, outcome = score[order], outcome[order]
-    size = max(LEAST_CELL, -(-len(score) // CURVE_POINTS))
+    size = max(LEAST, -(-len(score) // CURVE_POINTS))
     starts = np.searchsorted(score, score[::size])  # a group begins with the first of its equals
     starts = np.unique(starts[len(score) - starts >= size] if len(score) >= size else starts[:1])
     group = np.searchsorted(starts, np.arange(len(score)), side="right") - 1

@@ -1,0 +1,47 @@
+"""What a model file may tell of its training admissions: figures behind which at least ten of them stand.
+
+A file with every quantile of a small cohort would give back the score of each member, and whoever knows a patient's
+codes could then tell that the patient was one of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mlci.judging.theory import Contrast, Cutoff
+
+LEAST = 10  # admissions behind every figure
+MOST_STEPS = 1000
+
+
+def quantiles(scores: np.ndarray) -> np.ndarray:
+    """Evenly spaced quantiles of the scores, from the least to the greatest, each a mean of ten neighbours or more.
+
+    Steps are at least ten admissions wide, so that no admission counts in two of them.
+
+    >>> quantiles(np.arange(40.0)).tolist()
+    [4.5, 14.5, 24.5, 34.5]
+    """
+    scores = np.sort(scores)
+    points = int(np.clip(len(scores) // LEAST, 2, MOST_STEPS + 1))
+    width = min(LEAST, max(1, len(scores) // points))
+    starts = np.round(np.linspace(0, len(scores) - width, points)).astype(int)
+    return scores[starts[:, None] + np.arange(width)].mean(axis=1)
+
+
+def counted(names: Sequence[str], outcomes: np.ndarray) -> dict[str, int]:
+    """Admissions with each outcome, but for those that fewer than ten have, or lack."""
+    events, known = np.nansum(outcomes, axis=0), np.sum(~np.isnan(outcomes), axis=0)
+    return {name: int(many) for name, many, of in zip(names, events, known) if min(many, of - many) >= LEAST}
+
+
+def without_small_cells(cutoff: Cutoff) -> Cutoff:
+    """The cutoff without the contrasts of small groups; fewer than ten beyond it (or below) are told as none."""
+    tail = cutoff.tail if LEAST <= cutoff.tail <= cutoff.n - LEAST else cutoff.n * round(cutoff.share)
+    large = tuple(one for one in cutoff.contrasts if min(_cells(one)) >= LEAST)
+    return replace(cutoff, tail=tail, contrasts=large)
+
+
+def _cells(contrast: Contrast) -> list[int]:
+    return [many for side in (contrast.above, contrast.below) for many in (side.positives, side.n - side.positives)]
