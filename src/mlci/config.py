@@ -259,6 +259,7 @@ class TableConfig(Section):
     tokens: TableTokenConfig = TableTokenConfig()
     penalty: PenaltyConfig = PenaltyConfig()
     curve: CurveConfig = CurveConfig()
+    copies: bool = False  # learn from shortened forms of each admission too, for short lists and cut codes elsewhere
 
 
 RECIPES = {"table": TableConfig, "deep": DeepConfig, "paper": PaperConfig}

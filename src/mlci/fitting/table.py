@@ -9,7 +9,7 @@ run had finished is not done again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from mlci.base.errors import InputError
 from mlci.config import TableConfig
 from mlci.fitting._checkpoint import Checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
+from mlci.fitting._copies import COUNT, copies
 from mlci.fitting._curves import fit_curves
 from mlci.fitting._data import Split, fingerprint, folds_by_subject
 from mlci.fitting._events import Clock, Event
@@ -115,17 +116,20 @@ def fit(
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject; folds by patient need several.")
     key = fingerprint(train, valid, asdict(config), seed, np.bincount(folds).tolist())
-    saved, outcomes = Checkpoint(checkpoint, key), np.asarray(train.outcomes)
-    presence = Presence.of(train.tokens, train.vocabulary_size)
+    saved, outcomes, forms = Checkpoint(checkpoint, key), np.asarray(train.outcomes), COUNT if config.copies else 1
+    tokens = copies(train.tokens, parents, seed=seed) if config.copies else train.tokens
+    presence = Presence.of(tokens, train.vocabulary_size)
     many = np.maximum(np.bincount(presence.ids, minlength=presence.columns), 1).astype(np.float64)
     tightness = (many / np.exp(np.average(np.log(many), weights=many))) ** RARITY
     clock = Clock(ROUNDS + 7.0, on_event)
-    tried, start = _choose(presence, outcomes, folds, (parents, tightness), config, saved, clock)
+    whole = Regressions(
+        presence, np.tile(outcomes, (forms, 1)), np.tile(folds, forms), parents, tightness, config.penalty.folds + 1
+    )
+    tried, start = _choose(whole, forms, config, saved, clock)
     kept = _best(tried)
-    whole = Regressions(presence, outcomes, folds, parents, tightness, config.penalty.folds + 1)
     begin = np.repeat(start.mean(axis=1, keepdims=True), whole.count, axis=1)
     weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
-    honest = whole.log_odds(weights)
+    honest = whole.log_odds(weights)[: len(train)]  # of admissions as they are
     clock.tell("weights", 1, 1, {"deviance explained": 1 - kept.unexplained}, work=6)
     calibration = np.stack([calibrate(column, known) for column, known in zip(honest.T, outcomes.T)])
     options, final = config.curve, weights[:, -1]
@@ -178,20 +182,22 @@ def calibrate(log_odds: np.ndarray, outcome: np.ndarray) -> np.ndarray:
 
 
 def _choose(
-    presence: Presence,
-    outcomes: np.ndarray,
-    folds: np.ndarray,
-    tokens: tuple[np.ndarray, np.ndarray],
-    config: TableConfig,
-    saved: Checkpoint,
-    clock: Clock,
+    whole: Regressions, forms: int, config: TableConfig, saved: Checkpoint, clock: Clock
 ) -> tuple[list[Tried], np.ndarray]:
     """Try penalties, from strong to weak, then how much of a weight is common; also the weights of the best.
 
-    Each is judged by the deviance of patients left out, once their risks are calibrated.
+    Each is judged by the deviance of patients left out, in all their forms, once their risks are calibrated.
     """
-    rows = np.arange(0, len(presence), -(-len(presence) // CHOSEN_ON))
-    sample = Regressions(presence.take(rows), outcomes[rows], folds[rows], *tokens, config.penalty.folds)
+    admissions = len(whole.presence) // forms
+    rows = np.arange(0, admissions, -(-admissions // CHOSEN_ON))
+    rows = np.concatenate([form * admissions + rows for form in range(forms)])
+    sample = replace(
+        whole,
+        presence=whole.presence.take(rows),
+        outcomes=whole.outcomes[rows],
+        folds=whole.folds[rows],
+        count=config.penalty.folds,
+    )
     former = saved.entries.get("penalties")
     done = [Tried(*each) for each in former.facts] if former else []
     weights = np.array(former.arrays["best"]) if former else sample.start()
@@ -230,7 +236,7 @@ def _choose(
         narrower = [SPREAD / 2 / STEP**power for power in range(1, MOST)]
         improve(zip(narrower, narrower))
     spread = _best(tried).common + _best(tried).own
-    if outcomes.shape[1] > 1:
+    if whole.outcomes.shape[1] > 1:
         any(improve((share * spread, (1 - share) * spread) for share in shares) for shares in SHARES)
     common, own = _best(tried).common, _best(tried).own
     any(improve([(factor * common, factor * own)]) for factor in (2.0, 0.5))
