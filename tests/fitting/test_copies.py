@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from mlci.codes.admissions import as_admissions
 from mlci.fitting._copies import COUNT, copies
 from mlci.tokens import Vocabulary
