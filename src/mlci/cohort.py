@@ -5,8 +5,9 @@ asks where the rows came from.
 """
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,28 @@ from mlci.base.errors import InputError, kind_of
 from mlci.base.files import atomic
 from mlci.base.parquet import open_parquet, read_parquet, write_parquet
 from mlci.base.shares import md5_split
-from mlci.codes.admissions import Admissions
+from mlci.base.shown import html_table, text_table
+from mlci.codes.admissions import Admissions, as_table
+from mlci.codes.comorbidity import audit
 from mlci.codes.icd import normalise_array
+from mlci.codes.zeros import restored
 from mlci.sources import Step
 from mlci.sources._cohort_file import COLUMNS, SPLITS, check_columns, check_rows, read_facts, write_facts
 
+RATES = ("outcome", "known", "happened")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Cohort:
-    """One row per admission; `outcomes` maps each outcome's column to its rule in words."""
+    """One row per admission; `outcomes` maps each outcome's column to its rule in words.
+
+    >>> import pandas as pd
+    >>> visits = pd.DataFrame({"visit": [1, 2], "DX1": ["I50.9", "E11.9"], "DX2": ["N17.9", None], "died": ["Y", "N"]})
+    >>> Cohort.from_frame(visits, id="visit", codes="DX*", outcomes={"mortality": "died"}, icd_version=10)
+    Cohort of 2 admissions, 2 patients (file); codes per admission: median 2 [1, 2]
+    outcome      known  happened
+    mortality        2  1 (50.0%)
+    """
 
     table: pa.Table
     source: str
@@ -40,8 +54,78 @@ class Cohort:
     def __len__(self) -> int:
         return self.table.num_rows
 
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        id: str | None = None,
+        subject: str | None = None,
+        codes: str | Sequence[str] | None = None,
+        icd_version: int | str | None = None,
+        outcomes: Mapping[str, str] | None = None,
+        age: str | None = None,
+        sex: str | None = None,
+        split: str | None = None,
+        keep: Sequence[str] = (),
+        restore_zeros: bool = False,
+        **options: Any,
+    ) -> "Cohort":
+        """A cohort from a pandas, polars (lazy too) or Arrow frame; the words are those of `mlci cohort file`.
+
+        `codes` is a column or a pattern (`DX*`); `outcomes` maps each outcome to its rule (`expired:Y`, `los > 7`).
+        `options` are those of `build_cohort`: `split_by`, `proportions`.
+        """
+        said = {"id": id, "subject": subject, "codes": codes, "icd_version": icd_version, "outcomes": outcomes}
+        said |= {"age": age, "sex": sex, "split": split, "keep": keep, "restore_zeros": restore_zeros}
+        return build_cohort("file", as_table(frame), **said, **options)
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(self._rates(), RATES)}"
+
+    def _repr_html_(self) -> str:
+        first = self.head(3)
+        rows = [[_short(value) for value in row.values()] for row in first.to_pylist()]
+        return (
+            f"<p>{escape(self._title())}</p>{html_table(self._rates(), RATES)}"
+            f"{html_table(rows, first.column_names, caption='First admissions')}"
+        )
+
+    def _title(self) -> str:
+        lengths = pc.list_value_length(self.table["codes"]).to_numpy()
+        patients = pc.count_distinct(self.table["subject_id"]).as_py()
+        many = f"Cohort of {len(self):,} admissions, {patients:,} patients ({self.source})"
+        return f"{many}; codes per admission: median {_quartiles(lengths)}"
+
+    def _rates(self) -> list[list[str]]:
+        rows = []
+        for name in self.outcomes:
+            column = self.table[name]
+            known = len(self) - column.null_count
+            rows.append([name, f"{known:,}", _share(pc.sum(column).as_py() or 0, known)])
+        return rows
+
+    def head(self, n: int = 5) -> pa.Table:
+        """The first admissions."""
+        return self.table[:n]
+
+    def to_pandas(self) -> Any:
+        """A pandas frame, one row per admission."""
+        return self.table.to_pandas()
+
+    def to_polars(self) -> Any:
+        """A polars frame, one row per admission."""
+        try:
+            import polars
+        except ImportError as error:
+            raise InputError("to_polars needs `pip install polars`.") from error
+        return polars.from_arrow(self.table)
+
     def split(self, *names: str) -> "Cohort":
         """The admissions of one or several splits."""
+        for name in names:
+            if name not in SPLITS:
+                raise InputError(f"there is no split {name!r}; allowed are {', '.join(SPLITS)}.")
         return self.where(np.isin(self.column("split"), names))
 
     def where(self, rows: np.ndarray) -> "Cohort":
@@ -58,10 +142,16 @@ class Cohort:
         return self.where(chosen)
 
     def column(self, name: str) -> np.ndarray:
+        """One column as an array."""
+        if name not in self.table.column_names:
+            raise InputError(f"the cohort has no column {name!r}; it has {', '.join(self.table.column_names)}.")
         return self.table[name].to_numpy()
 
     def labels(self, *names: str) -> np.ndarray:
         """Outcomes as float64, one column each (all of them by default), NaN where not known."""
+        for name in names:
+            if name not in self.outcomes:
+                raise InputError(f"the cohort has no outcome {name!r}; it has {', '.join(self.outcomes) or 'none'}.")
         columns = [self.table[name].cast(pa.float64()).to_numpy() for name in names or self.outcomes]
         return np.column_stack(columns) if columns else np.empty((len(self), 0))
 
@@ -145,11 +235,13 @@ def build_cohort(
     *,
     split_by: str = "subject_id",
     proportions: Sequence[float] = (0.7, 0.1, 0.2),
+    restore_zeros: bool = False,
     **options: Any,
 ) -> Cohort:
     """Build a cohort from a source (`mlci.sources`) at a location; `options` are those of the source.
 
     The split is drawn for each distinct value of the column `split_by`; a source's own `split` column is kept.
+    `restore_zeros` says that ICD-9 codes lost their leading zeros, which are put back.
     """
     _check_proportions(proportions)
     reader = sources.find(source).read
@@ -159,6 +251,8 @@ def build_cohort(
     unknown = [name for name in options if name not in allowed]
     if unknown:
         raise InputError(f"source {source}: has no option {unknown[0]}; allowed are {', '.join(allowed) or 'none'}.")
+    if "restore_zeros" in allowed:
+        options["restore_zeros"] = restore_zeros
     draft = reader(location, **options)
     table, notes = draft.table, list(draft.notes)
     if not len(table):
@@ -169,11 +263,12 @@ def build_cohort(
     if twice or ids.null_count:
         what = f"{twice} rows repeat an earlier one" if twice else f"{ids.null_count} rows have none"
         raise InputError(f"source {source}: admission_id must name one admission, but {what}.")
-    codes, blank = _normalise(table["codes"].combine_chunks())
+    codes, blank = _normalise(table["codes"].combine_chunks(), restore_zeros=restore_zeros)
     if blank:
         notes.append(f"{blank} diagnoses hold neither letter nor digit and were dropped.")
     if not len(codes.flatten()):
         raise InputError(f"source {source}: none of {len(table)} admissions has a diagnosis.")
+    notes += _doubts(codes, table["icd_version"].to_numpy())
     table = table.set_column(table.column_names.index("codes"), "codes", codes)
     if "split" in table.column_names:
         odd = [name for name in table["split"].unique().to_pylist() if name not in SPLITS]
@@ -210,11 +305,24 @@ def _split(keys: pa.ChunkedArray, proportions: Sequence[float]) -> pa.Array:
     return pa.array(SPLITS).take(pa.array(part)).take(encoded.indices)
 
 
-def _normalise(lists: pa.ListArray) -> tuple[pa.ListArray, int]:
+def _doubts(codes: pa.ListArray, versions: np.ndarray) -> list[str]:
+    """What the ICD tables have against the codes, a sentence each."""
+    said = []
+    flat = codes.flatten().dictionary_encode()
+    version = np.repeat(versions, codes.value_lengths().to_numpy())
+    for number in np.unique(version):
+        counts = np.bincount(flat.indices.to_numpy()[version == number], minlength=len(flat.dictionary))
+        met = pa.array(counts > 0)
+        said += audit(flat.dictionary.filter(met), counts[counts > 0], int(number)).warnings
+    return said
+
+
+def _normalise(lists: pa.ListArray, *, restore_zeros: bool) -> tuple[pa.ListArray, int]:
     """Codes in capitals, letters and digits alone; a list that is null becomes empty; how many codes were blank."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten().dictionary_encode()
-    codes = normalise_array(flat.dictionary).take(flat.indices)
+    codes = restored(flat.dictionary) if restore_zeros else normalise_array(flat.dictionary)
+    codes = codes.take(flat.indices)
     full = pc.fill_null(pc.greater(pc.binary_length(codes), 0), False)
     blank = len(codes) - (pc.sum(full).as_py() or 0)
     if blank:
@@ -279,6 +387,12 @@ def _table_one(cohort: Cohort) -> Iterator[tuple[str, str]]:
         column = cohort.table[name]
         yield name, _share(pc.sum(column).as_py() or 0, n - column.null_count)
         yield f"{name}: not known", f"{column.null_count:,}"
+
+
+def _short(value: Any) -> str:
+    """A cell of the first rows: a list of codes with blanks between, cut where it is long."""
+    text = " ".join(value) if isinstance(value, list) else "" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def _quartiles(values: np.ndarray) -> str:

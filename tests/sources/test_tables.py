@@ -210,8 +210,8 @@ def changed(**sections: dict) -> dict:
         (changed(diagnoses={"icd_version": 11}), r"icd_version is 11; allowed is 9, 10 or the name of a column"),
         (changed(admissions={"keep": "age"}), r"admissions.keep: 'age' is not allowed \(Input should be a valid list"),
         (
-            changed(outcomes={"week": "los_days >= 7"}),
-            r"outcomes.week: 'los_days >= 7' is not a rule; allowed is a column",
+            changed(outcomes={"week": "los_days = 7"}),
+            r"outcomes.week: 'los_days = 7' is not a rule; allowed is a column",
         ),
         (changed(admissions={"died": None}), r"outcomes.late: 'death within 30 days' needs admissions.died"),
         (changed(admissions={"first_icu": None}), r"outcomes.icu: 'icu after 24 hours' needs admissions.first_icu"),
@@ -238,7 +238,7 @@ def with_cell(rows: list[list], row: int, column: int, value: object) -> list[li
     ("stays", "dx", "message"),
     [
         (with_cell(STAYS, 2, 8, "2"), DX, r"stays.csv: column expired, row 3: a whole number is not 0 or 1"),
-        (with_cell(STAYS, 6, 8, "no"), DX, r"stays.csv: column expired, row 7: text of 2 characters is not 0 or 1"),
+        (with_cell(STAYS, 6, 8, "odd"), DX, r"stays.csv: column expired, row 7: text of 3 characters is not 0 or 1"),
         (with_cell(STAYS, 3, 7, "val"), DX, r"stays.csv: column part, row 4: text of 3 characters is not a split"),
         (with_cell(STAYS, 3, 7, ""), DX, r"stays.csv: column part, row 4: empty is not a split"),
         (

@@ -1,9 +1,11 @@
 """Options that several commands share, with one name, one wording and one meaning."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import click
 
+force = click.option("--force", is_flag=True, help="Overwrite even a cohort file.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but warnings and errors.")
 
 
@@ -17,3 +19,28 @@ def columns(command: Callable) -> Callable:
     ):
         command = option(command)
     return command
+
+
+def check_output(path: str | Path, *, inputs: Iterable[str | Path] = (), force: bool = False) -> None:
+    """Say before any work begins that an output cannot be written, is an input, or is a cohort that would be lost."""
+    from mlci.base.errors import InputError
+    from mlci.base.files import check_writable
+
+    if str(path) == "-":
+        return
+    target = check_writable(path, inputs=[each for each in inputs if str(each) != "-" and "://" not in str(each)])
+    if not force and target.exists() and _is_cohort(target):
+        raise InputError(f"{path}: is a cohort file that would be overwritten; name another output, or say --force.")
+
+
+def _is_cohort(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.read(4) != b"PAR1":
+            return False
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return b"mlci" in (parquet.read_schema(path).metadata or {})
+    except (pa.ArrowInvalid, OSError):  # damaged: nothing to lose
+        return False

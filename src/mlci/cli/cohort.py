@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from mlci.cli._options import check_output, force, quiet
+
 
 @click.command(short_help="Build a cohort file from hospital tables, or describe one.")
 @click.argument("words", nargs=-1, metavar="SOURCE LOCATION")
@@ -11,7 +13,25 @@ import click
 @click.option(
     "--describe", type=click.Path(path_type=Path), metavar="COHORT", help="Print the Table 1 of a cohort file."
 )
-@click.option("--icd-version", type=click.Choice(["9", "10"]), help="ICD version of the cohort (mimic4: 10; omop: 10).")
+@click.option(
+    "--icd-version", metavar="9|10|COLUMN", help="ICD version of the codes; file: or the column that says it."
+)
+@click.option("--id", metavar="COLUMN", help="The column that tells admissions (file).  [guessed]")
+@click.option("--subject", metavar="COLUMN", help="The column that tells patients (file).  [guessed]")
+@click.option("--codes", metavar="COLUMNS", help="Columns of codes: 'DX*', or names with commas (file).  [guessed]")
+@click.option(
+    "--outcome",
+    "outcomes",
+    multiple=True,
+    metavar="NAME=RULE",
+    help="died=expired, died=status:DEAD,EXPIRED or long_stay=los>7; may be repeated (file).  [guessed]",
+)
+@click.option("--age", metavar="COLUMN", help="Years, or bands of years (file).  [guessed]")
+@click.option("--sex", metavar="COLUMN", help="F and M, female and male, or 1 and 2 (file).  [guessed]")
+@click.option("--split", metavar="COLUMN", help="The column that holds train, valid or test (file).")
+@click.option("--keep", multiple=True, metavar="COLUMN", help="Carry a column along; may be repeated (file).")
+@click.option("--restore-zeros", is_flag=True, help="The codes lost leading zeros: 38.9 is 038.9, 8 is 008.")
+@click.option("--dry-run", is_flag=True, help="Show how the first rows are understood and write nothing (file).")
 @click.option(
     "--death-day-counts", is_flag=True, default=None, help="Count a death on the day of admission as a death."
 )
@@ -20,9 +40,7 @@ import click
 )
 @click.option("--schema", multiple=True, metavar="NAME", help="Database schema to search; may be repeated.")
 @click.option("--prefix", metavar="TEXT", help="What table or file names begin with.")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="TOML", help="Columns and outcomes of own tables (tables)."
-)
+@click.option("--config", type=click.Path(path_type=Path), metavar="TOML", help="Columns and outcomes (tables, file).")
 @click.option(
     "--not-stated",
     type=click.Choice(["non-home", "null"]),
@@ -38,14 +56,18 @@ import click
 )
 @click.option("--split-by", metavar="COLUMN", help="Column whose values stay together in one split.  [subject_id]")
 @click.option("--proportions", metavar="A,B,C", help="Shares of train, valid and test.  [0.7,0.1,0.2]")
-def command(words: tuple[str, ...], output: Path | None, describe: Path | None, **options) -> None:
+@force
+@quiet
+def command(
+    words: tuple[str, ...], output: Path | None, describe: Path | None, dry_run, force, quiet, **options
+) -> None:
     """Build a cohort: one row per admission, with its codes, outcomes and split.
 
-    SOURCE is mimic3, mimic4, omop, nhds, tables or synthetic. LOCATION is a folder of CSV, CSV.gz or Parquet tables, or
-    the URL of a database that holds them (postgres://..., duckdb://...).
+    SOURCE is file, mimic3, mimic4, omop, meds, nhds, tables or synthetic. LOCATION is a folder of CSV, CSV.gz or
+    Parquet tables, or the URL of a database that holds them (postgres://..., duckdb://...); of file, one CSV, Parquet
+    or Excel table (- for standard input) with a row per admission or per code.
     """
     from mlci.base.errors import InputError
-    from mlci.base.files import check_writable
     from mlci.cohort import build_cohort, read_cohort
 
     if describe is not None:
@@ -53,11 +75,14 @@ def command(words: tuple[str, ...], output: Path | None, describe: Path | None, 
             raise click.UsageError("--describe takes a cohort file and nothing else.")
         _describe(read_cohort(describe))
         return
-    if len(words) != 2 or output is None:
+    if len(words) != 2 or (output is None and not dry_run):
         raise click.UsageError("SOURCE, LOCATION and -o are needed (or --describe COHORT).")
-    chosen = {name: value for name, value in options.items() if value not in (None, ())}
-    if "icd_version" in chosen:
+    source, location = words
+    chosen = {name: value for name, value in options.items() if value not in (None, (), False)}
+    if str(chosen.get("icd_version", "")).isdigit():
         chosen["icd_version"] = int(chosen["icd_version"])
+    if "outcomes" in chosen:
+        chosen["outcomes"] = _rules(chosen["outcomes"])
     if "proportions" in chosen:
         try:
             chosen["proportions"] = [float(share) for share in chosen["proportions"].split(",")]
@@ -65,11 +90,58 @@ def command(words: tuple[str, ...], output: Path | None, describe: Path | None, 
             raise InputError(
                 f"--proportions {chosen['proportions']}: allowed are three numbers, as 0.7,0.1,0.2."
             ) from error
-    check_writable(output, inputs=[words[1], *filter(None, [chosen.get("config")])])
-    cohort = build_cohort(*words, **chosen)
+    if dry_run:
+        if source != "file":
+            raise click.UsageError("--dry-run is for the source file.")
+        _dry_run(location, chosen)
+        return
+    check_output(output, inputs=[location, *filter(None, [chosen.get("config")])], force=force)
+    if source == "file" and not quiet:
+        chosen["tell"] = lambda meaning: _tell(meaning, location, output)
+    cohort = build_cohort(source, location, **chosen)
     cohort.write(output)
-    _attrition(cohort)
-    click.echo(f"{output}: {len(cohort):,} admissions.")
+    if not quiet:
+        _attrition(cohort)
+        click.echo(f"{output}: {len(cohort):,} admissions.")
+
+
+def _rules(words) -> dict[str, str]:
+    """`NAME=RULE`, several times, as a dictionary."""
+    from mlci.base.errors import InputError
+
+    found = {}
+    for word in words:
+        name, sign, rule = word.partition("=")
+        if not sign or not name.strip() or not rule.strip() or name.strip().endswith((">", "<")):
+            raise InputError(f"--outcome {word!r}: is not NAME=RULE, as died=expired or long_stay=los>7.")
+        found[name.strip()] = rule.strip()
+    return found
+
+
+def _tell(meaning, location: str, output) -> None:
+    """What was guessed, and what to edit if it is wrong."""
+    if not meaning.guessed:
+        return
+    options = {**meaning.options, "outcomes": ", ".join(f"{name} = {text}" for name, text in meaning.texts.items())}
+    said = "; ".join(f"{name}: {options[name]}" for name in meaning.guessed if options.get(name))
+    click.echo(f"Guessed by name: {said}.\nTo say it yourself:\n  {meaning.command(location, str(output))}")
+    click.echo("or, with --config FILE.toml:\n" + "\n".join(f"  {line}" for line in meaning.toml().splitlines()))
+
+
+def _dry_run(location: str, chosen: dict) -> None:
+    from mlci.sources import file
+
+    restore = {"restore_zeros": chosen.pop("restore_zeros", False)}
+    said = {name: value for name, value in chosen.items() if name not in ("config", "split_by", "proportions")}
+    with file.opened(location) as table:
+        meaning = file.understand(table, said, chosen.get("config"))
+        rows = file.preview(table, meaning, **restore)
+    _tell(meaning, location, "cohort.parquet")
+    for row in rows.to_pylist():
+        codes = row.pop("codes")
+        facts = ", ".join(f"{name} {'not known' if value is None else value}" for name, value in row.items())
+        click.echo(f"- {facts}; {len(codes)} codes: {' '.join(codes[:8])}{' ...' if len(codes) > 8 else ''}")
+    click.echo("Nothing was written.")
 
 
 def _attrition(cohort) -> None:

@@ -239,32 +239,37 @@ def encode_tables(
     unused: bool = False,
     first_row: int = 1,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
-    """Admissions of tables that were cut anywhere, if the rows of each one stand together; the columns `carry` too."""
+    """Admissions of tables that were cut anywhere, if the rows of each one stand together; the columns `carry` too, and
+    the number of each admission's first row (`ROW`)."""
+    import pyarrow as pa
+
     encode = _Encoder(layout, where, icd_version, restore_zeros=restore_zeros, unused=unused, first_row=first_row)
     whole = _whole(tables, str(layout.id)) if layout.form == "long" else tables
     for table in whole:
         if len(table):
-            before = encode.rows
+            rows = (
+                table[ROW].to_numpy() if ROW in table.column_names else np.arange(encode.rows, encode.rows + len(table))
+            )
             admissions = encode(table)
-            carried = table.select(list(carry))
-            if carry and layout.form == "long":
-                carried = _alike_rows(carried, table[str(layout.id)], where, before + first_row)
+            carried = table.select(list(carry)).append_column(ROW, pa.array(rows + first_row))
+            if layout.form == "long":
+                carried = _alike_rows(carried, table[str(layout.id)], where)
             yield admissions, carried
 
 
-def _alike_rows(carried: "pa.Table", ids: "pa.ChunkedArray", where: str, first_row: int) -> "pa.Table":
+def _alike_rows(carried: "pa.Table", ids: "pa.ChunkedArray", where: str) -> "pa.Table":
     """The one row that all rows of an admission must repeat."""
     import pyarrow.compute as pc
 
     group = _one(ids).dictionary_encode().indices.to_numpy()
     first = np.unique(group, return_index=True)[1]
     one = carried.take(first)
-    for name in carried.column_names:
+    for name in carried.column_names[:-1]:
         column = _one(carried[name])
         again = column.take(np.asarray(first)[group])
         same = pc.if_else(pc.is_null(column), pc.is_null(again), pc.equal(column, again)).fill_null(False)
         if not pc.all(same).as_py() and len(same):
-            row = pc.index(same, False).as_py() + first_row
+            row = carried[ROW][pc.index(same, False).as_py()]
             raise InputError(f"{where}: column {name}, row {row}: differs from an earlier row of the same admission.")
     return one
 
@@ -321,7 +326,7 @@ def _regroup(tables: Iterator["pa.Table"], layout: Layout, batch: int) -> Iterat
         db.register("reader", reader)
         db.execute("CREATE TABLE rows AS FROM reader")
         grouped = db.execute(
-            f"SELECT rows.* EXCLUDE {ROW} FROM rows JOIN (SELECT {id}, min({ROW}) AS {FIRST} FROM rows GROUP BY ALL) "
+            f"SELECT rows.* FROM rows JOIN (SELECT {id}, min({ROW}) AS {FIRST} FROM rows GROUP BY ALL) "
             f"USING ({id}) ORDER BY {FIRST}, {ROW}"
         )
         for rows in grouped.to_arrow_reader(batch):

@@ -9,11 +9,12 @@ import gzip
 import re
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -93,18 +94,26 @@ class Tables:
 
 
 def open_tables(
-    location: Any, wanted: Mapping[str, Columns], *, schemas: Sequence[str] = (), prefix: str = ""
+    location: Any,
+    wanted: Mapping[str, Columns],
+    *,
+    schemas: Sequence[str] = (),
+    prefix: str = "",
+    aliases: Mapping[str, str] = MappingProxyType({}),
+    optional: Collection[str] = (),
 ) -> Tables:
     """Open the wanted tables, to be used in a `with`; names match in any case.
 
-    `schemas` of a database are searched in order, then its default one.
+    `schemas` of a database are searched in order, then its default one; a table may also be named with its schema
+    (`ward.stays`), which in a folder is a subfolder. `aliases` are other names of tables; `optional` tables may be
+    missing and are then not among those opened.
     """
     if isinstance(location, str | Path) and "://" not in str(location):
-        backend, found, where = _open_folder(Path(location), wanted, prefix)
+        backend, found, where = _open_folder(Path(location), wanted, prefix, aliases, optional)
     else:
-        backend, found, where = _open_database(location, wanted, schemas, prefix)
+        backend, found, where = _open_database(location, wanted, schemas, prefix, aliases, optional)
     lax = backend.name == "pyspark"
-    shaped = {name: _shape(found[name], wanted[name], where[name], lax=lax) for name in wanted}
+    shaped = {name: _shape(found[name], wanted[name], where[name], lax=lax) for name in wanted if name in found}
     return Tables(shaped, where, backend, ours=isinstance(location, str | Path))
 
 
@@ -130,7 +139,13 @@ def _cast(column: Any, kind: dt.DataType, where: str, lax: bool) -> Any:
     return column if any(test(kind) and test(column.type()) for test in same) else column.cast(kind)
 
 
-def _open_folder(folder: Path, wanted: Mapping[str, Columns], prefix: str):
+def _open_folder(
+    folder: Path,
+    wanted: Mapping[str, Columns],
+    prefix: str,
+    aliases: Mapping[str, str],
+    optional: Collection[str],
+):
     if not folder.is_dir():
         reason = "is a file" if folder.exists() else "does not exist"
         raise InputError(f"{folder}: {reason}; a folder with the tables or a database URL is needed.")
@@ -143,7 +158,9 @@ def _open_folder(folder: Path, wanted: Mapping[str, Columns], prefix: str):
     backend.raw_sql("SET enable_progress_bar = false; SET preserve_insertion_order = false")
     tables, where = {}, {}
     for name, columns in wanted.items():
-        file = _find_file(folder, f"{prefix}{name}")
+        file = _find_file(folder, f"{prefix}{name}", aliases.get(name), optional=name in optional)
+        if file is None:
+            continue
         where[name] = str(file)
         tables[name] = (
             _read_csv(backend, file, columns) if ".csv" in file.name.lower() else _read_parquet(backend, file)
@@ -151,10 +168,18 @@ def _open_folder(folder: Path, wanted: Mapping[str, Columns], prefix: str):
     return backend, tables, where
 
 
-def _find_file(folder: Path, name: str) -> Path:
+def _find_file(folder: Path, name: str, alias: str | None = None, *, optional: bool = False) -> Path | None:
     """The one file of a table, in the folder or one of its subfolders (MIMIC-IV's hosp/ and icu/)."""
-    names = {f"{name}{ending}".lower() for ending in ENDINGS}
-    found = [file for pattern in ("*", "*/*") for file in sorted(folder.glob(pattern)) if file.name.lower() in names]
+    names = {f"{each}{ending}".lower() for each in (name, alias) if each for ending in ENDINGS}
+    inside = {each.replace(".", "/", 1) for each in names}  # ward.stays may be ward/stays
+    found = [
+        file
+        for pattern in ("*", "*/*")
+        for file in sorted(folder.glob(pattern))
+        if file.name.lower() in names or (file.parent != folder and f"{file.parent.name}/{file.name}".lower() in inside)
+    ]
+    if not found and optional:
+        return None
     if not found:
         allowed = ", ".join(f"{name}{ending}" for ending in ENDINGS)
         raise InputError(
@@ -206,7 +231,14 @@ def _literal(file: Path) -> str:
     return re.sub(r"[*?\[]", r"[\g<0>]", str(file))
 
 
-def _open_database(location: Any, wanted: Mapping[str, Columns], schemas: Sequence[str], prefix: str):
+def _open_database(
+    location: Any,
+    wanted: Mapping[str, Columns],
+    schemas: Sequence[str],
+    prefix: str,
+    aliases: Mapping[str, str],
+    optional: Collection[str],
+):
     if isinstance(location, str):
         shown = address(location)
         try:
@@ -220,14 +252,19 @@ def _open_database(location: Any, wanted: Mapping[str, Columns], schemas: Sequen
         backend = location if isinstance(location, ibis.BaseBackend) else ibis.pyspark.connect(location)
         shown = backend.name
     existing = {schema.lower(): schema for schema in backend.list_databases()}
-    searched = [existing[schema.lower()] for schema in schemas if schema.lower() in existing]
+    qualified = [name.partition(".")[0] for name in wanted if "." in name]
+    searched = [existing[schema.lower()] for schema in (*schemas, *qualified) if schema.lower() in existing]
     here = {
         schema: {table.lower(): table for table in backend.list_tables(database=schema)} for schema in (*searched, None)
     }
     tables, where = {}, {}
     for name in wanted:
-        key = f"{prefix}{name}".lower()
-        schema = next((schema for schema in here if key in here[schema]), ...)
+        within, _, plain = name.rpartition(".")
+        places = [place for place in here if not within or str(place).lower() == within.lower()]
+        keys = [f"{prefix}{each}".lower() for each in (plain, aliases.get(name)) if each]
+        schema, key = next(((place, key) for place in places for key in keys if key in here[place]), (..., ""))
+        if schema is ... and name in optional:
+            continue
         if schema is ...:
             places = ", ".join((*schemas, "the default schema"))
             raise InputError(f"{shown}: lacks the table {prefix}{name}; searched were {places}.")

@@ -13,21 +13,23 @@
     admission_id = "encounter"
     code = "icd"
     position = "rank"
-    icd_version = 10                  # or the name of a column that holds 9 or 10
+    icd_version = 10                  # or the name of a column that holds 9 or 10 (also ICD9, ICD-10-CM)
 
     [outcomes]
-    mortality = "expired"             # a column of 0 and 1, empty where not known
+    mortality = "expired"             # a column of 0 and 1 or yes and no, empty where not known
     mortality_30d = "death within 30 days"
     long_stay = "los_days > 7"
     icu_transfer = "icu after 24 hours"
+    home = "disposition:HOME,HOME HEALTH CARE"
+    readmission = "readmission within 30 days"
 
 In comes that file and a folder or database; out comes one row per admission that has a diagnosis. A value that is
-neither 0 nor 1 is never taken for a 0: it is an error that names the row.
+neither yes nor no is never taken for a no: it is an error that names the row.
 """
 
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +43,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mlci.base.errors import InputError, kind_of
 from mlci.sources import Attrition, Draft
 from mlci.sources._engine import Tables, codes_in_order, open_tables
-from mlci.sources._rules import died_within, elapsed, entered_after, placed, same_day, stayed_longer
+from mlci.sources._outcomes import FORMS, UNKNOWN, Rule, parse
+from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, same_day
 
-RULES = {
-    "stay": re.compile(r"los_days\s*>\s*(\d+(?:\.\d+)?)"),
-    "death": re.compile(r"death within (\d+) days?"),
-    "icu": re.compile(r"icu after (\d+) hours?"),
-}
-FORMS = "a column of the admissions, 'los_days > 7', 'death within 30 days' or 'icu after 24 hours'"
-TRUE, FALSE = ("1", "1.0", "true", "t"), ("0", "0.0", "false", "f")
+LOS = "los_days"  # in a rule: the column of that role, or the time from admission to discharge
+YEAR = 365.2425  # days
+WRITTEN = {version: rf"^(ICD)?[-_ ]?0?{version}([.]0)?([-_ ]?CM)?$" for version in ("9", "10")}
 SPLITS = ("train", "valid", "test")
 RESERVED = ("admission_id", "subject_id", "icd_version", "codes", "split", "age", "sex")
-Rules = Mapping[str, tuple[str, Any]]  # outcome -> kind (of RULES, or "column") and its number or column
+Rules = Mapping[str, Rule]
 
 
 class _Section(BaseModel):
@@ -71,6 +70,7 @@ class AdmissionColumns(_Section):
     died: str | None = None
     first_icu: str | None = None
     age: str | None = None
+    born: str | None = None
     sex: str | None = None
     split: str | None = None
     keep: list[str] = []
@@ -102,7 +102,7 @@ class Layout(_Section):
 
 
 TYPES = {
-    **dict.fromkeys(("admitted", "discharged", "died", "first_icu", "entered"), "timestamp"),
+    **dict.fromkeys(("admitted", "discharged", "died", "first_icu", "entered", "born"), "timestamp"),
     **dict.fromkeys(("los_days", "age"), "float64"),
     "position": "int64",
 }
@@ -149,6 +149,8 @@ def _layout(config: Any) -> tuple[Layout, str]:
         raise InputError(f"{where}: diagnoses.icd_version is {version}; allowed is 9, 10 or the name of a column.")
     if not layout.outcomes:
         raise InputError(f"{where}: outcomes is empty; an outcome is {FORMS}.")
+    if layout.admissions.born and not layout.admissions.admitted:
+        raise InputError(f"{where}: admissions.born needs admissions.admitted: an age is that of the day of admission.")
     taken = {*RESERVED, *layout.admissions.keep} & {*layout.outcomes} or {*RESERVED} & {*layout.admissions.keep}
     if taken:
         raise InputError(f"{where}: the name {min(taken)} is taken; give the outcome or kept column another one.")
@@ -169,24 +171,30 @@ def _first(error: ValidationError) -> str:
     return f"{name}: {problem['input']!r} is not allowed ({problem['msg']})."
 
 
-def _rule(layout: Layout, name: str, text: str, where: str) -> tuple[str, Any]:
-    """An outcome's kind and its number or column; what its rule needs must be named."""
+def _rule(layout: Layout, name: str, text: str, where: str) -> Rule:
+    """An outcome's rule; what it needs must be named."""
     columns = layout.admissions
-    found = next(((kind, match[1]) for kind, rule in RULES.items() if (match := rule.fullmatch(text.strip()))), None)
-    if found is None:
-        if re.search(r"[<>=]", text):
-            raise InputError(f"{where}: outcomes.{name}: {text!r} is not a rule; allowed is {FORMS}.")
-        return "column", text
-    kind, number = found
+    rule = parse(text, f"{where}: outcomes.{name}")
     needs = {
-        "stay": ["los_days"] if columns.los_days else ["admitted", "discharged"],
         "death": ["admitted", "died"],
         "icu": ["admitted"] if layout.icu else ["admitted", "first_icu"],
-    }
-    missing = [f"admissions.{column}" for column in needs[kind] if getattr(columns, column) is None]
+        "readmission": ["admitted", "discharged"],
+    }.get(rule.kind, [])
+    if _is_stay(rule):
+        needs = ["los_days"] if columns.los_days else ["admitted", "discharged"]
+    missing = [f"admissions.{column}" for column in needs if getattr(columns, column) is None]
     if missing:
         raise InputError(f"{where}: outcomes.{name}: {text!r} needs {' and '.join(missing)}, which names no column.")
-    return kind, float(number) if "." in number else int(number)
+    return rule
+
+
+def _is_stay(rule: Rule) -> bool:
+    """Whether a rule is about the length of stay, rather than about a column of its own."""
+    return rule.kind == "compare" and rule.column.lower() == LOS
+
+
+def _of_column(rule: Rule) -> bool:
+    return rule.kind in ("flag", "value", "compare") and not _is_stay(rule)
 
 
 def _wanted(layout: Layout, rules: Rules, where: str) -> dict[str, dict[str, str]]:
@@ -196,8 +204,9 @@ def _wanted(layout: Layout, rules: Rules, where: str) -> dict[str, dict[str, str
         names = section.model_dump(exclude={"table", "keep"}, exclude_none=True)
         pairs = [(name, TYPES.get(role, "string")) for role, name in names.items() if isinstance(name, str)]
         if section is layout.admissions:
-            flags = [column for kind, column in rules.values() if kind == "column"]
-            pairs += [(name, "string") for name in (*flags, *layout.admissions.keep)]
+            read = {"flag": "string", "value": "string", "compare": "float64"}
+            pairs += [(rule.column, read[rule.kind]) for rule in rules.values() if _of_column(rule)]
+            pairs += [(name, "string") for name in layout.admissions.keep]
         columns = wanted.setdefault(section.table, {})
         for name, kind in pairs:
             if columns.setdefault(name.lower(), kind) != kind:
@@ -215,14 +224,16 @@ def _coded(tables: Any, layout: Layout) -> ir.Table:
     """The diagnoses that hold a code."""
     dx = layout.diagnoses
     table = tables[dx.table]
-    version: Any = (
-        ibis.literal(str(dx.icd_version)) if isinstance(dx.icd_version, int) else _column(table, dx.icd_version)
-    )
+    if isinstance(dx.icd_version, int):
+        version: Any = ibis.literal(str(dx.icd_version))
+    else:
+        said = _column(table, dx.icd_version).strip()
+        version = ibis.cases(*((said.upper().re_search(form), number) for number, form in WRITTEN.items()), else_=said)
     return table.select(
         admission_id=_column(table, dx.admission_id),
         code=_column(table, dx.code),
         position=_column(table, dx.position, "int64"),
-        version=version.strip(),
+        version=version,
     ).filter(_.code.strip() != "")
 
 
@@ -237,8 +248,11 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
             if role not in ("table", "keep")
         },
         **{f"kept_{name}": _column(table, name) for name in columns.keep},
-        **{f"flag_{name}": _column(table, value) for name, (kind, value) in rules.items() if kind == "column"},
+        **{f"flag_{name}": _column(table, rule.column) for name, rule in rules.items() if _of_column(rule)},
     )
+    if any(rule.kind == "readmission" for rule in rules.values()):
+        later = ibis.window(group_by="subject_id", order_by=["admitted", "admission_id"])
+        base = base.mutate(next_admitted=_.admitted.lead().over(later))
     codes = (
         _coded(tables, layout)
         .group_by("admission_id")
@@ -261,32 +275,36 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
     else:
         joined = joined.mutate(entered=_.first_icu, stays=ibis.ifelse(_.first_icu.notnull(), 1, 0))
 
-    def outcome(name: str, kind: str, value: Any) -> Any:
-        if kind == "column":
-            flag = _[f"flag_{name}"].strip().lower()
-            return ibis.cases((flag.isin(TRUE), True), (flag.isin(FALSE), False), else_=ibis.null("boolean"))
-        if kind == "death":
-            return died_within(value, _.died, _.admitted, death_day_counts=death_day_counts)
-        if kind == "icu":
-            return entered_after(value, _.entered, _.stays, _.admitted)
-        if columns.los_days:
-            return ibis.ifelse(_.los_days >= 0, _.los_days > value, ibis.null("boolean"))
-        return stayed_longer(value, _.discharged, _.admitted)
+    stay = _.los_days * DAY if columns.los_days else elapsed(_.discharged, _.admitted)
+
+    def outcome(name: str, rule: Rule) -> Any:
+        if rule.kind == "death":
+            return died_within(int(rule.number), _.died, _.admitted, death_day_counts=death_day_counts)
+        if rule.kind == "icu":
+            return entered_after(int(rule.number), _.entered, _.stays, _.admitted)
+        if rule.kind == "readmission":
+            gap = elapsed(_.next_admitted, _.discharged)
+            return known((gap >= 0) & (gap <= rule.number * DAY), _.discharged.notnull())
+        if _is_stay(rule):
+            in_seconds = replace(rule, number=rule.number * DAY)
+            return ibis.ifelse(stay >= 0, in_seconds.of(_.admission_id, stay), ibis.null("boolean"))
+        return rule.of(_[f"flag_{name}"], _[f"flag_{name}"])
 
     # Versions never mix within an admission: it has the one that most of its codes have, the newer one on a tie.
     newer = _.number_10 >= _.number_9
-    negative = _.los_days < 0 if columns.los_days else elapsed(_.discharged, _.admitted) < 0
+    age = _.age if columns.age or not columns.born else (elapsed(_.admitted, _.born) / (DAY * YEAR)).floor()
     return joined.select(
-        *("admission_id", "subject_id", "age", "sex", "split", "odd_version"),
+        *("admission_id", "subject_id", "sex", "split", "odd_version"),
         *(f"kept_{name}" for name in columns.keep),
-        *(f"flag_{name}" for name, (kind, _value) in rules.items() if kind == "column"),
+        *(f"flag_{name}" for name, rule in rules.items() if _of_column(rule)),
+        age=age,
         icd_version=ibis.ifelse(newer, 10, 9),
         codes=ibis.ifelse(newer, _.codes_10, _.codes_9),
         other_codes=ibis.ifelse(newer, _.number_9, _.number_10),
         all_codes=_.number_9 + _.number_10,
-        negative_stay=negative,
+        negative_stay=stay < 0,
         died_on_the_day=same_day(_.died, _.admitted) & (elapsed(_.died, _.admitted) < 0),
-        **{name: outcome(name, *rule) for name, rule in rules.items()},
+        **{name: outcome(name, rule) for name, rule in rules.items()},
     )
 
 
@@ -315,12 +333,18 @@ def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, nega
                 "each admission needs one."
             )
     if isinstance(dx.icd_version, str):
-        refuse(dx.table, dx.icd_version, rows["odd_version"], "an ICD version; allowed is 9 or 10")
-    for name, (kind, column) in rules.items():
-        if kind == "column":
+        refuse(
+            dx.table,
+            dx.icd_version,
+            rows["odd_version"],
+            "an ICD version; allowed is 9 or 10, also as ICD9 or ICD-10-CM",
+        )
+    for name, rule in rules.items():
+        if rule.kind == "flag":
             flag = rows[f"flag_{name}"]
-            misfit = pc.and_(pc.is_null(rows[name]), pc.not_equal(pc.utf8_trim_whitespace(flag), ""))
-            refuse(columns.table, column, flag.filter(misfit), "0 or 1; allowed is 0, 1 or empty where not known")
+            plain = pc.utf8_lower(pc.utf8_trim_whitespace(flag))
+            misfit = pc.and_(pc.is_null(rows[name]), pc.invert(pc.is_in(plain, pa.array(UNKNOWN))))
+            refuse(columns.table, rule.column, flag.filter(misfit), rule.allowed)
     if columns.split:
         odd = rows["split"].filter(pc.invert(pc.is_in(rows["split"], pa.array(SPLITS))))
         refuse(columns.table, columns.split, odd.fill_null(""), f"a split; allowed are {', '.join(SPLITS)}")
@@ -345,20 +369,15 @@ def _draft(layout: Layout, rules: Rules, rows: pa.Table, where: str, *, recorded
         "{} diagnoses belong to no row of the admissions and were dropped.": recorded - belonging,
         "{} diagnoses of another ICD version than the rest of their admission were dropped.": count("other_codes"),
     }
-    if any(kind == "death" for kind, _value in rules.values()):
+    if any(rule.kind == "death" for rule in rules.values()):
         counted = "as deaths" if death_day_counts else "as alive (--death-day-counts changes it)"
         notes[f"{{}} patients died on the day of admission, before its time of day; they count {counted}."] = count(
             "died_on_the_day"
         )
-    if any(kind == "stay" for kind, _value in rules.values()):
+    if any(map(_is_stay, rules.values())):
         notes["{} admissions end before they begin; the length of stay is not known."] = count("negative_stay")
-    words = {
-        "column": "column {} is 1",
-        "stay": "stay of more than {} elapsed days",
-        "death": "death from 0 to {} elapsed days after admission",
-        "icu": "first entry to intensive care more than {} hours after admission",
-    }
     named = [name for name in ("age", "sex", "split") if getattr(layout.admissions, name)]
+    named += ["age"] if layout.admissions.born and not layout.admissions.age else []
     columns = {
         "admission_id": _whole(table["admission_id"]),
         "subject_id": _whole(table["subject_id"]),
@@ -369,10 +388,14 @@ def _draft(layout: Layout, rules: Rules, rows: pa.Table, where: str, *, recorded
     }
     return Draft(
         pa.table(columns),
-        {name: words[kind].format(value) for name, (kind, value) in rules.items()},
+        {name: _words(rule) for name, rule in rules.items()},
         tuple(attrition.steps),
         tuple(text.format(number) for text, number in notes.items() if number),
     )
+
+
+def _words(rule: Rule) -> str:
+    return f"stay of {rule.sign} {rule.number:g} elapsed days" if _is_stay(rule) else rule.words
 
 
 def _whole(ids: pa.ChunkedArray) -> pa.ChunkedArray:

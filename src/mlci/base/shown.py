@@ -1,0 +1,34 @@
+"""Small tables for a person who looks: plain text for a terminal, HTML for a notebook."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+def text_table(rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
+    """Columns of equal width, the first to the left.
+
+    >>> print(text_table([["died", "12"], ["long_stay", "340"]], ["outcome", "n"]))
+    outcome      n
+    died        12
+    long_stay  340
+    """
+    lines = [[str(cell) for cell in row] for row in ([head] if head else []) + [list(row) for row in rows]]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(zip(line, widths))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = (), caption: str = "") -> str:
+    """The same for a notebook, escaped.
+
+    >>> html_table([["a < b", 1]], ["", "n"])
+    '<table><thead><tr><th></th><th>n</th></tr></thead><tbody><tr><td>a &lt; b</td><td>1</td></tr></tbody></table>'
+    """
+    top = f"<thead><tr>{''.join(f'<th>{escape(str(cell))}</th>' for cell in head)}</tr></thead>" if head else ""
+    body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
+    said = f'<caption style="text-align:left">{escape(caption)}</caption>' if caption else ""
+    return f"<table>{said}{top}<tbody>{body}</tbody></table>"

@@ -1,0 +1,97 @@
+"""Age and sex as people write them: in comes a column of text, out comes one of numbers, or of F and M.
+
+What stands for "not known" is null; what is neither that nor understood is an error that names the row.
+"""
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mlci.base.errors import InputError, kind_of
+from mlci.sources._outcomes import UNKNOWN
+
+WOMEN, MEN = ("f", "female", "w", "woman", "2", "2.0", "8532"), ("m", "male", "man", "1", "1.0", "8507")
+NEITHER = (
+    *UNKNOWN,
+    "u",
+    "o",
+    "x",
+    "other",
+    "0",
+    "9",
+    "3",
+    "unknown/invalid",
+    "not known",
+    "indeterminate",
+    "0.0",
+    "9.0",
+)
+BAND = re.compile(r"[\[(]?\s*(\d{1,3})\s*(?:-|–|to|,)\s*(\d{1,3})\s*([\])]?)")
+OPEN = re.compile(r"(?:>=?\s*(\d{1,3})|(\d{1,3})\s*\+|(\d{1,3}) (?:and|or) (?:over|older|above))")
+
+
+def sexes(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -> tuple[pa.Array, list[str]]:
+    """F, M or null for each row, and what should be said about it.
+
+    >>> found, notes = sexes(pa.chunked_array([["Female", "1", "?"]]), "a.csv", "gender", range(2, 5))
+    >>> found.to_pylist(), notes
+    (['F', 'M', None], ['column gender: 1 was read as male and 2 as female.'])
+    """
+    text = _plain(column)
+    women, men = pc.is_in(text, pa.array(WOMEN)), pc.is_in(text, pa.array(MEN))
+    _refuse(column, pc.or_(pc.or_(women, men), _unknown(text, NEITHER)), where, name, rows, SEXES)
+    found = pc.if_else(women, "F", pc.if_else(men, "M", pa.scalar(None, pa.string())))
+    numbers = pc.any(pc.is_in(text, pa.array(["1", "2", "1.0", "2.0"]))).as_py()
+    return found, [f"column {name}: 1 was read as male and 2 as female."] if numbers else []
+
+
+SEXES = "F or M, female or male, 1 (male) or 2 (female), or empty where not known"
+AGES = "a number of years, a band such as [60-70) or 60-69, or empty where not known"
+
+
+def ages(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -> tuple[pa.Array, list[str]]:
+    """Years for each row, the middle of a band of years, and what should be said about it.
+
+    >>> found, notes = ages(pa.chunked_array([["71", "[60-70)", "20-29", "90+", ""]]), "a.csv", "age", range(2, 7))
+    >>> found.to_pylist()
+    [71.0, 65.0, 25.0, 90.0, None]
+    """
+    coded = _plain(column).dictionary_encode()
+    values = [_years(text) for text in coded.dictionary.to_pylist()]
+    fits = pa.array([value is not None for value, _ in values] or [], pa.bool_()).take(coded.indices)
+    _refuse(column, pc.or_(fits.fill_null(True), _unknown(_plain(column), UNKNOWN)), where, name, rows, AGES)
+    found = pa.array([value for value, _ in values], pa.float64()).take(coded.indices)
+    bands = any(band for _, band in values)
+    return found, [f"column {name}: an age band counts as its middle, an open one as its lower end."] if bands else []
+
+
+def _years(text: str) -> tuple[float | None, bool]:
+    """The years that a text says, and whether it is a band."""
+    if found := BAND.fullmatch(text):
+        low, high = float(found[1]), float(found[2])
+        return (low + high + (found[3] != ")")) / 2, True  # 60-69 is 60 to 70 exclusive
+    if found := OPEN.fullmatch(text):
+        return float(next(filter(None, found.groups()))), True
+    try:
+        years = float(text)
+    except ValueError:
+        return None, False
+    return (years, False) if 0 <= years < 130 else (None, False)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    text = column.cast(pa.string()).combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return pc.utf8_lower(pc.utf8_trim_whitespace(text))
+
+
+def _unknown(text: pa.Array, words: tuple[str, ...]) -> pa.Array:
+    return pc.or_(pc.is_null(text), pc.is_in(text, pa.array(words)))
+
+
+def _refuse(column: pa.ChunkedArray, fits: pa.Array, where: str, name: str, rows: Sequence[int], allowed: str) -> None:
+    row = pc.index(fits, False).as_py()
+    if row >= 0:
+        value = kind_of(column[row].as_py())
+        raise InputError(f"{where}: column {name}, row {rows[row]}: {value} is not {allowed}.")

@@ -1,0 +1,415 @@
+"""One table as people have it: a spreadsheet, a CSV or Parquet file, or a frame, with admissions, codes and outcomes.
+
+    mlci cohort file visits.xlsx -o cohort.parquet --id visit_id --codes 'DX*' --outcome 'died=expired:Y'
+
+In comes the table, wide, long or with a list of codes (`mlci.codes.layout`), and what a person said of its columns; the
+rest is guessed by name. Out comes one row per admission that has a code, with what was guessed in the notes. The same
+words stand in a TOML file:
+
+    [admissions]
+    admission_id = "visit_id"
+    subject_id = "mrn"
+    keep = ["hospital"]
+
+    [diagnoses]
+    codes = "DX*"
+    icd_version = 10
+
+    [outcomes]
+    died = "expired:Y"
+    long_stay = "los > 7"
+"""
+
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import ibis
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mlci.base.errors import InputError, kind_of
+from mlci.base.tablefile import TableFile, open_table
+from mlci.codes import icd, zeros
+from mlci.codes.admissions import ROW, Admissions, as_table, file_layout, said_version, stream_table
+from mlci.codes.layout import Layout, one_of
+from mlci.sources import Attrition, Draft
+from mlci.sources._outcomes import Rule, known, parse
+from mlci.sources._people import ages, sexes
+
+SUBJECTS = ("subject_id", "mrn", "patient_id", "patient_nbr", "person_id", "patient", "subject", "pat_id", "bene_id")
+AGES = ("age", "age_years", "age_at_admission", "anchor_age", "years")
+SEXES = ("sex", "gender")
+SPLITS = ("train", "valid", "test")
+# Outcomes that a column's name gives away: the name of the outcome, the columns, the rule.
+GUESSES = (
+    ("mortality", ("died", "expired", "death", "mortality", "hospital_expire_flag", "dead", "deceased"), "{}"),
+    ("mortality_30d", ("died_30d", "mortality_30d", "death_30d", "dead_30d"), "{}"),
+    ("long_stay", ("long_stay",), "{}"),
+    ("long_stay", ("los", "los_days", "length_of_stay", "lengthofstay", "time_in_hospital", "stay_days"), "{} > 7"),
+    ("icu_transfer", ("icu_transfer", "icu", "icu_flag", "icu_admission", "in_icu"), "{}"),
+    ("readmission", ("readmission", "readmitted", "readmit_30d", "readmission_30d"), "{}"),
+)
+KEYS = {
+    "admissions": {
+        "admission_id": "id",
+        "subject_id": "subject",
+        "age": "age",
+        "sex": "sex",
+        "keep": "keep",
+        "split": "split",
+    },
+    "diagnoses": {"codes": "codes", "icd_version": "icd_version"},
+}
+SURE = 0.9  # of the codes must be of one ICD version, to guess it
+SHOWN = 5  # rows of a dry run
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Which column is what; the names in `guessed` were not said by anyone."""
+
+    layout: Layout
+    icd_version: int | None
+    subject: str | None
+    age: str | None
+    sex: str | None
+    split: str | None
+    keep: tuple[str, ...]
+    rules: Mapping[str, Rule]
+    texts: Mapping[str, str]  # outcome -> its rule as written
+    pattern: str  # of the columns of codes, as a person would write them
+    guessed: tuple[str, ...] = ()
+
+    @property
+    def carried(self) -> list[str]:
+        """The columns that are read beside the codes."""
+        columns = [
+            self.subject,
+            self.age,
+            self.sex,
+            self.split,
+            *self.keep,
+            *(rule.column for rule in self.rules.values()),
+        ]
+        return list(dict.fromkeys(filter(None, columns)))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The meaning as options of the command."""
+        version = self.layout.version or self.icd_version
+        found = {"id": self.layout.id, "subject": self.subject, "codes": self.pattern, "icd_version": version}
+        return {**found, "age": self.age, "sex": self.sex, "split": self.split, "keep": list(self.keep)}
+
+    def command(self, location: str, output: str = "cohort.parquet") -> str:
+        """The command that says all of it."""
+        words = ["mlci", "cohort", "file", location, "-o", output]
+        for name, value in self.options.items():
+            for each in value if isinstance(value, list) else [value]:
+                words += [f"--{name.replace('_', '-')}", str(each)] if each is not None else []
+        for name, text in self.texts.items():
+            words += ["--outcome", f"{name}={text}"]
+        return shlex.join(words)
+
+    def toml(self) -> str:
+        """The same as a TOML file for `--config`."""
+        lines = []
+        for section, keys in KEYS.items():
+            lines += ["", f"[{section}]"]
+            lines += [f"{key} = {_toml(self.options[name])}" for key, name in keys.items() if self.options[name]]
+        return "\n".join([*lines, "", "[outcomes]", *(f"{name} = {_toml(text)}" for name, text in self.texts.items())])[
+            1:
+        ]
+
+
+def read(
+    location: Any,
+    *,
+    id: str | None = None,
+    subject: str | None = None,
+    codes: str | Sequence[str] | None = None,
+    icd_version: int | str | None = None,
+    outcomes: Mapping[str, str] | None = None,
+    age: str | None = None,
+    sex: str | None = None,
+    split: str | None = None,
+    keep: Sequence[str] = (),
+    restore_zeros: bool = False,
+    config: str | Path | Mapping[str, Any] | None = None,
+    tell: Callable[[Meaning], None] | None = None,
+) -> Draft:
+    """A cohort from one table: a file, `-` for standard input, or a frame; what nobody says is guessed by name.
+
+    `tell` is called with what was understood, before the rows are read.
+    """
+    said = {"id": id, "subject": subject, "codes": codes, "icd_version": icd_version, "outcomes": outcomes}
+    said |= {"age": age, "sex": sex, "split": split, "keep": keep}
+    with opened(location) as file:
+        meaning = understand(file, said, config)
+        if tell:
+            tell(meaning)
+        return _draft(file, meaning, restore_zeros=restore_zeros)
+
+
+def opened(location: Any) -> Any:
+    """The table of a file, of standard input or of a frame."""
+    if isinstance(location, str | Path):
+        return open_table(location)
+    return _Frame(as_table(location))
+
+
+class _Frame:
+    """A frame in the place of a file."""
+
+    def __init__(self, table: pa.Table):
+        def rows(columns: list[str], repeated: Sequence[str], many: int) -> Iterator[pa.Table]:
+            yield table.select(columns)
+
+        self.file = TableFile("the frame", tuple(table.column_names), 1, rows)
+
+    def __enter__(self) -> TableFile:
+        return self.file
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> Meaning:
+    """Match what a person said, in options or in a TOML file, with the columns that a table has, and guess the rest."""
+    said = {**_configured(config), **{name: value for name, value in said.items() if value not in (None, (), {}, [])}}
+    number, column = said_version(said.get("icd_version"))
+    layout = file_layout(file, id=said.get("id"), codes=said.get("codes"), version=column)
+    free = [name for name in file.names if name not in layout.columns]
+    found: dict[str, str | None] = {}
+    for role, names in (("subject", SUBJECTS), ("age", AGES), ("sex", SEXES), ("split", ("split",))):
+        if said.get(role):
+            found[role] = one_of(file.names, [said[role]], file.where, f"--{role}")
+        else:
+            lower = {name.lower(): name for name in reversed(free)}
+            found[role] = next((lower[name] for name in names if name in lower), None)
+    texts = dict(said["outcomes"]) if said.get("outcomes") else _guessed_outcomes(file, free)
+    rules = {}
+    for name, text in texts.items():
+        rule = parse(str(text), f"outcome {name}")
+        if rule.kind not in ("flag", "value", "compare"):
+            raise InputError(
+                f"outcome {name}: {text!r} needs times, which `mlci cohort tables` reads (docs/own-tables.md)."
+            )
+        rules[name] = replace(rule, column=one_of(file.names, [rule.column], file.where, f"--outcome {name}"))
+    if not rules:
+        raise InputError(
+            f"{file.where}: no column is an outcome by its name; --outcome 'died=expired:Y' says one; found are "
+            f"{', '.join(file.names)}."
+        )
+    keep = tuple(one_of(file.names, [name], file.where, "--keep") for name in said.get("keep", ()))
+    taken = {"admission_id", "subject_id", "icd_version", "codes", "split", "age", "sex", *keep} & {*rules}
+    if taken:
+        raise InputError(f"{file.where}: the name {min(taken)} is taken; give the outcome another one.")
+    roles = {"id": layout.id, "codes": layout.codes, "icd_version": layout.version, **found, "outcomes": texts}
+    guessed = tuple(name for name, value in roles.items() if value and not said.get(name))
+    pattern = _pattern(layout.codes, file.names)
+    return Meaning(layout, number, **found, keep=keep, rules=rules, texts=texts, pattern=pattern, guessed=guessed)
+
+
+def _configured(config: Any) -> dict[str, Any]:
+    """The options that a TOML file holds."""
+    if config is None:
+        return {}
+    where = "config" if isinstance(config, Mapping) else str(config)
+    try:
+        values = dict(config) if isinstance(config, Mapping) else tomllib.loads(Path(config).read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{where}: is not TOML: {error}.") from error
+    found: dict[str, Any] = {}
+    for section, content in values.items():
+        allowed = {*KEYS, "outcomes"}
+        if section not in allowed or not isinstance(content, Mapping):
+            raise InputError(f"{where}: {section} is not a known section; allowed are {', '.join(sorted(allowed))}.")
+        if section == "outcomes":
+            found["outcomes"] = dict(content)
+            continue
+        for key, value in content.items():
+            if key not in KEYS[section]:
+                raise InputError(
+                    f"{where}: {section}.{key} is not a known key; allowed are {', '.join(KEYS[section])}."
+                )
+            found[KEYS[section][key]] = value
+    return found
+
+
+def _guessed_outcomes(file: TableFile, free: Sequence[str]) -> dict[str, str]:
+    """Outcomes by the names of columns, where the values fit."""
+    lower = {name.lower(): name for name in reversed(free)}
+    texts: dict[str, str] = {}
+    for outcome, names, form in GUESSES:
+        column = next((lower[name] for name in names if name in lower), None)
+        if column is None or outcome in texts:
+            continue
+        rule = parse(form.format(column), outcome)
+        if all(_misfit(part[column], rule) is None for part in file.read([column])):
+            texts[outcome] = form.format(column)
+    return texts
+
+
+def _apply(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:
+    """A rule's outcome for each row, and whether the row says anything."""
+    table = ibis.memtable(pa.table({"text": column.cast(pa.string())}))
+    number = table.text.strip().try_cast("float64")
+    rows = table.select(value=rule.of(table.text, number), said=known(table.text)).to_pyarrow()
+    return rows["value"].combine_chunks(), rows["said"].combine_chunks()
+
+
+def _misfit(column: pa.ChunkedArray | pa.Array, rule: Rule) -> int | None:
+    """The place of the first value that the rule does not allow."""
+    value, said = _apply(column, rule)
+    row = pc.index(pc.and_(pc.is_null(value), said), True).as_py()
+    return None if row < 0 else row
+
+
+def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
+    batches, carried = [], []
+    options = {"icd_version": meaning.icd_version, "restore_zeros": restore_zeros}
+    for admissions, rows in stream_table(file, meaning.layout, carry=[*meaning.carried], **options):
+        batches.append(admissions)
+        carried.append(rows)
+    if not batches:
+        raise InputError(f"{file.where}: has no rows; at least one admission is needed.")
+    beside = pa.concat_tables(carried, promote_options="permissive").combine_chunks()
+    version, notes = _version(batches, meaning, file.where)
+    codes, versions, dropped = _codes(batches, version)
+    columns: dict[str, Any] = {
+        "admission_id": pa.array(np.concatenate([part.ids for part in batches])),
+        "icd_version": pa.array(versions, pa.int8()),
+        "codes": codes,
+    }
+    row_of = beside[ROW].to_numpy()
+    columns["subject_id"] = columns["admission_id"]
+    if meaning.subject:
+        columns["subject_id"] = _subjects(beside[meaning.subject], file.where, meaning.subject, row_of)
+    else:
+        notes.append("no column tells patients (--subject): each admission counts as a patient of its own.")
+    for name, rule in meaning.rules.items():
+        columns[name] = _outcome(beside[rule.column], rule, file.where, row_of)
+    for role, read_column in (("age", ages), ("sex", sexes)):
+        if name := getattr(meaning, role):
+            columns[role], said = read_column(beside[name], file.where, name, row_of)
+            notes += said
+    if meaning.split:
+        columns["split"] = beside[meaning.split]
+    columns |= {name: beside[name] for name in meaning.keep}
+    attrition = Attrition(pa.table(columns), f"admissions of {file.where}")
+    attrition.keep(pc.greater(pc.list_value_length(codes), 0), "has a diagnosis")
+    if dropped:
+        notes.append(f"{dropped} diagnoses of another ICD version than the rest of their admission were dropped.")
+    short = sum(part.short for part in batches)
+    if short:
+        notes.append(
+            f"{short:,} codes have fewer than three digits before their dot, as if a spreadsheet had eaten a zero; "
+            "they are taken as they stand (--restore-zeros puts it back)."
+        )
+    words = {name: rule.words for name, rule in meaning.rules.items()}
+    return Draft(attrition.table, words, tuple(attrition.steps), tuple(notes))
+
+
+def _version(batches: list[Admissions], meaning: Meaning, where: str) -> tuple[int, list[str]]:
+    """The ICD version of the codes of which the table does not say it, and a note if it was guessed."""
+    counts: dict[str, int] = {}
+    for part in batches:
+        silent = part.versions == 0
+        many = np.bincount(part.indices, minlength=len(part.values))
+        for value, number in zip(part.values[silent], many[silent]):
+            counts[value] = counts.get(value, 0) + int(number)
+    if not counts:
+        return 0, []
+    version, share = guess_version(counts)
+    if version is None:
+        raise InputError(
+            f"{where}: the ICD version of the codes cannot be told from them ({share:.0%} fit); --icd-version 9 or 10 "
+            "says it, or names the column that does."
+        )
+    return version, [f"the codes were taken for ICD-{version}: {share:.1%} of them are; --icd-version says otherwise."]
+
+
+def guess_version(counts: Mapping[str, int]) -> tuple[int | None, float]:
+    """The ICD version that nearly all codes (with how often each came) belong to, and the share that does."""
+    codes = pa.array(list(counts), pa.string())
+    many = np.fromiter(counts.values(), dtype=np.int64, count=len(counts))
+    fits = {}
+    for version in icd.VERSIONS:
+        good = icd.known(codes, version) | zeros.heading(codes, version)
+        fits[version] = good | (zeros.stripped(codes) if version == 9 else False)
+    shares = {version: float(many[good].sum() / max(many.sum(), 1)) for version, good in fits.items()}
+    best = max(shares, key=lambda version: shares[version])
+    other = {9: 10, 10: 9}[best]
+    return (best if shares[best] >= SURE and shares[best] > shares[other] else None), shares[best]
+
+
+def _codes(batches: list[Admissions], silent: int) -> tuple[pa.ListArray, np.ndarray, int]:
+    """Lists of codes, the one ICD version of each admission (that of most of its codes, the newer on a tie), and how
+    many codes of the other were dropped."""
+    flat, lengths, versions, dropped = [], [], [], 0
+    for part in batches:
+        version = np.where(part.versions == 0, np.int8(silent), part.versions)[part.indices]
+        row = np.repeat(np.arange(len(part)), np.diff(part.offsets))
+        tens = np.bincount(row[version == 10], minlength=len(part))
+        nines = np.bincount(row[version == 9], minlength=len(part))
+        chosen = np.where(tens >= nines, 10, 9).astype(np.int8)
+        kept = version == chosen[row]
+        dropped += int((~kept).sum())
+        flat.append(pa.array(part.values, pa.string()).take(pa.array(part.indices[kept])))
+        lengths.append(np.bincount(row[kept], minlength=len(part)))
+        versions.append(chosen)
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(flat)), np.concatenate(versions), dropped
+
+
+def _outcome(column: pa.ChunkedArray, rule: Rule, where: str, row_of: np.ndarray) -> pa.Array:
+    value, said = _apply(column, rule)
+    place = pc.index(pc.and_(pc.is_null(value), said), True).as_py()
+    if place >= 0:
+        raise InputError(
+            f"{where}: column {rule.column}, row {row_of[place]}: {kind_of(column[place].as_py())} is not "
+            f"{rule.allowed}."
+            + (" --outcome 'name=column:VALUE' says which values count." if rule.kind == "flag" else "")
+        )
+    return value
+
+
+def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray) -> pa.ChunkedArray:
+    blank = pc.index(pc.is_null(column), True).as_py()
+    if blank >= 0:
+        raise InputError(f"{where}: column {name}, row {row_of[blank]}: is empty; each admission needs its patient.")
+    if not pa.types.is_string(column.type):
+        return column
+    whole = pc.all(pc.match_substring_regex(column, r"^(0|-?[1-9]\d{0,17})$")).as_py()
+    return column.cast(pa.int64()) if whole else column
+
+
+def preview(file: TableFile, meaning: Meaning, *, restore_zeros: bool = False) -> pa.Table:
+    """The first rows as they are understood."""
+    first = next((rows for rows in file.read(file.names, rows=200) if len(rows)), None)
+    if first is None:
+        raise InputError(f"{file.where}: has no rows; at least one admission is needed.")
+    part = TableFile(
+        file.where, file.names, file.first_row, lambda names, _, __: iter([first.select(names)]), file.numbers
+    )
+    return _draft(part, meaning, restore_zeros=restore_zeros).table[:SHOWN]
+
+
+def _pattern(chosen: Sequence[str], names: Sequence[str]) -> str:
+    """The chosen names as one pattern, if they begin alike and no other does; else with commas."""
+    stem = "".join(letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*chosen)))
+    stem = stem.rstrip("0123456789")
+    alike = [name for name in names if name.lower().startswith(stem.lower())]
+    return f"{stem}*" if len(chosen) > 1 and stem and len(alike) == len(chosen) else ",".join(chosen)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return str(value) if isinstance(value, int) else '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,201 @@
+"""One table, wide, long or with lists, from a file or a frame, with rules and guesses: the same cohort each time."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import mlci
+from mlci.cli import cli
+from mlci.sources import file as source
+from mlci.sources._outcomes import parse
+
+VISITS = pd.DataFrame(
+    {
+        "visit_id": ["a1", "a2", "a3", "a4"],
+        "mrn": [7, 7, 8, 9],
+        "DX1": ["I50.9", "E11.9", "J44.9", None],
+        "DX2": ["N17.9", None, "I10", None],
+        "DX3": ["?", None, "E11.9", None],
+        "expired": ["Y", "N", None, "N"],
+        "los": [8, 7, None, 3],
+        "gender": ["Female", "Male", "Unknown/Invalid", "Female"],
+        "age": ["[60-70)", "70", "90+", "?"],
+        "hospital": ["north", "south", "north", "south"],
+    }
+)
+SAID = {"id": "visit_id", "subject": "mrn", "codes": "DX*", "icd_version": 10, "age": "age", "sex": "gender"}
+RULES = {"died": "expired:Y", "long_stay": "los>7"}
+
+
+def rows(cohort) -> dict:
+    return {row["admission_id"]: row for row in cohort.table.to_pylist()}
+
+
+def expected(cohort) -> None:
+    found = rows(cohort)
+    assert {name: tuple(row[k] for k in ("died", "long_stay", "sex", "age")) for name, row in found.items()} == {
+        "a1": (True, True, "F", 65.0),
+        "a2": (False, False, "M", 70.0),
+        "a3": (None, None, None, 90.0),
+    }
+    assert found["a1"]["codes"] == ["I509", "N179"]
+    assert [row["subject_id"] for row in found.values()] == [7, 7, 8]
+    assert [(step.removed, step.left) for step in cohort.attrition] == [(0, 4), (1, 3)]
+
+
+def test_frames_of_every_kind(tmp_path):
+    arrow = pa.Table.from_pandas(VISITS)
+    for frame in (VISITS, pl.from_pandas(VISITS), pl.from_pandas(VISITS).lazy(), arrow):
+        expected(mlci.Cohort.from_frame(frame, **SAID, outcomes=RULES))
+
+
+@pytest.mark.parametrize("name", ["v.csv", "v.xlsx", "v.parquet"])
+def test_files_and_commands(tmp_path, name):
+    path = tmp_path / name
+    {"csv": VISITS.to_csv, "xlsx": VISITS.to_excel, "parquet": VISITS.to_parquet}[path.suffix[1:]](path, index=False)
+    words = ["cohort", "file", path, "-o", tmp_path / "c.parquet", "--keep", "hospital", "-q"]
+    for option, value in SAID.items():
+        words += [f"--{option.replace('_', '-')}", value]
+    for outcome, rule in RULES.items():
+        words += ["--outcome", f"{outcome}={rule}"]
+    done = CliRunner().invoke(cli, list(map(str, words)), catch_exceptions=False)
+    assert (done.exit_code, done.output) == (0, "")
+    cohort = mlci.read_cohort(tmp_path / "c.parquet")
+    expected(cohort)
+    assert cohort.table["hospital"].to_pylist() == ["north", "south", "north"]
+    assert cohort.outcomes == {"died": "column expired is Y", "long_stay": "column los is > 7"}
+
+
+def test_one_row_per_code_and_a_column_of_versions(tmp_path):
+    text = "stay,dx,ver,dead\n1,428.0,ICD-9-CM,0\n1,584.9,9,0\n1,I10,ICD10,0\n2,I10,10,1\n"
+    (tmp_path / "long.csv").write_text(text)
+    cohort = mlci.build_cohort("file", tmp_path / "long.csv", id="stay", icd_version="ver", outcomes={"died": "dead"})
+    found = rows(cohort)
+    assert (found[1]["codes"], found[1]["icd_version"]) == (["4280", "5849"], 9)
+    assert (found[2]["codes"], found[2]["died"]) == (["I10"], True)
+    assert any(note.startswith("1 diagnoses of another ICD version") for note in cohort.notes)
+    assert any("each admission counts as a patient of its own" in note for note in cohort.notes)
+
+
+def test_what_nobody_says_is_guessed_told_and_can_be_edited(tmp_path):
+    VISITS.to_csv(tmp_path / "v.csv", index=False)
+    words = ["cohort", "file", str(tmp_path / "v.csv")]
+    done = CliRunner().invoke(cli, [*words, "-o", str(tmp_path / "c.parquet")], catch_exceptions=False)
+    assert "Guessed by name: id: visit_id; codes: DX*; subject: mrn; age: age; sex: gender" in done.output
+    assert "--outcome mortality=expired --outcome 'long_stay=los > 7'" in done.output
+    assert "the codes were taken for ICD-10" in " ".join(done.output.split())
+    toml = done.output.split("--config FILE.toml:\n")[1].splitlines()
+    (tmp_path / "edited.toml").write_text("\n".join(line[2:] for line in toml[: toml.index("  [outcomes]") + 3]))
+    with source.opened(tmp_path / "v.csv") as table:
+        guessed = source.understand(table, {})
+        edited = source.understand(table, {}, tmp_path / "edited.toml")
+    assert (edited.options, edited.texts) == (guessed.options, guessed.texts)
+    assert not edited.guessed
+    dry = CliRunner().invoke(cli, [*words, "--dry-run"], catch_exceptions=False)
+    assert "mortality True, long_stay True, age 65.0, sex F; 2 codes: I509 N179" in dry.output
+    assert [path.name for path in tmp_path.glob("*.parquet")] == ["c.parquet"]
+
+
+def test_a_cohort_is_not_overwritten_unless_forced(tmp_path):
+    VISITS.to_csv(tmp_path / "v.csv", index=False)
+    words = ["cohort", "file", str(tmp_path / "v.csv"), "-q", "-o", str(tmp_path / "c.parquet")]
+    assert CliRunner().invoke(cli, words).exit_code == 0
+    again = CliRunner().invoke(cli, words)
+    assert "is a cohort file that would be overwritten" in str(again.exception)
+    assert CliRunner().invoke(cli, [*words, "--force"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "answer"),
+    [
+        ("x", ["1", "0", "", None, " Yes", "no", "T", "false", "NA"], [1, 0, None, None, 1, 0, 1, 0, None]),
+        ("x:20, 41", ["20", "41", "1", "?", "20.0"], [1, 1, 0, None, 1]),
+        ("x > 7", ["7", "7.5", "", "-3"], [0, 1, None, 0]),
+        ("x >= 7", ["7", "6.9"], [1, 0]),
+        ("x<2", ["2", "1"], [0, 1]),
+        ("x <= 2", ["2", "3"], [1, 0]),
+    ],
+)
+def test_rules(rule, values, answer):
+    found, _ = source._apply(pa.array(values, pa.string()), parse(rule, "x"))
+    assert found.to_pylist() == [None if value is None else bool(value) for value in answer]
+
+
+def changed(column: str, row: int, value: object) -> pd.DataFrame:
+    frame = VISITS.astype(object).copy()
+    frame.loc[row, column] = value
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("frame", "said", "words"),
+    [
+        (
+            changed("expired", 1, "maybe"),
+            {"outcomes": {"d": "expired"}},
+            "column expired, row 3: text of 5 characters is not 0 or 1",
+        ),
+        (changed("los", 2, "long"), {}, "column los, row 4: text of 4 characters is not a number"),
+        (changed("gender", 0, "Queen"), {}, "column gender, row 2: text of 5 characters is not F or M"),
+        (changed("age", 3, "old"), {}, "column age, row 5: text of 3 characters is not a number of years, a band"),
+        (changed("mrn", 2, None), {}, "column mrn, row 4: is empty; each admission needs its patient"),
+        (changed("visit_id", 3, None), {}, "column visit_id, row 5: is empty"),
+        (changed("visit_id", 1, "a1"), {}, "1 rows repeat an earlier one"),
+        (VISITS, {"outcomes": {"d": "expired = Y"}}, "outcome d: 'expired = Y' is not a rule; allowed is"),
+        (VISITS, {"outcomes": {"d": "nowhere"}}, r"lacks the column nowhere \(--outcome d\)"),
+        (VISITS, {"outcomes": {"d": "death within 30 days"}}, "needs times"),
+        (VISITS, {"outcomes": {"codes": "expired"}}, "the name codes is taken"),
+        (VISITS, {"keep": ["ward"]}, r"lacks the column ward \(--keep\)"),
+        (VISITS, {"config": {"diagnosis": {}}}, "config: diagnosis is not a known section"),
+        (VISITS, {"config": {"diagnoses": {"code": "x"}}}, "diagnoses.code is not a known key; allowed are codes"),
+        (VISITS.drop(columns=["expired", "los"]), {"outcomes": None}, "no column is an outcome by its name; --outcome"),
+        (VISITS.assign(DX1="X9999", DX2="QQQ"), {"icd_version": None}, "the ICD version of the codes cannot be told"),
+        (VISITS[:0], {}, "has no rows"),
+    ],
+)
+def test_what_does_not_fit_is_told_by_column_and_row(tmp_path, frame, said, words):
+    frame.to_csv(tmp_path / "v.csv", index=False)
+    with pytest.raises(mlci.InputError, match=words) as error:
+        mlci.build_cohort("file", tmp_path / "v.csv", **{**SAID, "outcomes": RULES, **said})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("words", ["died", "=x", "died=", "los>=7"])
+def test_an_outcome_needs_a_name_and_a_rule(words):
+    done = CliRunner().invoke(cli, ["cohort", "file", "v.csv", "-o", "c.parquet", "--outcome", words])
+    assert "is not NAME=RULE" in str(done.exception)
+
+
+def test_codes_without_zeros_are_said_and_put_back():
+    frame = pd.DataFrame({"visit": np.arange(40), "dx": ["38.9", "401.9"] * 20, "died": [0, 1] * 20})
+    cohort = mlci.Cohort.from_frame(frame, icd_version=9)
+    assert any("20 codes have fewer than three digits before their dot" in note for note in cohort.notes)
+    cohort = mlci.Cohort.from_frame(frame, icd_version=9, restore_zeros=True)
+    assert cohort.table["codes"][0].as_py() == ["0389"]
+    assert not any("zero" in note for note in cohort.notes)
+
+
+def test_how_a_cohort_looks():
+    cohort = mlci.Cohort.from_frame(VISITS, **SAID, outcomes=RULES)
+    assert (
+        str(cohort).splitlines()[0] == "Cohort of 3 admissions, 2 patients (file); codes per admission: median 2 [2, 2]"
+    )
+    assert "long_stay      2  1 (50.0%)" in repr(cohort)
+    assert "<caption" in cohort._repr_html_()
+    assert "I509 N179" in cohort._repr_html_()
+    assert (len(cohort.head(2)), len(cohort.to_pandas()), len(cohort.to_polars())) == (2, 3, 3)
+
+
+def test_wrong_names_get_a_sentence():
+    cohort = mlci.Cohort.from_frame(VISITS, **SAID, outcomes=RULES)
+    with pytest.raises(mlci.InputError, match="there is no split 'tst'; allowed are train, valid, test"):
+        cohort.split("tst")
+    with pytest.raises(mlci.InputError, match="no outcome 'dead'; it has died, long_stay"):
+        cohort.labels("dead")
+    with pytest.raises(mlci.InputError, match="no column 'ward'"):
+        cohort.column("ward")
+    with pytest.raises(mlci.InputError, match="a pandas, polars or Arrow frame is needed, not list"):
+        mlci.Cohort.from_frame([1, 2])
