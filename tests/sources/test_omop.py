@@ -1,6 +1,7 @@
 import pytest
 
 import hospitals
+import mlci
 from mlci.cohort import build_cohort
 
 
@@ -73,4 +74,58 @@ def test_the_version_of_a_code_is_told_or_the_code_is_dropped(tmp_path):
     cohort = build_cohort("omop", visit(tmp_path, conditions=conditions))
     assert cohort.table["codes"].to_pylist() == [["E860", "I509"]]
     assert any(note.startswith("2 diagnoses of another ICD version") for note in cohort.notes)
-    assert any(note.startswith("3 diagnoses whose ICD version cannot be told") for note in cohort.notes)
+    assert any(note.startswith("2 diagnoses whose ICD version cannot be told") for note in cohort.notes)
+    assert any(note.startswith("1 conditions hold no ICD code") for note in cohort.notes)
+    # Beside more codes of one version, what both can have written is of that one.
+    more = build_cohort("omop", visit(tmp_path / "more", conditions=[*conditions, (0, "N17.9")]))
+    assert more.table["codes"].to_pylist() == [["E860", "E860", "V4581", "I509", "N179"]]
+
+
+VISITS = "9201,262,8870,581385,8883"
+
+
+def test_the_demo_as_published_in_omop(shared_data):
+    demo = shared_data / "mimic4_demo_omop"
+    ours = build_cohort("omop", demo, visits=VISITS, icu_sites="Neuro Intermediate")
+    theirs = build_cohort("mimic4", shared_data / "mimic4_demo")
+    counts = {name: int(ours.labels(name).sum()) for name in ours.outcomes}
+    # One patient who died after discharge is not in the table of deaths, so that 30 days have 9, not 10.
+    assert (len(ours), counts) == (
+        123,
+        {"mortality": 9, "mortality_30d": 9, "long_stay": 40, "icu_transfer": 51},
+    )
+    assert {name: int(theirs.labels(name).sum()) for name in ("mortality", "long_stay", "icu_transfer")} == {
+        name: counts[name] for name in ("mortality", "long_stay", "icu_transfer")
+    }
+    # Of 2,313 codes, 454 (mostly Z and Y) belong to the table of observations, which is not published with these.
+    assert sum(map(len, ours.table["codes"].to_pylist())) == 1859
+    found = {code for codes in ours.table["codes"].to_pylist() for code in codes}
+    assert found <= {code for codes in theirs.table["codes"].to_pylist() for code in codes}
+    assert [(step.removed, step.left) for step in ours.attrition] == [(0, 852), (582, 270), (147, 123)]
+
+
+def test_visits_that_are_left_out_are_counted_by_concept(shared_data):
+    cohort = build_cohort("omop", shared_data / "mimic4_demo_omop")
+    (said,) = [note for note in cohort.notes if "not inpatient by their concept" in note]
+    assert said.startswith("801 visits")
+    assert "119 of concept 8870" in said
+    assert "--visits" in said
+
+
+def test_descendants_of_an_inpatient_concept_are_inpatient(tmp_path):
+    folder = visit(tmp_path)
+    text = (folder / "visit_occurrence.csv").read_text()
+    (folder / "visit_occurrence.csv").write_text(text.replace(",9201,", ",4711,"))
+    with pytest.raises(mlci.InputError, match=r"has no inpatient visit; 1 visits .*1 of concept 4711\); --visits"):
+        build_cohort("omop", folder)
+    assert len(build_cohort("omop", folder, visits=[4711])) == 1
+    assert len(build_cohort("omop", folder, visits="all")) == 1
+    (folder / "concept_ancestor.csv").write_text("ancestor_concept_id,descendant_concept_id\n9201,4711\n")
+    assert len(build_cohort("omop", folder)) == 1
+    with pytest.raises(mlci.InputError, match="allowed are concept ids"):
+        build_cohort("omop", folder, visits="inpatient")
+
+
+def test_codes_of_another_vocabulary_alone_are_told(tmp_path):
+    with pytest.raises(mlci.InputError, match="1 rows hold codes of another vocabulary alone, such as SNOMED"):
+        build_cohort("omop", visit(tmp_path, conditions=[(3, "84114007")]))

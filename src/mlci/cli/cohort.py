@@ -28,6 +28,8 @@ from mlci.cli._options import check_output, force, quiet
 )
 @click.option("--age", metavar="COLUMN", help="Years, or bands of years (file).  [guessed]")
 @click.option("--sex", metavar="COLUMN", help="F and M, female and male, or 1 and 2 (file).  [guessed]")
+@click.option("--visits", metavar="A,B", help="Visit concepts that count; all: every one (omop).  [inpatient ones]")
+@click.option("--icu-sites", metavar="A,B", help="Care sites that count as intensive care too, by name (omop).")
 @click.option("--split", metavar="COLUMN", help="The column that holds train, valid or test (file).")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Carry a column along; may be repeated (file).")
 @click.option("--restore-zeros", is_flag=True, help="The codes lost leading zeros: 38.9 is 038.9, 8 is 008.")

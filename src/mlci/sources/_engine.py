@@ -47,6 +47,9 @@ class Tables:
     def __getitem__(self, name: str) -> ir.Table:
         return self.tables[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.tables
+
     def __enter__(self) -> "Tables":
         return self
 

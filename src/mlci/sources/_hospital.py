@@ -18,7 +18,7 @@ from mlci.sources import Attrition, Draft, Step
 from mlci.sources._engine import Tables, codes_in_order
 from mlci.sources._rules import died_within, elapsed, entered_after, placed, same_day, stayed_longer
 
-CHECKS = ("other_codes", "unknown_codes", "has_patient", "negative_stay", "died_on_the_day", "died_before")
+CHECKS = ("other_codes", "unknown_codes", "not_codes", "has_patient", "negative_stay", "died_on_the_day", "died_before")
 
 
 def mimic(
@@ -48,6 +48,7 @@ def mimic(
         age=capped(age),
         sex=_.gender,
         unknown_codes=0,
+        not_codes=0,
         negative_stay=elapsed(_.dischtime, _.admittime) < 0,
         **deaths_before(_.dod, _.admittime),
     )
@@ -123,13 +124,19 @@ def draft(
         has_code = pc.greater(pc.list_value_length(attrition.table["codes"]), 0)
         attrition.keep(has_code, f"at least one ICD-{icd_version} diagnosis")
         if not len(attrition.table):
+            foreign = pc.sum(rows["not_codes"]).as_py() or 0
+            why = f" {foreign:,} rows hold codes of another vocabulary alone, such as SNOMED: map them to ICD first."
             raise InputError(
-                f"{tables.where[diagnoses]}: none of {len(rows)} admissions has an ICD-{icd_version} diagnosis."
+                f"{tables.where[diagnoses]}: none of {len(rows)} admissions has an ICD-{icd_version} diagnosis; "
+                f"--icd-version chooses the other version.{why if foreign else ''}"
             )
     counted = "as deaths" if death_day_counts else "as alive, as the paper does (--death-day-counts changes it)"
     notes = {
         f"{{}} diagnoses of another ICD version than {icd_version} were dropped.": total("other_codes"),
         "{} diagnoses whose ICD version cannot be told were dropped.": total("unknown_codes"),
+        "{} conditions hold no ICD code (a chart entry, or another vocabulary alone) and were left out.": total(
+            "not_codes"
+        ),
         "{} admissions have a date of death on the day of admission and no time of death; mortality_30d counts them "
         f"{counted}.": total("died_on_the_day"),
         "{} admissions begin on a day after the date of death; mortality_30d is false, as in the paper.": total(

@@ -1,19 +1,27 @@
-"""OMOP CDM 5.4: inpatient and emergency-to-inpatient visits, with the paper's four outcomes as the CDM can tell them.
+"""OMOP CDM 5.4: inpatient visits, with the paper's four outcomes as the CDM can tell them.
 
-The ICD version of a diagnosis is that of its source concept. Where the source concept is missing, the source value
-counts if only one ICD version can have written it: what begins with E or V exists in both, and is dropped and counted.
+A visit is inpatient by its concept, by the concepts that descend from those (where `concept_ancestor` is there), or by
+a list that a person gives: some hospitals file their admissions under emergency room or observation. Every concept that
+is left out is counted. A stay is long from the first visit detail outside the emergency room on, where the visit has
+one inside. Intensive care is told by the concept of a visit detail or by the name of its care site.
+
+The ICD version of a diagnosis is that of its source concept. Where the vocabulary has no row for it, the source value
+counts if only one ICD version can have written it; what both can have written (some codes that begin with E or V) has
+the version of most other codes of the visit, and is dropped and counted where that does not tell.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import ibis
 import ibis.expr.types as ir
 from ibis import _
 
+from mlci.base.errors import InputError
 from mlci.codes.icd import check_version
 from mlci.sources import Draft, Step, _hospital
-from mlci.sources._engine import open_tables
+from mlci.sources._engine import Tables, open_tables
 from mlci.sources._rules import died_within, elapsed, known, placed, stayed_longer
 
 TABLES = {
@@ -31,39 +39,73 @@ TABLES = {
         "visit_detail_concept_id": "int64",
         "visit_detail_start_date": "timestamp",
         "visit_detail_start_datetime": "timestamp?",
+        "care_site_id": "int64?",
     },
+    "care_site": {"care_site_id": "int64", "care_site_name": "string?", "care_site_source_value": "string?"},
     "condition_occurrence": {
         "condition_occurrence_id": "int64",
         "visit_occurrence_id": "int64",
         "condition_source_concept_id": "int64",
         "condition_source_value": "string",
     },
-    "concept": {"concept_id": "int64", "vocabulary_id": "string", "concept_code": "string"},
+    "observation": {
+        "observation_id": "int64",
+        "visit_occurrence_id": "int64",
+        "observation_source_concept_id": "int64",
+        "observation_source_value": "string",
+    },
+    "concept": {
+        "concept_id": "int64",
+        "vocabulary_id": "string",
+        "concept_code": "string",
+        "concept_name": "string?",
+    },
+    "concept_ancestor": {"ancestor_concept_id": "int64", "descendant_concept_id": "int64"},
     "death": {"person_id": "int64", "death_date": "timestamp", "death_datetime": "timestamp?"},
     "person": {"person_id": "int64", "gender_concept_id": "int64", "year_of_birth": "int64"},
 }
 INPATIENT = (9201, 262, 8717)  # inpatient; emergency room and inpatient; inpatient hospital
 INTENSIVE = (32037, 581379)  # intensive care; inpatient critical care facility
-VOCABULARIES = {"ICD9CM": 9, "ICD10CM": 10}
-SHAPES = {9: r"^[0-9]{3}[.]?[0-9]{0,2}$", 10: r"^[A-DF-UW-Z][0-9][0-9A-Z][.]?[0-9A-Z]{0,4}$"}
+EMERGENCY, OUTPATIENT = (8870, 9203), (38004207, 9202)  # rooms; clinics
+INTENSIVE_SITES = r"(INTENSIVE CARE|CRITICAL CARE|CORONARY CARE|ICU)"
+OPTIONAL = ("care_site", "observation", "concept_ancestor")
+ALIASES = {name: f"2b_{name}" for name in ("concept", "concept_ancestor")}  # as the demo of MIMIC-IV is published
+VOCABULARIES = {"ICD9CM": 9, "ICD10CM": 10, "ICD10": 10}
+# What one ICD version alone can have written, in capitals; then what both can.
+SHAPES = {
+    9: r"^([0-9]{3}[.]?[0-9]{0,2}|E9[0-9]{2}[.]?[0-9]?)$",
+    10: r"^(([A-DF-UW-Z][0-9][0-9A-Z]|E0[4-9]|E[1-7][0-9])[.]?[0-9A-Z]{0,4}|V[0-9]{2}[.]?[0-9A-Z]{3,})$",
+}
+EITHER = r"^(E(0[0-3]|8[0-9])[.]?[0-9A-Z]{0,2}|V[0-9]{2}[.]?[0-9]{0,2})$"
 
 
 def read(
     location: Any,
     *,
     icd_version: int = 10,
+    visits: str | Sequence[int] | None = None,
+    icu_sites: str | Sequence[str] = (),
     death_day_counts: bool = False,
     negative_stays: bool = False,
     schema: Sequence[str] = (),
     prefix: str = "",
 ) -> Draft:
-    """OMOP visits of one ICD version; `negative_stays` keeps them with an unknown length of stay."""
+    """OMOP visits of one ICD version; `negative_stays` keeps them with an unknown length of stay.
+
+    `visits` are the visit concepts that count (`all`: every one), in place of the inpatient ones; `icu_sites` are names
+    of further care sites that count as intensive care.
+    """
     check_version(icd_version)
-    with open_tables(location, TABLES, schemas=schema, prefix=prefix) as tables:
-        rows = tables.fetch(admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts))
-        visited = tables["visit_occurrence"]
-        visits = tables.fetch(visited.agg(n=visited.count()))["n"][0].as_py()
-        return _hospital.draft(
+    concepts = _concepts(visits)
+    with open_tables(location, TABLES, schemas=schema, prefix=prefix, aliases=ALIASES, optional=OPTIONAL) as tables:
+        sites = tuple(icu_sites.split(",") if isinstance(icu_sites, str) else icu_sites)
+        options = {"icd_version": icd_version, "visits": concepts, "icu_sites": sites}
+        options |= {"death_day_counts": death_day_counts}
+        rows = tables.fetch(admissions(tables, **options))
+        step, left_out = _left_out(tables, concepts)
+        if not len(rows):
+            raise InputError(f"{tables.where['visit_occurrence']}: has no inpatient visit; {left_out}")
+        found = _hospital.draft(
             rows,
             tables,
             admissions=("visit_occurrence", "visit_occurrence_id", "person_id", "visit_end_date"),
@@ -75,21 +117,66 @@ def read(
                 "mortality": "death from the start to the end of the visit, by time where both are timed, else by date",
                 "mortality_30d": "death from 0 to 30 elapsed days after the start of the visit"
                 + (", or on the day it starts" if death_day_counts else ""),
-                "long_stay": "the visit ends more than 7 elapsed days after it starts",
+                "long_stay": "the visit ends more than 7 elapsed days after it starts, or after its first visit detail "
+                "outside the emergency room where it has one inside",
                 "icu_transfer": "first intensive-care visit detail after the start of the visit",
             },
             death_day_counts=death_day_counts,
             negative_stays=negative_stays,
-            chosen=(
-                Step("rows of visit_occurrence", 0, visits),
-                Step("inpatient, or emergency room and inpatient", visits - len(rows), len(rows)),
-            ),
+            chosen=step,
         )
+    return replace(found, notes=(*([left_out] if left_out else []), *found.notes))
 
 
-def admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = False) -> ir.Table:
+def _concepts(visits: str | Sequence[int] | None) -> tuple[int, ...] | None:
+    """The visit concepts that count; None: every one."""
+    if visits is None:
+        return INPATIENT
+    words = visits.split(",") if isinstance(visits, str) else [str(each) for each in visits]
+    if words == ["all"]:
+        return None
+    if not all(word.strip().isdigit() for word in words):
+        raise InputError(f"visits {visits!r}: allowed are concept ids with commas between, as 9201,262, or all.")
+    return tuple(int(word) for word in words)
+
+
+def _descending(tables: Any, concepts: tuple[int, ...]) -> Any:
+    """Whether a column's concept is one of these or descends from one (a function of the column)."""
+    if "concept_ancestor" not in tables:
+        return lambda column: column.isin(concepts)
+    ancestors = tables["concept_ancestor"]
+    below = ancestors.filter(ancestors.ancestor_concept_id.isin(concepts)).descendant_concept_id
+    return lambda column: column.isin(concepts) | column.isin(below)
+
+
+def _left_out(tables: Tables, concepts: tuple[int, ...] | None) -> tuple[tuple[Step, Step], str]:
+    """How many visits there are and count, and a sentence on the concepts of those that do not."""
+    visits = tables["visit_occurrence"]
+    counts = visits.group_by("visit_concept_id").agg(n=_.count())
+    inside = ibis.literal(True) if concepts is None else _descending(tables, concepts)(counts.visit_concept_id)
+    rows = tables.fetch(counts.mutate(inside=inside.fill_null(False)).order_by([ibis.desc("n"), "visit_concept_id"]))
+    total, kept = (sum(row["n"] for row in rows.to_pylist() if row["inside"] or part) for part in (True, False))
+    others = {row["visit_concept_id"]: row["n"] for row in rows.to_pylist() if not row["inside"]}
+    steps = Step("rows of visit_occurrence", 0, total), Step("inpatient by its visit concept", total - kept, kept)
+    said = ", ".join(f"{n:,} of concept {concept}" for concept, n in list(others.items())[:8])
+    text = (
+        f"{total - kept:,} visits are not inpatient by their concept ({said}); --visits names the concepts that count."
+    )
+    return steps, text if others else ""
+
+
+def admissions(
+    tables: Any,
+    *,
+    icd_version: int = 10,
+    visits: tuple[int, ...] | None = INPATIENT,
+    icu_sites: tuple[str, ...] = (),
+    death_day_counts: bool = False,
+) -> ir.Table:
     """One row per inpatient visit; `codes` is null where none is of the ICD version."""
-    visits = tables["visit_occurrence"].filter(_.visit_concept_id.isin(INPATIENT))
+    chosen = tables["visit_occurrence"]
+    if visits is not None:
+        chosen = chosen.filter(_descending(tables, visits)(chosen.visit_concept_id))
     people = tables["person"].mutate(has_patient=True)
     deaths = (
         tables["death"]
@@ -97,8 +184,7 @@ def admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = F
         .agg(death_date=_.death_date.min(), death_datetime=_.death_datetime.min(), has_death=True)
     )
     units = (
-        tables["visit_detail"]
-        .filter(_.visit_detail_concept_id.isin(INTENSIVE))
+        _intensive(tables, icu_sites)
         .group_by("visit_occurrence_id")
         .agg(
             icu_date=_.visit_detail_start_date.min(),
@@ -108,9 +194,10 @@ def admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = F
         )
     )
     joined = (
-        visits.left_join(people, "person_id", rname="person_{name}")
+        chosen.left_join(people, "person_id", rname="person_{name}")
         .left_join(deaths, "person_id", rname="death_{name}")
         .left_join(units, "visit_occurrence_id", rname="icu_{name}")
+        .left_join(_wards(tables), "visit_occurrence_id", rname="ward_{name}")
         .left_join(_codes(tables, icd_version), "visit_occurrence_id", rname="code_{name}")
     ).mutate(
         start=ibis.coalesce(_.visit_start_datetime, _.visit_start_date),
@@ -136,12 +223,13 @@ def admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = F
         "codes",
         "other_codes",
         "unknown_codes",
+        "not_codes",
         "has_patient",
         admission_id=_.visit_occurrence_id,
         subject_id=_.person_id,
         mortality=known(in_hospital, _.death.isnull() | (begin.notnull() & end.notnull())),
         mortality_30d=died_within(30, _.death, _.start, death_day_counts=death_day_counts),
-        long_stay=stayed_longer(7, end, begin),
+        long_stay=stayed_longer(7, end, ibis.ifelse(_.timed & (_.emergencies > 0) & _.ward.notnull(), _.ward, begin)),
         icu_transfer=ibis.ifelse(_.icu_stays.isnull(), False, later),
         age=_hospital.capped(_.start.year() - _.year_of_birth),
         sex=ibis.cases((_.gender_concept_id == 8507, "M"), (_.gender_concept_id == 8532, "F")),
@@ -150,24 +238,71 @@ def admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = F
     )
 
 
+def _wards(tables: Any) -> ir.Table:
+    """When each visit first was elsewhere than in the emergency room, and how often it was there."""
+    inside = _.visit_detail_concept_id.isin(EMERGENCY)
+    return (
+        tables["visit_detail"]
+        .group_by("visit_occurrence_id")
+        .agg(
+            ward=_.visit_detail_start_datetime.min(where=~inside & _.visit_detail_concept_id.notin(OUTPATIENT)),
+            emergencies=inside.cast("int64").sum(),
+        )
+    )
+
+
+def _intensive(tables: Any, icu_sites: tuple[str, ...]) -> ir.Table:
+    """The visit details in intensive care, by concept or by the name of the care site."""
+    details = tables["visit_detail"]
+    by_concept = _descending(tables, INTENSIVE)(details.visit_detail_concept_id)
+    if "care_site" not in tables:
+        return details.filter(by_concept)
+    sites = tables["care_site"]
+    names = ibis.coalesce(sites.care_site_name, sites.care_site_source_value).upper()
+    named = names.re_search(INTENSIVE_SITES) | names.isin([name.strip().upper() for name in icu_sites])
+    units = sites.filter(named).care_site_id
+    return details.filter(by_concept | details.care_site_id.isin(units))
+
+
 def _codes(tables: Any, icd_version: int) -> ir.Table:
     """The diagnoses of each visit, in the order of their ids: the CDM has no other."""
+    recorded = [_recorded(tables["condition_occurrence"], "condition", 0)]
+    if "observation" in tables:
+        recorded.append(_recorded(tables["observation"], "observation", 1))
+    rows = recorded[0] if len(recorded) == 1 else ibis.union(*recorded)
     concepts = tables["concept"].filter(_.vocabulary_id.isin(tuple(VOCABULARIES)))
-    value = _.condition_source_value.strip().upper()
+    concepts = concepts.select("concept_id", "vocabulary_id", "concept_code")
+    value = _.value.strip().upper()
     shapes = [(_.concept_code.isnull() & value.re_search(shape), number) for number, shape in SHAPES.items()]
-    conditions = (
-        tables["condition_occurrence"]
-        .left_join(concepts, [("condition_source_concept_id", "concept_id")])
-        .mutate(
-            version=ibis.cases(*((_.vocabulary_id == name, number) for name, number in VOCABULARIES.items()), *shapes),
-            code=ibis.coalesce(_.concept_code, value),
-            position=ibis.row_number().over(
-                ibis.window(group_by="visit_occurrence_id", order_by="condition_occurrence_id")
-            ),
+    conditions = rows.left_join(concepts, [("source_concept", "concept_id")]).mutate(
+        sure=ibis.cases(*((_.vocabulary_id == name, number) for name, number in VOCABULARIES.items()), *shapes),
+        either=_.concept_code.isnull() & value.re_search(EITHER),
+        code=ibis.coalesce(_.concept_code, value),
+        position=ibis.row_number().over(ibis.window(group_by="visit_occurrence_id", order_by=["part", "row_id"])),
+    )
+    of_visit = ibis.window(group_by="visit_occurrence_id")
+    conditions = conditions.mutate(
+        nines=(_.sure == 9).fill_null(False).cast("int64").sum().over(of_visit),
+        tens=(_.sure == 10).fill_null(False).cast("int64").sum().over(of_visit),
+    ).mutate(
+        version=ibis.cases(
+            (_.sure.notnull(), _.sure), (_.either & (_.tens > _.nines), 10), (_.either & (_.nines > _.tens), 9)
         )
     )
     return conditions.group_by("visit_occurrence_id").agg(
         codes=placed(_.code, _.position).collect(where=_.version == icd_version),
         other_codes=(_.version != icd_version).sum(),
-        unknown_codes=_.version.isnull().sum(),
+        unknown_codes=(_.version.isnull() & _.either).sum(),
+        not_codes=(_.version.isnull() & ~_.either & (_.part == 0)).sum(),
+    )
+
+
+def _recorded(table: ir.Table, name: str, part: int) -> ir.Table:
+    """The rows of a table that may hold a diagnosis, in one form."""
+    return table.select(
+        "visit_occurrence_id",
+        row_id=table[f"{name}_occurrence_id" if name == "condition" else f"{name}_id"],
+        source_concept=table[f"{name}_source_concept_id"],
+        value=table[f"{name}_source_value"],
+        part=ibis.literal(part),
     )
