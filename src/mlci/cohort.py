@@ -210,7 +210,17 @@ class Cohort:
 
 
 def read_cohort(path: str | Path) -> Cohort:
-    """Read a cohort file; one that is damaged, foreign or made by hand in a way that does not fit is refused."""
+    """Read a cohort file; one that is damaged, foreign or made by hand in a way that does not fit is refused.
+
+    Args:
+        path: a Parquet file, as `Cohort.write` and `mlci cohort` write it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     build_cohort("synthetic", 200).write(f"{folder}/cohort.parquet")
+    ...     len(read_cohort(f"{folder}/cohort.parquet"))
+    200
+    """
     table = read_parquet(path)
     return _checked(table, str(path))
 
@@ -238,10 +248,19 @@ def build_cohort(
     restore_zeros: bool = False,
     **options: Any,
 ) -> Cohort:
-    """Build a cohort from a source (`mlci.sources`) at a location; `options` are those of the source.
+    """Build a cohort from a source at a location.
 
-    The split is drawn for each distinct value of the column `split_by`; a source's own `split` column is kept.
-    `restore_zeros` says that ICD-9 codes lost their leading zeros, which are put back.
+    Args:
+        source: a module of `mlci.sources`, such as mimic4, omop, tables or synthetic.
+        location: a folder, a database, a file, or for synthetic how many admissions.
+        split_by: the column whose distinct values are drawn into train, valid and test; a source's own `split` is kept.
+        proportions: of train, valid and test.
+        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        options: those of the source.
+
+    >>> cohort = build_cohort("synthetic", 200)
+    >>> len(cohort), "mortality" in cohort.outcomes
+    (200, True)
     """
     _check_proportions(proportions)
     reader = sources.find(source).read

@@ -22,7 +22,13 @@ BANDS = np.array([0, *(step * 10**power for power in range(1, 8) for step in (1,
 
 
 def positions(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of several runs of a flat array, laid end to end, and the offsets of the runs in the result."""
+    """Return the positions of several runs of a flat array, laid end to end, and the offsets of the runs in the result.
+
+    >>> import numpy as np
+    >>> found, offsets = positions(np.array([5, 0]), np.array([2, 3]))
+    >>> found.tolist(), offsets.tolist()
+    ([5, 6, 0, 1, 2], [0, 2, 5])
+    """
     offsets = np.concatenate([[0], np.cumsum(counts)])
     return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts), offsets
 
@@ -283,12 +289,26 @@ def _distinct(keys: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], np.nd
 
 
 def telling() -> tuple[str, ...]:
-    """The codes that tell an outcome, as `without` takes them."""
+    """Return the codes that tell an outcome, as `without` takes them: version, colon, code or its beginning.
+
+    >>> all(text.split(":")[0] in ("9", "10") for text in telling())
+    True
+    """
     return tuple(f"{code.version}:{code.code}" for code in outcome_codes())
 
 
 def without(admissions: Admissions, ignored: tuple[str, ...]) -> Admissions:
-    """The admissions without the codes that begin like one of `ignored`; a code of no version is of either."""
+    """Return the admissions without the codes that begin like one of `ignored`.
+
+    Args:
+        admissions: as `mlci.codes.admissions` reads them.
+        ignored: version, colon, code or its beginning; a recorded code of unknown version counts as either.
+
+    >>> from mlci.codes.admissions import as_admissions
+    >>> kept = without(as_admissions([["I46.9", "I50.9"]], icd_version=10), ("10:I46",))
+    >>> kept.values[kept.indices].tolist()
+    ['I509']
+    """
     if not ignored:
         return admissions
     kept = ~_ignored(admissions, ignored)[admissions.indices]

@@ -51,6 +51,11 @@ def _csv(name: str) -> Iterator[dict[str, str]]:
 
 @cache
 def rules() -> Rules:
+    """Return the categories of Charlson and Elixhauser, their weights, and the beginnings of their codes.
+
+    >>> rules().categories[0].words
+    'myocardial infarction'
+    """
     weights: dict[str, dict[str, int]] = {}
     for row in _csv("weights.csv"):
         of_category = weights.setdefault(f"{SHORT[row['index']]}_{row['category']}", {"count": 1})
@@ -70,7 +75,11 @@ def rules() -> Rules:
 
 
 def code_bits(codes: Sequence[str] | np.ndarray, version: int) -> np.ndarray:
-    """The categories (bits, uint64) of each normalised code: those of all its listed beginnings."""
+    """Return the categories of each normalised code, those of all its listed beginnings, as bits (uint64).
+
+    >>> int(code_bits(["I252"], 10)[0]) & 1  # the first category, myocardial infarction
+    1
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -215,7 +224,12 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
 
 
 def drop_milder(bits: np.ndarray) -> np.ndarray:
-    """Clear the bit of a milder form where the severer is set: complicated diabetes drops the plain one, and so on."""
+    """Clear the bit of a milder form where the severer is set: complicated diabetes drops the plain one, and so on.
+
+    >>> both = code_bits(["E119", "E112"], 10)
+    >>> int(flags(drop_milder(both[:1] | both[1:])).sum()) < int(flags(both[:1] | both[1:]).sum())
+    True
+    """
     place = {category.column: np.uint64(i) for i, category in enumerate(rules().categories)}
     for category in rules().categories:
         if category.yields_to:
@@ -229,12 +243,24 @@ def _octets(bits: np.ndarray) -> np.ndarray:
 
 
 def flags(bits: np.ndarray) -> np.ndarray:
-    """0/1, one column per category."""
+    """Return 0 and 1 for the bits of each admission, one column per category.
+
+    >>> flags(code_bits(["I252", "XXX"], 10)).sum(axis=1).tolist()
+    [1, 0]
+    """
     return np.unpackbits(_octets(bits), axis=1, count=len(rules().categories), bitorder="little")
 
 
 def scores(bits: np.ndarray, columns: Sequence[str]) -> np.ndarray:
-    """Whole numbers, a column per score: `cci_` charlson, quan or count, `eci_` vw, swiss or count."""
+    """Return whole-numbered scores of the bits of each admission, one column per score.
+
+    Args:
+        bits: the categories of each admission.
+        columns: `cci_` with charlson, quan or count, `eci_` with vw, swiss or count.
+
+    >>> scores(code_bits(["I509"], 10), ["cci_charlson", "eci_vw"]).tolist()
+    [[1, 7]]
+    """
     tables = _octet_scores(tuple(columns))
     octets = _octets(bits)
     return np.stack([sum(part[octets[:, i]] for i, part in enumerate(table)) for table in tables], axis=1)
@@ -254,13 +280,25 @@ def _octet_scores(columns: tuple[str, ...]) -> np.ndarray:
 
 
 def weight_names(index: str) -> list[str]:
-    """The names of the weights of `charlson` or `elixhauser`."""
+    """Return the names of the weights of `charlson` or `elixhauser`.
+
+    >>> weight_names("elixhauser")
+    ['vw', 'swiss', 'count']
+    """
     first = next(category for category in rules().categories if category.column.startswith(SHORT[index]))
     return [name for name in first.weights if name != "count"] + ["count"]
 
 
 def score_columns(weights: Iterable[str], indices: Iterable[str] = tuple(SHORT)) -> list[str]:
-    """The score columns that weights ask for, in the tables' order; an index none of them is for takes the paper's."""
+    """Return the score columns that weights ask for, in the tables' order.
+
+    Args:
+        weights: their names; an index that none of them is for takes the paper's.
+        indices: charlson, elixhauser or both.
+
+    >>> score_columns(["quan"])
+    ['cci_quan', 'eci_vw']
+    """
     weights, indices = list(weights), list(indices)
     allowed = list(dict.fromkeys(name for index in indices for name in weight_names(index)))
     for name in weights:
@@ -282,11 +320,18 @@ def charlson(
     hierarchy: bool = True,
     flags: bool = False,
 ) -> Any:
-    """Charlson scores (weights `charlson` of 1987, `quan` of 2011, `count`) as a frame of the kind that came in.
+    """Return Charlson scores as a frame of the kind that came in.
 
-    `codes`: a list of lists, a cohort, or a pandas, polars or Arrow frame, one row per admission (`codes`) or per code
-    (`admission_id`, `code`); its `icd_version` column, if any, goes before the argument. With `flags`, one column more
-    for each category; `hierarchy` drops a milder form beside its severer one.
+    Args:
+        codes: a list of lists, a cohort, or a pandas, polars or Arrow frame, one row per admission (`codes`) or per
+            code (`admission_id`, `code`); its `icd_version` column, if any, goes before the argument.
+        icd_version: of the codes.
+        weights: one or several of charlson (1987), quan (2011), count.
+        hierarchy: whether to drop a milder form beside its severer one.
+        flags: whether to add one column for each category.
+
+    >>> charlson([["I50.9", "E11.9"], []], icd_version=10)["cci_charlson"].tolist()
+    [2, 0]
     """
     return _frame("charlson", codes, icd_version, weights, hierarchy, flags)
 
@@ -299,7 +344,15 @@ def elixhauser(
     hierarchy: bool = True,
     flags: bool = False,
 ) -> Any:
-    """Elixhauser scores (weights `vw`, `swiss`, `count`), otherwise as `charlson`."""
+    """Return Elixhauser scores as a frame of the kind that came in.
+
+    Args:
+        codes, icd_version, hierarchy, flags: as in `charlson`.
+        weights: one or several of vw (van Walraven), swiss, count.
+
+    >>> elixhauser([["I50.9", "E11.9"], []], icd_version=10)["eci_vw"].tolist()
+    [7, 0]
+    """
     return _frame("elixhauser", codes, icd_version, weights, hierarchy, flags)
 
 
@@ -317,6 +370,11 @@ def _frame(index: str, data: Any, icd_version: int, weights: str | Sequence[str]
 
 
 def flag_columns(bits: np.ndarray) -> dict[str, np.ndarray]:
+    """Return one Boolean array per category, by its column's name.
+
+    >>> [name for name, flag in flag_columns(code_bits(["I252"], 10)).items() if flag[0]]
+    ['cci_mi']
+    """
     return {category.column: flag for category, flag in zip(rules().categories, flags(bits).astype(bool).T)}
 
 
@@ -378,7 +436,11 @@ class Combined:
 
 
 def pair_of(columns: Sequence[str]) -> tuple[str, str]:
-    """The two scores that CCI+ECI adds up: the first of each index."""
+    """Return the two scores that CCI+ECI adds up: the first of each index.
+
+    >>> pair_of(["cci_charlson", "cci_quan", "eci_vw"])
+    ('cci_charlson', 'eci_vw')
+    """
     return next(c for c in columns if c.startswith("cci")), next(c for c in columns if c.startswith("eci"))
 
 

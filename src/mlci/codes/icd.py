@@ -36,18 +36,31 @@ class Code:
 
 
 def normalise(text: str) -> str:
-    """Letters and digits alone, in capitals: `" i50.9 "` becomes `"I509"`."""
+    """Return a code as letters and digits alone, in capitals.
+
+    >>> normalise(" i50.9 ")
+    'I509'
+    """
     return re.sub(JUNK, "", text).upper()
 
 
 def dotted(code: str, version: int) -> str:
-    """A normalised code as it is printed: `"I509"` becomes `"I50.9"`, in ICD-9 `"E8809"` becomes `"E880.9"`."""
+    """Return a normalised code as it is printed.
+
+    >>> dotted("I509", 10), dotted("E8809", 9)
+    ('I50.9', 'E880.9')
+    """
     head = 4 if version == 9 and code.startswith("E") else 3
     return f"{code[:head]}.{code[head:]}" if len(code) > head else code
 
 
 def normalise_array(codes: "pa.Array") -> "pa.Array":
-    """`normalise` for an Arrow array of text; missing stays missing."""
+    """Return `normalise` of an Arrow array of text; missing stays missing.
+
+    >>> import pyarrow as pa
+    >>> normalise_array(pa.array(["i50.9", None])).to_pylist()
+    ['I509', None]
+    """
     import pyarrow.compute as pc
 
     if not pc.all(pc.ascii_is_alnum(codes)).as_py():  # looking is several times faster than replacing
@@ -56,6 +69,14 @@ def normalise_array(codes: "pa.Array") -> "pa.Array":
 
 
 def check_version(version: object) -> int:
+    """Return an ICD version as a whole number, or refuse it.
+
+    >>> check_version(10)
+    10
+    >>> check_version(11)
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: ICD version 11 is not known; allowed are 9 and 10.
+    """
     if version not in VERSIONS:
         raise InputError(f"ICD version {version!r} is not known; allowed are 9 and 10.")
     return int(version)  # type: ignore[call-overload]
@@ -75,13 +96,21 @@ def _rows(version: int) -> dict[str, int]:
 
 
 def title(code: str, version: int) -> str | None:
-    """The official title, or None where the table has no such code."""
+    """Return the official title of a code, or None where the table has no such code.
+
+    >>> title("I50.9", 10)
+    'Heart failure, unspecified'
+    """
     row = _rows(version).get(normalise(code))
     return None if row is None else _table(version)["title"][row].as_py()
 
 
 def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.ndarray:
-    """Whether each (normalised) code is in the ICD table of that version."""
+    """Return whether each normalised code is in the ICD table of a version.
+
+    >>> known(["I509", "I50X"], 10).tolist()
+    [True, False]
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -90,5 +119,9 @@ def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.nd
 
 
 def all_codes(version: int) -> "pa.Array":
-    """Every code of the ICD table of that version."""
+    """Return every code of the ICD table of a version, as an Arrow array.
+
+    >>> len(all_codes(10)) > 70_000
+    True
+    """
     return _table(version)["code"].combine_chunks()

@@ -48,9 +48,17 @@ class Isotonic:
 
 
 def binned(score, outcome, *, bins: int = 60, levels: Sequence[float] | np.ndarray | None = None) -> Rates:
-    """Event rate per quantile bin of the score; `levels` (shares between 0 and 1) puts the edges where a picture wants.
+    """Return the event rate in each quantile bin of the score.
 
-    Equal edges are merged and empty bins left out, so tied scores and small cohorts give fewer bins, never an error.
+    Args:
+        score: one number per admission.
+        outcome: 0, 1, or NaN where not known.
+        bins: how many; equal edges are merged and empty bins left out, so tied scores and small cohorts give fewer.
+        levels: shares between 0 and 1 at which the edges lie instead, denser where a picture needs them.
+
+    >>> rates = binned([1, 2, 3, 4], [0, 0, 1, 1], bins=2)
+    >>> rates.risk.tolist(), rates.n.tolist()
+    ([0.0, 1.0], [2, 2])
     """
     score, outcome = _known(score, outcome)
     if bins < 1:
@@ -72,11 +80,19 @@ class Smooth:
 
 
 def smooth(predicted, outcome, *, width: float = 0.75, share: float = 0.05, points: int = 60) -> Smooth:
-    """Observed along predicted risk by locally linear regression (tricube weights).
+    """Return the observed risk along the predicted one, by locally linear regression (tricube weights).
 
-    Neighbours lie within `width` of log-odds, or as far as `share` of the admissions on either side reaches, so that
-    both the crowd of low risks and the few high ones are smoothed as far as they allow. At most 400 groups of
-    neighbours stand for the admissions.
+    Args:
+        predicted: a probability per admission.
+        outcome: 0, 1, or NaN where not known.
+        width: neighbours lie within so many log-odds,
+        share: or as far as this share of the admissions reaches on either side, so that the crowd of low risks and the
+            few high ones are both smoothed as far as they allow.
+        points: of the curve, at most. At most 400 groups of neighbours stand for the admissions.
+
+    >>> curve = smooth([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1])
+    >>> bool(curve.observed[0] < curve.observed[-1])
+    True
     """
     from mlci.measures.discrimination import logit
 
@@ -97,7 +113,17 @@ def smooth(predicted, outcome, *, width: float = 0.75, share: float = 0.05, poin
 
 
 def rolling(score, outcome, *, window: int | None = None, points: int = GRID) -> Rates:
-    """Event rate in a window of admissions that moves along the score order (by default a twentieth of them)."""
+    """Return the event rate in a window of admissions that moves along the order of the score.
+
+    Args:
+        score: one number per admission.
+        outcome: 0, 1, or NaN where not known.
+        window: admissions in the window, by default a twentieth of them.
+        points: of the curve, at most.
+
+    >>> rolling([1, 2, 3, 4], [0, 0, 1, 1], window=2).risk.tolist()
+    [0.0, 0.5, 1.0]
+    """
     score, outcome = _known(score, outcome)
     n = len(score)
     window = max(n // 20, 1) if window is None else window
@@ -118,7 +144,12 @@ def rolling(score, outcome, *, window: int | None = None, points: int = GRID) ->
 
 
 def isotonic(score, outcome) -> Isotonic:
-    """Nondecreasing least-squares fit of the outcome on the score."""
+    """Fit the nondecreasing risk that is nearest to the outcome in least squares.
+
+    >>> curve = isotonic([1, 2, 3, 4], [0, 1, 0, 1])
+    >>> curve([1, 2.5, 4]).tolist()
+    [0.0, 0.5, 1.0]
+    """
     from sklearn.isotonic import IsotonicRegression
 
     score, outcome = _known(score, outcome)
@@ -127,17 +158,24 @@ def isotonic(score, outcome) -> Isotonic:
 
 
 def delta(curve: Isotonic, score) -> float:
-    """End-to-end change p95 - p5 of the fitted risk along the score axis.
+    """Return the change of a fitted risk from the low to the high end of the scores.
 
-    Convention: the curve is read at 200 evenly spaced quantiles of the scores, and the values 5% and 95% of the way
-    along that grid (indices 9 and 189) are compared.
+    The curve is read at 200 evenly spaced quantiles of the scores, and the values 5% and 95% of the way along that grid
+    (indices 9 and 189) are compared.
+
+    >>> delta(isotonic([1, 2, 3, 4], [0, 0, 1, 1]), [1, 2, 3, 4])
+    1.0
     """
     grid = curve(np.quantile(np.asarray(score, dtype=float), np.linspace(0, 1, GRID)))
     return float(grid[int(0.95 * (GRID - 1))] - grid[int(0.05 * (GRID - 1))])
 
 
 def verdict(change: float) -> str:
-    """Does risk rise with the score: "inc.", "weakly inc." or "flat"."""
+    """Return whether a risk rises with the score: "inc.", "weakly inc." or "flat".
+
+    >>> verdict(0.2), verdict(0.02), verdict(0.0)
+    ('inc.', 'weakly inc.', 'flat')
+    """
     if change >= INCREASING:
         return "inc."
     return "weakly inc." if change >= WEAKLY_INCREASING else "flat"
@@ -167,7 +205,17 @@ class Trend:
 
 
 def trends(scores: Sequence, outcomes, names: Sequence[str]) -> tuple[Trend, ...]:
-    """One `Trend` per outcome from isotonic fits; `scores` holds one score vector per seed."""
+    """Return how each outcome's risk rises with the score.
+
+    Args:
+        scores: one array of scores per seed.
+        outcomes: n x T, NaN where not known.
+        names: of the outcomes; one that is known nowhere is left out.
+
+    >>> [trend] = trends([[1, 2, 3, 4]], [0, 0, 1, 1], ["mortality"])
+    >>> trend.mean, trend.verdict
+    (1.0, 'inc.')
+    """
     outcomes = np.asarray(outcomes, dtype=float).reshape(len(outcomes), -1)
     result = []
     for name, outcome in zip(names, outcomes.T, strict=True):

@@ -15,7 +15,22 @@ CELLS = 1000  # places for a cut; where there are more distinct scores, neighbou
 def cutoff_range(
     score, outcomes, names, *, weights=None, patients, resamples: int = 200, level: float = 0.95, seed: int = 0
 ) -> resample.Interval:
-    """The cutoff of `theory.cutoff` on these admissions, with the percentile interval over resampled patients."""
+    """Return the cutoff that `theory.cutoff` chooses, with its percentile interval over resampled patients.
+
+    Args:
+        score: one number per admission.
+        outcomes: n x T, NaN where not known.
+        names: of the outcomes.
+        weights: of the outcomes, by default equal.
+        patients: the patient of each admission.
+        resamples, level, seed: as in `mlci.measures.resample`.
+
+    >>> import numpy as np
+    >>> score = np.arange(40.0)
+    >>> found = cutoff_range(score, score >= 30, ["mortality"], patients=score, resamples=20)
+    >>> found.value, found.low <= 30 <= found.high
+    (30.0, True)
+    """
     score, outcomes = np.asarray(score, dtype=float), np.asarray(outcomes, dtype=float).reshape(len(score), -1)
     chosen = theory.cutoff(score, outcomes, names, weights=weights)
     alpha = dict(zip(names, np.ones(len(names)) if weights is None else weights, strict=True))

@@ -34,7 +34,21 @@ class Evaluation:
 
 
 def evaluate(scores: Any, outcomes: Any, *, groups: Any = None, **options: Any) -> pd.DataFrame:
-    """The table of `judge`: every score against every outcome."""
+    """Judge every score against every outcome, with intervals, as one table.
+
+    Args:
+        scores: a frame or mapping of columns, or an array.
+        outcomes: the same, or a `Cohort`.
+        groups: the patient of each admission; a cohort brings its own.
+        options: those of `judge`.
+
+    Returns:
+        A frame with the columns model, outcome, metric, value, low, high, n, positives.
+
+    >>> table = evaluate({"points": [1, 2, 3, 4]}, {"mortality": [0, 1, 0, 1]}, resamples=0)
+    >>> float(table.set_index("metric")["value"]["auroc"])
+    0.75
+    """
     return judge(scores, outcomes, groups=groups, **options).table
 
 
@@ -51,12 +65,23 @@ def judge(
     level: float = 0.95,
     seed: int = 0,
 ) -> Evaluation:
-    """Every score against every outcome, with intervals; the first score is the one the others are compared with.
+    """Judge every score against every outcome, with intervals and paired differences from the first score.
 
-    `scores` and `outcomes`: a frame or mapping of columns, or an array; `outcomes` may be a Cohort. `groups`: the
-    patient of each admission (a Cohort brings its own; else each admission stands for itself). `risks`: model → outcome
-    → probability, for calibration. `by`: name → category of each admission, for subgroups. `sigma`: the bandwidth of
-    nHSIC in the scores' units; without it each score's own reference bandwidth. `resamples=0`: no intervals.
+    Args:
+        scores: a frame or mapping of columns, or an array.
+        outcomes: the same, or a `Cohort`.
+        groups: the patient of each admission (a cohort brings its own; else each admission stands for itself).
+        risks: model -> outcome -> probability, for calibration.
+        by: name -> category of each admission, for subgroups.
+        sigma: the bandwidth of nHSIC in the scores' units; by default each score's own reference bandwidth.
+        kernel: of nHSIC.
+        resamples: of patients; 0 gives no intervals.
+        level: the share of resamples that an interval holds.
+        seed: of the resampling.
+
+    >>> found = judge({"a": [1, 2, 3, 4], "b": [4, 2, 3, 1]}, {"mortality": [0, 1, 0, 1]}, resamples=0)
+    >>> float(found.differences.set_index("metric")["value"]["auroc"])  # b minus a
+    -0.75
     """
     if isinstance(outcomes, Cohort):
         groups = outcomes.column("subject_id") if groups is None else groups
@@ -140,7 +165,12 @@ def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, k
 
 
 def subgroup(cohort: Cohort, name: str) -> np.ndarray:
-    """A column of the cohort to group by; `age_band` is made from `age`."""
+    """Return a column of the cohort to group by; `age_band` is made from `age`.
+
+    >>> from mlci.cohort import build_cohort
+    >>> sorted(set(subgroup(build_cohort("synthetic", 300), "sex")))
+    ['F', 'M']
+    """
     if name in cohort.table.column_names:
         return cohort.table[name].to_pandas().to_numpy(dtype=object)
     if name == "age_band" and "age" in cohort.table.column_names:

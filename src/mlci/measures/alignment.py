@@ -35,12 +35,24 @@ CHUNK = 4096
 
 
 def nhsic(score: Any, y: Any, *, sigma: float | None = None, kernel: Kernel = "rbf", floor: float = 0.0):
-    """Normalised HSIC between a score and an outcome: a float, or an array for an n x T matrix of outcomes.
+    """Return the normalised HSIC between a score and an outcome: 0 for independence, 1 for perfect alignment.
 
-    Each outcome is judged on its own valid (non-null) admissions; fewer than three of them, a single class or a
-    constant score give 0. `sigma` is in the score's units; without it, it is `bandwidth(score)` standard deviations,
-    which makes the figure independent of those units. `floor` is the least value the score's norm may take (in
-    training 1e-4).
+    Args:
+        score: one number per admission.
+        y: the outcome (0, 1, null where not known), or an n x T matrix of outcomes.
+        sigma: the kernel's bandwidth in the score's units; by default `bandwidth(score)` standard deviations, which
+            makes the result independent of those units.
+        kernel: "rbf", "multi-rbf" (five bandwidths) or "energy" (the squared distance correlation).
+        floor: the least value that the norm of the score's kernel may take (in training 1e-4).
+
+    Returns:
+        A float, or an array with one value per outcome of a matrix. Each outcome is judged on the admissions where it
+        is known; fewer than three of them, a single class or a constant score give 0.
+
+    >>> round(nhsic([1, 2, 3, 4, 5, 6], [0, 0, 0, 1, 1, 1]), 3)
+    0.826
+    >>> nhsic([1, 1, 1], [0, 1, 1])
+    0.0
     """
     scores = as_scores(score)
     outcomes = as_outcomes(y, len(scores))
@@ -63,14 +75,37 @@ def nhsic(score: Any, y: Any, *, sigma: float | None = None, kernel: Kernel = "r
 
 
 def distance_correlation(score: Any, y: Any):
-    """Distance correlation (biased, exponent 1) of a score with a binary outcome, or with each of a matrix of them."""
+    """Return the distance correlation (biased, exponent 1) of a score with a binary outcome.
+
+    Args:
+        score: one number per admission.
+        y: the outcome (0, 1, null where not known), or an n x T matrix of outcomes.
+
+    Returns:
+        A float between 0 and 1, or an array with one value per outcome of a matrix.
+
+    >>> round(distance_correlation([1, 2, 3, 4, 5, 6], [0, 0, 0, 1, 1, 1]), 3)
+    0.899
+    """
     return np.sqrt(nhsic(score, y, kernel="energy")) if np.ndim(y) == 2 else nhsic(score, y, kernel="energy") ** 0.5
 
 
 def quadratic_forms(
     score: Any, directions: Any, *, kernel: Kernel = "rbf", sigma: float | None = None
 ) -> tuple[np.ndarray, float]:
-    """wᵀ K_c w for each column w of `directions` (n x m; centred here), and the Frobenius norm of K_c = HKH."""
+    """Return w' K_c w for each direction w, and the Frobenius norm of the centred kernel K_c = HKH of a score.
+
+    Args:
+        score: one number per admission.
+        directions: n x m numbers, one direction per column; they are centred here.
+        kernel: as in `nhsic`.
+        sigma: as in `nhsic`.
+
+    >>> import numpy as np
+    >>> forms, norm = quadratic_forms([0.0, 1.0, 2.0], np.eye(3), kernel="energy")
+    >>> forms.round(3), round(norm, 3)
+    (array([1.111, 0.444, 1.111]), 2.108)
+    """
     scores = as_scores(score)
     directions = np.asarray(directions, dtype=np.float64)
     if directions.ndim != 2 or len(directions) != len(scores):
@@ -82,6 +117,13 @@ def quadratic_forms(
 
 
 def check_kernel(kernel: str, sigma: float | None) -> None:
+    """Refuse a kernel that is not known and a bandwidth that is not a positive number.
+
+    >>> check_kernel("rbf", 0.5)
+    >>> check_kernel("box", None)
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: kernel: 'box' is not known; allowed are rbf, multi-rbf, energy.
+    """
     if kernel not in KERNELS:
         raise InputError(f"kernel: '{kernel}' is not known; allowed are {', '.join(KERNELS)}.")
     if sigma is not None and not (np.isfinite(sigma) and sigma > 0):
@@ -89,7 +131,15 @@ def check_kernel(kernel: str, sigma: float | None) -> None:
 
 
 def alike(outcomes: np.ndarray) -> list[tuple[np.ndarray, list[int]]]:
-    """Outcomes known for the same admissions, together: (admissions, columns). What the score brings is then shared."""
+    """Group outcomes that are known for the same admissions, so that work on the score is done once for each group.
+
+    Returns:
+        Pairs of a mask over admissions and the columns of the outcomes that are known exactly there.
+
+    >>> import numpy as np
+    >>> [(rows.tolist(), columns) for rows, columns in alike(np.array([[0, 1, np.nan], [1, 1, 0]]))]
+    [([True, True], [0, 1]), ([False, True], [2])]
+    """
     groups: dict[bytes, tuple[np.ndarray, list[int]]] = {}
     for column, known in enumerate(~np.isnan(outcomes).T):
         groups.setdefault(known.tobytes(), (known, []))[1].append(column)
@@ -320,7 +370,12 @@ def _windowed(values, mass, sums, widths) -> _Blocks:
 
 
 def unit_bandwidth(scores: np.ndarray) -> float:
-    """The reference bandwidth in the score's own units; any positive number for a constant score."""
+    """Return the reference bandwidth in the score's own units; a constant score gives the smallest positive number.
+
+    >>> import numpy as np
+    >>> round(float(unit_bandwidth(np.array([0.0, 10.0, 20.0, 30.0]))), 6)
+    15.0
+    """
     unit = np.abs(scores).max() or 1.0
     return max(bandwidth(scores) * float(np.std(scores / unit)) * unit, np.finfo(float).tiny)
 
@@ -328,10 +383,17 @@ def unit_bandwidth(scores: np.ndarray) -> float:
 def bandwidth(
     scores: Any, *, standardise: bool = True, floor: float = 0.05, subsample: int | None = None, seed: int = 12345
 ) -> float:
-    """The paper's reference bandwidth: the median nonzero |difference| of the standardised scores, at least `floor`.
+    """Return the paper's reference bandwidth: the median nonzero |difference| of the standardised scores.
 
-    Exact over all pairs in O(n log n). `subsample=20_000` keeps that many scores, drawn without replacement by
-    `numpy.random.default_rng(seed)`, as the paper does. `standardise=False` takes the scores as they are.
+    Args:
+        scores: one number per admission. The median is exact over all pairs, in O(n log n).
+        standardise: whether to standardise the scores first.
+        floor: the least bandwidth.
+        subsample: how many scores to draw without replacement first (the paper draws 20,000); None takes all.
+        seed: of that draw.
+
+    >>> round(bandwidth([0, 10, 20, 30]), 3)
+    1.342
     """
     values = as_scores(scores, "scores")
     if standardise:

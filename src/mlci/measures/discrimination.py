@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from mlci.base.errors import InputError
 from mlci.measures._arrays import as_outcomes, as_scores
@@ -15,7 +16,18 @@ from mlci.measures.alignment import distance_correlation
 
 
 def auroc(score: Any, y: Any) -> float:
-    """Probability that a random admission with the outcome has a higher score than one without; ties count half."""
+    """Return the probability that an admission with the outcome has a higher score than one without; ties count half.
+
+    Args:
+        score: one number per admission.
+        y: the outcome: 0, 1, or null where not known (such admissions are left out).
+
+    Returns:
+        A number between 0 and 1; NaN where only one class is known.
+
+    >>> auroc([1, 2, 3, 4], [0, 1, 0, 1])
+    0.75
+    """
     from sklearn.metrics import roc_auc_score
 
     scores, labels = _valid(score, y)
@@ -23,10 +35,21 @@ def auroc(score: Any, y: Any) -> float:
 
 
 def auroc_influence(score: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """How far each admission moves AUROC from its mean: DeLong's placements, centred and divided by their class.
+    """Return how far each admission moves AUROC from its mean: DeLong's placements, centred and divided by their class.
 
-    Their sum is 0 and the sum of their squares is AUROC's variance; summed by patient first, it allows for admissions
-    of one patient being alike. 0 where the outcome is null, NaN everywhere where it has one class.
+    They sum to 0, and their squares sum to AUROC's variance; summed by patient first, they allow for admissions of one
+    patient being alike.
+
+    Args:
+        score: one number per admission.
+        y: the outcome: 0, 1, or NaN where not known.
+
+    Returns:
+        One number per admission: 0 where the outcome is not known, NaN everywhere where it has a single class.
+
+    >>> import numpy as np
+    >>> auroc_influence(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 1, 0, 1]))
+    array([ 0.125, -0.125, -0.125,  0.125])
     """
     influence = np.zeros(len(score))
     case, control = y == 1, y == 0
@@ -35,15 +58,27 @@ def auroc_influence(score: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.full(len(score), np.nan)
     known = case | control
     together = np.empty(len(score))
-    together[known] = ranks(score[known])
-    above = (together[case] - ranks(score[case])) / rest  # share of controls below each case
-    below = 1 - (together[control] - ranks(score[control])) / many  # share of cases above each control
+    together[known] = rankdata(score[known])
+    above = (together[case] - rankdata(score[case])) / rest  # share of controls below each case
+    below = 1 - (together[control] - rankdata(score[control])) / many  # share of cases above each control
     influence[case] = (above - above.mean()) / many
     influence[control] = (below - below.mean()) / rest
     return influence
 
 
 def average_precision(score: Any, y: Any) -> float:
+    """Return the mean precision over the cutoffs that find one more case each, as scikit-learn defines it.
+
+    Args:
+        score: one number per admission.
+        y: the outcome: 0, 1, or null where not known.
+
+    Returns:
+        A number between the outcome's rate and 1; NaN where only one class is known.
+
+    >>> round(average_precision([1, 2, 3, 4], [0, 1, 0, 1]), 3)
+    0.833
+    """
     from sklearn.metrics import average_precision_score
 
     scores, labels = _valid(score, y)
@@ -51,15 +86,13 @@ def average_precision(score: Any, y: Any) -> float:
 
 
 def rank_distance_correlation(score: Any, y: Any) -> float:
-    """Distance correlation of the score's mid-ranks: what remains of dCorr when only the order is kept."""
+    """Return the distance correlation of the score's mid-ranks: what remains of it when only the order is kept.
+
+    >>> round(rank_distance_correlation([1, 2, 3, 400], [0, 0, 1, 1]), 3)
+    0.912
+    """
     scores, labels = _valid(score, y)
-    return float(distance_correlation(ranks(scores), labels)) if len(scores) else 0.0
-
-
-def ranks(scores: np.ndarray) -> np.ndarray:
-    """Ranks from 1, equal scores sharing their mean."""
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return float(distance_correlation(rankdata(scores), labels)) if len(scores) else 0.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +109,15 @@ class Calibration:
 
 
 def calibration(risk: Any, y: Any) -> Calibration:
-    """How true a risk is, on the admissions whose outcome is known."""
+    """Return how true a risk is, on the admissions whose outcome is known.
+
+    Args:
+        risk: a probability per admission.
+        y: the outcome: 0, 1, or null where not known.
+
+    >>> calibration([0.1, 0.2, 0.6, 0.7], [0, 0, 1, 0]).brier
+    0.175
+    """
     from sklearn.metrics import brier_score_loss
 
     risks, labels = _valid(risk, y, "risk")
@@ -92,25 +133,56 @@ def calibration(risk: Any, y: Any) -> Calibration:
 
 
 def check_risk(risks: np.ndarray, name: str = "risk") -> None:
+    """Refuse a risk that is not a probability.
+
+    >>> import numpy as np
+    >>> check_risk(np.array([0.2, 1.5]))
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: risk[1]: 1.5 is not between 0 and 1.
+    """
     bad = (risks < 0) | (risks > 1)
     if bad.any():
         raise InputError(f"{name}[{int(bad.argmax())}]: {risks[bad][0]:g} is not between 0 and 1.")
 
 
 def logit(risks: np.ndarray) -> np.ndarray:
-    """Log-odds; a risk of 0 or 1 is taken as 1e-9 from it."""
+    """Return the log-odds of risks; a risk of 0 or 1 is taken as 1e-9 from it.
+
+    >>> import numpy as np
+    >>> logit(np.array([0.5, 0.75])).round(3)
+    array([0.   , 1.099])
+    """
     risks = np.clip(risks, 1e-9, 1 - 1e-9)
     return np.log(risks / (1 - risks))
 
 
 def risk_groups(risks: np.ndarray, groups: int = 10) -> np.ndarray:
-    """The group of each admission: equal shares by risk, equal risks together."""
+    """Return the group of each admission: equal shares by risk, equal risks together.
+
+    >>> import numpy as np
+    >>> risk_groups(np.array([0.1, 0.2, 0.3, 0.4]), groups=2)
+    array([0, 0, 1, 1])
+    """
     edges = np.quantile(risks, np.arange(1, groups) / groups)
     return np.searchsorted(edges, risks, side="left")
 
 
 def calibration_line(risks: np.ndarray, y: np.ndarray, *, slope: float | None = None) -> tuple[float, float]:
-    """(intercept, slope) of the logistic regression of the outcome on the risk's logit, by Newton's method."""
+    """Fit the logistic regression of the outcome on the risk's log-odds, by Newton's method.
+
+    Args:
+        risks: a probability per admission.
+        y: the outcome, 0 or 1.
+        slope: a slope to hold fixed; by default it is fitted too.
+
+    Returns:
+        Intercept and slope; both NaN where no finite line fits.
+
+    >>> import numpy as np
+    >>> intercept, slope = calibration_line(np.array([0.2, 0.2, 0.8, 0.8]), np.array([0, 1, 0, 1]))
+    >>> abs(slope) < 1e-9
+    True
+    """
     x = logit(risks)
     if np.ptp(y) == 0 or (slope is None and np.ptp(x) == 0):
         return np.nan, np.nan if slope is None else slope

@@ -25,10 +25,22 @@ def mutual_information(
     seed: int = 12345,
     dtype: type = np.float64,
 ):
-    """Mutual information in nats, at least 0: a float, or an array for an n x T matrix of outcomes.
+    """Return the mutual information of a score and an outcome in nats, at least 0.
 
-    Each outcome is judged on its valid admissions; fewer than three, a single class or a constant score give 0.
-    `dtype=np.float32` z-scores in single precision, as the authors' programs do: about the fourth digit moves.
+    Args:
+        score: one number per admission.
+        y: the outcome (0, 1, null where not known), or an n x T matrix of outcomes.
+        estimator: "neighbours" (Ross's, as the paper uses it) or "plug-in" (for scores with few distinct values).
+        neighbours: how many neighbours the first one looks at.
+        seed: of the noise that parts equal scores.
+        dtype: `np.float32` z-scores in single precision, as the authors' programs do; about the fourth digit moves.
+
+    Returns:
+        A float, or an array with one value per outcome of a matrix. Each outcome is judged on the admissions where it
+        is known; fewer than three of them, a single class or a constant score give 0.
+
+    >>> round(mutual_information([0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 1, 1], estimator="plug-in"), 3)
+    0.462
     """
     scores = as_scores(score)
     outcomes = as_outcomes(y, len(scores))
@@ -50,11 +62,20 @@ def contributions(
     seed: int = 12345,
     dtype: type = np.float64,
 ) -> np.ndarray:
-    """One number per admission whose mean is the estimate (before the floor at 0).
+    """Return one number per admission whose mean is the estimate of mutual information (before the floor at 0).
 
-    It estimates log p(s, y) / p(s)p(y), which is mutual information's influence function up to a constant: averages of
-    it over resampled patients therefore have the estimator's own spread. (Resampling the neighbour search itself fails:
-    repeated points are their own nearest neighbours.)
+    The numbers estimate log p(s, y) / p(s)p(y), which is mutual information's influence function up to a constant:
+    averages of them over resampled patients therefore have the estimator's own spread. (To resample the neighbour
+    search itself would fail, since repeated points are their own nearest neighbours.)
+
+    Args:
+        scores: one number per admission.
+        y: the outcome, 0 or 1, known everywhere.
+        estimator, neighbours, seed, dtype: as in `mutual_information`.
+
+    >>> import numpy as np
+    >>> contributions(np.array([0.0, 0.0, 1.0]), np.array([0, 0, 1]), estimator="plug-in").round(3)
+    array([0.405, 0.405, 1.099])
     """
     if estimator not in ("neighbours", "plug-in"):
         raise InputError(f"estimator: '{estimator}' is not known; allowed are neighbours, plug-in.")

@@ -42,13 +42,38 @@ class Difference(Interval):
 
 
 def interval(value: float, resampled: np.ndarray, *, level: float = 0.95) -> Interval:
-    """Percentile interval; resamples in which the figure is undefined (one class only) are left out."""
+    """Return a figure with its percentile interval.
+
+    Args:
+        value: the figure itself.
+        resampled: the same figure of each resample; those in which it is undefined (NaN) are left out.
+        level: the share of resamples that the interval holds.
+
+    >>> import numpy as np
+    >>> found = interval(0.5, np.linspace(0, 1, 101), level=0.9)
+    >>> round(found.low, 3), round(found.high, 3)
+    (0.05, 0.95)
+    """
     low, high = _percentiles(resampled, level)
     return Interval(float(value), low, high)
 
 
 def difference(value: float, first: np.ndarray, second: np.ndarray, *, level: float = 0.95) -> Difference:
-    """Of two figures resampled together: first − second. p = 2 (1 + the lesser number beyond 0) / (1 + resamples)."""
+    """Return the paired difference of two figures that were resampled together, with its interval and p-value.
+
+    Args:
+        value: the difference of the figures themselves, first minus second.
+        first: the first figure of each resample.
+        second: the second figure of each resample.
+        level: the share of resamples that the interval holds.
+
+    Returns:
+        The difference; p = 2 (1 + the lesser number of resamples beyond 0) / (1 + resamples).
+
+    >>> import numpy as np
+    >>> difference(0.2, np.full(99, 0.7), np.full(99, 0.5)).p
+    0.02
+    """
     apart = first - second
     known = apart[~np.isnan(apart)]
     low, high = _percentiles(known, level)
@@ -67,7 +92,24 @@ def _percentiles(resampled: np.ndarray, level: float) -> tuple[float, float]:
 def bootstrap(
     statistics: list[Statistic], patients: Any, *, resamples: int = 1000, seed: int = 0, threads: int | None = None
 ) -> list[np.ndarray]:
-    """Each statistic on the same resamples of patients: a list of arrays, resamples x figures."""
+    """Compute each statistic on the same resamples of patients.
+
+    Args:
+        statistics: from `ranking`, `mean` or `calibration`.
+        patients: the patient of each admission; all admissions of a patient come and go together.
+        resamples: how many.
+        seed: of the draws.
+        threads: at most 8 by default.
+
+    Returns:
+        An array for each statistic, resamples x figures.
+
+    >>> import numpy as np
+    >>> y = np.array([0.0, 1.0, 1.0, 0.0])
+    >>> [drawn] = bootstrap([mean(np.array([0.2, 0.4, 0.6, 0.8]), y)], ["a", "b", "b", "c"], resamples=50)
+    >>> drawn.shape, bool((drawn <= 0.8).all())
+    ((50, 1), True)
+    """
     patient = _numbered(patients)
     if resamples < 1:
         raise InputError(f"resamples: {resamples} is not a positive number.")
@@ -99,7 +141,20 @@ def _numbered(patients: Any) -> np.ndarray:
 
 
 def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, kernel: str = "rbf") -> Statistic:
-    """The figures of RANKING of a score for one outcome (0, 1, NaN), to be resampled."""
+    """Return the statistic that resamples the figures of `RANKING` for a score and an outcome.
+
+    Args:
+        scores: one number per admission.
+        y: the outcome: 0, 1, or NaN where not known.
+        sigma: the bandwidth of nHSIC in the score's units; by default the score's own reference bandwidth.
+        kernel: of nHSIC.
+
+    >>> import numpy as np
+    >>> statistic = ranking(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0]))
+    >>> figures = statistic(lambda rows: np.ones((1, len(rows))))  # one resample: every admission once
+    >>> float(figures[0, RANKING.index("auroc")])
+    0.75
+    """
     if sigma is None and kernel != "energy":
         sigma = alignment.unit_bandwidth(scores)
     rows = np.flatnonzero(~np.isnan(y))
@@ -156,7 +211,16 @@ def _ratio(forms: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def mean(values: np.ndarray, y: np.ndarray) -> Statistic:
-    """The mean, floored at 0, of one number per valid admission (the contributions to mutual information)."""
+    """Return the statistic that resamples the mean, floored at 0, of one number per known admission.
+
+    Args:
+        values: the numbers, such as the contributions to mutual information.
+        y: the outcome, which says where admissions are known.
+
+    >>> import numpy as np
+    >>> mean(np.array([0.2, 0.4]), np.array([0.0, np.nan, 1.0]))(lambda rows: np.ones((1, len(rows)))).round(3)
+    array([[0.3]])
+    """
     rows = np.flatnonzero(~np.isnan(y))
 
     def statistic(weights: Weights) -> np.ndarray:
@@ -167,10 +231,19 @@ def mean(values: np.ndarray, y: np.ndarray) -> Statistic:
 
 
 def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
-    """Brier score, slope, intercept and calibration error, to be resampled.
+    """Return the statistic that resamples the figures of `CALIBRATION` for a risk and an outcome.
 
     Slope and intercept take one Newton step from the full fit, which has the bootstrap's spread to first order; the
     groups of the calibration error stay those of the full data.
+
+    Args:
+        risks: a probability per admission.
+        y: the outcome: 0, 1, or NaN where not known.
+
+    >>> import numpy as np
+    >>> statistic = calibration(np.array([0.1, 0.3, 0.6, 0.8]), np.array([0.0, 1.0, 0.0, 1.0]))
+    >>> round(float(statistic(lambda rows: np.ones((1, len(rows))))[0, 0]), 3)
+    0.225
     """
     rows = np.flatnonzero(~np.isnan(y))
     if not len(rows):

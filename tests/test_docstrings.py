@@ -1,0 +1,39 @@
+"""Examples in docstrings are run, and every public function of the rooms that people import has one."""
+
+import ast
+import doctest
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+
+SOURCE = ROOT / "src"
+ROOMS = ("base", "measures", "codes", "judging", "cohort.py", "tokens.py")
+# Modules whose public functions all carry an example; the others carry what they have.
+COMPLETE = (
+    *("base/names", "measures/alignment", "measures/discrimination", "measures/information", "measures/registry"),
+    *("measures/resample", "judging/curves", "judging/cutoffs", "judging/evaluate", "judging/theory", "codes/icd"),
+)
+# What these do needs no example to be understood, or a page of them.
+INSIDE = {"energy", "rbf", "features", "coefficients"}
+
+
+def modules() -> list[Path]:
+    return sorted(path for room in ROOMS for path in (SOURCE / "mlci").glob(room if "." in room else f"{room}/*.py"))
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE / "mlci")))
+def test_examples_run(path):
+    name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+    failed, _ = doctest.testmod(import_module(name), optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
+    assert not failed
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_public_functions_have_an_example(name):
+    tree = ast.parse((SOURCE / "mlci" / f"{name}.py").read_text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    without = {node.name for node in functions if ">>>" not in (ast.get_docstring(node) or "")}
+    assert without <= INSIDE
