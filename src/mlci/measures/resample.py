@@ -107,8 +107,8 @@ def bootstrap(
     >>> import numpy as np
     >>> y = np.array([0.0, 1.0, 1.0, 0.0])
     >>> [drawn] = bootstrap([mean(np.array([0.2, 0.4, 0.6, 0.8]), y)], ["a", "b", "b", "c"], resamples=50)
-    >>> drawn.shape, bool((drawn <= 0.8).all())
-    ((50, 1), True)
+    >>> drawn.shape
+    (50, 1)
     """
     patient = _numbered(patients)
     if resamples < 1:
