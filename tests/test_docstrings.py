@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 
 SOURCE = ROOT / "src"
+FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_WHITESPACE
 ROOMS = ("base", "measures", "codes", "judging", "cohort.py", "tokens.py")
 # Modules whose public functions all carry an example; the others carry what they have.
 COMPLETE = (
@@ -27,7 +28,7 @@ def modules() -> list[Path]:
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE / "mlci")))
 def test_examples_run(path):
     name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-    failed, _ = doctest.testmod(import_module(name), optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
+    failed, _ = doctest.testmod(import_module(name), optionflags=FLAGS)
     assert not failed
 
 
