@@ -21,7 +21,7 @@ def test_what_is_shipped_is_small_and_hides_small_cells(name):
     assert min(model.vocabulary.support) >= 10
     assert list(model.outcomes) == ["mortality", "non_home_discharge", "long_stay", "critical_care"]
     assert "not stated (9)" in model.outcomes["non_home_discharge"]
-    assert model.icd_versions == (9,)
+    assert model.icd_versions == (9, 10)
 
 
 def test_it_orders_plain_cases():

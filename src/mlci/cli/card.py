@@ -2,9 +2,11 @@
 
 import click
 
+from mlci.cli._model import MODEL
+
 
 @click.command("card")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False))
+@click.argument("model", type=MODEL)
 @click.argument("cohort", type=click.Path(exists=True, dir_okay=False))
 @click.option("-o", "--output", required=True, type=click.Path(), help="The card, as .html, .pdf (one page) or .csv.")
 @click.option("--groups", type=click.IntRange(1), default=40, show_default=True, help="Code groups at most.")

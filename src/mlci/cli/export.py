@@ -1,8 +1,10 @@
 import click
 
+from mlci.cli._model import MODEL
+
 
 @click.command("export")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False))
+@click.argument("model", type=MODEL)
 @click.option("-o", "--output", required=True, type=click.Path(), help="weights.csv, weights.xlsx or score.sql.")
 @click.option("--dialect", default="duckdb", show_default=True, help="Of SQL: duckdb, postgres, spark, bigquery, ...")
 @click.option("--table", default="diagnoses", show_default=True, help="SQL reads admission_id, icd_version, code here.")
@@ -11,8 +13,9 @@ import click
 def command(model, output, dialect, table, all_rows, quiet) -> None:
     """Write the table of a MODEL: a weight for each code and outcome, and the curves that make a score of them.
 
-    The output's name says the form. CSV comes with the curves and an R script; a workbook scores what is typed into it;
-    SQL makes the view mlci_scores where the diagnoses lie.
+    MODEL is a model file, or the name of a ready-made index (`mlci models`). The output's name says the form. CSV comes
+    with the curves and an R script; a workbook scores what is typed into it; SQL makes the view mlci_scores where the
+    diagnoses lie.
     """
     from mlci.index.export import export
     from mlci.index.model import load_model

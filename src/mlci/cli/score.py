@@ -1,16 +1,19 @@
 import click
 
+from mlci.cli._model import MODEL
 from mlci.cli._options import columns, quiet
 
 
 @click.command("score")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False))
+@click.argument("model", type=MODEL)
 @click.argument("admissions", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-o", "--output", required=True, type=click.Path(), help="Scores: .parquet, .csv, .xlsx, or - (CSV).")
 @columns
 @quiet
 def command(model, admissions, output, quiet, **named) -> None:
-    """Score ADMISSIONS with a MODEL file, streaming: any number of them in little memory.
+    """Score ADMISSIONS with a MODEL, streaming: any number of them in little memory.
+
+    MODEL is a model file, or the name of a ready-made index (`mlci models`), such as us2010.
 
     ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
     text, or one row per code; - is standard input.

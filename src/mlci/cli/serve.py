@@ -1,17 +1,17 @@
 """`mlci serve`: a page and a JSON API around a model, on this machine."""
 
-from pathlib import Path
-
 import click
+
+from mlci.cli._model import MODEL
 
 
 @click.command(short_help="A local page: type codes, see severity.")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=MODEL, default="us2010")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
-def command(model: Path, port: int, host: str, show: bool) -> None:
-    """Serve a page and a JSON API around a MODEL file, on this machine alone.
+def command(model: str, port: int, host: str, show: bool) -> None:
+    """Serve a page and a JSON API around a MODEL (by default the ready-made us2010), on this machine alone.
 
     The page scores one typed admission or a file of many, with risks and the effect of each code. Nothing is stored or
     logged, and nothing is asked of the network.

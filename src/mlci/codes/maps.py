@@ -94,3 +94,8 @@ def _entries(version: int) -> dict[str, tuple[Entry, ...]]:
 @cache
 def _sorted(version: int) -> list[str]:
     return sorted(_entries(version))
+
+
+def mapped_codes(version: int) -> list[str]:
+    """The codes of `version` that the maps say in the other, in order."""
+    return _sorted(version)

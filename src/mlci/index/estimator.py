@@ -25,6 +25,7 @@ from mlci.config import RECIPES, DeepConfig, PaperConfig, TableConfig, config_fr
 from mlci.index._aggregates import LEAST, counted, quantiles, without_small_cells
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index.model import Model, Tally, load_model, scorer_of
+from mlci.index.ready import model_path
 from mlci.judging.curves import Isotonic, isotonic
 from mlci.judging.theory import cutoff
 from mlci.tokens import Vocabulary, positions
@@ -245,7 +246,12 @@ class MLCI(BaseEstimator):
 
 
 def load(path: str | Path) -> MLCI:
-    """Read a model file."""
+    """Read a model file, or a ready-made index by its name.
+
+    >>> load("us2010").score([["I50.9", "N17.9"]], icd_version=10).round(2)
+    array([-0.16])
+    """
+    path = model_path(path)
     model = load_model(path)
     card = model.card
     config = config_from(card["config"], recipe=card["recipe"], where=str(path))

@@ -158,6 +158,7 @@ class Tally:
     unknown: int = 0
     foreign: Counter = field(default_factory=Counter)  # ICD version, not the model's -> codes
     stripped: int = 0  # ICD-9 codes that lack a leading zero
+    unsaid: int = 0  # codes of no ICD version, where the model knows two
 
     def add(self, admissions: Admissions, unknown_share: np.ndarray) -> "Tally":
         recorded = np.bincount(admissions.indices, minlength=len(admissions.values))
@@ -173,6 +174,7 @@ class Tally:
             self.unknown + unknown,
             foreign,
             self.stripped + self._stripped(admissions, recorded),
+            self.unsaid + int(recorded[admissions.versions == 0].sum()) * (len(self.model.icd_versions) > 1),
         )
 
     def _stripped(self, admissions: Admissions, recorded: np.ndarray) -> int:
@@ -194,6 +196,11 @@ class Tally:
             own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
             version, many = self.foreign.most_common(1)[0]
             found.append(f"{many:,} of {self.codes:,} codes are ICD-{version}; the model was made for {own}.")
+        if self.unsaid:
+            own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
+            found.append(
+                f"{self.unsaid:,} of {self.codes:,} codes have no ICD version; the model knows {own}: say which."
+            )
         if self.stripped * 20 > self.codes:
             found.append(
                 f"{self.stripped:,} of {self.codes:,} codes lack a leading zero (38.9 for 038.9), as if a spreadsheet "

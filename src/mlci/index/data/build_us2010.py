@@ -5,9 +5,9 @@
 In comes the survey's public-use file; out come, beside this file, `us2010.safetensors`, `us2010-early.safetensors`
 (without codes that tell the outcome) and `us2010.csv`: how both do on the test split, with 95 % intervals. Both are
 tables, fitted on the training and validation splits (eight tenths of adult discharges) and on shortened copies of each
-admission. A token of fewer than 10 training admissions is not learned, so none is shipped. The same file gives the same
-bytes. `--costs` prints what the copies cost on admissions as they are and gain on admissions cut in ways that training
-did not see.
+admission, and carried over to ICD-10-CM by the equivalence maps. A token of fewer than 10 training admissions is not
+learned, so none is shipped. The same file gives the same bytes. `--costs` prints what the copies cost on admissions as
+they are and gain on admissions cut in ways that training did not see.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import pyarrow as pa
 import mlci
 from mlci.cohort import Cohort
 from mlci.config import TableConfig
+from mlci.index._carry import carry
 from mlci.index.estimator import MLCI
 from mlci.judging.evaluate import evaluate
 from mlci.measures.discrimination import auroc
@@ -99,8 +100,8 @@ def main() -> None:
     cohort, test, judged = learned_from(whole), whole.split("test"), []
     for name, config in CONFIGS.items():
         index = MLCI(recipe="table", config=config, seed=SEED).fit(cohort)
-        index.save(words.folder / f"{name}.safetensors")
         judged.append(figures(index, test).assign(index=name))
+        carry(index.model_).save(words.folder / f"{name}.safetensors")
         if words.costs and not config.tokens.without_outcome_codes:
             costs(cohort, index, test)
     table = pd.concat(judged).set_index("index").reset_index()

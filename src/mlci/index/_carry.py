@@ -1,0 +1,104 @@
+"""Carry a table from ICD-9-CM to ICD-10-CM by the General Equivalence Mappings.
+
+In comes a model whose tokens are ICD-9-CM; out comes one that knows ICD-10-CM as well. An ICD-10 code gets the weights
+of its ICD-9 counterparts: codes that only together say the same add up, alternatives are averaged. A category and a
+prefix get the mean of the codes below them, by how often their counterparts were recorded, so that WHO codes, codes
+younger than the maps and codes cut short count too; a full code gets what is left, where that is worth a row.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mlci.codes.admissions import Admissions
+from mlci.codes.maps import counterparts, mapped_codes
+from mlci.index.model import Model
+from mlci.tokens import SPECIAL, UNK
+
+RARE = 5  # admissions that a counterpart without a row of its own stands for
+WORTH, OFTEN = 0.1, 1.0  # log-odds beside its prefix, and admissions, that a full code must have to get a row
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """What one ICD-10 code is worth."""
+
+    weights: np.ndarray
+    often: float  # recorded, as far as its counterparts tell
+    support: int
+
+
+def carry(model: Model) -> Model:
+    """The same model, with rows for ICD-10-CM beside those for ICD-9-CM."""
+    codes = _codes(model)
+    short, middle, _ = sorted(model.vocabulary.depths)
+    rows: dict[str, tuple[np.ndarray, int]] = {}
+    families: dict[str, list[str]] = {}
+    for code in codes:
+        families.setdefault(code[:short], []).append(code)
+    for family, members in families.items():
+        base = _mean(codes[code] for code in members)
+        rows[family] = base, max(codes[code].support for code in members)
+        for prefix in sorted({code[:middle] for code in members if len(code) > short}):
+            below = [code for code in members if code.startswith(prefix)]
+            mean = _mean(codes[code] for code in below)
+            rows[prefix] = mean - base, max(codes[code].support for code in below)
+            for code in below:
+                own = codes[code].weights - mean
+                if len(code) > middle and codes[code].often >= OFTEN and np.abs(own).max() > WORTH:
+                    rows[code] = own, codes[code].support
+    return _extended(model, rows)
+
+
+def _codes(model: Model) -> dict[str, _Carried]:
+    """The ICD-10 codes of the maps that have a counterpart which the model knows, else are the counterpart of one."""
+    ways = {code: [way.codes for way in counterparts(code, 10)] for code in mapped_codes(10)}
+    back: dict[str, list[tuple[str, ...]]] = {}
+    for code in mapped_codes(9):
+        for way in counterparts(code, 9):
+            if len(way.codes) == 1:
+                back.setdefault(way.codes[0], []).append((code,))
+    sharing = Counter(part for found in ways.values() for codes in found for part in set(codes))
+    alone = sorted({codes for found in (*ways.values(), *back.values()) for codes in found})
+    admissions = Admissions.from_lists(alone, icd_version=9)
+    log_odds = model.read(admissions).log_odds
+    assert log_odds is not None
+    leaf = dict(zip(admissions.values, model.vocabulary.leaves(admissions).tolist()))
+    support = dict(enumerate((0, 0, *model.vocabulary.support)))
+    worth = {codes: row - model.state["intercepts"] for codes, row in zip(alone, log_odds)}
+    carried = {}
+    for code in sorted({*ways, *back}):
+        forth = [codes for codes in ways.get(code, ()) if any(leaf[part] > UNK for part in codes)]
+        known = forth or [codes for codes in back.get(code, ()) if leaf[codes[0]] > UNK]
+        if known:
+            often = np.mean(
+                [min(max(support[leaf[part]], RARE) / max(sharing[part], 1) for part in codes) for codes in known]
+            )
+            most = max(support[leaf[part]] for codes in known for part in codes)
+            carried[code] = _Carried(np.mean([worth[codes] for codes in known], axis=0), float(often), most)
+    return carried
+
+
+def _mean(codes: Iterable[_Carried]) -> np.ndarray:
+    codes = list(codes)
+    return np.average([code.weights for code in codes], axis=0, weights=[code.often for code in codes])
+
+
+def _extended(model: Model, rows: dict[str, tuple[np.ndarray, int]]) -> Model:
+    """The model with these rows of ICD-10, the vocabulary in order."""
+    vocabulary = model.vocabulary
+    more = sorted(rows)
+    names = [*zip(vocabulary.versions, vocabulary.tokens), *((10, code) for code in more)]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    support = [*vocabulary.support, *(rows[code][1] for code in more)]
+    weights = np.concatenate([model.state["weights"][len(SPECIAL) :], [rows[code][0] for code in more]])[order]
+    wider = replace(
+        vocabulary,
+        tokens=tuple(names[place][1] for place in order),
+        versions=tuple(names[place][0] for place in order),
+        support=tuple(support[place] for place in order),
+    )
+    state = {**model.state, "weights": np.concatenate([model.state["weights"][: len(SPECIAL)], weights])}
+    return replace(model, vocabulary=wider, state=state, icd_versions=tuple(sorted({*model.icd_versions, 10})))

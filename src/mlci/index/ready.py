@@ -1,0 +1,37 @@
+"""The ready-made indices: model files that come with the package, by name."""
+
+import csv
+from pathlib import Path
+
+from mlci.base.errors import InputError
+
+DATA = Path(__file__).parent / "data"
+
+
+def ready_made() -> dict[str, Path]:
+    """The model files that come with the package, by name.
+
+    >>> sorted(ready_made())
+    ['us2010', 'us2010-early']
+    """
+    return {path.stem: path for path in sorted(DATA.glob("*.safetensors"), key=lambda path: path.stem)}
+
+
+def model_path(name: str | Path) -> Path:
+    """Find a model: a file, or the name of a ready-made one.
+
+    >>> model_path("us2010").name
+    'us2010.safetensors'
+    """
+    path, ready = Path(name), ready_made()
+    if path.exists() or str(name) not in ready:
+        if not path.exists() and path.suffix != ".safetensors":
+            raise InputError(f"{name}: no such model file; ready-made are {', '.join(ready)}.")
+        return path
+    return ready[str(name)]
+
+
+def judged(name: str) -> list[dict[str, str]]:
+    """How a ready-made index did on the test split that its script kept apart: one row per outcome and measure."""
+    with open(DATA / "us2010.csv", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["index"] == name]

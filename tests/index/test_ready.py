@@ -1,0 +1,88 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+import mlci
+from mlci.base.errors import InputError
+from mlci.codes.admissions import Admissions, as_admissions
+from mlci.codes.maps import counterparts
+from mlci.index._carry import _codes
+from mlci.index.model import Tally, load_model
+from mlci.index.ready import judged, model_path, ready_made
+
+
+def test_a_ready_made_index_is_loaded_by_its_name(tmp_path):
+    assert list(ready_made()) == ["us2010", "us2010-early"]
+    index = mlci.load("us2010")
+    score = index.score([["I10"], ["I50.9", "N17.9"], ["J96.01", "A41.9", "R65.21"]], icd_version=10)
+    assert score[0] < score[1] < score[2]
+    index.save(tmp_path / "mine.safetensors")
+    assert model_path(tmp_path / "mine.safetensors") == tmp_path / "mine.safetensors"
+    with pytest.raises(InputError, match="ready-made are us2010, us2010-early"):
+        mlci.load("us1910")
+
+
+def test_from_a_csv_to_scores_without_training(mlci_cli, tmp_path):
+    rows = "admission_id,icd_version,code\n1,10,I50.9\n1,10,N17.9\n2,9,4280\n2,9,5849\n"
+    (tmp_path / "admissions.csv").write_text(rows)
+    mlci_cli("score", "us2010", "admissions.csv", "-o", "scores.csv")
+    found = pd.read_csv(tmp_path / "scores.csv")
+    assert (found["unknown_share"] == 0).all()
+    assert abs(found["score"].diff().iloc[1]) < 0.2  # the same admission in either version
+    assert mlci_cli("score", "us1910", "admissions.csv", "-o", "scores.csv", code=2).stderr.count("\n") == 1
+
+
+def test_models_lists_what_is_there(mlci_cli):
+    told = mlci_cli("models").stdout
+    for name in ready_made():
+        assert f"{name}: ICD-9 and ICD-10" in told
+        assert {row["outcome"] for row in judged(name)} == set(load_model(model_path(name)).outcomes)
+    assert "Without codes that tell the outcome" in told
+
+
+def test_a_code_without_version_is_said_where_the_index_has_two():
+    data = as_admissions([["I50.9", "N17.9"]])
+    model = load_model(model_path("us2010"))
+    first, *_ = Tally(model).add(data, model.unknown_share(data)).doubts()
+    assert first == "2 of 2 codes have no ICD version; the model knows ICD-9 and ICD-10: say which."
+
+
+def test_the_export_of_a_shipped_index_leaves_nothing_out(mlci_cli, tmp_path):
+    told = mlci_cli("export", "us2010", "-o", "weights.csv").stderr
+    assert "rows have at least 10 training admissions" in told
+    frame = pd.read_csv(tmp_path / "weights.csv", dtype={"code": str})
+    assert set(frame["icd_version"]) == {9, 10}
+    row = frame[(frame["icd_version"] == 10) & (frame["code"] == "I469")]
+    assert row["title"].item() == "Cardiac arrest, cause unspecified"
+
+
+def test_most_codes_of_icd10_have_a_weight_of_their_own_four_characters(demos):
+    model = load_model(model_path("us2010"))
+    have = {text for text, version in zip(model.vocabulary.tokens, model.vocabulary.versions) if version == 10}
+    found = pd.read_csv(demos / "mimic4_demo" / "hosp" / "diagnoses_icd.csv", dtype=str)
+    recorded = found.loc[found["icd_version"] == "10", "icd_code"].str.strip()
+    assert np.mean([code[:4] in have for code in recorded]) > 0.98
+    titles = pd.read_parquet(model_path("us2010").parents[2] / "codes" / "data" / "titles.parquet")
+    billable = titles.loc[(titles["version"] == 10) & titles["billable"], "code"]
+    assert np.mean([code[:4] in have for code in billable]) > 0.948
+    assert np.mean([code[:3] in have for code in billable]) > 0.96
+
+
+def test_a_carried_code_has_the_weights_of_its_counterparts():
+    model = load_model(model_path("us2010"))
+
+    def log_odds(*codes: str, version: int) -> np.ndarray:
+        return model.read(Admissions.from_lists([codes], icd_version=version)).log_odds[0]
+
+    np.testing.assert_allclose(log_odds("I469", version=10), log_odds("4275", version=9), atol=0.01)
+    carried = _codes(model)
+    for code, ways in (("A021", [("0031", "99591")]), ("E1121", [("25040",)]), ("I10", [("4019",)])):
+        assert [way.codes for way in counterparts(code, 10)][: len(ways)] == ways
+        known = [way.codes for way in counterparts(code, 10)]
+        mean = np.mean(
+            [log_odds(*way, version=9) for way in known], axis=0
+        )  # combinations add up, alternatives average
+        np.testing.assert_allclose(carried[code].weights + model.state["intercepts"], mean, atol=1e-9)
+    # a code of WHO's, and one that is cut short, count by what is below them
+    assert not np.allclose(log_odds("I50", version=10), log_odds(version=10))
+    np.testing.assert_array_equal(log_odds("I219", version=10), log_odds("I219", "I219", version=10))
