@@ -3,12 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test fuzz audit lint docs bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a report on a synthetic hospital, in demo/report.html"
 	@echo "make test    every check: lint, types, import contract, all tests"
+	@echo "make fuzz    2,400 hostile inputs: damaged and forged files, kills, requests"
+	@echo "make audit   what is installed beside requirements.lock, and known holes in it"
 	@echo "make lint    ruff, pyright, import-linter"
 	@echo "make docs    the docs site, in site/index.html"
 	@echo "make bench   speed and memory beside peers"
@@ -37,6 +39,16 @@ lint: .venv/.dev
 # Stealing work is the one way of xdist by which a test that crashes its worker fails alone, and the others are run.
 test: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The same campaign as in the tests, fifty times as long; it prints how many cases were clean, accepted and bad.
+fuzz: .venv/.dev
+	@PYTHONPATH=tests $(BIN)/python tests/campaign.py 2400
+
+# Every archive that the lock names is fetched and compared with its checksum; nothing is installed.
+audit: .venv/.dev
+	@$(BIN)/pip install --quiet --disable-pip-version-check --dry-run --ignore-installed --no-deps \
+	  --require-hashes -r requirements.lock && echo "Every archive has the checksum of requirements.lock."
+	@$(BIN)/python tests/audit.py
 
 docs: .venv/.dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "The docs are in site/index.html."

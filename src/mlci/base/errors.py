@@ -25,6 +25,9 @@ REFUSALS = {
 }
 
 
+DAMAGE = (None, errno.EINVAL)  # what is said of a file whose offsets lead nowhere
+
+
 class InputError(ValueError):
     """Bad input, told in one sentence: what was wrong, where (file, column, row), what is allowed."""
 
@@ -68,7 +71,7 @@ def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         said = sentence(error)
-        if said is None or (isinstance(error, OSError) and error.errno):
+        if said is None or (isinstance(error, OSError) and error.errno not in DAMAGE):
             raise
         if isinstance(error, MemoryError | RecursionError):
             raise InputError(f"{name_of(path)}: {said}") from None

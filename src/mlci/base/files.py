@@ -5,6 +5,7 @@ Both are locked while their process lives. A process that is killed leaves them 
 run comes next to the same folder removes them.
 """
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -15,6 +16,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from mlci.base.errors import InputError
@@ -56,11 +58,14 @@ def scratch() -> Iterator[Path]:
     _sweep(Path(tempfile.gettempdir()), re.compile(rf"{SCRATCH}\w+"))
     folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
     lock = os.open(folder, os.O_RDONLY)
+    remove = partial(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(remove)  # for a generator that is never finished
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove()
+        atexit.unregister(remove)
         os.close(lock)
 
 

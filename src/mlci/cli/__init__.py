@@ -24,6 +24,9 @@ STORY = (
 )
 
 
+MOST_WORDS = 2000  # of a sentence: an input may be long
+
+
 class Story(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         found = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
@@ -63,7 +66,7 @@ def main() -> None:
         if os.environ.get("MLCI_DEBUG"):
             raise
         code = 2 if (said := sentence(error)) else 1
-        click.echo(f"mlci: {name_of(said or _fault(error))}", err=True)
+        click.echo(f"mlci: {name_of(said or _fault(error))[:MOST_WORDS]}", err=True)
     sys.exit(code)
 
 

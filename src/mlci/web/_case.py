@@ -11,6 +11,7 @@ from typing import Literal
 
 from mlci.base.errors import InputError
 from mlci.codes import icd
+from mlci.codes.admissions import NO_CODE
 from mlci.index.estimator import MLCI
 from mlci.web._answers import Answer, answers
 
@@ -55,12 +56,12 @@ def typed(text: str) -> tuple[list[str], list[str]]:
     if len(text) > MOST_TEXT:
         raise InputError(f"That is too much text: {len(text):,} characters; the page takes {MOST_TEXT:,}.")
     words = re.split(r"[^\w.\-]+", text)
-    codes = [code for code in map(icd.normalise, words) if code]
+    codes = [code for code in map(icd.normalise, words) if code not in NO_CODE]
     if len(codes) > MOST_CODES:
         raise InputError(
             f"Those are {len(codes):,} codes; the page takes {MOST_CODES} at once. Send many admissions as a file."
         )
-    return codes, [word for word in words if re.search(r"\w", word) and not icd.normalise(word)]
+    return codes, [word for word in words if re.search(r"\w", word) and icd.normalise(word) in NO_CODE]
 
 
 def read_case(index: MLCI, text: str, *, off: Sequence[str], plus: Sequence[str], version: int) -> Case | None:

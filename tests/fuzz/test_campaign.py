@@ -1,0 +1,30 @@
+"""The campaign of hostile inputs, short here and long by `make fuzz`: no case may be bad."""
+
+import os
+from pathlib import Path
+
+from campaign import supervise
+
+CASES = int(os.environ.get("MLCI_FUZZ", "48"))
+
+
+def test_no_hostile_input_is_taken_badly(tmp_path: Path):
+    found = supervise(range(CASES), tmp_path)
+    assert sum(found.counts.values()) == CASES
+    assert not found.bad, "\n".join(found.bad)
+    assert found.counts["clean"] > found.counts["accepted"]  # they are hostile, after all
+
+
+def test_a_crash_is_one_bad_case_and_not_the_end(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("campaign.__file__", str(tmp_path / "crash.py"))
+    (tmp_path / "crash.py").write_text(
+        "import json, os, sys\n"
+        "first, last = map(int, sys.argv[4:6])\n"
+        "for case in range(first, last):\n"
+        "    print(json.dumps({'case': case, 'kind': 'table'}), flush=True)\n"
+        "    if case == 1: os.abort()\n"
+        "    print(json.dumps({'case': case, 'kind': 'table', 'verdict': 'clean', 'why': ''}), flush=True)\n"
+    )
+    found = supervise(range(3), tmp_path)
+    assert dict(found.counts) == {"clean": 2, "bad": 1}
+    assert found.bad == ["case 1 (table): the process ended with -6"]

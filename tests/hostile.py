@@ -1,0 +1,204 @@
+"""Files that mean harm: whole ones, changed by a generator of random numbers in the ways in which files go wrong."""
+
+import bz2
+import copy
+import gzip
+import io
+import json
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mlci.base.tensors import digest, read_tensors, write_tensors
+
+SECRET = "Zq7Miller"  # stands in cells; no message may hold it
+NUMBERS = (0, -1, 2, 1.5, -0.0, 1e308, 10**30, float("nan"), float("inf"), True, None)
+OTHERS = ("", "x", "\x00", "\ud7ff", "1", "odd", [], {}, [[]], {"a": None}, [0] * 3, ["x"] * 70_000)
+
+
+def flipped(data: bytes, rng: Random) -> bytes:
+    """One to three bits the other way."""
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def cut(data: bytes, rng: Random) -> bytes:
+    return data[: rng.randrange(len(data))]
+
+
+def spliced(data: bytes, rng: Random) -> bytes:
+    """A piece taken out, doubled, or replaced by noise."""
+    start = rng.randrange(len(data))
+    end = min(len(data), start + rng.choice((1, 7, 64, 1000)))
+    middle = rng.choice((b"", data[start:end] * 2, rng.randbytes(end - start), b"\x00" * (end - start)))
+    return data[:start] + middle + data[end:]
+
+
+def forged(value: object, rng: Random) -> object:
+    """A JSON value with one place, anywhere in it, replaced by another value, removed or doubled."""
+    value = copy.deepcopy(value)
+    places: list[tuple] = []
+
+    def walk(inside: object) -> None:
+        keys = list(inside) if isinstance(inside, dict) else range(min(len(inside), 50))  # type: ignore[arg-type]
+        for key in keys:
+            places.append((inside, key))
+            if isinstance(inside[key], dict | list):  # type: ignore[index]
+                walk(inside[key])  # type: ignore[index]
+
+    walk(value)
+    inside, key = rng.choice(places)
+    deed = rng.randrange(4)
+    if deed == 0 and isinstance(inside, dict):
+        del inside[key]
+    elif deed == 1 and isinstance(inside, list):
+        inside.append(copy.deepcopy(inside[key]))
+    else:
+        inside[key] = rng.choice((*NUMBERS, *OTHERS))
+    return value
+
+
+def forged_model(path: str, target: str, rng: Random) -> None:
+    """A model file whose facts, or weights, somebody changed, and whose checksum fits again."""
+    header, state = read_tensors(path, key="mlci", kind="a model file")
+    facts = header["facts"]
+    if rng.random() < 0.8:
+        facts = forged(facts, rng)
+    else:
+        name = rng.choice(sorted(state))
+        weights = state[name].copy()
+        change = rng.choice(("huge", "nan", "shape", "type", "gone"))
+        if change == "huge":
+            weights = weights * np.array(3e30, weights.dtype)
+        elif change == "nan":
+            weights.flat[rng.randrange(weights.size)] = np.nan
+        elif change == "shape":
+            weights = weights.reshape(-1)[:-1]
+        elif change == "type":
+            weights = weights.astype(np.float16 if rng.random() < 0.5 else np.int32)
+        state = {key: array for key, array in state.items() if key != name} | (
+            {} if change == "gone" else {name: weights}
+        )
+    # NaN is no JSON, but a file may hold it all the same
+    text = json.dumps({"format": header["format"], "sha256": digest(facts, state), "facts": facts})
+    try:
+        write_tensors(target, state, key="mlci", facts=json.loads(text))
+    except ValueError:
+        from safetensors.numpy import save
+
+        with open(target, "wb") as file:
+            file.write(
+                save({key: np.asarray(array, order="C") for key, array in state.items()}, metadata={"mlci": text})
+            )
+
+
+def rewritten(table: pa.Table, rng: Random) -> pa.Table:
+    """A table with a column of another type, twice, renamed, gone, or with nulls in it; or with other metadata."""
+    place = rng.randrange(table.num_columns)
+    name, n = table.column_names[place], table.num_rows
+    kinds: list[Callable[[], object]] = [
+        lambda: pa.array([SECRET] * n),
+        lambda: pa.array([float("nan")] * n),
+        lambda: pa.array([2**62] * n),
+        lambda: pa.array([None] * n, pa.string()),
+        lambda: pa.array([[SECRET, None]] * n),
+        lambda: pa.array([{"a": 1}] * n),
+        lambda: pa.array([b"\xff"] * n),
+        lambda: table[name].take(pa.array([0] * n)),
+        lambda: pa.array([True, None] * (n // 2) + [True] * (n % 2)),
+        lambda: table[name].dictionary_encode() if not pa.types.is_list(table[name].type) else table[name],
+    ]
+    deed = rng.randrange(6)
+    if deed == 0:
+        return table.append_column(name, table[name])
+    if deed == 1:
+        return table.drop_columns(name)
+    if deed == 2:
+        return table.rename_columns(["renamed" if one == name else one for one in table.column_names])
+    if deed == 3 and table.schema.metadata:
+        key, text = next(iter(table.schema.metadata.items()))
+        return table.replace_schema_metadata({key: json.dumps(forged(json.loads(text), rng))})
+    return table.set_column(place, name, rng.choice(kinds)())
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file, write_page_checksum=True)
+    return file.getvalue()
+
+
+def spoilt_text(text: str, rng: Random) -> bytes:
+    """A CSV with cells, quotation marks, separators or bytes out of place."""
+    lines = text.split("\n")
+    row = rng.randrange(len(lines))
+    cells = lines[row].split(",")
+    odd = (
+        '"',
+        '"x',
+        "\x00",
+        "=cmd()",
+        "-1",
+        "9" * 400,
+        "é" * 50,
+        SECRET,
+        "NaN",
+        "1e999",
+        "",
+        ",",
+        "\r",
+        "\t",
+        "'",
+        " ",
+    )
+    cells[rng.randrange(len(cells))] = rng.choice(odd)
+    lines[row] = ",".join(cells)
+    if rng.random() < 0.2:
+        lines.insert(rng.randrange(len(lines)), rng.choice(lines))
+    if rng.random() < 0.1:
+        lines[0] = ",".join(lines[0].split(",")[:1] * 2)
+    separator = rng.choice((",", ",", ",", ";", "\t", "|"))
+    data = "\n".join(lines).replace(",", separator).encode(rng.choice(("utf-8", "utf-8", "utf-16", "utf-8-sig")))
+    return flipped(data, rng) if rng.random() < 0.2 else data
+
+
+def packed(data: bytes, rng: Random) -> tuple[bytes, str]:
+    """The bytes as they are or compressed, whole or spoilt, and the ending that says so (or lies)."""
+    ending, pack = rng.choice(
+        (("", bytes), ("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".gz", bytes))
+    )
+    data = pack(data)
+    if rng.random() < 0.3:
+        data = rng.choice((flipped, cut, spliced))(data, rng)
+    return data, ending
+
+
+def spoilt_toml(text: str, rng: Random) -> str:
+    """A config with values out of range, of other types, or with lines out of place."""
+    lines = text.splitlines()
+    row = rng.randrange(len(lines))
+    odd = (
+        "-1",
+        "0",
+        "1e999",
+        "nan",
+        '"x"',
+        "[]",
+        f"[{'4, ' * 1000}4]",
+        "true",
+        "{}",
+        "[[",
+        "= =",
+        "1" * 500,
+        "\x00",
+        "inf",
+    )
+    if "=" in lines[row] and rng.random() < 0.8:
+        lines[row] = lines[row].split("=")[0] + "= " + rng.choice(odd)
+    else:
+        lines.insert(row, rng.choice((*odd, "[unknown]", "unknown = 1", "[tokens.depths]", "a.b.c = 1")))
+    return "\n".join(lines)
