@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz audit lint docs bench clean
+.PHONY: demo test fuzz audit lock lint docs bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -44,11 +44,17 @@ test: lint
 fuzz: .venv/.dev
 	@PYTHONPATH=tests $(BIN)/python tests/campaign.py 2400
 
-# Every archive that the lock names is fetched and compared with its checksum; nothing is installed.
+# Versions agree with the lock, and the index still offers archives of those checksums; nothing is installed.
 audit: .venv/.dev
-	@$(BIN)/pip install --quiet --disable-pip-version-check --dry-run --ignore-installed --no-deps \
-	  --require-hashes -r requirements.lock && echo "Every archive has the checksum of requirements.lock."
 	@$(BIN)/python tests/audit.py
+	@$(BIN)/pip install --quiet --disable-pip-version-check --dry-run --ignore-installed --no-deps \
+	  --require-hashes -r requirements.lock && echo "The index offers every archive with its checksum."
+
+# After a change of constraints.txt; needs uv.
+lock:
+	@echo "# constraints.txt with the checksums of its archives; \`make lock\` writes it anew." > requirements.lock
+	@uv pip compile constraints.txt --no-deps --generate-hashes --python-version 3.11.7 --no-header --no-annotate --quiet \
+	  >> requirements.lock
 
 docs: .venv/.dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "The docs are in site/index.html."
