@@ -44,8 +44,8 @@ def test_a_config_survives_json():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[optimiser]\nbach = 3", "run.toml: optimiser.bach is not a known key; allowed is .*batch"),
-        ("[optimizer]\nbatch = 3", "run.toml: optimizer is not a known key; allowed is .*optimiser"),
+        ("[optimiser]\nbach = 3", "run.toml: optimiser.bach is not a known key; allowed are .*batch"),
+        ("[optimizer]\nbatch = 3", "run.toml: optimizer is not a known key; allowed are .*optimiser"),
         ("[optimiser]\nbatch = 'many'", "run.toml: optimiser.batch.*integer.*'many'"),
         ("[optimiser]\nbatch = 2", "run.toml: optimiser: batch is 2; allowed is at least 3"),
         ("[optimiser]\nlearning_rate = nan", "run.toml: optimiser"),

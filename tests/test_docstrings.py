@@ -14,7 +14,14 @@ FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_W
 ROOMS = ("base", "measures", "codes", "judging", "cohort.py", "tokens.py")
 # Modules whose public functions all carry an example; the others carry what they have.
 COMPLETE = (
-    *("base/names", "measures/alignment", "measures/discrimination", "measures/information", "measures/registry"),
+    *(
+        "base/complaints",
+        "base/names",
+        "measures/alignment",
+        "measures/discrimination",
+        "measures/information",
+        "measures/registry",
+    ),
     *("measures/resample", "judging/curves", "judging/cutoffs", "judging/evaluate", "judging/theory", "codes/icd"),
 )
 # What these do needs no example to be understood, or a page of them.

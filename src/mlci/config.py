@@ -7,10 +7,13 @@ Needs the standard library alone; `read_config` checks a file with pydantic, and
 
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
+from mlci.base.complaints import complaint
 from mlci.base.errors import InputError
 
 
@@ -273,16 +276,15 @@ def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "
     try:
         return TypeAdapter(kind).validate_json(json.dumps(values))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = [str(part) for part in first["loc"]]
-        if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-            section = kind()
-            for part in place[:-1]:
-                section = getattr(section, part)
-            known = ", ".join(key.name for key in fields(section))
-            raise InputError(f"{where}: {'.'.join(place)} is not a known key; allowed is {known}.") from None
-        problem = first["msg"].removeprefix("Value error, ").rstrip(".")
-        raise InputError(f"{where}: {'.'.join(place) or 'the file'}: {problem} (it is {first['input']!r}).") from None
+        said = complaint(error.errors(include_url=False), whole="the file", allowed=partial(_keys, kind()), repeat=True)
+        raise InputError(f"{where}: {said}.") from None
+
+
+def _keys(section: Any, path: Sequence[str]) -> list[str]:
+    """The keys of the section of a config that this path leads to."""
+    for part in path:
+        section = getattr(section, part)
+    return [key.name for key in fields(section)]
 
 
 def read_config(path: str | Path, *, recipe: str = "paper") -> Any:

@@ -73,7 +73,7 @@ def test_bad_input_is_one_sentence(place, mlci_cli, tmp_path):
     cohort = place / "cohort.parquet"
     (tmp_path / "typo.toml").write_text("[optimiser]\nlerning_rate = 0.1\n")
     message = mlci_cli("fit", cohort, "--recipe", "paper", "--config", "typo.toml", "-o", "m", code=2).stderr
-    assert "optimiser.lerning_rate is not a known key; allowed is learning_rate" in message
+    assert "optimiser.lerning_rate is not a known key; allowed are learning_rate" in message
     assert "does not exist" in mlci_cli("fit", cohort, "-o", "none/m", code=2).stderr
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     assert "is not a Parquet file" in mlci_cli("fit", "table.csv", "-o", "m", code=2).stderr

@@ -208,7 +208,7 @@ def changed(**sections: dict) -> dict:
         ),
         (changed(diagnoses={"code": None}), r"diagnoses.code is missing"),
         (changed(diagnoses={"icd_version": 11}), r"icd_version is 11; allowed is 9, 10 or the name of a column"),
-        (changed(admissions={"keep": "age"}), r"admissions.keep: 'age' is not allowed \(Input should be a valid list"),
+        (changed(admissions={"keep": "age"}), r"admissions.keep: input should be a valid list \(it is 'age'\)"),
         (
             changed(outcomes={"week": "los_days = 7"}),
             r"outcomes.week: 'los_days = 7' is not a rule; allowed is a column",

@@ -153,7 +153,7 @@ def refused(response: httpx.Response, status: int) -> str:
     [
         ("{", "JSON"),
         ("[]", "body: input should be"),
-        ("{}", "admissions: field required."),
+        ("{}", "admissions is missing; it is needed."),
         ('{"admissions": ["I509"]}', "admissions.0: input should be a valid list."),
         ('{"admissions": [[5]]}', "admissions.0.0: input should be a valid string."),
         ('{"admissions": [], "icd_version": 11}', "icd_version: input should be 9 or 10."),

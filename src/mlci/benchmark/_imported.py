@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, name_of, reading
 from mlci.benchmark import models as baselines
 from mlci.benchmark.models import Model
@@ -69,9 +70,10 @@ def read_archive(path: str | Path, *, digest: str, admissions: int) -> Iterator[
         except InputError:
             raise
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            place = name_of(".".join(map(str, first["loc"])))[:80]
-            raise InputError(f"{where}: {place or 'its facts'}: {first['msg'][:200]}.") from None
+            said = complaint(
+                error.errors(include_url=False, include_input=False, include_context=False), whole="its facts"
+            )
+            raise InputError(f"{where}: {said}.") from None
         except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError, zipfile.BadZipFile):
             raise InputError(f"{where}: is not an archive of runs, as benchmarks/gpu_models.py writes it.") from None
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from mlci.base.complaints import complaint
 from mlci.config import RECIPES
 from mlci.index._former import NAMES
 
@@ -148,9 +149,9 @@ def check_facts(facts: Any) -> Facts:
     try:
         return Facts.model_validate(facts)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
-        raise ValueError(f"{place[:80]}: {first['msg'].removeprefix('Value error, ')[:200]}") from None
+        raise ValueError(
+            complaint(error.errors(include_url=False, include_input=False, include_context=False))
+        ) from None
 
 
 def _rising(values: list[float]) -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, columns_of, name_of
 
 SPLITS = ("train", "valid", "test")
@@ -50,11 +51,8 @@ def read_facts(schema: pa.Schema, where: str) -> CohortFacts:
             raise ValueError
         return CohortFacts.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
-        raise InputError(
-            f"{where}: the metadata is not that of a cohort file ({name_of(place)[:80]}: {first['msg'][:200]})."
-        ) from None
+        said = complaint(error.errors(include_url=False, include_input=False, include_context=False))
+        raise InputError(f"{where}: the metadata is not that of a cohort file ({said}).") from None
     except ValueError:
         raise InputError(f"{where}: the metadata is not that of a cohort file.") from None
 

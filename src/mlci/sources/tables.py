@@ -28,7 +28,7 @@ neither yes nor no is never taken for a no: it is an error that names the row.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ import pyarrow.compute as pc
 from ibis import _
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, kind_of
 from mlci.sources import Attrition, Draft
 from mlci.sources._engine import Tables, codes_in_order, open_tables
@@ -143,7 +144,8 @@ def _layout(config: Any) -> tuple[Layout, str]:
     try:
         layout = Layout.model_validate(values)
     except ValidationError as error:
-        raise InputError(f"{where}: {_first(error)}") from error
+        said = complaint(error.errors(include_url=False), allowed=_keys, repeat=True)
+        raise InputError(f"{where}: {said}.") from error
     version = layout.diagnoses.icd_version
     if isinstance(version, int) and version not in (9, 10):
         raise InputError(f"{where}: diagnoses.icd_version is {version}; allowed is 9, 10 or the name of a column.")
@@ -157,18 +159,10 @@ def _layout(config: Any) -> tuple[Layout, str]:
     return layout, where
 
 
-def _first(error: ValidationError) -> str:
-    """The first complaint as a sentence: the key, and what is allowed."""
-    problem = error.errors(include_url=False)[0]
-    *parents, key = [part for part in problem["loc"] if isinstance(part, str)]
-    name = ".".join([*parents, key])
+def _keys(path: Sequence[str]) -> Iterable[str]:
+    """The keys of the layout, or of one of its sections."""
     sections = {"admissions": AdmissionColumns, "diagnoses": DiagnosisColumns, "icu": IcuColumns}
-    if problem["type"] == "extra_forbidden":
-        model = sections[parents[0]] if parents else Layout
-        return f"{name} is not a known key; allowed are {', '.join(model.model_fields)}."
-    if problem["type"] == "missing":
-        return f"{name} is missing; it is needed."
-    return f"{name}: {problem['input']!r} is not allowed ({problem['msg']})."
+    return (sections[path[0]] if path else Layout).model_fields
 
 
 def _rule(layout: Layout, name: str, text: str, where: str) -> Rule:

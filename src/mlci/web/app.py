@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import mlci
+from mlci.base.complaints import complaint
 from mlci.base.errors import InputError
 from mlci.base.names import cell, label, words
 from mlci.codes import icd
@@ -212,8 +213,7 @@ def _sentence(errors: Sequence[Any]) -> str:
     first = errors[0]
     if first["type"] == "json_invalid":
         return "The body of the request is not JSON."
-    where = ".".join(str(part) for part in first["loc"][1:]) or first["loc"][0]
-    return f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}."
+    return f"{complaint([{**first, 'loc': first['loc'][1:]}], whole=first['loc'][0])}."
 
 
 def _api(index: MLCI) -> APIRouter:

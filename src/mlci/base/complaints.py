@@ -1,0 +1,47 @@
+"""What pydantic complains of, as one sentence for a person: where it is wrong, and what is allowed.
+
+The list of complaints comes in; a sentence without its full stop goes out, to which the caller adds file or request.
+The value itself is repeated only where the caller says that it cannot be a patient's.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from mlci.base.errors import name_of
+
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def complaint(
+    errors: Sequence[Mapping[str, Any]],
+    *,
+    whole: str = "the whole",
+    allowed: Callable[[Sequence[str]], Iterable[str]] | None = None,
+    repeat: bool = False,
+) -> str:
+    """Return the first complaint in words.
+
+    Args:
+        errors: what `ValidationError.errors()` gives.
+        whole: what to call the place where no key is named.
+        allowed: the keys that the section with this path knows, told where a key is unknown.
+        repeat: whether to repeat the value that was refused.
+
+    >>> complaint([{"type": "missing", "loc": ("codes",), "msg": "Field required"}])
+    'codes is missing; it is needed'
+    >>> wrong = {"type": "int_type", "loc": ("fit", "seed"), "msg": "Input should be a valid integer", "input": "x"}
+    >>> complaint([wrong], repeat=True)
+    "fit.seed: input should be a valid integer (it is 'x')"
+    >>> complaint([{"type": "extra_forbidden", "loc": ("fit", "sead"), "msg": ""}], allowed=lambda path: ["seed"])
+    'fit.sead is not a known key; allowed are seed'
+    """
+    first = errors[0]
+    path = [str(part) for part in first["loc"]]
+    place = name_of(".".join(path))[:80] or whole
+    if first["type"] in UNKNOWN and allowed is not None:
+        return f"{place} is not a known key; allowed are {', '.join(allowed(path[:-1]))}"
+    if first["type"] == "missing":
+        return f"{place} is missing; it is needed"
+    problem = first["msg"].removeprefix("Value error, ").rstrip(".")[:200]
+    said = f"{place}: {problem[:1].lower()}{problem[1:]}"
+    return f"{said} (it is {first['input']!r})" if repeat else said
