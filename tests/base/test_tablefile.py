@@ -96,3 +96,26 @@ def test_what_cannot_be_read_or_written_is_told(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"pip install 'mlci\[excel\]'"), writing(tmp_path / "s.xlsx"):
         pass
     assert not (tmp_path / "s.xlsx").exists()
+
+
+def test_a_long_text_is_refused_before_it_is_multiplied(tmp_path):
+    path = tmp_path / "a.parquet"
+    one = pa.DictionaryArray.from_arrays(pa.array([0] * 3000, pa.int32()), ["A" * 1_000_000])  # 3 GB, written out
+    pq.write_table(pa.table({"id": one}), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 5_000
+    pool = pa.default_memory_pool()
+    before, peak = pool.bytes_allocated(), pool.max_memory()
+    with open_table(path) as table, pytest.raises(InputError, match="column id: holds cells of more than 1,000"):
+        list(table.read(["id"]))
+    assert pool.max_memory() <= max(peak, before + 50_000_000)
+
+
+def test_text_comes_as_it_was_whether_or_not_it_repeats(tmp_path):
+    path, ids = tmp_path / "a.parquet", [f"id{row}" for row in range(1000)]
+    pq.write_table(pa.table({"id": ids, "code": ["I10", None] * 500}), path)
+    with open_table(path) as table:
+        (found,) = table.read(["code", "id"], repeated=["code"])
+        assert found["id"].to_pylist() == ids
+        assert found["id"].type == pa.string()
+        assert found["code"].to_pylist() == ["I10", None] * 500
+        assert pa.types.is_dictionary(found["code"].type)

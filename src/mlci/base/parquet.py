@@ -1,5 +1,6 @@
 """Parquet with checksums: a flipped bit in a page that was written here is an error, never another number."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,14 +38,34 @@ def open_parquet(path: str | Path, **options: Any) -> "pq.ParquetFile":
         swollen = _swollen(file.metadata)
     if swollen is not None:
         file.close()
-        raise InputError(
-            f"{name_of(path)}: column {name_of(swollen)}: holds cells of more than {MOST_CELL:,} characters."
-        )
+        raise _too_long(path, swollen)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         file.close()
         raise InputError(f"{name_of(path)}: has the column {name_of(twice)} twice; each needs a name of its own.")
     return file
+
+
+def plain(table: "pa.Table", where: str, names: Sequence[str]) -> "pa.Table":
+    """The table with those columns as plain text; a text of more than `MOST_CELL` characters is refused before."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, name in enumerate(table.column_names):
+        for chunk in table[name].chunks:
+            values = chunk.values if pa.types.is_list(chunk.type) else chunk
+            if pa.types.is_dictionary(values.type) and len(values.dictionary):
+                longest = pc.max(pc.binary_length(values.dictionary)).as_py() or 0
+                if longest > MOST_CELL:
+                    raise _too_long(where, name)
+        if name in names and pa.types.is_dictionary(table[name].type):
+            text = pa.chunked_array([chunk.dictionary_decode() for chunk in table[name].chunks])
+            table = table.set_column(place, name, text)
+    return table
+
+
+def _too_long(where: str | Path, name: str) -> InputError:
+    return InputError(f"{name_of(where)}: column {name_of(name)}: holds cells of more than {MOST_CELL:,} characters.")
 
 
 def _swollen(metadata: "pq.FileMetaData") -> str | None:

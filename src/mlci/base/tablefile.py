@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlci.base.errors import InputError, reading
 from mlci.base.files import atomic, scratch
-from mlci.base.parquet import WRITTEN, open_parquet
+from mlci.base.parquet import WRITTEN, open_parquet, plain
 from mlci.base.quotes import check_quotes
 
 if TYPE_CHECKING:
@@ -103,17 +103,20 @@ def _open_parquet(path: Path, where: str) -> TableFile:
         if start.read(4) != b"PAR1":
             raise InputError(f"{where}: is neither Parquet nor named as a table; {KINDS} is needed.")
     with open_parquet(path) as file:
-        leaves = [file.schema.column(i).path for i in range(len(file.schema))]
+        columns_of_file = [file.schema.column(place) for place in range(len(file.schema))]
+        texts = [leaf.path for leaf in columns_of_file if leaf.physical_type == "BYTE_ARRAY"]
         names = tuple(file.schema_arrow.names)
 
     def read(columns: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
         # Parquet stores each distinct text once per row group: take its dictionary rather than build our own. (A batch
-        # across row groups would have two of them, which Arrow cannot hold inside a list.)
-        text = [leaf for leaf in leaves if leaf.split(".")[0] in repeated]
+        # across row groups would have two of them, which Arrow cannot hold inside a list.) So no text is multiplied in
+        # memory before its length was seen.
+        text = [leaf for leaf in texts if leaf.split(".")[0] in columns]
         with open_parquet(path, read_dictionary=text) as file, reading(where, "Parquet"):
             for group in range(file.num_row_groups):
                 for part in file.iter_batches(rows, row_groups=[group], columns=columns):
-                    yield pa.Table.from_batches([part]).select(columns)
+                    table = pa.Table.from_batches([part]).select(columns)
+                    yield plain(table, where, [name for name in columns if name not in repeated])
 
     return TableFile(where, names, 1, read)
 
