@@ -1,178 +1,206 @@
-"""The recipe beyond the paper: tokens and outcomes of two splits in, the weights of one encoder out.
+"""The recipe `deep`: tokens and outcomes of two splits in, the weights of one encoder out.
 
 What an alignment can reach depends on an admission only through the risks of its outcomes. So an ensemble learns these
 first, one logit per outcome, each member without a fold of the training split; then a small network collapses them to
 one score by kernel alignment, on risks of admissions that the risk's member has not seen; then one DeepSets learns
 that score from codes, so that model file and scoring are those of the paper's recipe. What is drawn at random is a
 function of (seed, step, epoch); members that a stopped run had finished are not trained again. On a GPU the members are
-trained side by side (`learning`).
+trained at once.
 """
 
-import hashlib
-import json
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
-from torch import nn
+from torch import Tensor, nn
 
 from mlci.base.errors import InputError
-from mlci.base.files import atomic, check_writable
-from mlci.config import (
-    CollapseConfig,
-    DeepConfig,
-    ObjectiveConfig,
-    PaperConfig,
-    SelectionConfig,
-    WeightConfig,
-)
-from mlci.fitting import processes
-from mlci.fitting._result import DeepRecord, Epoch, Fit
-from mlci.fitting.encoders import Encoder, mlp
-from mlci.fitting.learning import ENTROPY, SQUARES, Lesson, cross_entropy, pays
-from mlci.fitting.objectives import alignment
-from mlci.fitting.training import (
-    Data,
-    Pace,
-    check,
-    fingerprint,
-    limited,
-    predict,
-    seeded,
-    stage2_weights,
-)
+from mlci.config import CollapseConfig, DeepConfig, EncoderConfig, LearningConfig, ObjectiveConfig, WeightConfig
+from mlci.fitting._checkpoint import Checkpoint
+from mlci.fitting._data import Split, fingerprint, folds_by_subject
+from mlci.fitting._engines import single, stacked
+from mlci.fitting._events import Clock, Event
+from mlci.fitting._loop import Engine, Judge, Pace, fresh, limited, roomy, seeded, train
+from mlci.fitting._objectives import Alignments, MeanLosses, cross_entropy, entropy, squares
+from mlci.fitting._processes import ALONE, Group, own_errors
+from mlci.fitting._result import DeepRecord, Epoch, Fit, Trained
+from mlci.fitting._weighting import check_outcomes, stage2_weights
+from mlci.fitting.encoders import mlp
 from mlci.judging.theory import best_spacing
 from mlci.measures.alignment import nhsic
 
 SCORED = 65_536  # admissions whose logits are collapsed at once
-FOLDS, MEMBERS, COLLAPSE, DISTIL = 1, 100, 2, 3  # which step draws
-
-
-@dataclass(frozen=True)
-class Event:
-    """One epoch is over."""
-
-    text: str
-    seconds: float  # since the fit began, in this process
-    eta: float  # seconds left
+MEMBERS, COLLAPSE, DISTIL = 100, 2, 3  # which step draws
+Tell = Callable[[str, int, int, dict[str, float]], None]  # hears of a step, its epoch, how many, what was reached
 
 
 def fit(
-    train: Data,
-    valid: Data,
+    train: Split,
+    valid: Split,
     *,
     config: DeepConfig,
-    outcomes: Sequence[str],
-    vocabulary_size: int,
     seed: int,
-    subjects: np.ndarray | None = None,
     device: str = "cpu",
+    group: Group = ALONE,
     checkpoint: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Fit:
-    """Fit the recipe. With `subjects` (the patient of each training admission) no patient is in two folds.
+    """Fit the recipe; no patient of the training split is in two folds.
 
     In the result, `honest` is the score from risks of members that have not seen the admission, which is what risk
     curves must be drawn on.
+
+    Args:
+        train: the split to learn from.
+        valid: the split that tells how well each step went.
+        config: every constant.
+        seed: the same seed gives the same bits on the CPU.
+        device: cpu, cuda or cuda:N.
+        group: the processes that share the members.
+        checkpoint: a file; members that were finished before an interruption are not trained again.
+        on_event: hears of each epoch.
     """
-    where, start = torch.device(device), time.perf_counter()
-    train, valid = (Data(data.tokens, data.outcomes.astype(np.float32)) for data in (train, valid))
-    _check(train, valid, config, outcomes)
-    folds = draw_folds(len(train), config.posterior.members, seed=seed, subjects=subjects)
+    where = torch.device(device)
+    _check(train, valid, config)
+    folds = folds_by_subject(train, config.posterior.members, seed=seed)
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject; members that leave some out need several.")
-    facts = (asdict(config), list(outcomes), vocabulary_size, seed, hashlib.sha256(folds.tobytes()).hexdigest())
-    key = fingerprint(train, valid, *facts)
-    saved = Saved.open(checkpoint, key)
-    processes.agree(f"{key} {len(saved.logits)}")
-    left = range(len(saved.logits), config.posterior.members)
-    tell = _teller(config, len(rounds(left, config, where)), start, on_event)
+    key = fingerprint(train, valid, "deep", asdict(config), seed, folds.tolist()) if checkpoint else ""
+    saved = Checkpoint(checkpoint, key, writes=group.rank == 0)
+    group.agree(f"{fingerprint(train, valid, asdict(config), seed)} {len(saved.entries)}" if group.count > 1 else "")
+    left = range(len(saved.entries), config.posterior.members)
+    clock, tell = _clock(config, len(rounds(left, config, where, group.count)), on_event)
+    logits = [saved.entries[f"member {number}"].arrays["logits"] for number in range(left.start)]
     with limited(1):
-        common = {"config": config, "size": vocabulary_size, "seed": seed, "device": where, "tell": tell}
-        for logits in members(train, [valid], folds, left, **common):
-            if not np.isfinite(logits).all():
-                raise InputError("The risks of a member are not finite; lower posterior.learning_rate.")
-            saved.keep(logits)
-        posteriors = Posteriors(np.stack(saved.logits), folds)
-        saved.logits.clear()
-        with processes.apart():  # each does the same
-            taught = teach(posteriors, train, valid, config=config, outcomes=outcomes, seed=seed)
-            model, history = distil(train, valid, taught, **common)
-    if not history[-1].quality > 0:  # nor is NaN
+        facts = {"config": config, "seed": seed, "device": where, "tell": tell}
+        for number, found in zip(left, members(train, [valid], folds, left, **facts, group=group)):
+            logits.append(found)
+            saved.keep(f"member {number}", None, {"logits": found} if saved.writes else {})
+        posteriors = Posteriors(np.stack(logits), folds)
+        del logits
+        saved.entries.clear()
+        with own_errors():  # each process does the same
+            taught = teach(posteriors, train, valid, config=config, seed=seed)
+            state, history = distil(train, valid, taught, **facts)
+    if not history[-1].quality > 0:  # this is so for NaN, too
         raise InputError(
             "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
         )
-    weights = dict(zip(outcomes, taught.weights.tolist()))
-    return Fit(
-        state={name: tensor.cpu().numpy().copy() for name, tensor in model.state_dict().items()},
-        weights=weights,
-        record=DeepRecord(config.posterior.members, dict(zip(outcomes, taught.strength)), weights, history),
-        honest=taught.honest,
-        seconds=time.perf_counter() - start,
-    )
+    weights = dict(zip(train.names, taught.weights.tolist()))
+    strength = dict(zip(train.names, taught.strength))
+    record = DeepRecord(config.posterior.members, strength, weights, history)
+    return Fit(state, weights, record, seconds=clock.seconds, honest=taught.honest)
 
 
-def draw_folds(n: int, members: int, *, seed: int, subjects: np.ndarray | None = None) -> np.ndarray:
-    """The fold of each training admission; folds are as even in subjects as can be."""
-    groups = np.arange(n) if subjects is None else np.unique(subjects, return_inverse=True)[1]
-    order = np.random.default_rng([seed, FOLDS]).permutation(int(groups.max()) + 1)
-    return (order % members)[groups]
-
-
-def rounds(numbers: Sequence[int], config: DeepConfig, device: torch.device) -> list[list[Sequence[int]]]:
-    """Which members each process trains at a time: its share of all where they are best trained together, else one."""
-    many = processes.count()
-    if pays(config.encoder, device) and numbers:
+def rounds(numbers: Sequence[int], config: DeepConfig, device: torch.device, many: int) -> list[list[Sequence[int]]]:
+    """Say which members each of so `many` processes trains at a time: its share of all where they are best trained at
+    once, else one.
+    """
+    if stacked.pays(config.encoder, config.posterior.batch, device) and numbers:
         ends = [-(-len(numbers) * process // many) for process in range(many + 1)]  # the first, who tells, has some
         return [[numbers[start:end] for start, end in pairwise(ends)]]
     return [[numbers[start : start + 1] for start in range(at, at + many)] for at in range(0, len(numbers), many)]
 
 
 def members(
-    train: Data,
-    others: Sequence[Data],
+    train: Split,
+    others: Sequence[Split],
     folds: np.ndarray,
     numbers: Sequence[int],
     *,
     config: DeepConfig,
-    size: int,
     seed: int,
     device: torch.device,
-    tell: Callable[[str], None],
+    tell: Tell,
+    group: Group = ALONE,
 ) -> Iterator[np.ndarray]:
-    """Logits of all admissions, training split first, by each of the members that have not seen fold `number`."""
+    """Give the logits of all admissions, training split first, by each of the members that have not seen fold `number`."""
     options, held_out = config.posterior, others[0]
+    known = torch.from_numpy(held_out.outcomes)
 
-    def trained(group: Sequence[int]) -> list[np.ndarray]:
-        who = f"members {group[0] + 1}-{group[-1] + 1}" if len(group) > 1 else f"member {group[0] + 1}"
+    def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
+        values = []
+        for logits in scores.cpu():
+            each = cross_entropy(logits.view_as(known), known).sum(0)
+            values.append((each / (known == known).sum(0).clamp(min=1)).tolist())
+        return [-sum(each) for each in values], values
 
-        def after(logits: np.ndarray, epoch: int, loss: float) -> None:
-            each = torch.from_numpy(logits.reshape(-1, *held_out.outcomes.shape))
-            found = np.mean([float(cross_entropy(one, torch.from_numpy(held_out.outcomes))) for one in each])
-            what = f"risks, {who}/{options.members}, epoch {epoch}/{options.epochs}"
-            tell(f"{what}: cross-entropy {loss:.4f}; validation {found:.4f}")
+    def trained(some: Sequence[int]) -> list[np.ndarray]:
+        who = f"members {some[0] + 1}-{some[-1] + 1}" if len(some) > 1 else f"member {some[0] + 1}"
 
-        lesson = Lesson(options, config.encoder, size, device, ENTROPY, held_out, after)
-        rows = [np.flatnonzero(folds != number) for number in group]
-        models = lesson.learn(train, rows, [(seed, MEMBERS + number) for number in group])
-        return [
-            np.concatenate([predict(model, data.tokens).reshape(data.outcomes.shape) for data in (train, *others)])
-            for model in models
-        ]
+        def told(epoch: int, records: list[Trained]) -> None:
+            loss = np.mean([sum(each.history[-1].objective) for each in records])
+            found = {"cross-entropy": float(loss), "validation": -np.mean([e.history[-1].quality for e in records])}
+            tell(f"risks, {who}/{options.members}", epoch, options.epochs, found)
 
-    for groups in rounds(numbers, config, device):
-        own = groups[processes.rank()]
-        with processes.apart():
+        pupils = Pupils(options, config.encoder, device, rate="posterior.learning_rate")
+        rows = [np.flatnonzero(folds != number) for number in some]
+        seeds = [(seed, MEMBERS + number) for number in some]
+        engines, _ = pupils.learn(train, rows, seeds, entropy, held_out, judge, told)
+        scores = [torch.cat([engine.predict(split) for split in (train, *others)], 1) for engine in engines]
+        return [each.cpu().numpy().reshape(-1, len(train.names)) for logits in scores for each in logits]
+
+    for shares in rounds(numbers, config, device, group.count):
+        own = shares[group.rank]
+        with own_errors():
             mine = dict(zip(own, trained(own))) if own else {}
-        nothing = torch.zeros(len(train) + sum(map(len, others)), train.outcomes.shape[1]).numpy()
-        for number in (number for group in groups for number in group):
-            yield processes.shared(mine.get(number, nothing))
+        nothing = torch.zeros(len(train) + sum(map(len, others)), len(train.names)).numpy()
+        for number in (number for share in shares for number in share):
+            yield group.sum(mine.get(number, nothing))
+
+
+@dataclass(frozen=True)
+class Pupils:
+    """How encoders learn outcomes, or a score, with one output for each: every epoch is used."""
+
+    options: LearningConfig
+    encoder: EncoderConfig
+    device: torch.device
+    rate: str
+
+    def learn(
+        self,
+        split: Split,
+        rows: Sequence[np.ndarray],
+        seeds: Sequence[tuple[int, ...]],
+        loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+        held_out: Split,
+        judge: Judge,
+        tell: Callable[[int, list[Trained]], None],
+    ) -> tuple[list[Engine], list[Trained]]:
+        """Train one encoder for each of `rows`, the admissions it sees, and of `seeds`: at once where that pays."""
+        options, outputs = self.options, split.outcomes.shape[1]
+        stack = stacked.pays(self.encoder, options.batch, self.device)
+        pace = Pace(
+            options.batch,
+            options.learning_rate,
+            options.weight_decay,
+            cycle=options.epochs,
+            steps=options.steps,
+            token_dropout=options.token_dropout,
+        )
+        start = {"spread": options.spread, "outputs": outputs, "dropout": options.dropout}
+        engines, records = [], []
+        for some in [slice(None)] if stack else [slice(at, at + 1) for at in range(len(rows))]:
+            with roomy(f"{len(rows)} encoders at once") if stack else nullcontext():
+                models = [fresh(self.encoder, split.vocabulary_size, s, self.device, **start) for s in seeds[some]]
+                dropout = {"dropout": options.dropout > 0}
+                if stack:
+                    engine = stacked.Stacked(models, split, pace, seeds, rows=rows, **dropout)
+                else:
+                    [own], [seed] = rows[some], seeds[some]
+                    engine = single.of_tokens(models[0], split, pace, seed, rows=own, **dropout)
+                engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
+                begun = [Trained(0, -np.inf, None, ()) for _ in models]
+                facts = {"epochs": options.epochs, "tell": tell, "rate": self.rate}
+                done, _ = train(engine, begun, held_out=held_out, judge=judge, **facts)
+            engines.append(engine)
+            records += done
+        return engines, records
 
 
 @dataclass(frozen=True)
@@ -207,11 +235,11 @@ class Taught:
 
 
 def teach(
-    posteriors: Posteriors, train: Data, valid: Data, *, config: DeepConfig, outcomes: Sequence[str], seed: int
+    posteriors: Posteriors, train: Split, valid: Split, *, config: DeepConfig, seed: int
 ) -> Taught:
     """Collapse the risks to one score and space it."""
-    options, n = config.collapse, len(train)
-    anchor = list(outcomes).index(config.selection.anchor)
+    options, n, outcomes = config.collapse, len(train), train.names
+    anchor = outcomes.index(config.selection.anchor)
     logits = posteriors.honest[:n]
     held_out = posteriors.ensemble[n : n + len(valid)]
     strength = [
@@ -248,127 +276,78 @@ def soften(logits: np.ndarray, outcomes: np.ndarray, options: CollapseConfig) ->
 def collapse(
     logits: np.ndarray, labels: np.ndarray, *, options: CollapseConfig, weights: np.ndarray, seed: int
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """One score from the logits, in no particular direction; on the CPU, where it takes seconds."""
+    """Learn one score from the logits, in no particular direction; on the CPU, where it takes seconds."""
     if options.method == "sum":
         return lambda logits: logits.astype(np.float64) @ weights
     centre, scale = logits.mean(0), np.maximum(logits.std(0), 1e-6)
-    kernel = "rbf" if options.objective == "rbf" else "energy"
-    inputs, wanted, share = (
-        torch.from_numpy(np.asarray(array, dtype=np.float32)) for array in ((logits - centre) / scale, labels, weights)
-    )
-    parts = max(1, round(len(inputs) / options.batch))
+    inputs = torch.from_numpy(((logits - centre) / scale).astype(np.float32))
+    pace = Pace(options.batch, options.learning_rate, cycle=options.epochs, even=True, fused=False)
+    kernel = ObjectiveConfig(kernel="rbf" if options.objective == "rbf" else "energy")
     with seeded(seed, COLLAPSE, device=torch.device("cpu")) as rng:
-        net = nn.Sequential(*mlp(inputs.shape[1], options.width, options.width), nn.Linear(options.width, 1))
-        optimiser = torch.optim.AdamW(net.parameters(), lr=options.learning_rate, weight_decay=0.0)
-        rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, options.learning_rate, total_steps=parts * options.epochs)
-        for _ in range(options.epochs):
-            for rows in torch.from_numpy(rng.permutation(len(inputs))).tensor_split(parts):
-                values = alignment(net(inputs[rows]).squeeze(1), wanted[rows], kernel=kernel)
-                optimiser.zero_grad(set_to_none=True)
-                (-(share * values).sum()).backward()
-                optimiser.step()
-                rate.step()
+        net = nn.Sequential(
+            *mlp(inputs.shape[1], options.width, options.width), nn.Linear(options.width, 1), nn.Flatten(0)
+        )
+    passes = single.Autograd(net, lambda rows: (inputs[rows],))
+    reading = single.Reading(lambda rows, _: torch.from_numpy(rows), labels.astype(np.float32))
+    engine = single.Single(net, passes, reading, pace, (seed, COLLAPSE), rng=lambda _: rng)
+    engine.aim(Alignments(kernel, [1.0], torch.from_numpy(np.float32(weights))[None]))
+    train(engine, [Trained(0, -np.inf, None, ())], epochs=options.epochs, tell=lambda *_: None)
 
     def score(logits: np.ndarray) -> np.ndarray:
         with torch.no_grad():  # some at a time, as hidden layers are many times as wide as the logits
             parts = torch.from_numpy(((logits - centre) / scale).astype(np.float32)).split(SCORED)
-            return torch.cat([net(part) for part in parts]).squeeze(1).numpy().astype(np.float64)
+            return torch.cat([net(part) for part in parts]).numpy().astype(np.float64)
 
     return score
 
 
 def distil(
-    train: Data,
-    valid: Data,
+    train: Split,
+    valid: Split,
     taught: Taught,
     *,
     config: DeepConfig,
-    size: int,
     seed: int,
     device: torch.device,
-    tell: Callable[[str], None],
-) -> tuple[Encoder, tuple[Epoch, ...]]:
-    """One encoder with the taught score, and R² on the validation split after each epoch."""
-    history = []
+    tell: Tell,
+) -> tuple[dict[str, np.ndarray], tuple[Epoch, ...]]:
+    """Teach one encoder the score: its weights, and R² on the validation split after each epoch."""
+    options = config.distil
 
-    def after(scores: np.ndarray, epoch: int, loss: float) -> None:
-        error = scores.ravel() - taught.valid
+    def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
+        error = scores.cpu().numpy().ravel() - taught.valid
         r2 = float(1 - np.mean(error**2) / np.var(taught.valid))
-        history.append(Epoch((loss,), (r2,), r2))
-        tell(f"distil, epoch {epoch}/{config.distil.epochs}: squared error {loss:.4f}; validation R² {r2:.4f}")
+        return [r2], [[r2]]
 
-    wanted = Data(train.tokens, taught.train.astype(np.float32)[:, None])
-    lesson = Lesson(config.distil, config.encoder, size, device, SQUARES, valid, after)
-    model = lesson.learn(wanted, [np.arange(len(train))], [(seed, DISTIL)])[0]
-    return model, tuple(history)
+    def told(epoch: int, records: list[Trained]) -> None:
+        last = records[0].history[-1]
+        tell("distil", epoch, options.epochs, {"squared error": last.objective[0], "validation R²": last.quality})
 
-
-@dataclass
-class Saved:
-    """The logits of the members that are finished, in a file.
-
-    Members trained side by side are finished all at once; a GPU, where that is done, takes seconds for them.
-    """
-
-    path: Path | None
-    fingerprint: str
-    logits: list[np.ndarray]
-
-    @classmethod
-    def open(cls, path: Path | None, key: str) -> "Saved":
-        """What was saved under `path` by the same fit, or nothing."""
-        if path is not None:
-            check_writable(path)
-        if path is None or not path.exists():
-            return cls(path, key, [])
-        try:
-            with safe_open(path, "numpy") as file:
-                found = (file.metadata() or {})["mlci.recipe"]
-                logits = [file.get_tensor(f"member.{number}") for number in range(len(file.keys()))]
-        except (SafetensorError, KeyError, ValueError):
-            raise InputError(f"{path}: is not the checkpoint of such a fit; remove it or name another file.") from None
-        if json.loads(found) != key:
-            raise InputError(
-                f"{path}: is the checkpoint of a fit with other data, settings or seed; remove it or name another file."
-            )
-        return cls(path, key, logits)
-
-    def keep(self, logits: np.ndarray) -> None:
-        self.logits.append(logits)
-        if self.path is not None and not processes.rank():
-            named = {f"member.{number}": each for number, each in enumerate(self.logits)}
-            with atomic(self.path) as temporary:
-                temporary.write_bytes(save(named, metadata={"mlci.recipe": json.dumps(self.fingerprint)}))
+    pupils = Pupils(options, config.encoder, device, rate="distil.learning_rate")
+    wanted = replace(train, outcomes=taught.train.astype(np.float32)[:, None], names=("score",))
+    rows, seeds = [np.arange(len(train))], [(seed, DISTIL)]
+    [engine], [record] = pupils.learn(wanted, rows, seeds, squares, valid, judge, told)
+    return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
 
 
-def _check(train: Data, valid: Data, config: DeepConfig, outcomes: Sequence[str]) -> None:
-    """What would make a fit meaningless is told before it begins."""
+def _check(train: Split, valid: Split, config: DeepConfig) -> None:
+    """Tell what would make a fit meaningless before it begins."""
     if config.encoder.name != "deepsets":
         raise InputError(f"encoder.name is {config.encoder.name!r}; the recipe deep distils into 'deepsets'.")
-    wanted = PaperConfig(
-        objective=ObjectiveConfig(validity="outcome"), selection=SelectionConfig(anchor=config.selection.anchor)
-    )
-    check(train, valid, config=wanted, outcomes=outcomes)
+    check_outcomes(train, valid, anchor=config.selection.anchor)
     for name, factor in config.collapse.importance.items():
-        if name not in outcomes:
-            raise InputError(f"collapse.importance: {name} is not an outcome; there is {', '.join(outcomes)}.")
+        if name not in train.names:
+            raise InputError(f"collapse.importance: {name} is not an outcome; there is {', '.join(train.names)}.")
         if not factor > 0:
             raise InputError(f"collapse.importance: {name} counts {factor:g} times; allowed is more than 0.")
 
 
-def _teller(
-    config: DeepConfig, rounds: int, start: float, on_event: Callable[[Event], None] | None
-) -> Callable[[str], None]:
-    """Passes on what happened, with the time left: an epoch of a member, or of several side by side, lacks a fold."""
-    share, whole, done, pace = 1 - 1 / config.posterior.members, rounds * config.posterior.epochs, 0, Pace()
+def _clock(config: DeepConfig, rounds: int, on_event: Callable[[Event], None] | None) -> tuple[Clock, Tell]:
+    """Start the clock, and give what tells it of epochs: one of a member, or of several at once, lacks a fold."""
+    share = 1 - 1 / config.posterior.members
+    clock = Clock(share * rounds * config.posterior.epochs + config.distil.epochs, on_event)
 
-    def tell(text: str) -> None:
-        nonlocal done
-        done += 1
-        spent = share * min(done, whole) + max(done - whole, 0)
-        seconds = time.perf_counter() - start
-        if on_event:
-            rest = share * whole + config.distil.epochs - spent
-            on_event(Event(text, seconds, pace.left(seconds, spent, rest)))
+    def tell(step: str, epoch: int, epochs: int, figures: dict[str, float]) -> None:
+        clock.tell(step, epoch, epochs, figures, work=1.0 if step == "distil" else share)
 
-    return tell
+    return clock, tell

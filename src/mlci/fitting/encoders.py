@@ -6,21 +6,23 @@ there; admissions are pooled by offsets, without padding. Every encoder ends in 
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mlci.base.errors import InputError
 from mlci.config import EncoderConfig
-from mlci.tokens import PAD, UNK
+from mlci.tokens import PAD, UNK, Tokens
 
 TRITON = find_spec("triton") is not None  # for the kernels of our own
+SCORING = 4_096  # admissions scored at once; few enough for encoders that pad
 
 
 def averaging(poolings: list[str]) -> bool:
@@ -173,7 +175,7 @@ class DeepSets(Encoder):
     def pooled(self, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
         """What rho is given."""
         if table.is_cuda and TRITON and averaging(self.poolings):
-            from mlci.fitting.kernels import Pool
+            from mlci.fitting._engines.kernels import Pool
 
             norm = (self.norm.weight[None], self.norm.bias[None])
             sums = table.new_ones(1) if self.poolings[0] == "sum" else None
@@ -391,3 +393,34 @@ def build(config: EncoderConfig, vocabulary_size: int, **options: Any) -> Encode
     if config.name == "deepsets":
         options |= {"pooling": config.pooling}
     return ENCODERS[config.name](vocabulary_size, width=config.width, **options)
+
+
+def on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    """The ids and offsets of tokens as tensors."""
+    ids, offsets = (torch.tensor(array, dtype=torch.int64) for array in (tokens.ids, tokens.offsets))
+    return ids.to(device), offsets.to(device)
+
+
+def batches(tokens: Tokens, rows: slice, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Ids and offsets of consecutive rows, `SCORING` admissions at a time; at least one batch, maybe empty."""
+    for start in range(rows.start, max(rows.stop, rows.start + 1), SCORING):
+        offsets = tokens.offsets[start : min(start + SCORING, rows.stop) + 1]
+        yield on(device, Tokens(tokens.ids[offsets[0] : offsets[-1]], offsets - offsets[0]))
+
+
+@torch.no_grad()
+def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor:
+    """The score of each admission (of `rows`: of these), in order; with several outputs a row of them."""
+    device, training = next(model.parameters()).device, model.training
+    model.eval()
+    rows = slice(0, len(tokens)) if rows is None else rows
+    scores = torch.cat([model(*each) for each in batches(tokens, rows, device)])
+    model.train(training)
+    return scores
+
+
+def score(config: EncoderConfig, state: Mapping[str, np.ndarray], tokens: Tokens, *, device: str = "cpu") -> np.ndarray:
+    """The score of each admission by an encoder of that config with the weights that a fit gave, float32, in order."""
+    model = build(config, len(state["embedding.weight"]))
+    model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
+    return predict(model.to(device), tokens).cpu().numpy()

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,8 @@ from mlci.base.files import atomic
 from mlci.codes.admissions import Admissions, stream_rows
 from mlci.cohort import cohort_head
 from mlci.config import TokenConfig
-from mlci.fitting import processes
-from mlci.fitting.training import Data
+from mlci.fitting._data import Split, Splits
+from mlci.fitting._processes import ALONE, Group
 from mlci.tokens import Tokens, Vocabulary
 
 if TYPE_CHECKING:
@@ -32,21 +32,13 @@ SPLITS = ("train", "valid")
 TYPES = {"ids": np.int32, "offsets": np.int64, "outcomes": np.float32}
 
 
-@dataclass(frozen=True)
-class Splits:
-    """What an index learns from."""
-
-    vocabulary: Vocabulary
-    icd_versions: tuple[int, ...]  # of the training codes
-    outcomes: dict[str, str]  # name -> rule in words
-    source: str
-    train: Data
-    valid: Data
-    subjects: np.ndarray  # the patient of each training admission
-
-
 def map_cohort(
-    path: str | Path, folder: str | Path, *, outcomes: Sequence[str] | None = None, tokens: TokenConfig
+    path: str | Path,
+    folder: str | Path,
+    *,
+    outcomes: Sequence[str] | None = None,
+    tokens: TokenConfig,
+    group: Group = ALONE,
 ) -> Splits:
     """The splits of a cohort file, from the files in `folder` if they were made of it before."""
     path, folder, head = Path(path), Path(folder), cohort_head(path)
@@ -56,21 +48,14 @@ def map_cohort(
             raise InputError(f"{path}: has no outcome {name}; there is {', '.join(head.outcomes) or 'none'}.")
     stamp = path.stat()
     key = [head.version, stamp.st_size, stamp.st_mtime_ns, list(rules), json.loads(json.dumps(asdict(tokens)))]
-    if processes.rank() == 0 and _facts(folder).get("key") != key:
+    if group.rank == 0 and _facts(folder).get("key") != key:
         _write(path, folder, list(rules), tokens, key)
-    processes.wait()
+    group.wait()
     facts = _facts(folder)
-    train, valid = (_open(folder / split, len(rules)) for split in SPLITS)
-    subjects = _opened(folder / "train.subjects", np.int64)
-    return Splits(
-        Vocabulary.from_dict(facts["vocabulary"]),
-        tuple(facts["icd_versions"]),
-        dict(rules),
-        head.source,
-        train,
-        valid,
-        subjects,
-    )
+    vocabulary = Vocabulary.from_dict(facts["vocabulary"])
+    train, valid = (_open(folder / split, tuple(rules), len(vocabulary)) for split in SPLITS)
+    train = replace(train, subjects=_opened(folder / "train.subjects", np.int64))
+    return Splits(vocabulary, tuple(facts["icd_versions"]), dict(rules), head.source, train, valid)
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -141,9 +126,9 @@ def _outcomes(table: "pa.Table", names: list[str]) -> np.ndarray:
     return np.column_stack([np.asarray(table[name].cast("float32").to_numpy(), np.float32) for name in names])
 
 
-def _open(start: Path, columns: int) -> Data:
+def _open(start: Path, names: tuple[str, ...], size: int) -> Split:
     ids, offsets, outcomes = (_opened(start.with_name(f"{start.name}.{part}"), kind) for part, kind in TYPES.items())
-    return Data(Tokens(ids, offsets), np.array(outcomes).reshape(-1, columns))
+    return Split(Tokens(ids, offsets), np.array(outcomes).reshape(-1, len(names)), names, size)
 
 
 def _opened(file: Path, kind: type) -> np.ndarray:

@@ -1,57 +1,34 @@
-"""A step's two passes: the scores of a batch's tokens forward, and their gradient back into every weight.
+"""The passes of the paper's encoder, DeepSets with mean and max pooling, written out for the CPU.
 
-`passes(model)` gives what goes through any encoder by autograd, or, for the paper's encoder on the CPU, what goes by
-hand: there a step is so short that recording it, filling a gradient of the whole vocabulary and visiting weight after
-weight would cost as much as the matrix products. All weights lie in one tensor, and so do their gradients.
+There a step is so short that recording it for autograd, filling a gradient of the whole vocabulary and visiting weight
+after weight would cost as much as the matrix products. All weights lie in one tensor, and so do their gradients.
 """
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlci.fitting import processes
-from mlci.fitting.encoders import DeepSets, Encoder, largest
+from mlci.fitting.encoders import DeepSets, largest
 from mlci.tokens import PAD, Tokens
 
 aten = torch.ops.aten
 
 
-def on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
-    ids, offsets = (torch.tensor(array, dtype=torch.int64) for array in (tokens.ids, tokens.offsets))
-    return ids.to(device), offsets.to(device)
+class ByHand:
+    """Forward through a DeepSets, and the scores' gradient back into every weight.
 
+    `sparse`: nobody else adds to the gradients, so that only the last step's rows of the embeddings' are not zero.
+    """
 
-class Passes:
-    """Through any encoder. `weights` are all of its weights, with their gradients."""
-
-    def __init__(self, model: Encoder) -> None:
-        self.model = model
+    def __init__(self, model: DeepSets, *, sparse: bool = True) -> None:
+        self.model, self.sparse = model, sparse
         parts = list(model.parameters())
         self.weights = nn.Parameter(torch.cat([part.detach().flatten() for part in parts]))
         self.weights.grad = torch.zeros_like(self.weights)
-        self.device = self.weights.device
+        self.parameters = [self.weights]
         sizes = [part.numel() for part in parts]
         for part, weight, gradient in zip(parts, self.weights.detach().split(sizes), self.weights.grad.split(sizes)):
             part.data, part.grad = weight.view_as(part), gradient.view_as(part)
-
-    def forward(self, tokens: Tokens) -> Tensor:
-        self.scores = self.model(*on(self.device, tokens))
-        return self.scores.detach()
-
-    def backward(self, gradient: Tensor) -> None:
-        """Of the last forward pass."""
-        assert self.weights.grad is not None
-        self.weights.grad.zero_()
-        self.scores.backward(gradient)
-
-
-class ByHand(Passes):
-    """Through DeepSets with mean and max pooling."""
-
-    model: DeepSets
-
-    def __init__(self, model: DeepSets) -> None:
-        super().__init__(model)
         self.tokens = np.array([PAD])
         self.embedding = model.embedding.weight.detach()
         self.gradient: np.ndarray = model.embedding.weight.grad.numpy()  # pyright: ignore
@@ -81,8 +58,7 @@ class ByHand(Passes):
         number = np.full(len(self.embedding), -1)
         number[PAD] = 0  # always among them, so that there is one
         number[tokens.ids] = 0
-        # Only the last step's rows of the gradient are not zero (unless others added theirs).
-        self.gradient[self.tokens[number[self.tokens] < 0] if processes.count() == 1 else slice(None)] = 0
+        self.gradient[self.tokens[number[self.tokens] < 0] if self.sparse else slice(None)] = 0
         self.tokens = distinct = np.flatnonzero(number == 0)
         number[distinct] = np.arange(len(distinct))
         where = number[tokens.ids]
@@ -141,6 +117,7 @@ class _Linear:
         return torch.mm(gradient, self.weight)
 
 
-def passes(model: Encoder) -> Passes:
+def takes(model: nn.Module) -> bool:
+    """Say whether this is a model that goes by hand."""
     plain = isinstance(model, DeepSets) and model.poolings == ["mean", "max"] and not model.dropout.p
-    return ByHand(model) if plain and next(model.parameters()).device.type == "cpu" else Passes(model)
+    return plain and next(model.parameters()).device.type == "cpu" and model.rho[4].out_features == 1

@@ -1,9 +1,12 @@
 """GPU kernels for what torch does in many small ones: pooling codes, and the alignment with its gradient.
 
-Tensors come in, tensors go out, equal to their torch counterparts in `stacks` and `stacked` within rounding. A step
+Tensors come in, tensors go out, equal to their torch counterparts in `stacks`, `stacked` and `_objectives` within
+rounding. A step
 of stacked fits is mostly launching kernels: with these an alignment is three launches instead of seventy. Triton comes
 with torch for CUDA; where it is missing, fits are made one by one.
 """
+
+from collections.abc import Sequence
 
 import torch
 import triton
@@ -20,7 +23,7 @@ EPSILON = tl.constexpr(1e-5)  # of torch's LayerNorm
 
 @triton.jit
 def _pairs(gap, precisions, FACTORS: tl.constexpr):
-    """The kernel of score differences less one, and its derivative (`objectives.kernel_less_one`)."""
+    """The kernel of score differences less one, and its derivative (`_objectives.kernel_less_one`)."""
     if FACTORS == 0:  # energy
         value, slope = -tl.abs(gap), tl.where(gap > 0, -1.0, tl.where(gap < 0, 1.0, 0.0))
     else:
@@ -222,14 +225,15 @@ def alignment(
     return values, gradient.sum(1) if groups > 1 else gradient.squeeze(1)
 
 
-class Alignments:
-    """`stacked.Alignments` on a GPU."""
+class StackedAlignments:
+    """`_objectives.Alignments` on a GPU."""
 
     tensors = 2
 
-    def __init__(self, config: ObjectiveConfig, sigmas: Tensor, weights: Tensor) -> None:
+    def __init__(self, config: ObjectiveConfig, sigmas: Sequence[float | None], weights: Tensor) -> None:
         self.config, self.weights = config, weights
-        self.precisions = (sigmas[:, None] * sigmas.new_tensor(FACTORS.get(config.kernel, ()))) ** -2
+        widths = weights.new_tensor([sigma or 1.0 for sigma in sigmas])
+        self.precisions = (widths[:, None] * widths.new_tensor(FACTORS.get(config.kernel, ()))) ** -2
         fits, outcomes = weights.shape
         together = config.validity == "intersection"
         width = max(16, triton.next_power_of_2(1 + outcomes)) if together else 16
@@ -462,6 +466,6 @@ def _adamw(weight, gradient, moment, square, rates, size, B: tl.constexpr):
 
 
 def adamw(weight: Tensor, gradient: Tensor, moment: Tensor, square: Tensor, rates: Tensor) -> None:
-    """`learning.adamw` on a GPU."""
+    """`stacked.adamw` on a GPU."""
     fits, size = len(weight), weight[0].numel()
     _adamw[triton.cdiv(size, 1024), fits](weight, gradient.contiguous(), moment, square, rates, size, B=1024)

@@ -1,0 +1,249 @@
+"""Several models of one shape trained at once: every step one set of kernels, on CUDA recorded as a graph and replayed.
+
+In come models and the admissions each learns from. Each keeps its own objective, batch order and learning rate, so that
+it differs from a model trained on its own by rounding, and by the hidden units that are dropped. The processor draws
+the next epoch while the device trains.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mlci.config import EncoderConfig
+from mlci.fitting._data import Split
+from mlci.fitting._engines.layout import Layout, Resident, thinned
+from mlci.fitting._engines.stacks import Stack, build, kernels
+from mlci.fitting._loop import Pace, drawn, seeded
+from mlci.fitting._objectives import LARGE, Objective
+from mlci.fitting.encoders import TRITON, Encoder, averaging
+
+AHEAD = 16_384  # steps laid out at once, counted for each model: what the device holds does not grow with the split
+PAYS = ("cuda",)  # kinds of device where a step is mostly launching kernels
+
+
+def stackable(encoder: EncoderConfig, batch: int) -> bool:
+    """Say whether models of this kind can be trained at once."""
+    sets = encoder.name == "deepsets" and averaging(encoder.pooling.split("+"))
+    return (sets or encoder.name == "set_transformer") and batch <= LARGE
+
+
+def pays(encoder: EncoderConfig, batch: int, device: torch.device) -> bool:
+    """Say whether they are best trained at once on this device: a GPU, for whose kernels Triton is needed."""
+    able = device.type in PAYS and (device.type != "cuda" or TRITON)
+    return able and stackable(encoder, batch)
+
+
+class Stacked:
+    """The engine of several models; `rows` are the admissions that each learns from (all, if None).
+
+    All have as many steps of as many admissions: what one lacks is filled with the empty admission, which counts
+    nothing, and a step of that alone moves nothing.
+    """
+
+    pause = 10.0  # seconds between checkpoints
+
+    def __init__(
+        self,
+        models: Sequence[Encoder],
+        split: Split,
+        pace: Pace,
+        seeds: Sequence[tuple[int, ...]],
+        *,
+        rows: Sequence[np.ndarray] | None = None,
+        dropout: bool = False,
+    ) -> None:
+        self.device, self.seeds, self.pace, self.dropout = next(models[0].parameters()).device, seeds, pace, dropout
+        self.split, self.train = split, Resident.of(split, self.device)
+        self.rows = [np.arange(len(split))] * len(models) if rows is None else rows
+        self.stack = build(models, max(1, int(split.tokens.counts.max())))
+        sizes = [pace.size(len(own)) for own in self.rows]
+        self.counts = [-(-len(own) // size) for own, size in zip(self.rows, sizes)]
+        self.batch, self.most = max(sizes), max(self.counts)
+        self.slots = []  # where in the grid of steps x batch each admission of a model stands
+        for own, size in zip(self.rows, sizes):
+            each = torch.arange(len(own))
+            self.slots.append((each // size * self.batch + each % size).to(self.device))
+        weights = list(self.stack.weights.values())
+        self.optimiser = self._optimiser(weights)
+        self.residents: dict[int, tuple[Split, Resident]] = {id(split): (split, self.train)}
+        self.threads, self.ahead = ThreadPoolExecutor(), {}
+        self.tokens = [int(split.tokens.counts[own].sum()) for own in self.rows] if pace.token_dropout else []
+
+    def _optimiser(self, weights: list[Tensor]) -> torch.optim.Optimizer:
+        pace = self.pace
+        if pace.cycle is None:
+            options = {"lr": pace.learning_rate, "weight_decay": pace.weight_decay}
+            return torch.optim.AdamW(weights, **options, fused=True, capturable=self.device.type == "cuda")
+        cycles = {n: cycle(pace, pace.cycle * n).view(pace.cycle, n, 5) for n in set(self.counts)}
+        rates = torch.tensor([1.0, 0, 0, 0, 0], dtype=torch.float64).repeat(pace.cycle, self.most, len(self.rows), 1)
+        for model, count in enumerate(self.counts):
+            rates[:, :count, model] = cycles[count]
+        return CycledAdamW(weights, rates.flatten(0, 1).to(weights[0]))
+
+    def aim(self, objective: Objective) -> None:
+        self.steps = Steps(self.stack, objective, self.optimiser, self.split.vocabulary_size)
+
+    def epoch(self, number: int) -> Tensor:
+        draws = [each.result() for each in self.ahead.pop(number, None) or self._draw(number)]
+        if self.pace.cycle is None or number < self.pace.cycle:
+            self.ahead = {number + 1: self._draw(number + 1)}
+        orders = torch.full((len(self.rows), self.most * self.batch), len(self.train), device=self.device)
+        data, first = self.train, 0
+        if self.pace.token_dropout:
+            order, kept = (torch.from_numpy(np.concatenate(part)).to(self.device) for part in zip(*draws))
+            data = thinned(self.train, order, kept)
+            orders.fill_(len(data))
+        for model, (slots, (order, _)) in enumerate(zip(self.slots, draws)):
+            own = torch.from_numpy(order).to(self.device)
+            if self.pace.token_dropout:
+                own = torch.arange(first, first + len(order), device=self.device)
+                first += len(order)
+            orders[model, slots] = own
+        if self.dropout:
+            with seeded(*self.seeds[0], number, device=self.device):
+                total = self.steps.epoch(data, orders, self.batch)
+        else:
+            total = self.steps.epoch(data, orders, self.batch)
+        return total / torch.tensor(self.counts, device=self.device)[:, None]
+
+    def _draw(self, epoch: int) -> list[Future]:
+        share = self.pace.token_dropout
+
+        def draw(own: np.ndarray, seed: tuple[int, ...], tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
+            rng = drawn(*seed, epoch)
+            order = own[rng.permutation(len(own))]
+            return order, rng.random(tokens) >= share if share else None
+
+        many = self.tokens or [0] * len(self.rows)
+        return [self.threads.submit(draw, *each) for each in zip(self.rows, self.seeds, many)]
+
+    def predict(self, split: Split) -> Tensor:
+        if id(split) not in self.residents:
+            self.residents[id(split)] = (split, Resident.of(split, self.device))
+        return self.stack.predict(self.residents[id(split)][1])
+
+    def state(self) -> dict[str, Tensor]:
+        return self.stack.state_dict()
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.stack.load_state_dict(state)
+
+
+class Steps:
+    """The optimiser's steps; on CUDA one step is recorded and replayed."""
+
+    def __init__(self, stack: Stack, objective: Objective, optimiser: torch.optim.Optimizer, vocabulary: int
+    ) -> None:
+        self.stack, self.objective, self.optimiser, self.vocabulary = stack, objective, optimiser, vocabulary
+        device = objective.weights.device
+        self.cuda = device.type == "cuda"
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=device)
+        self.layout: Layout | None = None
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def epoch(self, data: Resident, orders: Tensor, batch: int) -> Tensor:
+        """Take the steps of an epoch (fits x admissions), laid out some at a time; the sum over them of each fit's and
+        outcome's value.
+        """
+        total = torch.zeros_like(self.total)
+        for part in orders.split(max(1, AHEAD // len(orders)) * batch, dim=1):
+            room = self.layout.room if self.layout else (0, 0)
+            total += self.run(Layout.of(data, part, batch, self.vocabulary, self.objective.labels, room))
+        return total
+
+    def run(self, layout: Layout) -> Tensor:
+        """Take the steps laid out."""
+        steps = len(layout.tokens)
+        if self.layout is None or self.layout.room != layout.room or len(self.layout.tokens) < steps:
+            self.layout, self.graph = layout, None
+            if self.cuda:
+                self._record()
+        else:
+            for old, new in zip(self.layout.parts, layout.parts):
+                old[:steps].copy_(new)
+        self.step.zero_()
+        self.total.zero_()
+        for _ in range(steps):
+            self.graph.replay() if self.graph else self._step()
+        return self.total.clone()
+
+    def _step(self) -> None:
+        assert self.layout is not None
+        parts = (part.index_select(0, self.step).squeeze(0) for part in self.layout.parts)
+        tokens, where, offsets, *labels = parts
+        scores = self.stack.scores(tokens, where, offsets)
+        values, gradient = self.objective.step(scores.detach(), *labels)
+        scores.backward(gradient)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.total += values
+        self.step += 1
+
+    def _record(self) -> None:
+        """Record a step; the steps that warm up the libraries leave no trace in the weights."""
+        kept = [weight.detach().clone() for weight in self.stack.weights.values()]
+        moments = [{name: value.clone() for name, value in state.items()} for state in self.optimiser.state.values()]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                self.step.zero_()
+                self._step()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self._step()
+        with torch.no_grad():
+            for weight, value in zip(self.stack.weights.values(), kept):
+                weight.copy_(value)
+            for position, state in enumerate(self.optimiser.state.values()):
+                for name, value in state.items():
+                    value.copy_(moments[position][name]) if moments else value.zero_()
+
+
+def cycle(pace: Pace, steps: int) -> Tensor:
+    """What `adamw` needs at each step, from torch's own schedule, which turns the first moment's memory as well."""
+    optimiser = torch.optim.AdamW([torch.zeros(())], lr=pace.learning_rate, weight_decay=pace.weight_decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, pace.learning_rate, total_steps=steps)
+    rates = []
+    for step in range(1, steps + 1):
+        rate, (one, two) = optimiser.param_groups[0]["lr"], optimiser.param_groups[0]["betas"]
+        bias, root = 1 - one**step, (1 - two**step) ** -0.5
+        rates.append((1 - rate * pace.weight_decay, 1 - one, 1 - two, rate / bias, root))
+        optimiser.step()  # without a gradient: nothing but the order that the schedule wants
+        schedule.step()
+    return torch.tensor(rates, dtype=torch.float64)
+
+
+def adamw(weight: Tensor, gradient: Tensor, moment: Tensor, square: Tensor, rates: Tensor) -> None:
+    """A step of each fit, by its row of `rates`: what remains of the weight, what of the gradient and of its square
+    enters the moments, the step's length, and the factor of the second moment's root.
+    """
+    keep, one, two, length, root = rates.T.reshape(5, -1, *[1] * (weight.dim() - 1))
+    moment.lerp_(gradient, one)
+    square.lerp_(gradient.square(), two)
+    weight.mul_(keep).sub_(length * moment / (square.sqrt() * root + 1e-8))
+
+
+class CycledAdamW(torch.optim.Optimizer):
+    """Each fit's AdamW. What changes from step to step lies on the device, where a recorded step finds it."""
+
+    def __init__(self, weights: list[Tensor], rates: Tensor) -> None:
+        super().__init__(weights, {})
+        self.rates = F.pad(rates, (0, 0, 0, 0, 0, 2))  # steps x fits x 5; two more, as a recording takes them before
+        for weight in weights:
+            self.state[weight] = {name: torch.zeros_like(weight) for name in ("moment", "square")}
+        self.state[weights[0]]["step"] = self.count = torch.zeros(1, dtype=torch.int64, device=rates.device)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        rates = self.rates.index_select(0, self.count).squeeze(0)
+        move = kernels().adamw if rates.is_cuda else adamw
+        for weight, state in self.state.items():
+            move(weight, weight.grad, state["moment"], state["square"], rates)
+        self.count += 1

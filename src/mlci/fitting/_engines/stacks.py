@@ -1,0 +1,239 @@
+"""Several encoders as one: their weights stacked, with a leading axis for the models.
+
+In come encoders and tokens, out come scores, models x admissions. A single encoder leaves a GPU idle: its kernels are
+shorter than their launches. Stacked, a step is one set of kernels for all models.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn, vmap
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from mlci.fitting._engines.layout import Resident
+from mlci.fitting.encoders import DeepSets, Encoder, Largest, SetTransformer, softmax_average
+from mlci.tokens import UNK
+
+SCORED = 2**21  # admissions scored at once, counted for each model: what the device holds does not grow with the split
+
+
+def kernels():
+    from mlci.fitting._engines import kernels
+
+    return kernels
+
+
+def activate(y: Tensor, bias: Tensor) -> Tensor:
+    """ReLU(y + bias) for each fit."""
+    return kernels().activate(y, bias) if y.is_cuda else (y + bias[:, None]).relu_()
+
+
+def deactivate(gradient: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """What of the gradient passes the ReLU that gave y, and its sum over rows, for each fit."""
+    if y.is_cuda:
+        return kernels().deactivate(gradient, y)
+    gradient = gradient * (y > 0)
+    return gradient, gradient.sum(1)
+
+
+class Layer(torch.autograd.Function):
+    """ReLU(x W' + b) for each fit; the weights' gradient, a long sum into a small matrix, is cut into parts."""
+
+    PARTS = 128  # products for the device to work on side by side, over all fits
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        y = activate(torch.bmm(x, weight.mT), bias)
+        ctx.save_for_backward(x, weight, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight, y = ctx.saved_tensors
+        gradient, bias = deactivate(gradient, y)
+        fits, rows, width = x.shape
+        parts = math.gcd(rows, 2 ** int(math.log2(max(1, Layer.PARTS // fits))))
+        cut = [each.reshape(fits * parts, rows // parts, -1) for each in (gradient, x)]
+        product = torch.bmm(cut[0].mT, cut[1]).view(fits, parts, -1, width).sum(1)
+        return torch.bmm(gradient, weight), product, bias
+
+
+class Pick(torch.autograd.Function):
+    """Rows of a table, each at most once except for rows without a gradient, so that it is a copy both ways."""
+
+    @staticmethod
+    def forward(ctx, table: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.rows = len(table)
+        return table.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        (rows,) = ctx.saved_tensors
+        return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_copy_(0, rows, gradient), None
+
+
+def pooled(
+    table: Tensor,
+    logits: Tensor | None,
+    where: Tensor,
+    offsets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    sums: Tensor | None,
+    most: bool,
+) -> Tensor:
+    """An average of each bag's rows, with their max beside it, and the LayerNorm: fits x admissions x features.
+
+    The average is by a softmax of `logits` if given; fits marked in `sums` have the sum instead.
+    """
+    where = where[: int(offsets[-1])]
+    if logits is None:
+        average = F.embedding_bag(where, table, offsets, mode="mean", include_last_offset=True)
+        if sums is not None:
+            each = sums.repeat_interleave((len(offsets) - 1) // len(sums))
+            average = average * torch.where(each > 0, offsets.diff(), 1)[:, None]
+    else:
+        average = softmax_average(where, table, offsets, logits)
+    features = torch.cat([average, Largest.apply(where, table, offsets)], dim=1) if most else average
+    features = features.view(len(weight), -1, weight.shape[1])
+    return torch.addcmul(bias[:, None], F.layer_norm(features, features.shape[-1:]), weight[:, None])
+
+
+class Stack(ABC):
+    """The weights of several encoders, with a leading axis for the fits."""
+
+    padded = False  # an admission takes as many places as the longest
+
+    def __init__(self, models: Sequence[Encoder], longest: int) -> None:
+        self.longest = longest  # codes of an admission in training
+        states = [model.state_dict() for model in models]
+        self.weights = {name: torch.stack([state[name] for state in states]).requires_grad_() for name in states[0]}
+
+    @abstractmethod
+    def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
+        """Of tokens, from their embeddings (fits x tokens x width)."""
+
+    @abstractmethod
+    def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
+        """fits x admissions scores; `where` counts the tokens of all fits."""
+
+    def scores(self, tokens: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
+        """fits x batch scores of one step of a layout."""
+        embedding = Pick.apply(self.weights["embedding.weight"].flatten(0, 1), tokens.flatten())
+        return self._scores(self._features(embedding.view(*tokens.shape, -1)), where, offsets, self.longest)
+
+    @torch.no_grad()
+    def predict(self, data: Resident) -> Tensor:
+        """fits x admissions scores of a split, from the features of the whole vocabulary."""
+        features = self._features(self.weights["embedding.weight"])
+        fits, size = self.weights["embedding.weight"].shape[:2]
+        each = torch.arange(fits, device=data.ids.device)[:, None]
+        longest = max(1, int(data.counts.max()))
+        rows, scores = max(1, SCORED // (fits * (longest if self.padded else 1))), []
+        for start in range(0, len(data), rows):
+            offsets = data.starts[start : start + rows + 1]
+            ids = data.ids[int(offsets[0]) : int(offsets[-1])]
+            bags = (offsets[:-1] - offsets[0] + each * len(ids)).flatten()
+            where = (ids + each * size).flatten()
+            scores.append(self._scores(features, where, F.pad(bags, (0, 1), value=fits * len(ids)), longest))
+        return torch.cat(scores, dim=1)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {name: weight.detach() for name, weight in self.weights.items()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        for name, weight in self.weights.items():
+            weight.copy_(state[name])
+
+
+class Sets(Stack):
+    """Several DeepSets; with several outputs, scores are fits x admissions x outputs.
+
+    Hidden units are dropped where a gradient is wanted; in a recorded step, torch draws them anew at each replay.
+    """
+
+    def __init__(self, models: Sequence[DeepSets], longest: int) -> None:
+        super().__init__(models, longest)
+        self.dropout = models[0].dropout.p
+        device = models[0].embedding.weight.device
+        sums = torch.tensor([model.poolings[0] == "sum" for model in models], device=device).float()
+        self.sums, self.most = sums if sums.any() else None, "max" in models[0].poolings
+        self._pool = kernels().Pool.apply if device.type == "cuda" else pooled
+
+    def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
+        """phi's, and the logits of the softmax where tokens are averaged by one; all fits' rows."""
+        table = self._mlp("phi", embedding, 2)
+        if "query" in self.weights:
+            logits = torch.bmm(table, self.weights["query"][..., None]) / math.sqrt(table.shape[-1])
+        elif "gate.0.weight" in self.weights:
+            logits = F.logsigmoid(self._linear("gate.2", self._mlp("gate", table, 1)))
+        else:
+            return (table.flatten(0, 1),)
+        return table.flatten(0, 1), logits.flatten()
+
+    def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
+        table, logits = features if len(features) == 2 else (*features, None)
+        norm = (self.weights["norm.weight"], self.weights["norm.bias"])
+        normed = self._pool(table, logits, where, offsets, *norm, self.sums, self.most)
+        dropout = self.dropout if torch.is_grad_enabled() else 0.0
+        return self._linear("rho.4", self._mlp("rho", normed, 2, dropout)).squeeze(2)
+
+    def _mlp(self, name: str, x: Tensor, layers: int, dropout: float = 0.0) -> Tensor:
+        for layer in range(0, 2 * layers, 2):
+            x = F.dropout(x, dropout) if dropout else x
+            x = Layer.apply(x, self.weights[f"{name}.{layer}.weight"], self.weights[f"{name}.{layer}.bias"])
+        return x
+
+    def _linear(self, name: str, x: Tensor) -> Tensor:
+        return torch.baddbmm(self.weights[f"{name}.bias"][:, None], x, self.weights[f"{name}.weight"].mT)
+
+
+class Transformers(Stack):
+    """Several Set Transformers. A graph has fixed shapes, so here admissions are padded to the longest of all."""
+
+    padded = True
+
+    def __init__(self, models: Sequence[SetTransformer], longest: int) -> None:
+        super().__init__(models, longest)
+        self._read = vmap(partial(functional_call, _Reader(models[0])), in_dims=(0, (0, 0, None, 0)))
+
+    def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
+        """The embeddings, before them UNK's: an admission without codes has a single UNK."""
+        return (torch.cat([self.weights["embedding.weight"][:, UNK, None], embedding], dim=1),)
+
+    def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
+        (table,) = features
+        fits, rows, _ = table.shape
+        begin, count = (each.view(fits, -1, 1) for each in (offsets[:-1], offsets.diff()))
+        rank = torch.arange(longest, device=where.device)
+        fit = torch.arange(fits, device=where.device)[:, None, None]
+        own = F.pad(where, (0, 1))[(begin + rank).clamp(max=len(where))] - fit * (rows - 1) + 1
+        row = torch.where(rank < count, own, 0).flatten(1)
+        weights = {f"model.{name}": weight for name, weight in self.weights.items()}
+        place = torch.arange(row.shape[1], device=where.device)
+        return self._read(weights, (table, row, place, rank >= count.clamp(min=1)))
+
+
+class _Reader(nn.Module):
+    """`SetTransformer.read` as a module's call."""
+
+    def __init__(self, model: SetTransformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        return self.model.read(*tensors)
+
+
+def build(models: Sequence[Encoder], longest: int) -> Stack:
+    """Stack models, which learn from admissions of at most `longest` codes."""
+    if isinstance(models[0], DeepSets):
+        return Sets(cast(Sequence[DeepSets], models), longest)
+    return Transformers(cast(Sequence[SetTransformer], models), longest)

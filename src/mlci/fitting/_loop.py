@@ -1,0 +1,265 @@
+"""The training loop: every network of every recipe is trained here.
+
+An engine knows how to train its models for an epoch, how to predict and what their weights are; the loop counts epochs,
+judges them on the validation split, keeps the best, writes checkpoints and tells how it goes. What is drawn at random is
+a function of (seed, epoch), so the same seed gives the same bits, and a stopped run goes on as if nothing had happened.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlci.base.errors import InputError
+from mlci.config import EncoderConfig
+from mlci.fitting import encoders
+from mlci.fitting._checkpoint import Checkpoint
+from mlci.fitting._data import Split
+from mlci.fitting._objectives import Objective
+from mlci.fitting._result import Epoch, Trained
+from mlci.fitting.encoders import Encoder
+
+LEAST = 16  # admissions in a batch
+GENERATOR = threading.RLock()  # torch's own is one for all threads
+Judge = Callable[[Tensor], tuple[Sequence[float], Sequence[Sequence[float]]]]  # each model's quality, and its values
+
+
+class Engine(Protocol):
+    """Trains models of one shape, one or several at once; the first axis of every tensor counts the models."""
+
+    optimiser: torch.optim.Optimizer
+    pause: float  # seconds between checkpoints
+
+    def aim(self, objective: Objective) -> None:
+        """Say what the models are after."""
+        ...
+
+    def epoch(self, number: int) -> Tensor:
+        """Train every model for its epoch `number`, from 1; the mean over batches of each outcome's value."""
+        ...
+
+    def predict(self, split: Split) -> Tensor:
+        """The scores of a split's admissions, in order."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """The weights by name, as they are: the next epoch changes them."""
+        ...
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over weights."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a model walks through its admissions: AdamW, in steps of `batch`."""
+
+    batch: int
+    learning_rate: float
+    weight_decay: float = 0.0
+    cycle: int | None = None  # epochs of a one-cycle learning rate; None: it is constant
+    steps: int = 1  # of an epoch at least: few admissions come in smaller batches
+    even: bool = False  # batches of about that size, all alike
+    token_dropout: float = 0.0  # share of an admission's tokens that a step does not see
+    fused: bool = True  # torch's AdamW in one pass, which rounds differently
+
+    def size(self, n: int) -> int:
+        """Admissions in a batch, of n."""
+        return min(self.batch, max(LEAST, n // self.steps))
+
+    def cuts(self, n: int) -> np.ndarray:
+        """Where batches begin among n admissions, and the end."""
+        if self.even:
+            parts = max(1, round(n / self.batch))
+            return np.concatenate([[0], np.cumsum([len(part) for part in np.array_split(np.empty(n), parts)])])
+        return np.append(np.arange(0, n, self.size(n)), n)
+
+    def optimiser(
+        self, parameters: Sequence[Tensor], steps: int
+    ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.OneCycleLR | None]:
+        """AdamW, and the schedule of its rate for so many steps an epoch."""
+        options = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
+        adam = torch.optim.AdamW(parameters, **options, fused=self.fused)
+        if self.cycle is None:
+            return adam, None
+        return adam, torch.optim.lr_scheduler.OneCycleLR(adam, self.learning_rate, total_steps=steps * self.cycle)
+
+
+class Stopped(Exception):
+    """A fit ended early because one beside it failed."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a checkpoint the models of an engine lie; `weights`: those of the kept epochs are wanted in the end."""
+
+    saved: Checkpoint
+    name: str
+    weights: bool = True
+
+    def trained(self) -> list[Trained]:
+        """The records so far; none before the first epoch was over."""
+        entry = self.saved.entries.get(self.name)
+        return [_trained(each) for each in entry.facts] if entry else []
+
+    def kept(self) -> dict[str, Tensor]:
+        """The weights of the kept epochs so far."""
+        return self._part("best")
+
+    def resume(self, engine: Engine) -> None:
+        engine.load(self._part("model"))
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in self._part("adam").items():
+            parameter, name = key.split(".")
+            state.setdefault(int(parameter), {})[name] = tensor
+        engine.optimiser.load_state_dict({**engine.optimiser.state_dict(), "state": state})
+
+    def keep(self, engine: Engine, trained: Sequence[Trained], best: Mapping[str, Tensor], *, last: bool) -> None:
+        """Put copies into the checkpoint, as the next epoch changes the tensors while another fit may write."""
+        arrays: dict[str, np.ndarray] = {}
+        if self.saved.writes and (self.weights or not last):
+            moments = {
+                f"{parameter}.{name}": tensor
+                for parameter, values in engine.optimiser.state_dict()["state"].items()
+                for name, tensor in values.items()
+            }
+            parts = {"model": engine.state(), "best": best, "adam": moments}
+            arrays = {
+                f"{part}.{name}": tensor.to("cpu", copy=True).numpy()
+                for part, tensors in parts.items()
+                for name, tensor in tensors.items()
+            }
+        pause = 0.0 if last else engine.pause
+        self.saved.keep(self.name, [asdict(each) for each in trained], arrays, pause=pause)
+
+    def _part(self, part: str) -> dict[str, Tensor]:
+        start, arrays = f"{part}.", self.saved.entries[self.name].arrays
+        return {
+            key.removeprefix(start): torch.from_numpy(np.array(array))
+            for key, array in arrays.items()
+            if key.startswith(start)
+        }
+
+
+def _trained(facts: Mapping) -> Trained:
+    history = tuple(Epoch(tuple(e["objective"]), tuple(e["validation"]), e["quality"]) for e in facts["history"])
+    return Trained(facts["epoch"], facts["quality"], facts["bandwidth"], history)
+
+
+def train(
+    engine: Engine,
+    trained: list[Trained],
+    *,
+    epochs: int,
+    tell: Callable[[int, list[Trained]], None],
+    held_out: Split | None = None,
+    judge: Judge | None = None,
+    improvements: Sequence[float] | None = None,
+    place: Place | None = None,
+    rate: str = "learning_rate",
+) -> tuple[list[Trained], dict[str, Tensor]]:
+    """Train the models of an engine to their last epoch.
+
+    Args:
+        engine: the models.
+        trained: the record of each so far.
+        epochs: how many there are in all.
+        tell: hears of each epoch, with the records.
+        held_out: the split that `judge` judges the scores of; without it the last values are the quality.
+        judge: gives each model's quality, and the values it is made of.
+        improvements: by how much an epoch of each model must be better to be kept; None: the last one is kept.
+        place: where in a checkpoint the models lie.
+        rate: the setting to lower where scores become infinite.
+
+    Returns:
+        The record of each model, and the weights of the kept epochs, with the models along the first axis.
+    """
+    begun = len(trained[0].history)
+    best = engine.state()
+    if improvements is not None and (place is None or place.weights):
+        best = {name: weight.clone() for name, weight in (place.kept() if place and begun else best).items()}
+        best = {name: weight.to(engine.state()[name].device) for name, weight in best.items()}
+    for epoch in range(begun + 1, epochs + 1):
+        values = engine.epoch(epoch).tolist()
+        quality, validation = [-sum(each) for each in values], values
+        if held_out is not None and judge is not None:
+            scores = engine.predict(held_out)
+            if not scores.isfinite().all():
+                raise InputError(f"The scores are no longer finite after epoch {epoch}; lower {rate}.")
+            quality, validation = judge(scores)
+        for model, facts in enumerate(zip(values, validation, quality)):
+            record = Epoch(tuple(facts[0]), tuple(facts[1]), facts[2])
+            trained[model] = trained[model].after(record, improvements[model] if improvements else -np.inf)
+        if improvements is not None and (place is None or place.weights):
+            better = [model for model, each in enumerate(trained) if each.epoch == epoch]
+            for name, weight in engine.state().items():
+                best[name][better] = weight[better]
+        with place.saved.lock if place else contextlib.nullcontext():
+            if place:
+                place.keep(engine, trained, best, last=epoch == epochs)
+            tell(epoch, trained)
+    return trained, best
+
+
+def fresh(
+    config: EncoderConfig,
+    vocabulary_size: int,
+    seed: tuple[int, ...],
+    device: torch.device,
+    *,
+    spread: float = 1.0,
+    **options: float,
+) -> Encoder:
+    """An encoder at its start; `spread` is the standard deviation of its embeddings."""
+    with seeded(*seed, device=torch.device("cpu")):
+        model = encoders.build(config, vocabulary_size, **options)
+    if spread != 1.0:
+        with torch.no_grad():
+            model.embedding.weight.mul_(spread)  # pyright: ignore[reportCallIssue]
+    return model.to(device)
+
+
+def drawn(*seed: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(seed))
+
+
+@contextlib.contextmanager
+def seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
+    """Seed torch's generators for the block and put them back after it; gives a NumPy generator of the same seed.
+
+    Only one thread at a time is in such a block.
+    """
+    sequence = np.random.SeedSequence(seed)
+    with GENERATOR, torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
+        yield np.random.default_rng(sequence)
+
+
+@contextlib.contextmanager
+def limited(threads: int) -> Iterator[None]:
+    """Give torch so many threads in the block, when the calling thread asks it; and take numbers below 1e-38 as zero:
+    the moments of tokens long unseen fade to such, and arithmetic with them is slow.
+    """
+    before = torch.get_num_threads()
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        torch.set_flush_denormal(False)
+
+
+@contextlib.contextmanager
+def roomy(what: str) -> Iterator[None]:
+    """Say in one sentence that the GPU's memory is too small for something."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError:
+        raise InputError(f"The GPU's memory is too small for {what}; take fewer of them, or --device cpu.") from None
