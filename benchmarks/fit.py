@@ -28,7 +28,7 @@ NAMES = ("mortality", "mortality_30d", "long_stay", "icu_transfer")
 def hospital(n: int, seed: int):
     import numpy as np
 
-    from mlci.fitting.training import Data
+    from mlci.fitting import Split
     from mlci.tokens import Tokens
 
     rng = np.random.default_rng(seed)
@@ -39,32 +39,30 @@ def hospital(n: int, seed: int):
     weight = np.random.default_rng(0).gamma(0.3, size=VOCABULARY)
     severity = np.add.reduceat(weight[ids], offsets[:-1]) + rng.normal(scale=1.5, size=(4, n))
     outcomes = [np.quantile(row, 1 - rate) for row, rate in zip(severity, (0.02, 0.03, 0.18, 0.1))] < severity.T
-    return Data(Tokens(ids, offsets), outcomes.astype(np.float32))
+    return Split(Tokens(ids, offsets), outcomes.astype(np.float32), NAMES, VOCABULARY)
 
 
 def ours(threads: int, share: float, whole: bool) -> dict:
     from mlci.config import OptimiserConfig, PaperConfig
-    from mlci.fitting.training import fit
+    from mlci.fitting.paper import fit
 
     train, valid = hospital(int(TRAIN * share), 1), hospital(int(VALID * share), 2)
     config = PaperConfig() if whole else PaperConfig(optimiser=OptimiserConfig(stage1_epochs=2, stage2_epochs=2))
-    marks: dict[str | None, list[float]] = {}  # when each epoch of a fit was over; Stage 2 is None
+    marks: dict[str, list[float]] = {}  # when each epoch of a fit was over
 
     def mark(event) -> None:
-        marks.setdefault(event.outcome, []).append(event.seconds)
+        marks.setdefault(event.step, []).append(event.seconds)
 
     result = fit(
         train,
         valid,
         config=config,
-        outcomes=NAMES,
-        vocabulary_size=VOCABULARY,
         seed=11,
         threads=threads,
         on_event=mark,
     )
     taken = {name: [b - a for a, b in pairwise(seconds)] for name, seconds in marks.items()}
-    second = fmean(taken.pop(None))
+    second = fmean(taken.pop("stage 2"))
     first = fmean(chain.from_iterable(taken.values()))
     begin = min(seconds[0] for seconds in marks.values()) - first  # data, initial model, bandwidth
     turns = -(-len(NAMES) // threads)

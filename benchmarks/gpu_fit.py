@@ -17,8 +17,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from mlci.config import EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SelectionConfig
-from mlci.fitting.stacked import fit_many
-from mlci.fitting.training import Data, fit
+from mlci.fitting import Split
+from mlci.fitting.paper import fit, fit_many
 from mlci.tokens import Tokens
 
 OUTCOMES = ("mortality", "mortality_30d", "long_stay", "icu_transfer")
@@ -26,7 +26,7 @@ RATES = (0.019, 0.03, 0.22, 0.16)
 VOCABULARY = 9_000  # four-character ICD-10 prefixes of MIMIC-IV's training split, about
 
 
-def made(admissions: int, rng: np.random.Generator) -> Data:
+def made(admissions: int, rng: np.random.Generator) -> Split:
     """Admissions like MIMIC-IV's: 13 codes on average, a few codes common and most rare, outcomes that hang on them."""
     counts = np.clip(rng.negative_binomial(3, 3 / 16, admissions) + 1, 1, 39)
     offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -35,7 +35,7 @@ def made(admissions: int, rng: np.random.Generator) -> Data:
     effect = np.random.default_rng(0).normal(0, 1, VOCABULARY)
     severity = np.add.reduceat(effect[ids], offsets[:-1]) / np.sqrt(counts) + rng.normal(0, 1, admissions)
     outcomes = np.column_stack([severity > np.quantile(severity, 1 - rate) for rate in RATES]).astype(np.float32)
-    return Data(Tokens(ids, offsets), outcomes)
+    return Split(Tokens(ids, offsets), outcomes, OUTCOMES, VOCABULARY)
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     rng = np.random.default_rng(1)
     train, valid = made(options.admissions, rng), made(options.admissions * 25_228 // 178_178, rng)
-    facts = {"outcomes": OUTCOMES, "vocabulary_size": VOCABULARY, "device": options.device}
+    facts = {"device": options.device, "stack": True}
     encoder = EncoderConfig(pooling=options.pooling)
     config = PaperConfig(
         encoder=encoder, optimiser=OptimiserConfig(stage1_epochs=options.epochs, stage2_epochs=options.epochs)
@@ -67,9 +67,8 @@ def main() -> None:
     fit_many(made(4_096, rng), made(2_048, rng), jobs=jobs(short), **facts)  # start-up: libraries, allocator
 
     def tell(event):
-        print(
-            f"  stage {event.stage} epoch {event.epoch}: {event.seconds:.2f} s, quality {event.quality:.3f}", flush=True
-        )
+        reached = event.figures["validation"]
+        print(f"  {event.step} epoch {event.epoch}: {event.seconds:.2f} s, quality {reached:.3f}", flush=True)
 
     if options.profile:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -86,7 +85,7 @@ def main() -> None:
         print(f"peak device memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
     if options.eager:
         start = time.perf_counter()
-        fit(train, valid, config=short, seed=11, **facts)
+        fit(train, valid, config=short, seed=11, device=options.device, stack=False)
         seconds = (time.perf_counter() - start) * options.epochs
         print(f"one by one, eager: {seconds * len(seeds):.0f} s for {len(seeds)} seeds (one epoch of each fit, scaled)")
 

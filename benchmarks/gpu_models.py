@@ -25,11 +25,13 @@ import numpy as np
 
 from mlci.base.files import atomic
 from mlci.benchmark import models as baselines
-from mlci.benchmark.models import Part
-from mlci.benchmark.models.neural import MODELS
+from mlci.benchmark.models.neural import MODELS, Neural
+from mlci.config import TokenConfig
+from mlci.fitting import Split
 from mlci.tokens import Tokens
 
 SPLITS = ("train", "valid", "test")
+KINDS = sorted({model.tokens for model in MODELS}, key=lambda tokens: tokens != TokenConfig())  # the paper's first
 SLOW = ("set_transformer", "star_gat", "deepsets_attention", "attention_mil")  # begin with these
 
 
@@ -37,33 +39,42 @@ def export(cohort: str, target: str) -> None:
     from mlci.benchmark.runs import fingerprint
     from mlci.cohort import read_cohort
 
-    parts = baselines.parts(read_cohort(cohort))
-    size = parts["train"].vocabulary_size
-    facts = {"digest": fingerprint(parts), "names": parts["train"].names, "vocabulary_size": size}
+    table = read_cohort(cohort)
+    views = {tokens: baselines.parts(table, tokens) for tokens in KINDS}
+    parts = views[TokenConfig()]
+    sizes = [each["train"].vocabulary_size for each in views.values()]
+    facts = {"digest": fingerprint(parts), "names": parts["train"].names, "vocabulary_sizes": sizes}
     arrays = {"facts": np.array(json.dumps(facts))}
-    for name, part in parts.items():
-        arrays[f"{name}/ids"] = part.tokens.ids.astype(np.uint16 if size <= 2**16 else np.uint32)
-        arrays[f"{name}/counts"] = part.tokens.counts.astype(np.uint16)
-        arrays[f"{name}/outcomes"] = np.nan_to_num(part.outcomes, nan=2).astype(np.int8)
+    subjects = np.unique(np.concatenate([part.subjects for part in parts.values()]), return_inverse=True)[1]
+    for name, own in zip(SPLITS, np.split(subjects, np.cumsum([len(parts[name]) for name in SPLITS])[:-1])):
+        arrays[f"{name}/outcomes"] = np.nan_to_num(parts[name].outcomes, nan=2).astype(np.int8)
+        arrays[f"{name}/subjects"] = own.astype(np.uint32)
+        for kind, (view, size) in enumerate(zip(views.values(), sizes)):
+            tokens = view[name].tokens
+            arrays[f"{kind}/{name}/ids"] = tokens.ids.astype(np.uint16 if size <= 2**16 else np.uint32)
+            arrays[f"{kind}/{name}/counts"] = tokens.counts.astype(np.uint16)
     with atomic(target) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, **arrays)
     print(f"{target}: {Path(target).stat().st_size / 1e6:.1f} MB")
 
 
-def read(path: str) -> tuple[dict, dict[str, Part]]:
+def read(path: str) -> tuple[dict, dict[TokenConfig, dict[str, Split]]]:
     with np.load(path, allow_pickle=False) as archive:
         facts = json.loads(str(archive["facts"]))
-        parts = {}
-        for name in SPLITS:
-            outcomes = archive[f"{name}/outcomes"].astype(np.float32)
-            outcomes[outcomes == 2] = np.nan
-            offsets = np.concatenate([[0], np.cumsum(archive[f"{name}/counts"], dtype=np.int64)])
-            tokens = Tokens(archive[f"{name}/ids"].astype(np.int32), offsets)
-            parts[name] = Part(tokens, outcomes, tuple(facts["names"]), facts["vocabulary_size"])
-    return facts, parts
+        views = {}
+        for kind, (config, size) in enumerate(zip(KINDS, facts["vocabulary_sizes"])):
+            views[config] = {}
+            for name in SPLITS:
+                outcomes = archive[f"{name}/outcomes"].astype(np.float32)
+                outcomes[outcomes == 2] = np.nan
+                offsets = np.concatenate([[0], np.cumsum(archive[f"{kind}/{name}/counts"], dtype=np.int64)])
+                tokens = Tokens(archive[f"{kind}/{name}/ids"].astype(np.int32), offsets)
+                subjects = archive[f"{name}/subjects"]
+                views[config][name] = Split(tokens, outcomes, tuple(facts["names"]), size, subjects)
+    return facts, views
 
 
-DATA: dict[str, Part] = {}
+DATA: dict[TokenConfig, dict[str, Split]] = {}
 
 
 def begin(path: str) -> None:
@@ -75,7 +86,7 @@ def begin(path: str) -> None:
 
 def work(jobs: list[tuple], device: str) -> tuple[dict[str, dict], dict[str, np.ndarray]]:
     about, arrays = {}, {}
-    for (model, seed), (_, scores, cost) in zip(jobs, baselines.run(jobs, DATA, device=device)):
+    for (model, seed), (_, scores, cost) in zip(jobs, baselines.run(jobs, DATA[jobs[0][0].tokens], device=device)):
         key = f"{model.name}/{seed}"
         about[key] = {"model": asdict(model), "seed": seed, "cost": cost}
         arrays |= {f"{key}/{name}": score.astype(np.float32) for name, score in scores.items()}
@@ -97,7 +108,8 @@ def run(source: str, target: str, *, models: list[str], seeds: list[int], proces
                 sys.exit(f"{target}: holds the scores of another cohort")
             about = facts["runs"]
             arrays = {name: archive[name] for name in archive.files if name != "facts"}
-    chosen = [replace(model, epochs=epochs) for model in MODELS if not models or model.name in models]
+    chosen = [model for model in MODELS if not models or model.name in models]
+    chosen = [replace(model, epochs=epochs) if isinstance(model, Neural) else model for model in chosen]
     chosen.sort(key=lambda model: not model.name.startswith(SLOW))
     # Seeds outermost: if time runs out, whole seeds are there rather than whole models.
     left = [(model, seed) for seed in seeds for model in chosen if f"{model.name}/{seed}" not in about]

@@ -102,7 +102,7 @@ class Source:
 
     @classmethod
     def read(cls, path: str) -> "Source":
-        from mlci.fitting.training import Data
+        from mlci.fitting import Split
 
         with np.load(path, allow_pickle=False) as archive:
             facts = json.loads(str(archive["facts"]))
@@ -114,7 +114,8 @@ class Source:
                 parts = {}
                 for name in SPLITS:
                     offsets = np.concatenate([[0], np.cumsum(archive[f"{kind}/{name}/counts"], dtype=np.int64)])
-                    parts[name] = Data(Tokens(archive[f"{kind}/{name}/ids"].astype(np.int32), offsets), outcomes[name])
+                    tokens = Tokens(archive[f"{kind}/{name}/ids"].astype(np.int32), offsets)
+                    parts[name] = Split(tokens, outcomes[name], tuple(facts["names"]), facts["sizes"][kind])
                 data[kind] = parts
         return cls(facts, data)
 
@@ -139,20 +140,11 @@ def alone(config: DeepConfig, seed: int, device: str) -> dict[str, float]:
     start, data = time.perf_counter(), SOURCE.data["deep"]
     (torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)).sum().item()
     awake = time.perf_counter()
-    names, size = SOURCE.facts["names"], SOURCE.facts["sizes"]["deep"]
-    fitted = recipe.fit(
-        data["train"],
-        data["valid"],
-        config=config,
-        outcomes=names,
-        vocabulary_size=size,
-        seed=seed,
-        device=device,
-    )
+    fitted = recipe.fit(data["train"], data["valid"], config=config, seed=seed, device=device)
     return {"start": awake - start, "fit": fitted.seconds}
 
 
-def silent(_: str) -> None:
+def silent(*_) -> None:
     pass
 
 
@@ -162,14 +154,13 @@ def member(kind: str, seed: int, number: int, config: DeepConfig, device: str) -
     from mlci.fitting import deep as recipe
 
     start, data = time.perf_counter(), SOURCE.data[kind]
-    folds = recipe.draw_folds(len(data["train"]), config.posterior.members, seed=seed)
+    folds = recipe.folds_by_subject(data["train"], config.posterior.members, seed=seed)
     (logits,) = recipe.members(
         data["train"],
         [data["valid"], data["test"]],
         folds,
         [number],
         config=config,
-        size=SOURCE.facts["sizes"][kind],
         seed=seed,
         device=torch.device(device),
         tell=silent,
@@ -182,20 +173,19 @@ def finish(kind: str, seed: int, config: DeepConfig, logits: list[np.ndarray], d
     import torch
 
     from mlci.fitting import deep as recipe
-    from mlci.fitting.training import predict
+    from mlci.fitting.encoders import score
 
     start, data = time.perf_counter(), SOURCE.data[kind]
     train, valid, test = (data[name] for name in SPLITS)
-    folds = recipe.draw_folds(len(train), config.posterior.members, seed=seed)
+    folds = recipe.folds_by_subject(train, config.posterior.members, seed=seed)
     posteriors = recipe.Posteriors(np.stack(logits), folds)
-    taught = recipe.teach(posteriors, train, valid, config=config, outcomes=SOURCE.facts["names"], seed=seed)
+    taught = recipe.teach(posteriors, train, valid, config=config, seed=seed)
     collapsed = time.perf_counter()
-    model, history = recipe.distil(
+    state, history = recipe.distil(
         train,
         valid,
         taught,
         config=config,
-        size=SOURCE.facts["sizes"][kind],
         seed=seed,
         device=torch.device(device),
         tell=silent,
@@ -204,32 +194,27 @@ def finish(kind: str, seed: int, config: DeepConfig, logits: list[np.ndarray], d
     scores = {
         "teacher/valid": taught.valid,
         "teacher/test": taught.score(posteriors.ensemble[len(train) + len(valid) :]),
-        "student/valid": predict(model, valid.tokens),
-        "student/test": predict(model, test.tokens),
+        "student/valid": score(config.encoder, state, valid.tokens, device=device),
+        "student/test": score(config.encoder, state, test.tokens, device=device),
     }
     return {"cost": cost, "scores": {name: score.astype(np.float32) for name, score in scores.items()}}
 
 
 def direct(kernel: str, seeds: list[int], epochs: int, device: str) -> list[dict]:
     """No risks: alignment with the outcomes themselves, the paper's two stages, on tokens of three depths."""
-    import torch
-
-    from mlci.fitting import encoders
-    from mlci.fitting.stacked import fit_many
-    from mlci.fitting.training import predict
+    from mlci.fitting.encoders import score
+    from mlci.fitting.paper import fit_many
 
     start, data = time.perf_counter(), SOURCE.data["deep"]
-    size, names = SOURCE.facts["sizes"]["deep"], SOURCE.facts["names"]
     config = PaperConfig(
         objective=ObjectiveConfig(kernel=kernel),
         optimiser=OptimiserConfig(stage1_epochs=epochs, stage2_epochs=epochs),
     )
     jobs, found = [(config, seed) for seed in seeds], []
-    facts = {"outcomes": names, "vocabulary_size": size, "device": device}
-    for fit in fit_many(data["train"], data["valid"], jobs=jobs, **facts):
-        model = encoders.build(config.encoder, size)
-        model.load_state_dict({name: torch.from_numpy(array) for name, array in fit.state.items()})
-        scores = {f"student/{name}": predict(model.to(device), data[name].tokens) for name in ("valid", "test")}
+    for fit in fit_many(data["train"], data["valid"], jobs=jobs, device=device, stack=True):
+        scores = {}
+        for name in ("valid", "test"):
+            scores[f"student/{name}"] = score(config.encoder, fit.state, data[name].tokens, device=device)
         found.append({"cost": {"fit": (time.perf_counter() - start) / len(seeds)}, "scores": scores})
     return found
 

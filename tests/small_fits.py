@@ -15,14 +15,16 @@ from mlci.config import (
     PaperConfig,
     PosteriorConfig,
 )
+from mlci.fitting import Split
 from mlci.fitting import deep as recipe
-from mlci.fitting.training import Data, fit
+from mlci.fitting._processes import ALONE, Group
+from mlci.fitting.paper import fit
 from mlci.tokens import Tokens
 
 OUTCOMES = ("mortality", "long_stay", "icu_transfer")
 
 
-def made(rows: int, seed: int, *, vocabulary: int = 40) -> Data:
+def made(rows: int, seed: int, *, vocabulary: int = 40) -> Split:
     """Admissions whose outcomes depend on their tokens; some empty, some outcomes unknown."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 7, rows)
@@ -31,7 +33,7 @@ def made(rows: int, seed: int, *, vocabulary: int = 40) -> Data:
     severity = np.array([(ids[a:b] % 7).sum() for a, b in pairwise(offsets)]) + rng.normal(0, 3, rows)
     outcomes = np.column_stack([severity > np.quantile(severity, q) for q in (0.9, 0.7, 0.8)]).astype(np.float32)
     outcomes[rng.random(outcomes.shape) < 0.02] = np.nan
-    return Data(Tokens(ids, offsets), outcomes)
+    return Split(Tokens(ids, offsets), outcomes, OUTCOMES, vocabulary)
 
 
 SMALL = PaperConfig(
@@ -50,28 +52,31 @@ RECIPE = DeepConfig(
 
 def gradients() -> dict[str, np.ndarray]:
     """Of a batch's loss in a fresh model; 25 rows, so that no two shares are alike."""
-    from mlci.fitting import encoders, processes
-    from mlci.fitting.passes import on
-    from mlci.fitting.training import objective_of
+    from mlci.config import ObjectiveConfig
+    from mlci.fitting import encoders
+    from mlci.fitting._engines.single import Autograd
+    from mlci.fitting._objectives import Alignments
+    from mlci.fitting._processes import world
+    from mlci.fitting.encoders import on
 
     torch.manual_seed(1)
-    model, data = encoders.build(SMALL.encoder, 40), made(25, 4)
-    rows = np.arange(len(data))
-    own = model(*on(torch.device("cpu"), data.tokens.take(rows[processes.share(len(data))])))
-    scores = processes.gather(own, len(data))
-    loss, _ = objective_of(SMALL, 0.3).loss(scores, torch.from_numpy(data.outcomes), torch.ones(3))
-    loss.backward()
-    processes.sum_gradients(model.parameters())
+    model, data, group = encoders.build(SMALL.encoder, 40), made(25, 4), world()
+    passes, own = Autograd(model, lambda tokens: on(torch.device("cpu"), tokens)), group.share(len(data))
+    scores = group.gather(passes.forward(data.tokens.take(np.arange(len(data))[own])), len(data))
+    objective = Alignments(ObjectiveConfig(), [0.3], torch.ones(1, 3))
+    _, gradient = objective.step(scores[None], torch.from_numpy(data.outcomes)[None])
+    passes.backward(gradient[0, own])
+    group.sum_gradients(model.parameters())
     return {f"gradient.{name}": parameter.grad.numpy() for name, parameter in model.named_parameters()}
 
 
-def fitted():
+def fitted(group: Group = ALONE):
     """Batches of 64, the last one of a single admission: one of the processes has nothing to do then."""
-    return fit(made(257, 1), made(99, 2), config=SMALL, outcomes=OUTCOMES, vocabulary_size=40, seed=3)
+    return fit(made(257, 1), made(99, 2), config=SMALL, seed=3, group=group)
 
 
-def distilled() -> dict[str, np.ndarray]:
+def distilled(group: Group = ALONE) -> dict[str, np.ndarray]:
     """By the recipe deep; with three members one of two processes has nothing to do in the second round."""
     few = replace(RECIPE, posterior=replace(RECIPE.posterior, members=3))
-    fit = recipe.fit(made(257, 1), made(99, 2), config=few, outcomes=OUTCOMES, vocabulary_size=40, seed=3)
+    fit = recipe.fit(made(257, 1), made(99, 2), config=few, seed=3, group=group)
     return {f"recipe.{name}": array for name, array in fit.state.items()}

@@ -8,10 +8,10 @@ Needs the standard library alone; `read_config` checks a file with pydantic, and
 import json
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError
@@ -126,6 +126,12 @@ class PaperConfig(Section):
     selection: SelectionConfig = SelectionConfig()
     weights: WeightConfig = WeightConfig()
 
+    extra: ClassVar = "deep"  # the optional libraries that it needs
+
+    def anchored(self, name: str) -> Self:
+        """Let another outcome orient the score."""
+        return replace(self, selection=replace(self.selection, anchor=name))
+
 
 @dataclass(frozen=True)
 class DeepTokenConfig(TokenConfig):
@@ -219,6 +225,12 @@ class DeepConfig(Section):
     distil: DistilConfig = DistilConfig()
     selection: AnchorConfig = AnchorConfig()
 
+    extra: ClassVar = "deep"  # the optional libraries that it needs
+
+    def anchored(self, name: str) -> Self:
+        """Let another outcome orient the score."""
+        return replace(self, selection=replace(self.selection, anchor=name))
+
 
 @dataclass(frozen=True)
 class TableTokenConfig(TokenConfig):
@@ -264,7 +276,13 @@ class TableConfig(Section):
     curve: CurveConfig = CurveConfig()
     copies: bool = False  # learn from shortened forms of each admission too, for short lists and cut codes elsewhere
 
+    extra: ClassVar = ""
 
+    def anchored(self, name: str) -> Self:
+        raise InputError("the recipe table needs no anchor: its score rises with the risk of every outcome.")
+
+
+# A recipe is a row here and the module of its name in `mlci.fitting`, whose `fit_splits` makes a fit.
 RECIPES = {"table": TableConfig, "deep": DeepConfig, "paper": PaperConfig}
 
 

@@ -8,13 +8,14 @@ import pytest
 
 from conftest import require
 from mlci.benchmark import models as baselines
-from mlci.benchmark.models import Part, _bags
+from mlci.benchmark.models import _bags
 from mlci.codes.admissions import Admissions
+from mlci.fitting import Split
 from mlci.tokens import Tokens, Vocabulary
 
 NAMES = ("mortality", "long_stay")
 # The smallest budget that still goes through every step of a fit.
-SMALL = {"epochs": 1, "rounds": 3, "reference": 60, "k": 5, "width": 8}
+SMALL = {"epochs": 1, "rounds": 3, "reference": 60, "k": 5, "width": 8, "members": 2, "risk_epochs": 1}
 
 
 def small(model):
@@ -35,9 +36,9 @@ def draw(n: int, seed: int) -> tuple[list[list[str]], np.ndarray]:
     return codes, outcomes
 
 
-def part(codes, outcomes, vocabulary: Vocabulary, names=NAMES) -> Part:
+def part(codes, outcomes, vocabulary: Vocabulary, names=NAMES) -> Split:
     admissions = Admissions.from_lists(codes, icd_version=10)
-    return Part(vocabulary.encode(admissions), outcomes, names, len(vocabulary), admissions)
+    return Split(vocabulary.encode(admissions), outcomes, names, len(vocabulary), admissions=admissions)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +191,7 @@ def test_factorization_machine_sees_pairs():
     both = random.integers(0, 2, (4000, 2))
     y = (both[:, 0] == both[:, 1]).astype(np.float32)[:, None]
     tokens = Tokens((both * [2, 3]).ravel()[both.ravel() > 0], np.concatenate([[0], np.cumsum(both.sum(1))]))
-    data = Part(tokens, y, ("mortality",), 4)
+    data = Split(tokens, y, ("mortality",), 4)
     model = baselines.discover()["factorization"]
     score = model.score(model.fit(data, data, seed=0), data)
     assert score[y[:, 0] == 1].min() > score[y[:, 0] == 0].max()

@@ -18,7 +18,7 @@ from mlci.benchmark import runs as benchmark
 from mlci.benchmark import tables
 from mlci.benchmark.runs import Settings, run_benchmark
 from mlci.cohort import build_cohort, read_cohort
-from mlci.fitting import stacked
+from mlci.fitting._engines import stacked
 
 FAST = ["charlson", "multinomial_nb", "logistic"]
 

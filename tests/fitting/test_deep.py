@@ -8,8 +8,6 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import mlci
 from forked import Fits
@@ -26,10 +24,10 @@ from mlci.config import (
     SpacingConfig,
     config_from,
 )
+from mlci.fitting import Split, encoders
 from mlci.fitting import deep as recipe
-from mlci.fitting import encoders, stacked, training
+from mlci.fitting._engines import stacked
 from mlci.fitting._result import Fit
-from mlci.fitting.training import Data
 from mlci.index.estimator import MLCI
 from mlci.measures.alignment import distance_correlation
 from mlci.tokens import Tokens
@@ -44,7 +42,7 @@ SMALL = DeepConfig(
 )
 
 
-def hospital(seed: int, n: int) -> tuple[Data, np.ndarray]:
+def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
     """Two outcomes with shared and own causes, and their log odds; half of those who die have no length of stay."""
     rng = np.random.default_rng(seed)
     offsets = np.concatenate([[0], np.cumsum(rng.poisson(5, n))])
@@ -53,21 +51,21 @@ def hospital(seed: int, n: int) -> tuple[Data, np.ndarray]:
     logits = np.array([weight[ids[a:b]].sum(0) for a, b in pairwise(offsets)]) - [2, 0.5]
     outcomes = (rng.random((n, 2)) < 1 / (1 + np.exp(-logits))).astype(np.float32)
     outcomes[(outcomes[:, 0] == 1) & (rng.random(n) < 0.5), 1] = np.nan
-    return Data(Tokens(ids, offsets), outcomes), logits.astype(np.float32)
+    return Split(Tokens(ids, offsets), outcomes, NAMES, SIZE), logits.astype(np.float32)
 
 
 (TRAIN, TRUE), (VALID, TRUE_VALID) = hospital(1, 3000), hospital(2, 600)
-FOLDS = recipe.draw_folds(len(TRAIN), 3, seed=5)
+FOLDS = recipe.folds_by_subject(TRAIN, 3, seed=5)
 KNOWN = recipe.Posteriors(np.stack([np.concatenate([TRUE, TRUE_VALID])] * 3), FOLDS)  # an ensemble that knows the truth
 
 
-def run(config: DeepConfig = SMALL, **options) -> Fit:
-    return recipe.fit(TRAIN, VALID, config=config, **{"outcomes": NAMES, "vocabulary_size": SIZE, "seed": 5} | options)
+def run(config: DeepConfig = SMALL, *, train: Split = TRAIN, seed: int = 5, **options) -> Fit:
+    return recipe.fit(train, VALID, config=config, seed=seed, **options)
 
 
 def teach(cuts: int = 0, **collapse) -> recipe.Taught:
     config = replace(SMALL, collapse=replace(SMALL.collapse, **collapse), spacing=SpacingConfig(cuts=cuts))
-    return recipe.teach(KNOWN, TRAIN, VALID, config=config, outcomes=NAMES, seed=5)
+    return recipe.teach(KNOWN, TRAIN, VALID, config=config, seed=5)
 
 
 def squares(taught: recipe.Taught) -> np.ndarray:
@@ -81,9 +79,7 @@ def fitted() -> Fit:
 
 def test_the_score_serves_both_outcomes(fitted):
     test, logits = hospital(3, 2000)
-    model = encoders.build(SMALL.encoder, SIZE)
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in fitted.state.items()})
-    score = training.predict(model, test.tokens)
+    score = encoders.score(SMALL.encoder, fitted.state, test.tokens)
     for outcome, own in zip(test.outcomes.T, logits.T):
         known = ~np.isnan(outcome)
         assert np.corrcoef(score[known], outcome[known])[0, 1] > 0.25
@@ -125,13 +121,14 @@ def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float6
         collapse=CollapseConfig(method="sum"),
         distil=replace(SMALL.distil, epochs=3, dropout=0.0),
     )
-    facts = {"subjects": np.arange(len(TRAIN)) ** 2 // 90_000, "checkpoint": tmp_path / "checkpoint"}
+    facts = {"train": replace(TRAIN, subjects=np.arange(len(TRAIN)) ** 2 // 90_000)}
 
     def stop(event):
         if "member 2" in event.text:
             raise KeyboardInterrupt
 
-    alone, told = run(config, subjects=facts["subjects"]), []
+    alone, told = run(config, **facts), []
+    facts["checkpoint"] = tmp_path / "checkpoint"
     with pytest.raises(KeyboardInterrupt):
         run(config, on_event=stop, **facts)
     monkeypatch.setattr(stacked, "PAYS", ("cpu",))
@@ -159,25 +156,13 @@ def test_what_diverges_is_told_and_not_kept(step, tmp_path):
 
 
 def test_processes_share_all_members_and_the_first_has_some(monkeypatch):
-    monkeypatch.setattr(recipe, "pays", lambda *_: True)
+    monkeypatch.setattr(stacked, "PAYS", ("cpu",))
     for processes, left in product(range(1, 7), range(1, 7)):
-        monkeypatch.setattr(recipe.processes, "count", lambda processes=processes: processes)
-        [groups] = recipe.rounds(range(6 - left, 6), SMALL, torch.device("cpu"))
+        [groups] = recipe.rounds(range(6 - left, 6), SMALL, torch.device("cpu"), processes)
         assert len(groups) == processes
         assert [number for group in groups for number in group] == list(range(6 - left, 6))
         assert groups[0]  # it tells how far they are
         assert max(map(len, groups)) == -(-left // processes)
-
-
-@given(st.integers(1, 80), st.integers(2, 6), st.integers(0, 5), st.booleans())
-def test_folds_are_even_and_keep_patients_whole(n, members, seed, shared):
-    subjects = np.arange(n) // 2 if shared else None
-    folds = recipe.draw_folds(n, members, seed=seed, subjects=subjects)
-    if subjects is not None:
-        assert all(len(set(folds[subjects == one])) == 1 for one in subjects)
-        folds = folds[::2]
-    counts = np.bincount(folds, minlength=members)
-    assert counts.max() - counts.min() <= 1
 
 
 def test_members_speak_only_of_what_they_have_not_seen():
@@ -186,12 +171,6 @@ def test_members_speak_only_of_what_they_have_not_seen():
     for row in (0, 1, 77):
         np.testing.assert_array_equal(both.honest[row], logits[FOLDS[row], row])
     np.testing.assert_array_equal(both.honest[-2:], logits[:, -2:].mean(0))
-
-
-def test_labels_are_outcomes_mixed_with_their_risks():
-    outcomes = np.array([[1, 0], [0, np.nan], [1, 1], [0, np.nan]])
-    labels = recipe.soften(np.zeros((4, 2)), outcomes, CollapseConfig(observed=0.4))
-    np.testing.assert_allclose(labels, [[0.7, 0.3], [0.3, 0.5], [0.7, 0.7], [0.3, 0.5]])
 
 
 def test_collapse_beats_the_sum_of_logits_and_weights_matter():
@@ -222,7 +201,7 @@ def test_spacing_keeps_the_order_and_does_not_lower_the_alignment():
 
 def test_the_score_points_upwards():
     opposite = recipe.Posteriors(-KNOWN.logits, FOLDS)
-    taught = recipe.teach(opposite, TRAIN, VALID, config=SMALL, outcomes=NAMES, seed=5)
+    taught = recipe.teach(opposite, TRAIN, VALID, config=SMALL, seed=5)
     assert np.corrcoef(taught.train, TRAIN.outcomes[:, 0])[0, 1] > 0.3
 
 
@@ -241,7 +220,7 @@ def test_what_cannot_be_fitted_is_told_first(config, message):
 
 def test_one_subject_alone_is_refused():
     with pytest.raises(InputError, match="of one subject"):
-        run(subjects=np.zeros(len(TRAIN), np.int64))
+        recipe.fit(replace(TRAIN, subjects=np.zeros(len(TRAIN), np.int64)), VALID, config=SMALL, seed=5)
 
 
 def test_config_of_each_recipe():

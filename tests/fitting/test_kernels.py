@@ -11,8 +11,9 @@ if os.environ.get("MLCI_REQUIRE_ALL") != "1":
     pytest.importorskip("triton")
 
 from mlci.config import EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig
-from mlci.fitting import kernels, learning, stacked, stacks
-from mlci.fitting.training import Data
+from mlci.fitting import Split, paper
+from mlci.fitting._engines import kernels, stacked, stacks
+from mlci.fitting._objectives import Alignments
 from small_fits import made
 
 
@@ -34,8 +35,8 @@ def test_alignments_and_their_gradients_are_those_of_the_slow_form(kernel, valid
     outcomes[torch.rand(outcomes.shape, generator=rng) < 0.05] = torch.nan
     outcomes[1, :, 1] = 0  # one class
     weights = torch.rand(3, 2, generator=rng)
-    facts = (ObjectiveConfig(kernel=kernel, validity=validity), torch.tensor([0.9, 0.7, 1.1]), weights)
-    slow, fast = stacked.Alignments(*facts), kernels.Alignments(*facts)
+    facts = (ObjectiveConfig(kernel=kernel, validity=validity), [0.9, 0.7, 1.1], weights)
+    slow, fast = Alignments(*facts), kernels.StackedAlignments(*facts)
     values, gradient = slow.step(scores.double(), outcomes.double())
     labels = fast.labels(outcomes)
     found, slope = fast.step(scores, *labels)
@@ -87,7 +88,7 @@ def test_steps_of_the_optimiser_are_those_of_torch():
     fast = [each.clone() for each in slow]
     rates = torch.tensor([[0.9, 0.1, 0.001, 0.02, 3.0], [1, 0, 0, 0, 0]])  # the second fit has no step
     gradient = torch.randn(2, 24, 60, generator=rng)
-    for tensors, step in ((slow, learning.adamw), (fast, kernels.adamw)):
+    for tensors, step in ((slow, stacked.adamw), (fast, kernels.adamw)):
         before = tensors[0][1].clone()
         step(tensors[0], gradient, *tensors[1:], rates)
         np.testing.assert_array_equal(tensors[0][1], before)
@@ -102,13 +103,13 @@ def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
         optimiser=OptimiserConfig(batch=20, stage1_epochs=1, stage2_epochs=1),
     )
     train, valid = (two_outcomes(made(rows, seed)) for rows, seed in ((40, 1), (30, 2)))
-    facts = {"jobs": [(config, 11)], "outcomes": ("mortality", "long_stay"), "vocabulary_size": 40}
-    plain = stacked.fit_many(train, valid, device="cpu", **facts)[0]
-    monkeypatch.setattr(stacked, "Alignments", kernels.Alignments)
+    facts = {"jobs": [(config, 11)], "stack": True}
+    plain = paper.fit_many(train, valid, **facts)[0]
+    monkeypatch.setattr(paper, "Alignments", kernels.StackedAlignments)
     for name in ("activate", "deactivate"):
         monkeypatch.setattr(stacks, name, getattr(kernels, name))
     monkeypatch.setattr(stacks, "pooled", kernels.Pool.apply)
-    fast = stacked.fit_many(train, valid, device="cpu", **facts)[0]
+    fast = paper.fit_many(train, valid, **facts)[0]
     for one, other in zip(*((*fit.record.stage1.values(), fit.record.stage2) for fit in (fast, plain))):
         assert one.epoch == other.epoch
         assert one.bandwidth == pytest.approx(other.bandwidth, rel=1e-5)
@@ -116,5 +117,5 @@ def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
         assert one.quality == pytest.approx(other.quality, rel=1e-2)
 
 
-def two_outcomes(data: Data) -> Data:
-    return Data(data.tokens, data.outcomes[:, :2])
+def two_outcomes(split: Split) -> Split:
+    return split.only(["mortality", "long_stay"])

@@ -12,7 +12,7 @@ from mlci.config import (
     PaperConfig,
     TokenConfig,
 )
-from mlci.fitting.mapped import map_cohort, numbered
+from mlci.fitting._mapped import map_cohort, numbered
 from mlci.index.estimator import MLCI
 from mlci.tokens import Vocabulary
 from small_fits import RECIPE
@@ -53,7 +53,7 @@ def test_the_tokens_are_those_of_the_cohort_and_stay_on_disk(path, tmp_path):
         np.testing.assert_array_equal(data.outcomes, cohort.split(name).labels())
         assert isinstance(data.tokens.ids, np.memmap)
     patients = np.unique(cohort.split("train").column("subject_id"), return_inverse=True)[1]
-    np.testing.assert_array_equal(splits.subjects, patients)
+    np.testing.assert_array_equal(splits.train.subjects, patients)
 
 
 @pytest.mark.parametrize("ids", [[30, -1, 30, 7], [30, None, 7, None], ["b", "é", "a", "Z", "b", "𐀀", "￿"]])

@@ -7,7 +7,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import oracles
-from mlci.fitting.objectives import Alignment, CrossEntropy, alignment, large_alignment
+from mlci.config import ObjectiveConfig
+from mlci.fitting._objectives import (
+    Alignments,
+    CrossEntropies,
+    MeanLosses,
+    alignment,
+    entropy,
+    large_alignment,
+    squares,
+    strength,
+)
 from mlci.measures.alignment import distance_correlation
 
 SIGMA = 0.7
@@ -98,76 +108,129 @@ def test_the_floor_holds_the_norm_up():
         torch.tensor([[1.0, 0.0], [0.0, 1.0], [math.nan, 1.0], [1.0, math.nan]]),  # two rows are left
     ],
 )
-def test_guards_give_zero_with_a_graph(y):
-    scores = torch.tensor([0.1, 0.5, -0.3, 0.2], requires_grad=True)
-    loss, values = Alignment(sigma=SIGMA).loss(scores, y, torch.tensor([1.0, 0.0]))
-    assert values[0] == 0
-    loss.backward()
-    assert scores.grad is not None
-    assert scores.grad.eq(0).all()
+def test_guards_give_zero(y):
+    scores = torch.tensor([0.1, 0.5, -0.3, 0.2])
+    values, gradient = aligned(torch.tensor([1.0, 0.0])).step(scores[None], y[None])
+    assert values[0, 0] == 0
+    assert gradient.eq(0).all()
+
+
+def aligned(weights: torch.Tensor, **options) -> Alignments:
+    return Alignments(ObjectiveConfig(**options), [SIGMA], weights[None])
 
 
 def test_equal_scores_give_zero_and_a_finite_gradient():
-    scores = torch.zeros(6, requires_grad=True)
     y = torch.tensor([[0.0], [1.0]]).repeat(3, 1)
     for kernel in KERNELS:
-        loss, _ = Alignment(kernel=kernel, floor=0).loss(scores, y, torch.ones(1))
-        loss.backward()
-        assert loss == 0
-        assert scores.grad is not None
-        assert scores.grad.isfinite().all()
+        values, gradient = aligned(torch.ones(1), kernel=kernel, floor=0.0).step(torch.zeros(1, 6), y[None])
+        assert values == 0
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("validity", ["intersection", "outcome"])
+def test_the_gradient_is_that_of_the_weighted_sum(kernel, validity):
+    scores, y = batch(4)
+    weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    values, gradient = aligned(weights, kernel=kernel, validity=validity).step(scores.detach()[None], y[None])
+    expected = alignment(scores, y, sigma=SIGMA, kernel=kernel, validity=validity)
+    torch.testing.assert_close(values[0], expected.detach())
+    torch.testing.assert_close(gradient[0], torch.autograd.grad(-(weights @ expected), scores)[0])
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("validity", ["intersection", "outcome"])
 def test_a_splits_quality_is_the_batch_value_of_all_its_rows(kernel, validity):
     scores, y = batch(5, n=120)
-    objective = Alignment(sigma=SIGMA, kernel=kernel, validity=validity)
     weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
-    loss, values = objective.loss(scores.detach(), y, weights)
-    quality, each = objective.quality(scores.detach().numpy(), y.numpy(), weights.numpy())
+    objective = aligned(weights, kernel=kernel, validity=validity)
+    values, _ = objective.step(scores.detach()[None], y[None])
+    quality, each = objective.judge(weights[None], scores.detach()[None], y[None])
     np.testing.assert_allclose(each, values, rtol=1e-9)
-    assert quality == pytest.approx(-float(loss), rel=1e-9)
+    assert quality.item() == pytest.approx(float(weights @ values[0]), rel=1e-9)
 
 
 def test_energy_quality_is_the_evaluation_metric():
     scores, y = batch(6)
-    _, each = Alignment(kernel="energy", validity="outcome").quality(scores.detach().numpy(), y.numpy(), np.ones(3))
-    np.testing.assert_allclose(np.sqrt(each), distance_correlation(scores.detach().numpy(), y.numpy()), rtol=1e-12)
+    weights = torch.ones(1, 3)
+    _, each = aligned(weights[0], kernel="energy", validity="outcome").judge(weights, scores.detach()[None], y[None])
+    peer = distance_correlation(scores.detach().numpy(), y.numpy())
+    np.testing.assert_allclose(each[0].sqrt(), peer, rtol=1e-12)
 
 
 def test_cross_entropy_is_the_weighted_mean_over_known_outcomes():
     scores, y = batch(7)
     weights = torch.tensor([1.0, 2.0, 0.0], dtype=torch.float64)
-    loss, values = CrossEntropy().loss(scores, y, weights)
-    total = rows = 0.0
-    for t in range(3):
-        for s, outcome in zip(scores.tolist(), y[:, t].tolist()):
-            if not math.isnan(outcome):
-                total += weights[t].item() * math.log1p(math.exp(-s if outcome else s))
-                rows += weights[t].item()
-    assert loss.item() == pytest.approx(total / rows)
-    assert values[2].item() > 0
-    assert torch.autograd.gradcheck(lambda s: CrossEntropy().loss(s, y, weights)[0], (scores,))
+
+    def loss(s: torch.Tensor) -> torch.Tensor:
+        total = rows = torch.zeros((), dtype=s.dtype)
+        for weight, outcome in zip(weights, y.T):
+            known = ~outcome.isnan()
+            total = total + weight * torch.log1p(torch.exp(torch.where(outcome == 1, -s, s)))[known].sum()
+            rows = rows + weight * known.sum()
+        return total / rows
+
+    objective = CrossEntropies(len(y), weights[None])
+    values, gradient = objective.step(scores.detach()[None], y[None])
+    assert values[0, 2] > 0
+    torch.testing.assert_close(gradient[0], torch.autograd.grad(loss(scores), scores)[0])
+    quality, judged = objective.judge(weights[None], scores.detach()[None], y[None])
+    assert quality.item() == pytest.approx(-loss(scores).item())
+    torch.testing.assert_close(judged, values)
 
 
 def test_cross_entropy_of_a_split_is_the_mean_of_its_batches():
     scores, y = batch(8, n=25, outcomes=1)
     y[10:20] = math.nan  # a batch without a known outcome counts as 0
-    quality, _ = CrossEntropy(batch=10).quality(scores.detach().numpy(), y.numpy(), np.ones(1))
-    losses = [CrossEntropy().loss(scores[a:b], y[a:b], torch.ones(1))[0].item() for a, b in ((0, 10), (20, 25))]
-    assert quality == pytest.approx(-sum(losses) / 3)
-    assert CrossEntropy().strength(-0.1) == pytest.approx(math.log(2) - 0.1)
-    assert CrossEntropy().strength(-0.9) == 0
+    one = torch.ones(1, 1)
+
+    def quality(rows: slice, size: int) -> float:
+        return CrossEntropies(size, one).judge(one, scores.detach()[None, rows], y[None, rows])[0].item()
+
+    assert quality(slice(None), 10) == pytest.approx((quality(slice(10), 10) + quality(slice(20, 25), 5)) / 3)
 
 
-def test_no_known_outcome_is_a_zero_loss_with_a_graph():
-    scores = torch.zeros(4, requires_grad=True)
-    loss, _ = CrossEntropy().loss(scores, torch.full((4, 2), math.nan), torch.ones(2))
-    loss.backward()
-    assert loss == 0
-    assert scores.grad is not None
-    assert scores.grad.eq(0).all()
+def test_strengths_are_never_below_zero():
+    bce, rbf = ObjectiveConfig(kind="bce"), ObjectiveConfig()
+    assert strength(bce, -0.1) == pytest.approx(math.log(2) - 0.1)
+    assert strength(bce, -0.9) == strength(rbf, -0.1) == 0
+    assert strength(rbf, 0.25) == 0.25
+
+
+def test_no_known_outcome_is_a_zero_loss():
+    y = torch.full((1, 4, 2), math.nan)
+    values, gradient = CrossEntropies(4, torch.ones(1, 2)).step(torch.zeros(1, 4), y)
+    assert values.eq(0).all()
+    assert gradient.eq(0).all()
+
+
+def test_a_missing_outcome_costs_only_itself():
+    y = torch.tensor([[[1, 0], [0, math.nan], [1, 1], [0, math.nan]]])
+    losses = MeanLosses(entropy, torch.ones(1, 2))
+    values, gradient = losses.step(torch.zeros(1, 4, 2), *losses.labels(y))
+    assert float(values.sum()) == pytest.approx(2 * math.log(2))
+    np.testing.assert_allclose(gradient[0], [[-0.125, 0.25], [0.125, 0], [-0.125, -0.25], [0.125, 0]])
+
+
+@pytest.mark.parametrize("loss", [entropy, squares])
+def test_mean_losses_have_the_gradient_of_autograd_and_an_empty_batch_has_none(loss):
+    rng = torch.Generator().manual_seed(1)
+    columns = 1 if loss is squares else 3
+    scores, y = (torch.randn(3, 20, columns, generator=rng, dtype=torch.float64) for _ in range(2))
+    y = (y > 0).double() if loss is entropy else y
+    y[2] = torch.nan
+    if loss is entropy:
+        y[0, 5:, 1], y[1, :, 2] = torch.nan, torch.nan
+    losses = MeanLosses(loss, torch.ones(3, columns))
+    values, gradient = losses.step(scores.squeeze(2), *losses.labels(y))
+    for model in range(2):
+        own, known = scores[model].clone().requires_grad_(), ~y[model].isnan()
+        each = torch.where(known, loss(own, y[model].nan_to_num())[0], 0).sum(0) / known.sum(0).clamp(min=1)
+        torch.testing.assert_close(values[model], each.detach())
+        slope = torch.autograd.grad(each.sum(), own)[0]
+        torch.testing.assert_close(gradient[model].view_as(own), slope)
+    assert not values[2].any()
+    assert not gradient[2].any()
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "multi-rbf", "energy"])

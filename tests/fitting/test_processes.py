@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from mlci.base.errors import InputError
-from mlci.fitting import processes
+from mlci.fitting import _processes as processes
+from mlci.fitting._processes import ALONE, Group
 from mlci.index.model import load_model
 from small_fits import distilled, fitted, gradients
 from toys import toy_cohort
@@ -26,13 +27,14 @@ import numpy as np
 import torch
 from torch import distributed as dist
 from small_fits import distilled, fitted, gradients
-from mlci.fitting import processes
+from mlci.fitting import _processes as processes
 
 torch.set_default_dtype(torch.float64)
 # A store in a file: one on a port has a thread in the first process that may outlive its exit.
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(os.environ["RANK"]), world_size=2)
-found = {**gradients(), **fitted().state, **distilled()}
-if processes.rank() == 0:
+group = processes.world()
+found = {**gradients(), **fitted(group).state, **distilled(group)}
+if group.rank == 0:
     np.savez(sys.argv[1], **found)
 dist.barrier()
 dist.destroy_process_group()
@@ -101,17 +103,26 @@ def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp
 
 
 def test_what_is_wrong_for_all_is_told_by_the_first_and_what_is_wrong_apart_by_each(monkeypatch):
-    for name in ("is_torchelastic_launched", "init_process_group", "destroy_process_group"):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    for name in ("init_process_group", "destroy_process_group"):
         monkeypatch.setattr(torch.distributed, name, lambda *_: True)
     for rank, error in ((0, InputError), (1, SystemExit)):
-        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(processes, "world", lambda rank=rank: Group(rank, 2))
         with pytest.raises(error), processes.joined("cpu"):
             raise InputError("wrong")
-        with pytest.raises(InputError, match="too small"), processes.joined("cpu"), processes.apart():
+        with pytest.raises(InputError, match="too small"), processes.joined("cpu"), processes.own_errors():
             raise InputError("too small")
 
 
-def test_more_processes_than_admissions_are_refused(monkeypatch):
-    monkeypatch.setattr(processes, "count", lambda: 65)
+def test_without_torchrun_there_is_one_process(monkeypatch):
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert processes.world() == ALONE
+    with processes.joined("cpu") as (device, group):
+        assert (device, group) == ("cpu", ALONE)
+    own = np.arange(3.0)
+    assert group.sum(own) is own
+
+
+def test_more_processes_than_admissions_are_refused():
     with pytest.raises(InputError, match="65 processes are more than the 64 admissions of a batch"):
-        fitted()
+        fitted(Group(0, 65))

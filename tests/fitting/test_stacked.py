@@ -7,14 +7,18 @@ import torch
 
 from mlci.base.errors import InputError
 from mlci.config import BandwidthConfig, EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SelectionConfig
-from mlci.fitting import stacked, stacks
+from mlci.fitting import Split
+from mlci.fitting._engines import stacked, stacks
+from mlci.fitting._engines.layout import Layout, Resident, thinned
+from mlci.fitting._engines.single import of_tokens
+from mlci.fitting._loop import Pace, fresh
+from mlci.fitting._objectives import MeanLosses, entropy, squares
 from mlci.fitting._result import Fit
-from mlci.fitting.stacked import fit_many
-from mlci.fitting.stacks import Layout, Resident
-from mlci.fitting.training import Data, fit
+from mlci.fitting.encoders import predict
+from mlci.fitting.paper import fit, fit_many
 from mlci.index.estimator import MLCI
 from mlci.tokens import Tokens
-from small_fits import OUTCOMES, made
+from small_fits import made
 from toys import toy_cohort
 
 
@@ -48,10 +52,9 @@ def test_stacked_fits_equal_fits_on_their_own(models, float64):
     if models == "set_transformer":
         # Equal admissions are rounded alike by one code, not by the other; a median of nonzero differences counts that.
         jobs = [(replace(config, bandwidth=BandwidthConfig(floor=1.5)), seed) for config, seed in jobs]
-    facts = {"outcomes": OUTCOMES, "vocabulary_size": 40}
-    together = fit_many(train, valid, jobs=jobs, device="cpu", **facts)
+    together = fit_many(train, valid, jobs=jobs, stack=True)
     for one, (config, seed) in zip(together, jobs, strict=True):
-        other = fit(train, valid, config=config, seed=seed, **facts)
+        other = fit(train, valid, config=config, seed=seed)
         assert one.record.stage2.bandwidth == (
             other.record.stage2.bandwidth and pytest.approx(other.record.stage2.bandwidth, rel=1e-9)
         )
@@ -66,10 +69,11 @@ def test_stacked_fits_equal_fits_on_their_own(models, float64):
 @pytest.mark.parametrize("model", ["mean+max", "set_transformer"])
 def test_admissions_may_all_be_without_codes_and_cross_entropy_needs_no_anchor(model, float64):
     train, valid = made(100, 1), made(90, 2)
-    train = Data(Tokens(np.empty(0, np.int32), np.zeros(101, np.int64)), train.outcomes)
-    config, facts = ablations(model)[2], {"outcomes": ("a", "b", "c"), "vocabulary_size": 40}
-    (one,) = fit_many(train, valid, jobs=[(config, 11)], device="cpu", **facts)
-    for name, tensor in fit(train, valid, config=config, seed=11, **facts).state.items():
+    train = replace(train, tokens=Tokens(np.empty(0, np.int32), np.zeros(101, np.int64)))
+    train, valid = (replace(split, names=("a", "b", "c")) for split in (train, valid))
+    config = ablations(model)[2]
+    (one,) = fit_many(train, valid, jobs=[(config, 11)], stack=True)
+    for name, tensor in fit(train, valid, config=config, seed=11).state.items():
         np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
 
 
@@ -80,8 +84,7 @@ SHORT = PaperConfig(
 
 def many(*configs: PaperConfig, seeds=(11, 101), **options) -> list[Fit]:
     jobs = [(config, seed) for config in configs or (SHORT,) for seed in seeds]
-    facts = {"jobs": jobs, "outcomes": OUTCOMES, "vocabulary_size": 40, "device": "cpu"}
-    return fit_many(made(300, 1), made(120, 2), **facts, **options)
+    return fit_many(made(300, 1), made(120, 2), jobs=jobs, stack=True, **options)
 
 
 def same(one: Fit, two: Fit) -> None:
@@ -92,7 +95,7 @@ def same(one: Fit, two: Fit) -> None:
 
 def test_steps_laid_out_and_scored_a_few_at_a_time_are_the_same_steps(monkeypatch, float64):
     whole = many()
-    monkeypatch.setattr(stacks, "AHEAD", 12)  # two for each of the six fits
+    monkeypatch.setattr(stacked, "AHEAD", 12)  # two for each of the six fits
     monkeypatch.setattr(stacks, "SCORED", 300)
     for one, other in zip(whole, many()):
         for name, tensor in other.state.items():
@@ -104,11 +107,11 @@ class Stop(Exception):
 
 
 def test_interrupted_stacked_fits_go_on_where_they_stopped(monkeypatch, tmp_path):
-    monkeypatch.setattr(stacked, "PAUSE", 0)
+    monkeypatch.setattr(stacked.Stacked, "pause", 0)
     told = []
 
     def tell(event):
-        told.append((event.stage, event.epoch))
+        told.append((event.step, event.epoch))
         if len(told) < 4:
             raise Stop
 
@@ -118,7 +121,7 @@ def test_interrupted_stacked_fits_go_on_where_they_stopped(monkeypatch, tmp_path
     for _ in range(2):  # the second time all is done already
         for one, other in zip(many(checkpoint=tmp_path / "fit.checkpoint", on_event=tell), many()):
             same(one, other)
-    assert told == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert told == [("stage 1", 1), ("stage 1", 2), ("stage 2", 1), ("stage 2", 2)]
     with pytest.raises(InputError, match="other data, settings or seed"):
         many(checkpoint=tmp_path / "fit.checkpoint", seeds=(11,))
 
@@ -155,7 +158,7 @@ def test_too_little_memory_is_one_sentence(monkeypatch):
     def run(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
-    monkeypatch.setattr(stacks.Steps, "run", run)
+    monkeypatch.setattr(stacked.Steps, "run", run)
     with pytest.raises(InputError, match="GPU's memory is too small for 6 fits at once"):
         many()
 
@@ -179,3 +182,97 @@ def test_a_layout_holds_every_token_of_every_fit_once():
                     admission = int(orders[fit_number, position])
                     expected = data.tokens.ids[data.tokens.offsets[admission] : data.tokens.offsets[admission + 1]]
                 assert found == list(expected)
+
+
+CPU, SMALL = torch.device("cpu"), EncoderConfig(width=16)
+TRAIN, VALID = made(320, 1), made(90, 2)
+
+
+def both_ways(split: Split, rows: list[np.ndarray], loss=entropy, dropout: float = 0.0, steps: int = 1) -> list[list]:
+    """The weights, and after each epoch the losses and the scores of a split, one by one and at once."""
+    pace = Pace(64, 0.01, 0.01, cycle=3, steps=steps, token_dropout=0.2)
+    seeds, outputs = [(7, number) for number in range(len(rows))], split.outcomes.shape[1]
+
+    def models() -> list:
+        return [fresh(SMALL, 40, seed, CPU, spread=0.3, outputs=outputs, dropout=dropout) for seed in seeds]
+
+    def trained(engine, many: int) -> tuple:
+        engine.aim(MeanLosses(loss, torch.ones(many, outputs)))
+        told = [(engine.epoch(number), engine.predict(VALID)) for number in (1, 2, 3)]
+        return engine.state(), [torch.stack(each, 1) for each in zip(*told)]
+
+    alone = [
+        trained(of_tokens(model, split, pace, seed, rows=own, dropout=dropout > 0), 1)
+        for model, seed, own in zip(models(), seeds, rows)
+    ]
+    state, told = trained(stacked.Stacked(models(), split, pace, seeds, rows=rows, dropout=dropout > 0), len(rows))
+    together = [
+        ({name: weight[[model]] for name, weight in state.items()}, [each[[model]] for each in told])
+        for model in range(len(rows))
+    ]
+    return [alone, together]
+
+
+def alike(alone: list, together: list) -> None:
+    for (one, heard), (other, told) in zip(alone, together, strict=True):
+        for name, weight in one.items():
+            np.testing.assert_allclose(other[name], weight, rtol=1e-6, atol=1e-8, err_msg=name)
+        for mine, theirs in zip(heard, told):
+            np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-8)
+
+
+def test_at_once_is_one_by_one(float64):
+    """With other numbers of admissions, hence of steps and, of the last, of admissions in a batch."""
+    alike(*both_ways(TRAIN, [np.arange(320), np.arange(2, 250), np.arange(0, 320, 2), np.arange(100)], steps=2))
+
+
+def test_one_of_one_outcome_with_dropout_is_that_alone(float64):
+    """Full batches draw the same units."""
+    wanted = np.random.default_rng(1).normal(size=(320, 1)).astype(np.float32)
+    alike(*both_ways(replace(TRAIN, outcomes=wanted, names=("score",)), [np.arange(320)], squares, dropout=0.4))
+
+
+def test_dropout_is_for_training_alone(float64):
+    models = [fresh(SMALL, 40, (1, number), CPU, spread=0.3, outputs=3, dropout=0.4) for number in range(2)]
+    stack, data = stacks.build(models, 6), Resident.of(VALID, CPU)
+    layout = Layout.of(data, torch.arange(90).repeat(2, 1), 90, 40, lambda outcomes: (outcomes,))
+    expected = np.stack([predict(model, VALID.tokens).numpy() for model in models])
+    assert expected.shape == (2, 90, 3)
+    np.testing.assert_allclose(stack.predict(data), expected, atol=1e-12)
+    torch.manual_seed(1)
+    first, second = (stack.scores(*(part[0] for part in layout.parts[:3])).detach().numpy() for _ in range(2))
+    for other in (second, expected):
+        assert (first != other).mean() > 0.9  # not where both drop the same, or nothing that matters
+
+
+def test_steps_are_those_of_torch(float64):
+    """AdamW with a one-cycle rate, all steps of two schedules, of which the shorter has one step less in each epoch."""
+    pace, counts, rng = Pace(64, 0.01, weight_decay=0.3, cycle=3), (4, 3), torch.Generator().manual_seed(1)
+    start, gradients = torch.randn(2, 3, 5, generator=rng), torch.randn(3, 4, 2, 3, 5, generator=rng)
+    rates = torch.tensor([1.0, 0, 0, 0, 0]).repeat(3, 4, 2, 1)
+    for model, count in enumerate(counts):
+        rates[:, :count, model] = stacked.cycle(pace, 3 * count).view(3, count, 5)
+    weight = start.clone()
+    optimiser = stacked.CycledAdamW([weight], rates.flatten(0, 1))
+    for weight.grad in gradients.flatten(0, 1):
+        optimiser.step()
+    for model, count in enumerate(counts):
+        other = start[model].clone()
+        adam = torch.optim.AdamW([other], lr=0.01, weight_decay=0.3)
+        rate = torch.optim.lr_scheduler.OneCycleLR(adam, 0.01, total_steps=3 * count)
+        for other.grad in gradients[:, :count, model].flatten(0, 1):
+            adam.step()
+            rate.step()
+        np.testing.assert_allclose(weight[model], other, rtol=1e-12)
+
+
+def test_thinned_admissions_keep_their_order_and_outcomes():
+    data, rows = Resident.of(VALID, CPU), torch.tensor([5, 2, 2])
+    counts = VALID.tokens.counts[rows.numpy()]
+    kept = torch.arange(int(counts.sum())) % 2 == 0
+    part = thinned(data, rows, kept)
+    expected = VALID.tokens.take(rows.numpy())
+    assert part.ids.tolist() == expected.ids[kept.numpy()].tolist()
+    assert len(part) == 3
+    np.testing.assert_array_equal(part.outcomes[:3], VALID.outcomes[rows.numpy()])
+    assert part.outcomes[3].isnan().all()

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, name_of, reading
 from mlci.benchmark import models as baselines
-from mlci.benchmark.models import Model
+from mlci.benchmark.models import Baseline
 
 MOST_FACTS, MOST_CELL = 16 << 20, 16  # bytes; of one score at most
 
@@ -46,7 +46,7 @@ class ArchiveFacts(_Checked):
 class Imported:
     """One run of the file."""
 
-    model: Model
+    model: Baseline
     seed: int
     scores: dict[str, np.ndarray]
     cost: dict[str, Any]
@@ -78,7 +78,7 @@ def read_archive(path: str | Path, *, digest: str, admissions: int) -> Iterator[
             raise InputError(f"{where}: is not an archive of runs, as benchmarks/gpu_models.py writes it.") from None
 
 
-def _model(fields: dict[str, Any]) -> Model:
+def _model(fields: dict[str, Any]) -> Baseline:
     """The model with these hyper-parameters, of a name that the benchmark knows."""
     found = baselines.discover().get(fields.get("name", ""))
     if found is None:

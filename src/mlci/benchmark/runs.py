@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,11 @@ from mlci.base.files import atomic
 from mlci.base.parquet import write_parquet
 from mlci.benchmark import models as baselines
 from mlci.benchmark._imported import read_archive
-from mlci.benchmark.models import Model, Part
-from mlci.benchmark.models.neural import Neural
+from mlci.benchmark.models import Baseline
 from mlci.cohort import Cohort, read_cohort
+from mlci.config import TokenConfig
+from mlci.fitting import Split
+from mlci.fitting._processes import check_device
 from mlci.judging.scores import match, read_scores
 from mlci.measures.registry import Pair, benchmarked
 
@@ -37,7 +40,7 @@ SEEDS = (11, 101, 1001)
 class Run:
     """One model and one seed, and how far it is."""
 
-    model: Model
+    model: Baseline
     seed: int
     folder: Path
     status: str = "left"  # left, running, done, failed, skipped
@@ -55,13 +58,13 @@ class Settings:
     anchor: str = "mortality"
     device: str = "cpu"
 
-    def adapt(self, model: Model) -> Model:
+    def adapt(self, model: Baseline) -> Baseline:
         known = {each.name for each in fields(model)}
         given = {"epochs": self.epochs, "anchor": self.anchor}
         return replace(model, **{name: value for name, value in given.items() if name in known and value is not None})
 
 
-def fingerprint(parts: Mapping[str, Part]) -> str:
+def fingerprint(parts: Mapping[str, Split]) -> str:
     """A digest of all that models and metrics see of a cohort: the same cohort, the same digest, on any machine."""
     digest = hashlib.sha256()
     for name in ("train", "valid", "test"):
@@ -74,7 +77,7 @@ def fingerprint(parts: Mapping[str, Part]) -> str:
     return digest.hexdigest()
 
 
-def plan(directory: Path, models: Iterable[Model], settings: Settings) -> list[Run]:
+def plan(directory: Path, models: Iterable[Baseline], settings: Settings) -> list[Run]:
     """The runs that are wanted: a model with a fixed seed runs once, a model whose library is missing not at all."""
     runs = []
     for model in map(settings.adapt, models):
@@ -115,12 +118,9 @@ def run_benchmark(
     table = read_cohort(cohort)
     if any(each.name == "anchor" for model in chosen for each in fields(model)):
         check_anchor(table, settings.anchor)
-    if any(isinstance(model, Neural) for model in chosen):
-        from mlci.fitting.processes import check_device
-
-        check_device(settings.device)
-    parts = baselines.parts(table)
-    claim(directory, table, parts)
+    check_device(settings.device)
+    views = cache(partial(baselines.parts, table))
+    claim(directory, table, views(TokenConfig()))
     runs = plan(directory, chosen, settings)
     tell(runs)
 
@@ -132,7 +132,7 @@ def run_benchmark(
         tell(runs)
         try:
             if jobs == 1:
-                execute(some, parts, table, device=settings.device)
+                execute(some, views(some[0].model.tokens), table, device=settings.device)
             else:
                 threads = max(1, (os.cpu_count() or 1) // jobs)
                 _in_process(some[0], cohort, directory, settings, threads=threads, children=children)
@@ -166,7 +166,7 @@ def check_anchor(cohort: Cohort, anchor: str) -> None:
         )
 
 
-def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Part]) -> None:
+def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Split]) -> None:
     """Make the folder this cohort's; refuse one that holds the runs of another."""
     path, digest = directory / "cohort.json", fingerprint(parts)
     if path.exists():
@@ -189,7 +189,7 @@ def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Part]) -> None:
     _write_json(path, facts)
 
 
-def execute(runs: Sequence[Run], parts: Mapping[str, Part], cohort: Cohort, *, device: str = "cpu") -> None:
+def execute(runs: Sequence[Run], parts: Mapping[str, Split], cohort: Cohort, *, device: str = "cpu") -> None:
     """Fit models of one shape at once, score and measure each; DONE comes last."""
     jobs = [(run.model, run.seed) for run in runs]
     for run, (state, scores, cost) in zip(runs, baselines.run(jobs, parts, device=device)):
@@ -274,7 +274,7 @@ def _one(*, cohort: str, directory: str, model: str, seed: int, settings: dict) 
     try:
         [run] = plan(Path(directory), baselines.choose([model]), Settings(**settings))
         table = read_cohort(cohort)
-        execute([run], baselines.parts(table), table, device=settings["device"])
+        execute([run], baselines.parts(table, run.model.tokens), table, device=settings["device"])
     except Exception as error:  # the parent tells what this line says
         sys.exit(sentence(error) or f"a fault of the program ({type(error).__name__})")
 

@@ -173,7 +173,7 @@ def as_latex(table: Table) -> str:
         rf"\caption{{{escape(table.title)}}}",
         rf"\begin{{tabular}}{{l{'c' * len(columns)}}}",
         r"\toprule",
-        f"Model & {' & '.join(columns)} \\\\",
+        f"Baseline & {' & '.join(columns)} \\\\",
     ]
     for family, rows in table.groups():
         lines += [r"\midrule", rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{\textit{{{escape(family)}}}}} \\"]

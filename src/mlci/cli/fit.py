@@ -25,7 +25,6 @@ def command(
     An interrupted fit goes on where it stopped when the same command is given again; until then its state lies beside
     the output, in a file that begins with a dot.
     """
-    import contextlib
     import shutil
     from dataclasses import replace
     from pathlib import Path
@@ -39,20 +38,15 @@ def command(
     if without_outcome_codes:
         settings = replace(settings, tokens=replace(settings.tokens, without_outcome_codes=True))
 
+    from mlci.fitting._processes import joined
     from mlci.index.estimator import MLCI
 
-    if recipe == "table":  # needs one process, and no torch
-        joined, rank = contextlib.nullcontext(device), lambda: 0
-    else:
-        from mlci.fitting import processes
-
-        joined, rank = processes.joined(device), processes.rank
     checkpoint = target.with_name(f".{target.name}.checkpoint")
     folder = target.with_name(f".{target.name}.tokens") if memory_map else None
-    with joined as device, progress(quiet or rank() > 0) as on_event:
+    with joined(device) as (device, group), progress(quiet or group.rank > 0) as on_event:
         index = MLCI(recipe=recipe, config=settings, outcomes=outcomes or None, anchor=anchor, seed=seed, device=device)
         index.fit(cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event)
-        if rank():
+        if group.rank:
             return
     index.save(target)
     checkpoint.unlink(missing_ok=True)

@@ -1,8 +1,9 @@
 """The training loop: every network of every recipe is trained here.
 
-An engine knows how to train its models for an epoch, how to predict and what their weights are; the loop counts epochs,
-judges them on the validation split, keeps the best, writes checkpoints and tells how it goes. What is drawn at random is
-a function of (seed, epoch), so the same seed gives the same bits, and a stopped run goes on as if nothing had happened.
+An engine knows how to train its models for an epoch, how to predict and what their weights are; the loop counts
+epochs, judges them on the validation split, keeps the best, writes checkpoints and tells how it goes. What is drawn at
+random is a function of (seed, epoch), so the same seed gives the same bits, and a stopped run goes on as if nothing had
+happened.
 """
 
 import contextlib

@@ -272,7 +272,8 @@ class CrossEntropies:
         known, logits = outcomes == outcomes, scores[..., None]
         _, values, rows = self._losses(self.weights, logits, outcomes)
         share = self.weights * (1 / _least((self.weights * rows).sum(-1, keepdim=True)))
-        return values, ((logits.sigmoid() - outcomes.nan_to_num()) * known * share[:, None]).sum(-1)
+        slopes = logits.expand_as(outcomes).sigmoid() - outcomes.nan_to_num()
+        return values, (slopes * (share[:, None] * known)).sum(-1)
 
     def judge(self, weights: Tensor, scores: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor]:
         fill = -scores.shape[1] % self.batch

@@ -8,11 +8,13 @@ function of (seed, step, epoch); members that a stopped run had finished are not
 trained at once.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +23,8 @@ from torch import Tensor, nn
 from mlci.base.errors import InputError
 from mlci.config import CollapseConfig, DeepConfig, EncoderConfig, LearningConfig, ObjectiveConfig, WeightConfig
 from mlci.fitting._checkpoint import Checkpoint
-from mlci.fitting._data import Split, fingerprint, folds_by_subject
+from mlci.fitting._collapse import check_importance, outcome_weights, soften
+from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._events import Clock, Event
 from mlci.fitting._loop import Engine, Judge, Pace, fresh, limited, roomy, seeded, train
@@ -36,6 +39,11 @@ from mlci.measures.alignment import nhsic
 SCORED = 65_536  # admissions whose logits are collapsed at once
 MEMBERS, COLLAPSE, DISTIL = 100, 2, 3  # which step draws
 Tell = Callable[[str, int, int, dict[str, float]], None]  # hears of a step, its epoch, how many, what was reached
+
+
+def fit_splits(splits: Splits, **options: Any) -> Fit:
+    """Fit the weights of an index; `options` are those of `fit`."""
+    return fit(splits.train, splits.valid, **options)
 
 
 def fit(
@@ -69,15 +77,17 @@ def fit(
     folds = folds_by_subject(train, config.posterior.members, seed=seed)
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject; members that leave some out need several.")
-    key = fingerprint(train, valid, "deep", asdict(config), seed, folds.tolist()) if checkpoint else ""
+    shared = checkpoint is not None or group.count > 1
+    facts = ("deep", asdict(config), seed, hashlib.sha256(folds.tobytes()).hexdigest())
+    key = fingerprint(train, valid, *facts) if shared else ""
     saved = Checkpoint(checkpoint, key, writes=group.rank == 0)
-    group.agree(f"{fingerprint(train, valid, asdict(config), seed)} {len(saved.entries)}" if group.count > 1 else "")
+    group.agree(f"{key} {len(saved.entries)}")
     left = range(len(saved.entries), config.posterior.members)
     clock, tell = _clock(config, len(rounds(left, config, where, group.count)), on_event)
     logits = [saved.entries[f"member {number}"].arrays["logits"] for number in range(left.start)]
     with limited(1):
-        facts = {"config": config, "seed": seed, "device": where, "tell": tell}
-        for number, found in zip(left, members(train, [valid], folds, left, **facts, group=group)):
+        common = {"config": config, "seed": seed, "device": where, "tell": tell}
+        for number, found in zip(left, members(train, [valid], folds, left, **common, group=group)):
             logits.append(found)
             saved.keep(f"member {number}", None, {"logits": found} if saved.writes else {})
         posteriors = Posteriors(np.stack(logits), folds)
@@ -85,7 +95,7 @@ def fit(
         saved.entries.clear()
         with own_errors():  # each process does the same
             taught = teach(posteriors, train, valid, config=config, seed=seed)
-            state, history = distil(train, valid, taught, **facts)
+            state, history = distil(train, valid, taught, **common)
     if not history[-1].quality > 0:  # this is so for NaN, too
         raise InputError(
             "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
@@ -118,7 +128,7 @@ def members(
     tell: Tell,
     group: Group = ALONE,
 ) -> Iterator[np.ndarray]:
-    """Give the logits of all admissions, training split first, by each of the members that have not seen fold `number`."""
+    """Give the logits of all admissions, training split first, by each of the members, which lack their fold."""
     options, held_out = config.posterior, others[0]
     known = torch.from_numpy(held_out.outcomes)
 
@@ -234,9 +244,7 @@ class Taught:
     score: Callable[[np.ndarray], np.ndarray]  # from logits of any admission
 
 
-def teach(
-    posteriors: Posteriors, train: Split, valid: Split, *, config: DeepConfig, seed: int
-) -> Taught:
+def teach(posteriors: Posteriors, train: Split, valid: Split, *, config: DeepConfig, seed: int) -> Taught:
     """Collapse the risks to one score and space it."""
     options, n, outcomes = config.collapse, len(train), train.names
     anchor = outcomes.index(config.selection.anchor)
@@ -245,11 +253,13 @@ def teach(
     strength = [
         float(nhsic(column.astype(np.float64), valid.outcomes[:, anchor], kernel="energy")) for column in held_out.T
     ]
-    weights = stage2_weights(strength, WeightConfig()) if options.weights == "two-stage" else np.ones(len(outcomes))
-    weights = weights * np.nanvar(train.outcomes, axis=0, dtype=np.float64) ** options.preset("balance")
-    weights = weights * [options.importance.get(name, 1.0) for name in outcomes]
-    weights = weights / weights.mean()
-    labels = soften(logits, train.outcomes, options)
+    weights = outcome_weights(
+        train.outcomes, outcomes, balance=options.preset("balance"), importance=options.importance
+    )
+    if options.weights == "two-stage":
+        weights = weights * stage2_weights(strength, WeightConfig())
+        weights = weights / weights.mean()
+    labels = soften(logits, train.outcomes, observed=options.preset("observed"))
     raw = collapse(logits, labels, options=options, weights=weights, seed=seed)
     known = ~np.isnan(train.outcomes[:, anchor])
     sign = 1.0 if np.cov(raw(logits)[known], train.outcomes[known, anchor])[0, 1] >= 0 else -1.0
@@ -264,13 +274,6 @@ def teach(
 
     source = logits if config.distil.source == "out-of-fold" else posteriors.ensemble[:n]
     return Taught(score(source), score(held_out), score(logits), weights, strength, score)
-
-
-def soften(logits: np.ndarray, outcomes: np.ndarray, options: CollapseConfig) -> np.ndarray:
-    """What the score is aligned with: outcomes mixed with their risks; the risk alone where an outcome is missing."""
-    share = options.preset("observed")
-    risks = 1 / (1 + np.exp(-logits.astype(np.float64)))
-    return np.where(np.isnan(outcomes), risks, share * np.nan_to_num(outcomes) + (1 - share) * risks)
 
 
 def collapse(
@@ -288,8 +291,8 @@ def collapse(
             *mlp(inputs.shape[1], options.width, options.width), nn.Linear(options.width, 1), nn.Flatten(0)
         )
     passes = single.Autograd(net, lambda rows: (inputs[rows],))
-    reading = single.Reading(lambda rows, _: torch.from_numpy(rows), labels.astype(np.float32))
-    engine = single.Single(net, passes, reading, pace, (seed, COLLAPSE), rng=lambda _: rng)
+    feed = single.Feed(lambda rows, _: torch.from_numpy(rows), labels.astype(np.float32))
+    engine = single.Single(net, passes, feed, pace, (seed, COLLAPSE), rng=lambda _: rng)
     engine.aim(Alignments(kernel, [1.0], torch.from_numpy(np.float32(weights))[None]))
     train(engine, [Trained(0, -np.inf, None, ())], epochs=options.epochs, tell=lambda *_: None)
 
@@ -335,11 +338,7 @@ def _check(train: Split, valid: Split, config: DeepConfig) -> None:
     if config.encoder.name != "deepsets":
         raise InputError(f"encoder.name is {config.encoder.name!r}; the recipe deep distils into 'deepsets'.")
     check_outcomes(train, valid, anchor=config.selection.anchor)
-    for name, factor in config.collapse.importance.items():
-        if name not in train.names:
-            raise InputError(f"collapse.importance: {name} is not an outcome; there is {', '.join(train.names)}.")
-        if not factor > 0:
-            raise InputError(f"collapse.importance: {name} counts {factor:g} times; allowed is more than 0.")
+    check_importance(config.collapse.importance, train.names, where="collapse")
 
 
 def _clock(config: DeepConfig, rounds: int, on_event: Callable[[Event], None] | None) -> tuple[Clock, Tell]:

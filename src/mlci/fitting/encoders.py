@@ -419,8 +419,15 @@ def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor
     return scores
 
 
+def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
+    """An encoder with the given weights, which are taken as they are; nothing is drawn at random."""
+    with torch.device("meta"):
+        model = build(config, len(state["embedding.weight"]))
+    model.load_state_dict(state, assign=True)
+    return model
+
+
 def score(config: EncoderConfig, state: Mapping[str, np.ndarray], tokens: Tokens, *, device: str = "cpu") -> np.ndarray:
     """The score of each admission by an encoder of that config with the weights that a fit gave, float32, in order."""
-    model = build(config, len(state["embedding.weight"]))
-    model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
-    return predict(model.to(device), tokens).cpu().numpy()
+    model = loaded(config, {name: torch.from_numpy(np.array(array)).to(device) for name, array in state.items()})
+    return predict(model, tokens).cpu().numpy()

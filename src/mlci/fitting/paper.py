@@ -24,7 +24,7 @@ from mlci.base.errors import InputError
 from mlci.config import ObjectiveConfig, PaperConfig
 from mlci.fitting import encoders
 from mlci.fitting._checkpoint import Checkpoint
-from mlci.fitting._data import Split, fingerprint
+from mlci.fitting._data import Split, Splits, fingerprint
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
@@ -64,6 +64,13 @@ class Task:
     @property
     def seeds(self) -> tuple[int, int]:
         return self.seed, self.number
+
+
+def fit_splits(splits: Splits, *, config: PaperConfig, **options: Any) -> Fit:
+    """Fit the weights of an index; one that is kept as a file is DeepSets."""
+    if config.encoder.name != "deepsets":
+        raise InputError(f"encoder.name is {config.encoder.name!r}; an index that is kept as a file is 'deepsets'.")
+    return fit(splits.train, splits.valid, config=config, **options)
 
 
 def fit(train: Split, valid: Split, *, config: PaperConfig, seed: int, **options: Any) -> Fit:
@@ -336,8 +343,7 @@ class _Run:
     ) -> Fit:
         """Turn the kept model so that larger means sicker, by the anchor on the validation split."""
         config, valid = task.config, self.valid
-        model = encoders.build(config.encoder, valid.vocabulary_size).to(self.device)
-        model.load_state_dict(best)
+        model = encoders.loaded(config.encoder, {name: tensor.to(self.device) for name, tensor in best.items()})
         orientation = 1
         if is_signless(config.objective):
             column = valid.names.index(config.selection.anchor)

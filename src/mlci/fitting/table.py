@@ -11,6 +11,7 @@ run had finished is not done again.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -21,9 +22,10 @@ from mlci.fitting._checkpoint import Checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._copies import COUNT, copies
 from mlci.fitting._curves import fit_curves
-from mlci.fitting._data import Split, fingerprint, folds_by_subject
+from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
 from mlci.fitting._events import Clock, Event
 from mlci.fitting._presence import Presence
+from mlci.fitting._processes import Group
 from mlci.fitting._result import Fit, Record, RecordTable
 from mlci.fitting._ridge import Prior, Regressions
 
@@ -83,6 +85,15 @@ class TableRecord:
                 ),
             ),
         )
+
+
+def fit_splits(splits: Splits, *, device: str, group: Group, **options: Any) -> Fit:
+    """Fit the table of an index; `options` are those of `fit`. One process does it all."""
+    if device != "cpu":
+        raise InputError(f"the recipe table is fitted by the processor; device is {device!r}, allowed is cpu.")
+    if group.count > 1:
+        raise InputError(f"the recipe table is fitted by one process; {group.count} were started.")
+    return fit(splits.train, splits.valid, parents=splits.vocabulary.parents, **options)
 
 
 def fit(

@@ -6,10 +6,10 @@ Torch is imported to fit `deep` and `paper`, never to fit `table` nor to score.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -22,16 +22,16 @@ from mlci.base.shares import md5_split
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import RECIPES, DeepConfig, PaperConfig, TableConfig, config_from
+from mlci.fitting._data import Splits, in_memory
+from mlci.fitting._mapped import map_cohort
+from mlci.fitting._processes import check_device, world
+from mlci.fitting._result import Fit
 from mlci.index._aggregates import LEAST, counted, quantiles, without_small_cells
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.index.ready import model_path
 from mlci.judging.curves import Isotonic, isotonic
 from mlci.judging.theory import cutoff
-from mlci.tokens import Vocabulary, positions
-
-if TYPE_CHECKING:
-    from mlci.fitting.mapped import Splits
 
 CURVE_POINTS = 1000  # at most, of a stored risk curve
 VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
@@ -90,69 +90,31 @@ class MLCI(BaseEstimator):
         config = self.config or kind()
         if not isinstance(config, kind):
             raise InputError(f"recipe {recipe} takes a {kind.__name__}, not a {type(config).__name__}.")
-        if isinstance(config, TableConfig):
-            self.model_ = self._fit_table(
-                config, data, outcomes, split, subjects, icd_version, checkpoint, memory_map, on_event
-            )
-            return self
         if self.anchor is not None:
-            config = replace(config, selection=replace(config.selection, anchor=self.anchor))
-        if config.encoder.name != "deepsets":
-            raise InputError(f"encoder.name is {config.encoder.name!r}; an index that is kept as a file is 'deepsets'.")
-        need("deep", to=f"fit the recipe {recipe}")
-        from mlci.fitting import processes, stacked
-        from mlci.fitting.deep import fit as fit_recipe
-        from mlci.fitting.mapped import map_cohort
-
-        processes.check_device(self.device)
+            config = config.anchored(self.anchor)
+        if config.extra:
+            need(config.extra, to=f"fit the recipe {recipe}")
+        group = world()
+        check_device(self.device)
         if memory_map is None:
             data = read_cohort(data) if isinstance(data, str | Path) else data
-            splits = _in_memory(_take(data, outcomes, self.outcomes, split, subjects, icd_version), config)
+            taken = _take(data, outcomes, self.outcomes, split, subjects, icd_version)
+            splits = in_memory(**taken, tokens=config.tokens)
         elif isinstance(data, str | Path):
-            splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens)
+            splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens, group=group)
         else:
             raise InputError("memory_map is for the name of a cohort file.")
-        learn = stacked.fit if recipe == "paper" else partial(fit_recipe, subjects=splits.subjects)
-        learn = partial(
-            learn, outcomes=list(splits.outcomes), vocabulary_size=len(splits.vocabulary), device=self.device
+        fit = import_module(f"mlci.fitting.{recipe}").fit_splits(
+            splits,
+            config=config,
+            seed=self.seed,
+            device=self.device,
+            group=group,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+            on_event=on_event,
         )
-        self.model_ = _fit(learn, splits, config, recipe, self.seed, checkpoint, on_event)
+        self.model_ = _model(fit, splits, {"recipe": recipe, "seed": self.seed, "config": asdict(config)})
         return self
-
-    def _fit_table(
-        self, config, data, outcomes, split, subjects, icd_version, checkpoint, memory_map, on_event
-    ) -> Model:
-        from mlci.fitting import table
-        from mlci.fitting._data import Split, in_memory
-
-        if self.anchor is not None:
-            raise InputError("the recipe table needs no anchor: its score rises with the risk of every outcome.")
-        if self.device != "cpu":
-            raise InputError(f"the recipe table is fitted by the processor; device is {self.device!r}, allowed is cpu.")
-        if memory_map is not None:
-            from mlci.fitting.mapped import map_cohort
-
-            mapped = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens)
-            names, size = tuple(mapped.outcomes), len(mapped.vocabulary)
-            splits = replace(
-                mapped,
-                train=Split(mapped.train.tokens, mapped.train.outcomes, names, size, mapped.subjects),
-                valid=Split(mapped.valid.tokens, mapped.valid.outcomes, names, size),
-            )
-        else:
-            data = read_cohort(data) if isinstance(data, str | Path) else data
-            learned = _take(data, outcomes, self.outcomes, split, subjects, icd_version)
-            splits = in_memory(
-                learned.admissions,
-                learned.labels,
-                outcomes=learned.outcomes,
-                split=learned.split,
-                subjects=learned.subjects,
-                source=learned.source,
-                tokens=config.tokens,
-            )
-        learn = partial(table.fit, parents=splits.vocabulary.parents)
-        return _fit(learn, splits, config, "table", self.seed, checkpoint, on_event)
 
     def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:
         """One float64 per admission, in order; larger means more severe."""
@@ -260,19 +222,8 @@ def load(path: str | Path) -> MLCI:
     return index
 
 
-@dataclass(frozen=True)
-class _Learned:
-    """What a fit learns from, whatever form it came in."""
-
-    admissions: Admissions
-    labels: np.ndarray  # float64, one column per outcome, NaN = not known
-    outcomes: dict[str, str]
-    split: np.ndarray
-    subjects: np.ndarray
-    source: str
-
-
-def _take(data, outcomes, chosen, split, subjects, icd_version) -> _Learned:
+def _take(data, outcomes, chosen, split, subjects, icd_version) -> dict[str, Any]:
+    """What `in_memory` learns from, whatever form it came in."""
     if isinstance(data, Cohort):
         if outcomes is not None or split is not None or subjects is not None:
             raise InputError("a cohort holds its own outcomes, split and subjects; give them with codes only.")
@@ -297,7 +248,14 @@ def _take(data, outcomes, chosen, split, subjects, icd_version) -> _Learned:
         if name not in rules:
             raise InputError(f"{source}: has no outcome {name}; there is {', '.join(rules) or 'none'}.")
     labels = labels[:, [list(rules).index(name) for name in names]]
-    return _Learned(admissions, labels, {name: rules[name] for name in names}, parts, np.asarray(subjects), source)
+    return {
+        "admissions": admissions,
+        "labels": labels,
+        "outcomes": {name: rules[name] for name in names},
+        "split": parts,
+        "subjects": np.asarray(subjects),
+        "source": source,
+    }
 
 
 def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
@@ -336,51 +294,11 @@ def _hash_split(subjects: Sequence) -> np.ndarray:
     return np.array(["train", "valid"], dtype=object)[part]
 
 
-def _in_memory(learned: _Learned, config: PaperConfig | DeepConfig) -> "Splits":
-    from mlci.fitting.mapped import Splits
-    from mlci.fitting.training import Data
-
-    rows = {part: np.flatnonzero(learned.split == part) for part in ("train", "valid")}
-    flat, offsets = positions(
-        learned.admissions.offsets[rows["train"]], np.diff(learned.admissions.offsets)[rows["train"]]
-    )
-    train = replace(
-        learned.admissions,
-        ids=learned.admissions.ids[rows["train"]],
-        indices=learned.admissions.indices[flat],
-        offsets=offsets,
-    )
-    vocabulary = Vocabulary.fit(train, **asdict(config.tokens))
-    tokens = vocabulary.encode(learned.admissions)
-    return Splits(
-        vocabulary=vocabulary,
-        icd_versions=tuple(np.unique(train.versions[train.indices]).tolist()),
-        outcomes=learned.outcomes,
-        source=learned.source,
-        subjects=learned.subjects[rows["train"]],
-        **{part: Data(tokens.take(where), learned.labels[where]) for part, where in rows.items()},
-    )
-
-
-def _fit(
-    learn: Callable[..., Any],
-    splits: Any,
-    config: PaperConfig | DeepConfig | TableConfig,
-    recipe: str,
-    seed: int,
-    checkpoint: str | Path | None,
-    on_event: Callable[[Any], None] | None,
-) -> Model:
+def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
+    """What a fit gave, with the percentiles, risks and cutoff of the admissions that it saw."""
     names = list(splits.outcomes)
     data = {"train": splits.train, "valid": splits.valid}
-    fit = learn(
-        *data.values(),
-        config=config,
-        seed=seed,
-        checkpoint=None if checkpoint is None else Path(checkpoint),
-        on_event=on_event,
-    )
-    scorer = scorer_of(fit.state, splits.vocabulary, asdict(config))
+    scorer = scorer_of(fit.state, splits.vocabulary, card["config"])
     scores = {part: scorer.read(each.tokens).score for part, each in data.items()}
     if fit.honest is not None:
         scores["train"] = fit.honest
@@ -396,9 +314,7 @@ def _fit(
         curves={name: _curve(both, column) for name, column in zip(names, labels.T)},
         cutoff=without_small_cells(chosen),
         card={
-            "recipe": recipe,
-            "seed": seed,
-            "config": asdict(config),
+            **card,
             "weights": fit.weights,
             "record": asdict(fit.record.shown()),
             "source": splits.source,

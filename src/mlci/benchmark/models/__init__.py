@@ -24,8 +24,9 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
-from mlci.codes.admissions import Admissions
-from mlci.tokens import Tokens, Vocabulary
+from mlci.config import TokenConfig
+from mlci.fitting import Split
+from mlci.tokens import Vocabulary
 
 if TYPE_CHECKING:
     from mlci.cohort import Cohort
@@ -41,22 +42,8 @@ FAMILIES = {
 }
 
 
-@dataclass(frozen=True)
-class Part:
-    """One split of a cohort as a model sees it. All parts of a cohort share the vocabulary of its training split."""
-
-    tokens: Tokens
-    outcomes: np.ndarray  # float32, admissions x outcomes, NaN where not known
-    names: tuple[str, ...]  # of the outcomes
-    vocabulary_size: int
-    admissions: Admissions | None = None  # the whole codes; the clinical indices alone ask for them
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Model(ABC):
+class Baseline(ABC):
     """What every model says about itself; subclasses add their hyper-parameters as fields."""
 
     name: str  # on the command line and as a folder
@@ -66,18 +53,23 @@ class Model(ABC):
     needs: str = ""  # an optional library
 
     @abstractmethod
-    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         """Learn from `train`; `valid` may choose among candidates and weigh outcomes, and nothing else."""
 
     @abstractmethod
-    def score(self, state: State, part: Part) -> np.ndarray:
+    def score(self, state: State, part: Split) -> np.ndarray:
         """One finite number per admission, in order."""
+
+    @property
+    def tokens(self) -> TokenConfig:
+        """How codes become the tokens that it is given."""
+        return TokenConfig()
 
     def shape(self, device: str) -> Hashable:
         """Models of equal shape, and all their seeds, are best fitted at once on this device; None: one by one."""
         return None
 
-    def fit_many(self, jobs: Sequence[tuple[Self, int]], train: Part, valid: Part, *, device: str) -> list[State]:
+    def fit_many(self, jobs: Sequence[tuple[Self, int]], train: Split, valid: Split, *, device: str) -> list[State]:
         """A fit of each model with its seed; all of them have the shape of this one."""
         return [model.fit(train, valid, seed=seed, device=device) for model, seed in jobs]
 
@@ -105,7 +97,7 @@ def paper_rows() -> dict[str, tuple[int, list[str]]]:
 
 
 @cache
-def discover() -> dict[str, Model]:
+def discover() -> dict[str, Baseline]:
     """Every model in this folder, in the order of the paper's tables."""
     modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     found = [model for module in modules for model in getattr(module, "MODELS", ())]
@@ -116,7 +108,7 @@ def discover() -> dict[str, Model]:
     return models
 
 
-def choose(names: Sequence[str] = ()) -> list[Model]:
+def choose(names: Sequence[str] = ()) -> list[Baseline]:
     """Models by name or by family, in the paper's order; all of them by default."""
     models = discover()
     unknown = [name for name in names if name not in models and name not in FAMILIES]
@@ -126,37 +118,37 @@ def choose(names: Sequence[str] = ()) -> list[Model]:
     return [model for model in models.values() if not names or model.name in names or model.family in names]
 
 
-def parts(cohort: "Cohort", *, depths: tuple[int, ...] = (4,), max_codes: int = 256) -> dict[str, Part]:
-    """The three splits of a cohort, with a vocabulary of its training split; the same for every model."""
+def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> dict[str, Split]:
+    """The three splits of a cohort, with a vocabulary of its training split; the same for all models of such tokens."""
     splits = {name: cohort.split(name) for name in ("train", "valid", "test")}
     for name, split in splits.items():
         if not len(split):
             raise InputError(f"cohort: the split '{name}' has no admission; train, valid and test are all needed.")
     admissions = {name: split.admissions() for name, split in splits.items()}
-    vocabulary = Vocabulary.fit(admissions["train"], depths=depths, max_codes=max_codes)
-    names = tuple(cohort.outcomes)
+    vocabulary = Vocabulary.fit(admissions["train"], **asdict(tokens or TokenConfig()))
     return {
-        name: Part(
+        name: Split(
             tokens=vocabulary.encode(admissions[name]),
             outcomes=split.labels().astype(np.float32),
-            names=names,
+            names=tuple(cohort.outcomes),
             vocabulary_size=len(vocabulary),
+            subjects=split.column("subject_id"),
             admissions=admissions[name],
         )
         for name, split in splits.items()
     }
 
 
-def at_once(jobs: Iterable[tuple[Model, int]], device: str) -> list[list[tuple[Model, int]]]:
+def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[list[tuple[Baseline, int]]]:
     """Models with their seeds, those together that are best fitted together on this device."""
-    groups: dict[Hashable, list[tuple[Model, int]]] = {}
+    groups: dict[Hashable, list[tuple[Baseline, int]]] = {}
     for model, seed in jobs:
         groups.setdefault(model.shape(device) or (model.name, seed), []).append((model, seed))
     return list(groups.values())
 
 
 def run(
-    jobs: Sequence[tuple[Model, int]], parts: Mapping[str, Part], *, device: str = "cpu"
+    jobs: Sequence[tuple[Baseline, int]], parts: Mapping[str, Split], *, device: str = "cpu"
 ) -> Iterator[tuple[State, dict[str, np.ndarray], dict[str, float | str]]]:
     """Fit models of one shape with their seeds: the state, the scores of valid and test, and what it cost.
 
@@ -178,7 +170,7 @@ def _clocks() -> np.ndarray:
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def save(path: str | Path, model: Model, state: State) -> None:
+def save(path: str | Path, model: Baseline, state: State) -> None:
     """Write a fitted model: arrays and, in the header, its name and hyper-parameters."""
     from safetensors.numpy import save
 
@@ -191,7 +183,7 @@ def _tuples(values: dict) -> dict:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-def load(path: str | Path) -> tuple[Model, State]:
+def load(path: str | Path) -> tuple[Baseline, State]:
     """Read a fitted model; nothing is executed. Its hyper-parameters are those it was fitted with."""
     from safetensors import SafetensorError, safe_open
 

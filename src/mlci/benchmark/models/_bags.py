@@ -4,12 +4,14 @@ In come tokens, out come SciPy CSR matrices (never dense) and the paper's two-st
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from scipy import sparse
 
-from mlci.benchmark.models import Part
+from mlci.config import WeightConfig
+from mlci.fitting import Split
+from mlci.fitting._weighting import stage2_weights
 
 Fitted = TypeVar("Fitted")
 
@@ -17,7 +19,7 @@ BATCH = 256  # of the validation loss, as the deep models take it
 FEWEST = 10  # known outcomes in the training split that an outcome needs to take part
 
 
-def counts(part: Part) -> sparse.csr_array:
+def counts(part: Split) -> sparse.csr_array:
     """Admissions x vocabulary; the column of <PAD> is left out, <UNK> has one. Order of codes is forgotten here."""
     tokens = part.tokens
     shape = (len(tokens), part.vocabulary_size - 1)
@@ -27,19 +29,18 @@ def counts(part: Part) -> sparse.csr_array:
     return bag
 
 
-def tfidf(part: Part, idf: np.ndarray) -> sparse.csr_array:
+def tfidf(part: Split, idf: np.ndarray) -> sparse.csr_array:
     """Counts times idf, each admission scaled to length one; an admission without codes stays zero."""
-    bag = counts(part)
-    bag.data *= idf[bag.indices]
-    length = np.sqrt(bag.multiply(bag).sum(axis=1))
-    bag.data /= np.repeat(length, np.diff(bag.indptr))
-    return bag
+    from sklearn.preprocessing import normalize
+
+    return cast(sparse.csr_array, normalize(sparse.csr_array(counts(part).multiply(idf))))
 
 
-def inverse_frequency(train: Part) -> np.ndarray:
+def inverse_frequency(train: Split) -> np.ndarray:
     """Smooth natural idf: ln((1 + n) / (1 + df)) + 1; <UNK>, never met in training, has the largest."""
-    seen = np.bincount(counts(train).indices, minlength=train.vocabulary_size - 1)
-    return np.log((1 + len(train)) / (1 + seen)) + 1
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    return TfidfTransformer().fit(counts(train)).idf_
 
 
 def cross_entropy(logit: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -55,7 +56,7 @@ def validation_loss(logit: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean(total / np.maximum(np.add.reduceat(known.astype(float), starts), 1)))
 
 
-def known(part: Part, outcome: int) -> tuple[np.ndarray, np.ndarray]:
+def known(part: Split, outcome: int) -> tuple[np.ndarray, np.ndarray]:
     """The admissions whose outcome is known, and the outcome."""
     rows = np.flatnonzero(np.isfinite(part.outcomes[:, outcome]))
     return rows, part.outcomes[rows, outcome].astype(int)
@@ -68,22 +69,19 @@ def active(outcomes: np.ndarray) -> np.ndarray:
     return (known >= FEWEST) & (positive > 0) & (positive < known)
 
 
-def outcome_weights(losses: np.ndarray, *, floor: float = 0.02, power: float = 0.25, cap: float = 3.0) -> np.ndarray:
-    """Capped inverse-power weights from validation losses: the harder the outcome, the heavier; mean one over active.
+def outcome_weights(losses: np.ndarray) -> np.ndarray:
+    """The paper's weights from validation losses: the harder the outcome, the heavier; mean one over those that count.
 
     A loss that is not finite marks an outcome that takes no part; its weight is zero.
     """
-    strength = np.maximum(np.log(2) - losses, 0.0)
-    taking = np.isfinite(losses)
-    if not taking.any():
-        return np.zeros(len(losses))
-    ratio = np.where(taking, strength[taking].max(), 0.0) / np.maximum(np.where(taking, strength, 1.0), floor)
-    weights = np.where(taking, np.clip(ratio**power, 1 / cap, cap), 0.0)
-    return weights / weights[taking].mean()
+    weights, taking = np.zeros(len(losses)), np.isfinite(losses)
+    if taking.any():
+        weights[taking] = stage2_weights(np.maximum(np.log(2) - losses[taking], 0.0), WeightConfig())
+    return weights
 
 
 def stage1(
-    train: Part, valid: Part, fit: Callable[[int], tuple[Fitted, np.ndarray]]
+    train: Split, valid: Split, fit: Callable[[int], tuple[Fitted, np.ndarray]]
 ) -> tuple[dict[int, Fitted], np.ndarray]:
     """One fit per outcome that can be learned, then the weights of all outcomes from the validation losses.
 
@@ -97,7 +95,7 @@ def stage1(
     return fits, outcome_weights(losses)
 
 
-def pooled(part: Part, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def pooled(part: Split, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Every admission once per known outcome, all with one score, is the same loss as each admission once with the
     weighted share of its outcomes that happened and the sum of their weights. Returns share and weight."""
     known = np.isfinite(part.outcomes)

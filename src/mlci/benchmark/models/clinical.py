@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlci.benchmark.models import Model, Part, State
+from mlci.benchmark.models import Baseline, State
+from mlci.fitting import Split
 
 
-def indices(part: Part) -> np.ndarray:
+def indices(part: Split) -> np.ndarray:
     """Charlson (1987) and Elixhauser (van Walraven), one column each."""
     from mlci.codes.comorbidity import Coder, drop_milder, scores
 
@@ -16,7 +17,7 @@ def indices(part: Part) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClinicalIndex(Model):
+class ClinicalIndex(Baseline):
     """A weighted sum of the two indices; `standardise` puts each on the scale of its training split first."""
 
     family: str = "clinical"
@@ -24,14 +25,14 @@ class ClinicalIndex(Model):
     weights: tuple[float, float]
     standardise: bool = False
 
-    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         if not self.standardise:
             return {"mean": np.zeros(2), "scale": np.ones(2)}
         both = indices(train)
         scale = both.std(axis=0)
         return {"mean": both.mean(axis=0), "scale": np.where(scale > 0, scale, 1.0)}
 
-    def score(self, state: State, part: Part) -> np.ndarray:
+    def score(self, state: State, part: Split) -> np.ndarray:
         return ((indices(part) - state["mean"]) / state["scale"]) @ np.asarray(self.weights)
 
 

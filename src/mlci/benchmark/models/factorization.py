@@ -7,11 +7,12 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
-from mlci.benchmark.models import Model, Part, State, _bags
+from mlci.benchmark.models import Baseline, State, _bags
+from mlci.fitting import Split
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorizationMachine(Model):
+class FactorizationMachine(Baseline):
     """Score = constant + sum of w over codes + sum of <v, v'> over pairs of codes; the best epoch on validation."""
 
     family: str = "classical"
@@ -23,7 +24,7 @@ class FactorizationMachine(Model):
     penalty: float = 1e-6  # L2, on w and v
     spread: float = 0.01  # of the initial v
 
-    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         x, x_valid, columns = _presence(train), _presence(valid), train.vocabulary_size - 1
 
         def learn(weights: np.ndarray, stream: int) -> tuple[State, np.ndarray]:
@@ -43,7 +44,7 @@ class FactorizationMachine(Model):
         weights = _bags.stage1(train, valid, lambda outcome: learn(one[outcome], outcome))[1]
         return learn(weights, len(train.names))[0]
 
-    def score(self, state: State, part: Part) -> np.ndarray:
+    def score(self, state: State, part: Split) -> np.ndarray:
         return _score(state, _presence(part))
 
     def _epochs(
@@ -84,7 +85,7 @@ class FactorizationMachine(Model):
             yield {"table": table, "constant": np.array(constant)}
 
 
-def _presence(part: Part) -> sparse.csr_array:
+def _presence(part: Split) -> sparse.csr_array:
     bag = _bags.counts(part)
     bag.data[:] = 1
     return bag

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlci.benchmark.models import Model, Part, State, _bags
+from mlci.benchmark.models import Baseline, State, _bags
+from mlci.fitting import Split
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neighbours(Model):
+class Neighbours(Baseline):
     family: str = "classical"
     seed: int | None = 42
     k: int = 50
     reference: int = 20_000  # admissions kept per outcome, up to half of them positive
     memory_mb: int = 128  # of one block of distances
 
-    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         from scipy import sparse
 
         random = np.random.default_rng(seed)
@@ -46,7 +47,7 @@ class Neighbours(Model):
             "offsets": references.indptr,
         }
 
-    def score(self, state: State, part: Part) -> np.ndarray:
+    def score(self, state: State, part: Split) -> np.ndarray:
         from scipy import sparse
 
         x = _bags.tfidf(part, state["idf"])

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlci.benchmark.models import Model, Part, State, _bags
+from mlci.benchmark.models import Baseline, State, _bags
+from mlci.fitting import Split
 
 
-def linear_score(state: State, part: Part) -> np.ndarray:
+def linear_score(state: State, part: Split) -> np.ndarray:
     return _bags.tfidf(part, state["idf"]) @ state["coefficients"] + float(state["constant"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveBayes(Model):
+class NaiveBayes(Baseline):
     """Log-odds of one naive Bayes per outcome, averaged with the outcomes' weights."""
 
     family: str = "classical"
@@ -23,7 +24,7 @@ class NaiveBayes(Model):
     complement: bool
     alpha: float = 1.0
 
-    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         from sklearn.naive_bayes import ComplementNB, MultinomialNB
 
         idf = _bags.inverse_frequency(train)
@@ -45,12 +46,12 @@ class NaiveBayes(Model):
             "constant": np.array(share @ [fit[1] for fit in fits.values()]),
         }
 
-    def score(self, state: State, part: Part) -> np.ndarray:
+    def score(self, state: State, part: Split) -> np.ndarray:
         return linear_score(state, part)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FusedLogits(Model):
+class FusedLogits(Baseline):
     """One logistic regression per outcome, then one over their logits, pooled over outcomes with their weights."""
 
     family: str = "classical"
@@ -58,7 +59,7 @@ class FusedLogits(Model):
     c: float = 0.2  # inverse strength of the L2 penalty, Stage 1
     c_fusion: float = 1.0
 
-    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         from sklearn.linear_model import LogisticRegression
 
         idf = _bags.inverse_frequency(train)
@@ -85,7 +86,7 @@ class FusedLogits(Model):
             "constant": np.array(constants @ fusion.coef_[0] + fusion.intercept_[0]),
         }
 
-    def score(self, state: State, part: Part) -> np.ndarray:
+    def score(self, state: State, part: Split) -> np.ndarray:
         return linear_score(state, part)
 
 

@@ -6,18 +6,29 @@ by the validation split. They differ in the encoder, its pooling, the loss and t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 import numpy as np
 
-from mlci.benchmark.models import Model, Part, State
-
-if TYPE_CHECKING:
-    from mlci.config import PaperConfig
+from mlci.benchmark.models import Baseline, State
+from mlci.config import (
+    AnchorConfig,
+    DeepConfig,
+    DistilConfig,
+    EncoderConfig,
+    ObjectiveConfig,
+    OptimiserConfig,
+    PaperConfig,
+    PosteriorConfig,
+    SelectionConfig,
+    TokenConfig,
+    WeightConfig,
+)
+from mlci.fitting import Split
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neural(Model):
+class Neural(Baseline):
     objective: str  # "bce", or the kernel of an alignment: "rbf", "multi-rbf", "energy"
     encoder: str = "deepsets"
     pooling: str = "mean+max"  # of deepsets
@@ -26,16 +37,7 @@ class Neural(Model):
     anchor: str = "mortality"
     needs: str = "torch"
 
-    def config(self) -> "PaperConfig":
-        from mlci.config import (
-            EncoderConfig,
-            ObjectiveConfig,
-            OptimiserConfig,
-            PaperConfig,
-            SelectionConfig,
-            WeightConfig,
-        )
-
+    def config(self) -> PaperConfig:
         bce = self.objective == "bce"
         return PaperConfig(
             encoder=EncoderConfig(name=self.encoder, width=self.width, pooling=self.pooling),
@@ -45,43 +47,60 @@ class Neural(Model):
             weights=WeightConfig(inactive="omit"),
         )
 
-    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
-        from mlci.fitting.stacked import fit
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
+        from mlci.fitting.paper import fit
 
-        return fit(**self._facts(train, valid), config=self.config(), seed=seed, device=device).state
+        return fit(train, valid, config=self.config(), seed=seed, device=device).state
 
-    def shape(self, device: str) -> "PaperConfig | None":
-        from mlci.fitting.stacked import pays, shape
+    def shape(self, device: str) -> PaperConfig | None:
+        from mlci.fitting.paper import at_once
 
-        return shape(self.config()) if pays(self.config(), device) else None
+        return at_once(self.config(), device)
 
-    def fit_many(self, jobs: Sequence[tuple[Self, int]], train: Part, valid: Part, *, device: str) -> list[State]:
-        from mlci.fitting.stacked import fit_many
+    def fit_many(self, jobs: Sequence[tuple[Self, int]], train: Split, valid: Split, *, device: str) -> list[State]:
+        from mlci.fitting.paper import fit_many
 
-        if self.shape(device) is None:
-            return super().fit_many(jobs, train, valid, device=device)
         configs = [(model.config(), seed) for model, seed in jobs]
-        return [one.state for one in fit_many(**self._facts(train, valid), jobs=configs, device=device)]
+        return [each.state for each in fit_many(train, valid, jobs=configs, device=device)]
 
-    def _facts(self, train: Part, valid: Part) -> dict[str, Any]:
-        from mlci.fitting.training import Data
+    def score(self, state: State, part: Split) -> np.ndarray:
+        from mlci.fitting.encoders import score
 
-        return {
-            "train": Data(train.tokens, train.outcomes),
-            "valid": Data(valid.tokens, valid.outcomes),
-            "outcomes": train.names,
-            "vocabulary_size": train.vocabulary_size,
-        }
+        return score(self.config().encoder, state, part.tokens).astype(np.float64)
 
-    def score(self, state: State, part: Part) -> np.ndarray:
-        import torch
 
-        from mlci.fitting.encoders import build
-        from mlci.fitting.training import predict
+@dataclass(frozen=True, kw_only=True)
+class Deep(Baseline):
+    """The recipe `deep`, with tokens of its own."""
 
-        model = build(self.config().encoder, part.vocabulary_size)
-        model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
-        return predict(model, part.tokens).astype(np.float64)
+    width: int = 128
+    members: int = 5
+    risk_epochs: int = 5
+    distil_epochs: int = 8
+    anchor: str = "mortality"
+    needs: str = "torch"
+
+    def config(self) -> DeepConfig:
+        return DeepConfig(
+            encoder=EncoderConfig(width=self.width),
+            posterior=PosteriorConfig(members=self.members, epochs=self.risk_epochs),
+            distil=DistilConfig(epochs=self.distil_epochs),
+            selection=AnchorConfig(anchor=self.anchor),
+        )
+
+    @property
+    def tokens(self) -> TokenConfig:
+        return self.config().tokens
+
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
+        from mlci.fitting.deep import fit
+
+        return fit(train, valid, config=self.config(), seed=seed, device=device).state
+
+    def score(self, state: State, part: Split) -> np.ndarray:
+        from mlci.fitting.encoders import score
+
+        return score(self.config().encoder, state, part.tokens).astype(np.float64)
 
 
 def bce(name: str, title: str, **fields: Any) -> Neural:
@@ -94,7 +113,8 @@ def nhsic(name: str, title: str, kernel: str, **fields: Any) -> Neural:
 
 
 MODELS = (
-    Neural(name="paper", title="Our Model", family="mlci", objective="rbf"),
+    Deep(name="deep", title="MLCI (deep)", family="mlci"),
+    Neural(name="paper", title="Our Baseline", family="mlci", objective="rbf"),
     bce("dcn", "Deep and Cross Network (DCN)", encoder="deep_cross"),
     bce("bag_mlp", "Deep MLP Bag-of-Codes (EmbeddingBag)", encoder="bag_mlp"),
     bce("star_gat", "Star-GAT", encoder="star_gat"),

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from mlci.benchmark.models import Model, Part, State, _bags
+from mlci.benchmark.models import Baseline, State, _bags
+from mlci.fitting import Split
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trees(Model):
+class Trees(Baseline):
     """Depth 4, rate 0.05, up to 2,000 rounds, cut at the round of lowest validation loss.
 
     Growing stops once that round lies `patience` rounds back: the trees after it would be cut off anyway.
@@ -23,7 +24,7 @@ class Trees(Model):
     rate: float = 0.05
     depth: int = 4
 
-    def fit(self, train: Part, valid: Part, *, seed: int, device: str = "cpu") -> State:
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         import lightgbm
 
         idf = _bags.inverse_frequency(train)
@@ -60,14 +61,14 @@ class Trees(Model):
         text = booster.model_to_string(num_iteration=booster.best_iteration)
         return {"idf": idf, "trees": np.frombuffer(text.encode(), dtype=np.uint8)}
 
-    def score(self, state: State, part: Part) -> np.ndarray:
+    def score(self, state: State, part: Split) -> np.ndarray:
         import lightgbm
 
         booster = lightgbm.Booster(model_str=state["trees"].tobytes().decode())
         return np.asarray(booster.predict(_matrix(part, state["idf"]), raw_score=True))
 
 
-def _matrix(part: Part, idf: np.ndarray) -> sparse.csr_matrix:
+def _matrix(part: Split, idf: np.ndarray) -> sparse.csr_matrix:
     """LightGBM takes SciPy's older kind of sparse matrix."""
     return sparse.csr_matrix(_bags.tfidf(part, idf))
 

@@ -119,5 +119,6 @@ class _Linear:
 
 def takes(model: nn.Module) -> bool:
     """Say whether this is a model that goes by hand."""
-    plain = isinstance(model, DeepSets) and model.poolings == ["mean", "max"] and not model.dropout.p
-    return plain and next(model.parameters()).device.type == "cpu" and model.rho[4].out_features == 1
+    if not isinstance(model, DeepSets) or model.poolings != ["mean", "max"] or model.dropout.p:
+        return False
+    return model.embedding.weight.device.type == "cpu" and len(model.rho[4].bias) == 1

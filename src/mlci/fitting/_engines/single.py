@@ -57,14 +57,14 @@ def thin(tokens: Tokens, share: float, rng: np.random.Generator) -> Tokens:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Feed:
     """What a model is given of some admissions, and the outcomes they had."""
 
     take: Callable[[np.ndarray, np.random.Generator], Any]
     outcomes: np.ndarray
 
     @classmethod
-    def of(cls, split: Split, token_dropout: float = 0.0) -> "Reading":
+    def of(cls, split: Split, token_dropout: float = 0.0) -> "Feed":
         """Tokens of a split, thinned at random."""
 
         def take(rows: np.ndarray, rng: np.random.Generator) -> Tokens:
@@ -83,7 +83,7 @@ class Single:
         self,
         model: nn.Module,
         passes: Passes,
-        reading: Reading,
+        feed: Feed,
         pace: Pace,
         seed: tuple[int, ...],
         *,
@@ -93,9 +93,9 @@ class Single:
         group: Group = ALONE,
         stop: threading.Event | None = None,
     ) -> None:
-        self.model, self.passes, self.reading, self.group, self.stop = model, passes, reading, group, stop
+        self.model, self.passes, self.feed, self.group, self.stop = model, passes, feed, group, stop
         self.seed, self.dropout = seed, dropout
-        self.rows = np.arange(len(reading.outcomes)) if rows is None else rows
+        self.rows = np.arange(len(feed.outcomes)) if rows is None else rows
         self.rng = rng or (lambda epoch: drawn(*seed, epoch))
         self.cuts = pace.cuts(len(self.rows))
         self.optimiser, self.schedule = pace.optimiser(passes.parameters, len(self.cuts) - 1)
@@ -121,8 +121,8 @@ class Single:
                 raise Stopped
             rows = order[first:last]
             own = self.group.share(len(rows))
-            outcomes = torch.from_numpy(self.reading.outcomes[rows]).to(self.device)
-            scores = self.group.gather(self.passes.forward(self.reading.take(rows[own], rng)), len(rows))
+            outcomes = torch.from_numpy(self.feed.outcomes[rows]).to(self.device)
+            scores = self.group.gather(self.passes.forward(self.feed.take(rows[own], rng)), len(rows))
             values, gradient = objective.step(scores[None], *objective.labels(outcomes[None]))
             self.passes.backward(gradient[0, own])
             self.group.sum_gradients(self.passes.parameters)
@@ -147,7 +147,7 @@ def of_tokens(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...],
     """The engine of an encoder, by autograd."""
     device = next(model.parameters()).device
     passes = Autograd(model, lambda tokens: on(device, tokens))
-    return Single(model, passes, Reading.of(split, pace.token_dropout), pace, seed, **options)
+    return Single(model, passes, Feed.of(split, pace.token_dropout), pace, seed, **options)
 
 
 def quickest(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], **options: Any) -> Single:
@@ -156,4 +156,4 @@ def quickest(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], 
         return of_tokens(model, split, pace, seed, **options)
     sparse = options.get("group", ALONE).count == 1
     passes = by_hand.ByHand(model, sparse=sparse)  # pyright: ignore[reportArgumentType]
-    return Single(model, passes, Reading.of(split), pace, seed, **options)
+    return Single(model, passes, Feed.of(split), pace, seed, **options)

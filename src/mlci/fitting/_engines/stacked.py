@@ -136,8 +136,7 @@ class Stacked:
 class Steps:
     """The optimiser's steps; on CUDA one step is recorded and replayed."""
 
-    def __init__(self, stack: Stack, objective: Objective, optimiser: torch.optim.Optimizer, vocabulary: int
-    ) -> None:
+    def __init__(self, stack: Stack, objective: Objective, optimiser: torch.optim.Optimizer, vocabulary: int) -> None:
         self.stack, self.objective, self.optimiser, self.vocabulary = stack, objective, optimiser, vocabulary
         device = objective.weights.device
         self.cuda = device.type == "cuda"

@@ -7,8 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mlci.base.errors import InputError
 from mlci.config import (
@@ -19,11 +17,12 @@ from mlci.config import (
     SelectionConfig,
     WeightConfig,
 )
-from mlci.fitting import encoders, training
+from mlci.fitting import Split, encoders, paper
+from mlci.fitting._engines.single import quickest
+from mlci.fitting._loop import Pace
+from mlci.fitting._objectives import LARGE, Alignments
 from mlci.fitting._result import Fit
-from mlci.fitting.objectives import LARGE
-from mlci.fitting.passes import passes
-from mlci.fitting.training import Data, Pace, fit, stage2_weights
+from mlci.fitting.paper import fit
 from mlci.tokens import Tokens
 from small_fits import SMALL
 
@@ -31,7 +30,7 @@ SIZE = 40
 NAMES = ("mortality", "long_stay", "icu_transfer")
 
 
-def hospital(seed: int, n: int = 700) -> Data:
+def hospital(seed: int, n: int = 700) -> Split:
     """Admissions whose outcomes follow from a severity that is the mean of their codes' weights."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(6, n)
@@ -42,21 +41,20 @@ def hospital(seed: int, n: int = 700) -> Data:
     noise = rng.normal(scale=0.2, size=(n, len(NAMES)))
     outcomes = (severity[:, None] + noise > [0.6, 0.2, 0]).astype(np.float64)
     outcomes[rng.random(outcomes.shape) < 0.03] = np.nan
-    return Data(Tokens(ids, offsets), outcomes)
+    return Split(Tokens(ids, offsets), outcomes.astype(np.float32), NAMES, SIZE)
 
 
 TRAIN, VALID = hospital(1), hospital(2, 300)
 
 
 def run(config: PaperConfig = SMALL, *, train=TRAIN, valid=VALID, outcomes=NAMES, seed=5, threads=1, **options) -> Fit:
-    facts = {"config": config, "outcomes": outcomes, "vocabulary_size": SIZE, "seed": seed, "threads": threads}
-    return fit(train, valid, **facts, **options)
+    if outcomes != NAMES:
+        train, valid = (replace(split, names=outcomes) for split in (train, valid))
+    return fit(train, valid, config=config, seed=seed, threads=threads, **options)
 
 
-def scores(result: Fit, data: Data, config: PaperConfig = SMALL) -> np.ndarray:
-    model = encoders.build(config.encoder, SIZE)
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in result.state.items()})
-    return training.predict(model, data.tokens)
+def scores(result: Fit, data: Split, config: PaperConfig = SMALL) -> np.ndarray:
+    return encoders.score(config.encoder, result.state, data.tokens)
 
 
 def same(one: Fit, two: Fit) -> None:
@@ -97,11 +95,14 @@ def test_the_record_is_whole(fitted):
 def test_the_kept_state_is_that_of_the_kept_epoch():
     # With other admissions' outcomes there is nothing to learn, and the best epoch may be any.
     config = replace(SMALL, optimiser=replace(SMALL.optimiser, stage1_epochs=1, stage2_epochs=4))
-    nothing = Data(TRAIN.tokens, TRAIN.outcomes[::-1].copy())
+    nothing = replace(TRAIN, outcomes=TRAIN.outcomes[::-1].copy())
     results = (run(config, train=nothing, seed=seed) for seed in range(20))
     result = next(one for one in results if one.record.stage2.epoch < 4)
-    objective = training.objective_of(config, result.record.stage2.bandwidth)
-    quality, _ = objective.quality(scores(result, VALID), VALID.outcomes, np.array(list(result.weights.values())))
+    objective = Alignments(config.objective, [result.record.stage2.bandwidth], torch.ones(1, 3))
+    rows = paper.judges(VALID, config, 3)
+    weights = torch.tensor([list(result.weights.values())], dtype=torch.float64)
+    given = (torch.from_numpy(array[rows])[None] for array in (scores(result, VALID), VALID.outcomes))
+    quality = float(objective.judge(weights, *given)[0])
     assert quality == pytest.approx(result.record.stage2.quality, rel=1e-9)
 
 
@@ -138,9 +139,11 @@ def test_the_number_of_threads_does_not_matter(fitted):
 @pytest.mark.parametrize("name", encoders.ENCODERS)
 def test_no_step_draws_from_torchs_generator(name):
     """There is one for all threads, and fits side by side would share it."""
-    both = passes(encoders.build(EncoderConfig(name=name, width=16), SIZE).train())
+    model = encoders.build(EncoderConfig(name=name, width=16), SIZE)
+    engine = quickest(model, TRAIN, Pace(300, 0.01), (1, 2))
+    engine.aim(Alignments(SMALL.objective, [1.0], torch.ones(1, 3)))
     before = torch.random.get_rng_state()
-    both.backward(torch.ones_like(both.forward(TRAIN.tokens)))
+    engine.epoch(1)
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -155,7 +158,7 @@ def test_an_interrupted_fit_ends_as_an_undisturbed_one(fitted, tmp_path, stops, 
     done = []
 
     def tell(event):
-        done.append((event.stage, event.outcome, event.epoch))
+        done.append((event.step, event.epoch))
         if len(done) in stops:
             raise Stop
 
@@ -164,7 +167,8 @@ def test_an_interrupted_fit_ends_as_an_undisturbed_one(fitted, tmp_path, stops, 
         with contextlib.suppress(Stop):
             result = run(checkpoint=path, on_event=tell, threads=threads)
     same(fitted, result)
-    plan = [(1, name, epoch) for name in NAMES for epoch in (1, 2)] + [(2, None, epoch) for epoch in (1, 2, 3)]
+    plan = [(f"stage 1, {name}", epoch) for name in NAMES for epoch in (1, 2)]
+    plan += [("stage 2", epoch) for epoch in (1, 2, 3)]
     assert sorted(done[:6]) == sorted(plan[:6])  # nothing twice, nothing left out
     assert done[6:] == plan[6:]
     assert threads > 1 or done == plan
@@ -204,7 +208,7 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     for change in (
         {"seed": 6},
         {"config": replace(SMALL, weights=WeightConfig(gamma=0.5))},
-        {"valid": Data(VALID.tokens, flipped)},
+        {"valid": replace(VALID, outcomes=flipped)},
         {"train": TRAIN.take(np.arange(len(TRAIN))[::-1])},
         {"outcomes": ("mortality", "long", "icu")},
     ):
@@ -222,25 +226,10 @@ def test_events_tell_the_way(fitted):
     assert [event.epochs for event in events] == [2] * 6 + [3] * 3
     assert events[-1].eta == 0
     assert all(event.eta > 0 for event in events[:-1])
-    assert [event.validation["mortality"] for event in events[:2]] == [
-        epoch.validation[0] for epoch in fitted.record.stage1["mortality"].history
-    ]
+    first = fitted.record.stage1["mortality"].history
+    assert [event.figures["validation"] for event in events[:2]] == [epoch.quality for epoch in first]
+    assert [event.figures["mortality"] for event in events[:2]] == pytest.approx([e.objective[0] for e in first])
     json.dumps([asdict(event) for event in events])
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-def test_weights_are_the_papers(strengths):
-    weights = stage2_weights(strengths, WeightConfig())
-    top = max(*strengths, 0.02)
-    raw = [min(max((top / max(h, 0.02)) ** 0.25, 1 / 3), 3) for h in strengths]
-    np.testing.assert_allclose(weights, np.array(raw) / np.mean(raw))
-
-
-def test_weights_of_the_open_benchmark():
-    # Stage-1 strengths that the published code found on NHDS with seed 11: mortality, its own anchor, weighs least.
-    weights = stage2_weights([0.316, 0.102, 0.048, 0.181], WeightConfig())
-    np.testing.assert_allclose(weights, np.array([1, 1.3267, 1.6018, 1.1495]) / 1.2695, rtol=1e-3)
-    assert stage2_weights([1, 0.0], WeightConfig(clip=2)) == pytest.approx([2 / 3, 4 / 3])
 
 
 def test_a_twin_trained_by_cross_entropy_needs_no_anchor():
@@ -283,17 +272,17 @@ def test_a_subsample_of_the_validation_split_may_judge(fitted):
     same(result, run(replace(SMALL, selection=SelectionConfig(subsample=150))))
 
 
-def changed(data: Data, column: int, values) -> Data:
+def changed(data: Split, column: int, values) -> Split:
     outcomes = data.outcomes.copy()
     outcomes[:, column] = values
-    return Data(data.tokens, outcomes)
+    return replace(data, outcomes=outcomes)
 
 
-def without(data: Data, column: int, value: int, gone: int) -> Data:
+def without(data: Split, column: int, value: int, gone: int) -> Split:
     """Where one outcome has a value, another is missing."""
     outcomes = data.outcomes.copy()
     outcomes[data.outcomes[:, column] == value, gone] = np.nan
-    return Data(data.tokens, outcomes)
+    return replace(data, outcomes=outcomes)
 
 
 @pytest.mark.parametrize(
@@ -321,8 +310,10 @@ def test_what_cannot_work_is_told_before_it_begins(tmp_path, monkeypatch, change
 
 def test_an_outcome_of_one_class_may_be_omitted_instead(fitted):
     names = (*NAMES, "never")
-    one = Data(TRAIN.tokens, np.column_stack([TRAIN.outcomes, np.zeros(len(TRAIN))]))
-    two = Data(VALID.tokens, np.column_stack([VALID.outcomes, np.full(len(VALID), np.nan)]))
+    one, two = (
+        replace(split, outcomes=np.column_stack([split.outcomes, column]).astype(np.float32))
+        for split, column in ((TRAIN, np.zeros(len(TRAIN))), (VALID, np.full(len(VALID), np.nan)))
+    )
     result = run(replace(SMALL, weights=WeightConfig(inactive="omit")), train=one, valid=two, outcomes=names)
     assert result.weights == {**fitted.weights, "never": 0}
     assert result.state["rho.4.weight"].tobytes() == fitted.state["rho.4.weight"].tobytes()
@@ -356,7 +347,7 @@ def test_one_step_is_plain_adamw_on_the_definition():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.optim.AdamW, "step", step)
-        result = run(config, outcomes=NAMES)
+        result = run(config)
     sigma = result.record.stage1["mortality"].bandwidth
     assert sigma is not None
     order = np.random.default_rng(np.random.SeedSequence((5, 0, 1))).permutation(len(TRAIN))
@@ -389,8 +380,3 @@ def test_one_step_is_plain_adamw_on_the_definition():
             assert clear.double().mean() > 0.3
             moved = (after[i] - p).double()
             torch.testing.assert_close(moved[clear], -1e-3 * update[clear], rtol=0.02, atol=2e-6)
-
-
-def test_time_left_does_not_count_the_start():
-    pace = Pace()
-    assert [pace.left(*each) for each in ((10.0, 1, 9), (10.5, 2, 8), (11.0, 3, 7))] == [90.0, 4.0, 3.5]

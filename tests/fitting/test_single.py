@@ -1,0 +1,37 @@
+"""The engine of one model."""
+
+import numpy as np
+import pytest
+import torch
+
+from mlci.config import EncoderConfig
+from mlci.fitting._engines import single
+from mlci.fitting._loop import Pace, fresh
+from mlci.fitting._objectives import MeanLosses, entropy
+from small_fits import made
+
+TRAIN = made(320, 1)
+
+
+def test_thinning_drops_tokens_but_no_admission():
+    tokens = single.thin(TRAIN.tokens, 0.25, np.random.default_rng(0))
+    assert len(tokens) == len(TRAIN)
+    assert len(tokens.ids) / len(TRAIN.tokens.ids) == pytest.approx(0.75, abs=0.05)
+    assert (tokens.counts <= TRAIN.tokens.counts).all()
+    assert set(tokens.take(np.array([9])).ids) <= set(TRAIN.tokens.take(np.array([9])).ids)
+
+
+@pytest.mark.parametrize(("steps", "size"), [(1, 64), (10, 32), (100, 16)])
+def test_few_admissions_come_in_small_batches(steps, size, monkeypatch):
+    seen = []
+    monkeypatch.setattr(single, "thin", lambda tokens, *_: seen.append(len(tokens)) or tokens)
+    model = fresh(EncoderConfig(width=8), 40, (1,), torch.device("cpu"), outputs=3)
+    engine = single.of_tokens(model, TRAIN, Pace(64, 0.01, steps=steps, token_dropout=0.1), (1,))
+    engine.aim(MeanLosses(entropy, torch.ones(1, 3)))
+    engine.epoch(1)
+    assert seen == [size] * (320 // size)
+
+
+def test_even_batches_are_about_as_large_as_asked():
+    assert Pace(100, 0.01, even=True).cuts(260).tolist() == [0, 87, 174, 260]
+    assert Pace(100, 0.01).cuts(260).tolist() == [0, 100, 200, 260]
