@@ -6,7 +6,7 @@ by the validation split. They differ in the encoder, its pooling, the loss and t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
