@@ -96,7 +96,7 @@ def check_config(run: Run) -> None:
     """A finished run is kept only for the settings it was made with."""
     found = json.loads((run.folder / "config.json").read_text())["model"]
     wanted = json.loads(json.dumps(asdict(run.model)))
-    for name in wanted:
+    for name in wanted.keys() - {"title", "family", "needs"}:
         if found.get(name) != wanted[name]:
             was = f"{name} {found.get(name)}, not {wanted[name]}"
             raise InputError(f"{run.folder}: is a run with other settings ({was}); remove it or choose another folder.")

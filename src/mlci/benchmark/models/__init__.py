@@ -36,8 +36,8 @@ State = dict[str, np.ndarray]
 FAMILIES = {
     "clinical": "Traditional clinical indices",
     "classical": "Classical machine learning baselines",
-    "deep": "Deep learning: BCE-trained baselines",
-    "mlci": "Our model",
+    "bce": "Deep learning: BCE-trained baselines",
+    "mlci": "Our models",
     "ablation": "nHSIC ablations: MLCI variants",
 }
 

@@ -104,7 +104,7 @@ class Deep(Baseline):
 
 
 def bce(name: str, title: str, **fields: Any) -> Neural:
-    return Neural(name=name, title=title, family="deep", objective="bce", **fields)
+    return Neural(name=name, title=title, family="bce", objective="bce", **fields)
 
 
 def nhsic(name: str, title: str, kernel: str, **fields: Any) -> Neural:
