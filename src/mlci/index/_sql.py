@@ -196,10 +196,11 @@ def steps(x: str, knots: Sequence[float] | np.ndarray, heights: Sequence[float] 
         if last - first == 1:
             at = pieces[first]
             slope = (heights[at + 1] - heights[at]) / (knots[at + 1] - knots[at])
-            return f"{_number(heights[at])} + {_number(slope)} * ({x} - ({_number(knots[at])}))"
+            height, knot = float(heights[at]), float(knots[at])
+            return f"{_number(height)} + {_number(float(slope))} * ({x} - ({_number(knot)}))"
         middle = (first + last) // 2
         return (
-            f"CASE WHEN {x} < {_number(knots[pieces[middle]] - NEAR)} THEN {chosen(first, middle)} "
+            f"CASE WHEN {x} < {_number(float(knots[pieces[middle]]) - NEAR)} THEN {chosen(first, middle)} "
             f"ELSE {chosen(middle, last)} END"
         )
 
