@@ -11,11 +11,22 @@ import uvicorn
 
 from mlci.codes.admissions import as_admissions
 from mlci.index.estimator import MLCI
+from mlci.judging.smooth import Smooth
 from mlci.web import create_app
 from mlci.web._protocol import PatientProtocol
 from toys import code_lists, random_model
 
 REAL = ("I509", "N179", "J960", "A419", "E119", "I10")  # in the toy model's vocabulary, with titles
+
+
+KNOTS = np.array([-1.0, 0.0, 1.0])
+CURVES = {
+    "mortality": Smooth(KNOTS, np.array([-9.0, -4.0, -1.0]), np.full(3, 0.2)),
+    "long stay": Smooth(KNOTS, np.array([-2.0, -1.0, 0.5]), np.full(3, 0.1)),
+}
+FIGURES = {"n": 900, "positives": 90, "auroc": 0.812, "auroc_low": 0.77, "auroc_high": 0.85, "expected": 0.102}
+FIGURES |= {"observed": 0.1, "observed_low": 0.082, "observed_high": 0.121, "slope": 0.97}
+CARD = {"source": "synthetic", "admissions": {"train": 6300, "valid": 900}, "validation": {"mortality": FIGURES}}
 
 
 def toy_index() -> MLCI:
@@ -29,7 +40,7 @@ def toy_index() -> MLCI:
     factor = np.float32(0.5 / scores.std())
     weight, bias = model.state["rho.4.weight"], model.state["rho.4.bias"]
     last = {"rho.4.weight": weight * factor, "rho.4.bias": (bias - np.float32(scores.mean())) * factor}
-    model = replace(model, state={**model.state, **last})
+    model = replace(model, state={**model.state, **last}, curves=CURVES, card={**model.card, **CARD})
     index.model_ = replace(model, quantiles=np.quantile(model.score(admissions), np.linspace(0, 1, 1001)))
     return index
 

@@ -66,7 +66,13 @@ def test_score_warns(mlci_cli, tmp_path):
     random_model().save(tmp_path / "m.safetensors")
     (tmp_path / "a.csv").write_text("admission_id,code,icd_version\n1,4280,9\n1,ZZZ,9\n")
     done = mlci_cli("score", "m.safetensors", "a.csv", "-o", "s.csv", "--quiet")
-    assert done.stderr.count("mlci: warning:") == 2
+    assert done.stderr.count("mlci: warning:") == 3
+    assert "of 1 of 1 admissions fewer than half of the codes are understood" in done.stderr
+    assert pd.read_csv(tmp_path / "s.csv")["score"].notna().all()
+    done = mlci_cli("score", "m.safetensors", "a.csv", "-o", "s.csv", "--quiet", "--strict")
+    assert "they have no score" in done.stderr
+    strict = pd.read_csv(tmp_path / "s.csv").drop(columns=["admission_id", "unknown_share"])
+    assert strict.isna().all(axis=None)
 
 
 def test_bad_input_is_one_sentence(place, mlci_cli, tmp_path):

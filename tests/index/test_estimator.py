@@ -9,9 +9,10 @@ from sklearn.exceptions import NotFittedError
 
 import mlci
 from mlci.base.errors import InputError
+from mlci.codes.admissions import as_admissions
 from mlci.config import EncoderConfig, OptimiserConfig, PaperConfig, TokenConfig
 from mlci.index._aggregates import LEAST
-from mlci.index.estimator import MLCI, _curve, load
+from mlci.index.estimator import MLCI, load
 from toys import CODES, code_lists, random_model, toy_cohort, toy_outcomes
 
 QUICK = PaperConfig(encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=2))
@@ -177,17 +178,18 @@ def test_rare_codes_stay_out_of_the_file():
     assert "Q999" in MLCI(config=QUICK).fit(rare, OUTCOMES, split=split).model_.vocabulary.tokens
 
 
-@pytest.mark.parametrize("n", [1, 9, 10, 25, 4000])
-@pytest.mark.parametrize("ties", [False, True])
-def test_no_point_of_a_risk_curve_stands_for_few_admissions(n, ties):
-    rng = np.random.default_rng(n)
-    score = rng.integers(0, 7, n).astype(float) if ties else rng.normal(size=n)
-    outcome = (rng.random(n) < 0.5 + 0.4 * np.tanh(score)).astype(float)
-    curve = _curve(score, outcome)
-    assert len(curve.score) <= max(1, n // LEAST)
-    assert (np.diff(curve.risk) >= 0).all()
-    if n == 4000:
-        np.testing.assert_allclose(curve(score), 0.5 + 0.4 * np.tanh(score), atol=0.12)
+def test_the_card_holds_figures_of_the_validation_split_and_risks_have_intervals(fitted):
+    model = fitted.model_
+    assert set(model.card["validation"]) == set(model.outcomes)
+    for figures in model.card["validation"].values():
+        assert figures["n"] - figures["positives"] >= LEAST <= figures["positives"]
+        assert 0.5 < figures["auroc_low"] < figures["auroc"] < figures["auroc_high"] < 1
+        assert figures["observed_low"] < figures["expected"] < figures["observed_high"]
+    reading = model.read(as_admissions(PATIENTS[:50], icd_version=10))
+    intervals = model.intervals(reading)
+    for name, risk in model.risks(reading).items():
+        low, high = intervals[name]
+        assert ((low > 0) & (low < risk) & (risk < high) & (high < 1)).all()
 
 
 def bad(**changes):

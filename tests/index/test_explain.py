@@ -25,7 +25,7 @@ TABLES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*unknown to the model")
+@pytest.mark.filterwarnings("ignore:.*unknown to the model", "ignore:.*fewer than half")
 @pytest.mark.parametrize("name", TABLES)
 @given(admission=codes)
 @settings(max_examples=40, deadline=None)

@@ -22,6 +22,7 @@ WRITTEN = {  # what 0.1 itself gave: scores, and risks of death
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*fewer than half")
 @pytest.mark.parametrize("recipe", WRITTEN)
 def test_files_of_format_1_score_as_they_did(recipe):
     index = mlci.load(DATA / f"format1_{recipe}.safetensors")

@@ -17,7 +17,7 @@ from mlci.codes.admissions import Admissions, as_admissions
 from mlci.index import model as module
 from mlci.index.model import Tally, load_model, score_file
 from mlci.tokens import Vocabulary
-from toys import CODES, code_lists, random_model
+from toys import CODES, code_lists, random_model, random_table
 
 ADMISSIONS = as_admissions(code_lists(50), icd_version=10)
 
@@ -172,13 +172,46 @@ def test_unknown_codes_are_counted():
     np.testing.assert_array_equal(model.columns(admissions)["unknown_share"], [0.5, np.nan, 1, 0])
 
     def doubts_of(admissions):
-        return Tally(model).add(admissions, model.unknown_share(admissions)).doubts()
+        return Tally(model).add(admissions).doubts()
 
-    assert doubts_of(admissions) == []
+    assert doubts_of(as_admissions([["A000", "ZZZ9"], []], icd_version=10)) == []
+    assert doubts_of(admissions)[0].startswith("of 1 of 4 admissions fewer than half of the codes are understood")
     doubts = doubts_of(as_admissions([["ZZZ9"], ["A000", "ZZZ8"]], icd_version=9))
-    assert len(doubts) == 2
+    assert len(doubts) == 3
     assert "3 of 3 codes are ICD-9; the model was made for ICD-10" in doubts[0]
     assert "unknown" in doubts[1]
+
+
+@pytest.mark.parametrize("make", [random_model, random_table])
+def test_strictly_nothing_that_is_not_understood_counts_and_too_little_has_no_score(make, tmp_path):
+    model = make()
+    lists = [["A000", "A001", "QQQ9"], ["A000", "QQQ9", "QQQ8"], ["A000", "A001"], ["QQQ7"], []]
+    admissions = as_admissions(lists, icd_version=10)
+    columns = pd.DataFrame(model.columns(admissions, strict=True))
+    assert columns["score"].isna().tolist() == [False, True, False, True, True]
+    assert (
+        columns["high_severity"].isna().tolist()
+        == columns["risk_mortality"].isna().tolist()
+        == [*(False, True, False, True, True)]
+    )
+    assert columns["score"][0] == columns["score"][2] == model.score(admissions)[2]
+    pd.DataFrame({"admission_id": range(5), "codes": [" ".join(codes) for codes in lists]}).to_csv(
+        tmp_path / "a.csv", index=False
+    )
+    tally = score_file(model, tmp_path / "a.csv", tmp_path / "s.parquet", icd_version=10, strict=True)
+    table = pd.read_parquet(tmp_path / "s.parquet")
+    assert table["score"].isna().tolist() == [False, True, False, True, True]
+    assert (tally.few, tally.empty) == (2, 1)
+    assert tally.doubts(strict=True)[-2:] == [
+        "of 2 of 5 admissions fewer than half of the codes are understood: they have no score.",
+        "1 of 5 admissions have no code and therefore no score.",
+    ]
+
+
+def test_codes_left_out_on_purpose_are_understood():
+    model = random_table(ignored=("10:B01",))
+    enough = model.understanding(as_admissions([["A000", "B010", "B011"], ["B010"]], icd_version=10)).enough
+    assert enough.tolist() == [True, False]  # of the second nothing would count
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])

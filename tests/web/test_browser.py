@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
@@ -15,7 +16,7 @@ from webserver import running, toy_index
 pytestmark = pytest.mark.xdist_group("browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 expect.set_options(timeout=60_000)  # a slow machine is no fault of the page
-CASE = "/?codes=I50.9+N17.9+QQ1&off=N179&plus=A41.9&q=heart+failure"
+CASE = "/?codes=I50.9+N17.9+I10+QQ1,+stroke&off=N179&plus=A41.9&plus=sepsis&q=heart+failure"
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +68,11 @@ def test_typed_codes_are_answered_at_once_and_the_address_can_be_sent(page, inde
     expect(page.get_by_role("status")).to_contain_text(shown(score))  # what a screen reader says
     without = index.explain(["I509", "N179"])[1].score_without
     expect(page.get_by_text(f"the score from {shown(without)} to {shown(score)}")).to_be_visible()
-    risk = index.risk([["I509", "N179"]])["long stay"][0]
-    expect(page.locator("figure.risk", has_text="Long stay")).to_contain_text(f"{100 * risk:.1f}%")
+    row = index.table([["I509", "N179"]]).iloc[0]
+    expect(page.locator("#percentile")).to_have_text(f"{row['percentile']:.0f}")
+    expect(page.locator("figure.risk", has_text="Long stay")).to_contain_text(
+        re.compile(rf"{100 * row['risk_long stay']:.1f}% \d+\.\d to \d+\.\d%")
+    )
     assert codes_in_address(page) == {"codes": ["i50.9; N179"]}
     colleague = browser.new_page(base_url=address)
     colleague.goto(page.url)
@@ -121,13 +125,54 @@ def test_what_if_removes_and_adds_codes_and_shows_the_change(page, index):
     expect(page.get_by_label("Diagnosis codes of one admission")).to_have_value("I509")
 
 
-def test_unknown_codes_and_clinical_indices_are_named(page):
-    page.goto("/?codes=I50.9+QQ1")
-    expect(page.locator("#unknown")).to_contain_text("QQ1: unknown to the model")
+def test_what_is_not_understood_is_offered_right_and_never_counts(page, index):
+    page.goto("/?codes=I50.9+N17.9")
+    both = shown(index.score([["I509", "N179"]])[0])
+    page.get_by_label("What if there were also").fill("sepsis")
+    page.get_by_role("button", name="Try").click()
+    expect(page.locator("#unknown")).to_contain_text("sepsis: words, not a code")
+    expect(page.locator("#score")).to_have_text(both)
+    page.get_by_role("link", name="A41.9 Sepsis, unspecified organism").click()
+    expect(page.locator("#whatif")).to_contain_text("What if with A41.9")
+    expect(page.locator("#score")).to_have_text(shown(index.score([["I509", "N179", "A419"]])[0]))
     expect(page.locator("#charlson")).to_contain_text("congestive heart failure")
-    expect(page.locator("#elixhauser")).to_contain_text("congestive heart failure")
-    page.get_by_role("link", name="About this model").click()
-    expect(page.get_by_text("not a physiological severity measure").first).to_be_visible()
+    codes = page.get_by_label("Diagnosis codes of one admission")
+    codes.fill("428.0, 584.9")
+    expect(page.get_by_role("alert")).to_contain_text("Too little is understood")
+    expect(page.locator("#score, #verdict, figure.risk")).to_have_count(0)
+    page.get_by_role("link", name="Take the first counterpart of all 2 ICD-9 codes").click()
+    expect(codes).to_have_value("I50.9, N17.9")
+    expect(page.locator("#score")).to_contain_text(shown(index.score([["I509", "N179", "A419"]])[0]))
+
+
+@pytest.mark.parametrize(("typed", "code"), [("chf", "I50.9"), ("heart attack", "I21.9"), ("sepsys", "A41.9")])
+def test_search_by_what_people_say(page, typed, code):
+    page.goto("/")
+    page.get_by_label("Find a code by words").press_sequentially(typed)
+    expect(page.locator("#found li").first).to_contain_text(code)
+
+
+def test_two_cases_side_by_side(page, index):
+    page.goto("/?codes=I50.9+N17.9")
+    page.get_by_role("link", name="Compare with another case").click()
+    page.get_by_label("Diagnosis codes of case B").fill("I10")
+    page.get_by_role("button", name="Compare", exact=True).click()
+    rows = index.table([["I509", "N179"], ["I10"]])
+    cells = page.get_by_role("row", name=re.compile("Raw score")).get_by_role("cell")
+    expect(cells).to_have_text([shown(score) for score in rows["score"]])
+    page.get_by_role("link", name="Case B").click()
+    expect(page.locator("#score")).to_have_text(shown(rows["score"][1]))
+
+
+def test_a_print_has_model_date_and_codes_and_no_controls(page):
+    page.goto("/?codes=I50.9+N17.9")
+    page.emulate_media(media="print")
+    expect(page.locator(".printed")).to_contain_text(
+        re.compile(r"Model .*synthetic hospital.* Printed \d{4}-\d\d-\d\d")
+    )
+    expect(page.locator(".effects")).to_contain_text("N17.9")
+    for hidden in ("#codes", "#show", "nav", "#plus", "#compare"):
+        expect(page.locator(hidden)).not_to_be_visible()
 
 
 def test_a_file_is_scored_sorted_and_fetched(page, index):
@@ -137,15 +182,28 @@ def test_a_file_is_scored_sorted_and_fetched(page, index):
     content = frame.to_csv(index=False).encode()
     page.get_by_label("Drop a file here").set_input_files({"name": "a.csv", "mimeType": "text/csv", "buffer": content})
     page.get_by_role("button", name="Score the file").click()
-    expect(page.get_by_text("80 admissions are scored")).to_be_visible()
-    wanted = index.table(lists)
+    expect(page.get_by_text("80 admissions are read")).to_be_visible()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = index.table(lists, strict=True)
+    share = wanted["high_severity"].sum() / wanted["score"].notna().sum()
+    expect(page.locator("#high")).to_contain_text(f"{100 * share:.1f}%")
+    expect(page.get_by_role("img", name=re.compile("Histogram of the"))).to_be_visible()
     page.get_by_role("button", name="Score", exact=True).click()
     expect(page.get_by_role("columnheader", name="Score", exact=True)).to_have_attribute("aria-sort", "descending")
     first = [int(cell) for cell in page.locator("tbody td:first-child").all_inner_texts()]
-    assert first == wanted.head(50).sort_values("score", ascending=False, kind="stable").index.tolist()
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Fetch scores.csv").click()
-    assert pd.read_csv(download.value.path())["score"].tolist() == wanted["score"].tolist()
+    order = wanted.sort_values("score", ascending=False, kind="stable")
+    assert first == order.index.tolist()
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name=str(first[0]), exact=True).click()
+    expect(opened.value.locator("#score")).to_have_text(shown(order["score"].iloc[0]))
+    opened.value.close()
+    for _ in range(2):  # it stays while the page is open
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Fetch scores.csv").click()
+        assert pd.read_csv(download.value.path())["score"].equals(wanted["score"])
+    with page.expect_request("**/leave"):
+        page.evaluate("dispatchEvent(new Event('pagehide'))")
 
 
 def test_progress_of_a_large_file_and_a_bad_one(page):
@@ -156,8 +214,8 @@ def test_progress_of_a_large_file_and_a_bad_one(page):
     large = {"name": "large.parquet", "mimeType": "", "buffer": stream.getvalue()}
     page.get_by_label("Drop a file here").set_input_files(large)
     page.get_by_role("button", name="Score the file").click()
-    expect(page.get_by_role("status")).to_contain_text(re.compile("(admissions so far|are scored)"))
-    expect(page.get_by_text("300,000 admissions are scored")).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text(re.compile("(admissions so far|are read)"))
+    expect(page.get_by_text("300,000 admissions are read")).to_be_visible()
     page.get_by_role("button", name="Delete now").click()
     page.get_by_label("Drop a file here").set_input_files({"name": "b.csv", "mimeType": "", "buffer": b"who\n1\n"})
     page.get_by_role("button", name="Score the file").click()
@@ -178,10 +236,10 @@ def test_it_works_without_script(browser, address, index):
     page.get_by_role("button", name="Show").click()
     expect(page.locator("#whatif")).to_contain_text("without I50.9")
     page.goto("/files")
-    file = {"name": "a.csv", "mimeType": "", "buffer": b"codes\nI509\n"}
+    file = {"name": "a.csv", "mimeType": "", "buffer": b"admission_id,codes\n1,I509\n"}
     page.get_by_label("Drop a file here").set_input_files(file)
     page.get_by_role("button", name="Score the file").click()
-    expect(page.get_by_text("1 admission is scored")).to_be_visible()
+    expect(page.get_by_text("1 admission is read")).to_be_visible()
     context.close()
 
 
@@ -198,12 +256,24 @@ def test_a_server_that_is_gone_is_told(browser, index):
 def test_axe_finds_no_barrier(browser, address, scheme):
     context = browser.new_context(base_url=address, color_scheme=scheme)
     page, axe = context.new_page(), Axe()
-    for path in ("/", CASE, "/?codes=I10&q=zzzz", "/?codes=" + "I10+" * 501, "/files", "/model", "/nothing"):
+    for path in (
+        "/",
+        CASE,
+        "/?codes=I10&q=zzzz",
+        "/?codes=" + "I10+" * 501,
+        "/?codes=428.0",
+        "/compare?a=I10&b=I50.9+zz",
+        "/files",
+        "/model",
+        "/nothing",
+    ):
         page.goto(path)
         found = axe.run(page)
         assert not found.response["violations"], (path, found.generate_report())
     page.goto("/files")
-    page.get_by_label("Drop a file here").set_input_files({"name": "a.csv", "mimeType": "", "buffer": b"codes\nI509\n"})
+    page.get_by_label("Drop a file here").set_input_files(
+        {"name": "a.csv", "mimeType": "", "buffer": b"admission_id,codes\n1,I509\n"}
+    )
     page.get_by_role("button", name="Score the file").click()
     expect(page.get_by_role("link", name="Fetch scores.csv")).to_be_visible()
     found = axe.run(page)
@@ -215,7 +285,7 @@ def test_axe_finds_no_barrier(browser, address, scheme):
 def test_no_page_is_wider_than_the_screen(browser, address, width):
     context = browser.new_context(base_url=address, viewport={"width": width, "height": 640})
     page = context.new_page()
-    for path in ("/", CASE, "/?codes=" + "A" * 200, "/files", "/model"):
+    for path in ("/", CASE, "/?codes=" + "A" * 200, "/?codes=428.0", "/compare?a=I10&b=I50.9", "/files", "/model"):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     context.close()

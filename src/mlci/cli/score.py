@@ -9,8 +9,13 @@ from mlci.cli._options import columns, quiet
 @click.argument("admissions", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-o", "--output", required=True, type=click.Path(), help="Scores: .parquet, .csv, .xlsx, or - (CSV).")
 @columns
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="No score where fewer than half of an admission's codes are understood; unknown codes do not count.",
+)
 @quiet
-def command(model, admissions, output, quiet, **named) -> None:
+def command(model, admissions, output, strict, quiet, **named) -> None:
     """Score ADMISSIONS with a MODEL, streaming: any number of them in little memory.
 
     MODEL is a model file, or the name of a ready-made index (`mlci models`), such as us2010.
@@ -36,9 +41,11 @@ def command(model, admissions, output, quiet, **named) -> None:
     index = load_model(model)
     if index.vocabulary.primary and not quiet:
         click.echo("The model takes the first code of an admission as its principal diagnosis: order counts.", err=True)
-    tally = score_file(index, admissions, output, on_batch=on_batch, **named)
+    tally = score_file(index, admissions, output, strict=strict, on_batch=on_batch, **named)
     if not quiet:
         seconds = time.perf_counter() - start
         click.echo(f"{clear}{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)
-    for doubt in tally.doubts():
-        click.echo(f"mlci: warning: {doubt}", err=True)
+    for doubt in tally.doubts(strict=strict):
+        click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
+    if tally.few and not strict:
+        click.echo("mlci: --strict writes no score for such admissions.", err=True)

@@ -16,6 +16,8 @@ def command(model: str, port: int, host: str, show: bool) -> None:
     The page scores one typed admission or a file of many, with risks and the effect of each code. Nothing is stored or
     logged, and nothing is asked of the network.
     """
+    import os
+
     from mlci.base.extras import need
 
     need("web", to="serve a page")
@@ -34,4 +36,4 @@ def command(model: str, port: int, host: str, show: bool) -> None:
         if show:
             click.launch(address)
 
-    serve(load(model), host=host, port=port, on_ready=on_ready)
+    serve(load(model), host=host, port=port, on_ready=on_ready, name=os.path.basename(model))

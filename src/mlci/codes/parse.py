@@ -194,20 +194,21 @@ def _missed(pieces: list[str | Missed], codes: list[Understood], version: int) -
 def _of_words(
     phrase: str, described: list[set[str]], categories: set[str], version: int, suggest: bool, *, whole: bool = True
 ) -> list[Missed]:
-    words = re.findall(r"[^\W_]+", phrase)
-    filling = [word.lower() in _filling() or word.isdigit() or len(word) < 2 for word in words]
-    content = [word.lower() for word, idle in zip(words, filling) if not idle]
-    if not content or any(2 * sum(word in title for word in content) > len(content) for title in described):
+    words = list(re.finditer(r"[^\W_]+", phrase))
+    content = [word for word in words if not (word[0].lower() in _filling() or word[0].isdigit() or len(word[0]) < 2)]
+    named = [word[0].lower() for word in content]
+    if not content or any(2 * sum(word in title for word in named) > len(named) for title in described):
         return []
-    said = words[filling.index(False) : len(words) - filling[::-1].index(False)]  # filling words cut from either end
-    joint = whole and JOINT.search(" ".join(said))
-    hits = search(" ".join(said), version, SUGGESTIONS, loose=not joint) if suggest and len(said) < 12 else []
+    said = phrase[content[0].start() : content[-1].end()]  # filling words cut from either end
+    joint = whole and JOINT.search(said)
+    query = " ".join(re.findall(r"[^\W_]+", said))
+    hits = search(query, version, SUGGESTIONS, loose=not joint) if suggest and len(words) < 12 else []
     if joint and not hits:
         parts = (part.strip() for part in JOINT.split(phrase))
         return [one for part in parts for one in _of_words(part, described, categories, version, suggest, whole=False)]
     if any(hit.code[:3] in categories for hit in hits):  # "CHF" beside I50.9
         return []
-    return [Missed(" ".join(said), tuple(Suggestion((hit.code,), hit.title, "title") for hit in hits))]
+    return [Missed(said, tuple(Suggestion((hit.code,), hit.title, "title") for hit in hits))]
 
 
 @cache

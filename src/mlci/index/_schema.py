@@ -57,6 +57,33 @@ class CurveFacts(_Checked):
         return self
 
 
+class SmoothFacts(_Checked):
+    score: list[Score] = Field(min_length=2, max_length=1000)
+    logit: list[Annotated[float, Field(ge=-1e3, le=1e3)]]
+    error: list[Annotated[float, Field(ge=0, le=1e3)]]
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if not len(self.score) == len(self.logit) == len(self.error):
+            raise ValueError("as many log-odds and errors as scores are needed")
+        if len(set(self.score)) != len(self.score) or not (_rising(self.score) and _rising(self.logit)):
+            raise ValueError("scores must rise and log-odds must not fall")
+        return self
+
+
+class HeldOutFacts(_Checked):
+    n: Count
+    positives: Count
+    auroc: Share
+    auroc_low: Share
+    auroc_high: Share
+    expected: Share
+    observed: Share
+    observed_low: float = Field(ge=-TOLERANCE, le=1 + TOLERANCE)
+    observed_high: float = Field(ge=-TOLERANCE, le=1 + TOLERANCE)
+    slope: float | None = None
+
+
 class RateFacts(_Checked):
     positives: Count
     n: Count
@@ -122,6 +149,7 @@ class CardFacts(_Checked):
     weights: dict[Name, float] = {}
     admissions: dict[Name, Count] = {}
     positives: dict[Name, Count | None] = {}
+    validation: dict[Name, HeldOutFacts] = {}
 
 
 class Facts(_Checked):
@@ -130,7 +158,8 @@ class Facts(_Checked):
     icd_versions: list[Version] = Field(max_length=3)
     outcomes: dict[Name, Text] = Field(min_length=1, max_length=1000)
     quantiles: list[Score] = Field(min_length=2, max_length=20_000)
-    curves: dict[Name, CurveFacts]
+    curves: dict[Name, SmoothFacts | CurveFacts]
+    bands: dict[Name, SmoothFacts] = {}
     cutoff: CutoffFacts
     card: CardFacts
 
@@ -138,7 +167,7 @@ class Facts(_Checked):
     def _fits(self) -> Self:
         if not _rising(self.quantiles):
             raise ValueError("quantiles must not fall")
-        named = {*self.curves, *(one.outcome for one in self.cutoff.contrasts)}
+        named = {*self.curves, *self.bands, *self.card.validation, *(one.outcome for one in self.cutoff.contrasts)}
         if not named <= set(self.outcomes):
             raise ValueError("a curve or a contrast belongs to no outcome")
         return self

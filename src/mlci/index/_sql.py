@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mlci.index.model import Model
+from mlci.judging.curves import Isotonic
+from mlci.judging.smooth import FLOOR, Smooth
 from mlci.tokens import UNK
 
 DIALECTS = ("duckdb", "postgres", "spark", "bigquery", "snowflake", "sqlite")
@@ -85,9 +87,7 @@ def _view(model: Model, table: str) -> str:
         for k, knots, heights in zip(outcomes, model.state["knots"], model.state["heights"])
     )
     more = "".join(
-        f', {steps("score", curve.score, curve.risk)} AS "risk_{name}"'
-        for name, curve in model.curves.items()
-        if name not in names
+        f', {_curve("score", curve)} AS "risk_{name}"' for name, curve in model.curves.items() if name not in names
     )
     percentile = steps("score", model.quantiles, np.linspace(0, 100, len(model.quantiles)))
     return f"""
@@ -187,10 +187,22 @@ def hinges(x: str, knots: np.ndarray, heights: np.ndarray) -> str:
     return " + ".join([line, *bends])
 
 
+def _curve(x: str, curve: Isotonic | Smooth) -> str:
+    """The risk along the score."""
+    if isinstance(curve, Isotonic):
+        return steps(x, curve.score, curve.risk)
+    logit = hinges(x, curve.score, curve.logit)
+    low, high = (_number(1 / (1 + np.exp(-end))) for end in (-FLOOR, FLOOR))
+    return (
+        f"CASE WHEN {logit} < {_number(-FLOOR)} THEN {low} WHEN {logit} > {_number(FLOOR)} THEN {high} "
+        f"ELSE 1 / (1 + EXP(-({logit}))) END"
+    )
+
+
 def steps(x: str, knots: Sequence[float] | np.ndarray, heights: Sequence[float] | np.ndarray) -> str:
     """Linear between knots, constant beyond the ends, as `numpy.interp`: halves are chosen until one piece is left."""
     knots, heights = np.asarray(knots, dtype=float), np.asarray(heights, dtype=float)
-    pieces = np.flatnonzero(np.diff(knots) > 0)
+    pieces = np.flatnonzero(np.diff(knots) > 0).tolist()
 
     def chosen(first: int, last: int) -> str:
         if last - first == 1:

@@ -28,12 +28,13 @@ from mlci.fitting._processes import check_device, world
 from mlci.fitting._result import Fit
 from mlci.index._aggregates import LEAST, counted, quantiles, without_small_cells
 from mlci.index._explain import Effect, Explanation, shares, without_each
+from mlci.index._held_out import held_out
+from mlci.index._reading import Reading
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.index.ready import model_path
-from mlci.judging.curves import Isotonic, isotonic
+from mlci.judging.smooth import Smooth, smooth
 from mlci.judging.theory import cutoff
 
-CURVE_POINTS = 1000  # at most, of a stored risk curve
 VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
 
 
@@ -128,11 +129,15 @@ class MLCI(BaseEstimator):
         self._warn(admissions)
         return pd.DataFrame(self._model.risks(self._model.read(admissions)))
 
-    def table(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
-        """The columns of a scores file: score, percentile, risk of each outcome, high severity, unknown share."""
+    def table(self, data: Any, *, icd_version: int | None = None, strict: bool = False) -> pd.DataFrame:
+        """The columns of a scores file: score, percentile, risk of each outcome, high severity, unknown share.
+
+        With `strict`, what is not understood does not count, and an admission of which fewer than half of the codes are
+        understood has no score.
+        """
         admissions = as_admissions(data, icd_version=icd_version)
-        self._warn(admissions)
-        return pd.DataFrame({"admission_id": admissions.ids, **self._model.columns(admissions)})
+        self._warn(admissions, strict=strict)
+        return pd.DataFrame({"admission_id": admissions.ids, **self._model.columns(admissions, strict=strict)})
 
     def explain(self, codes: Sequence[str], *, icd_version: int | None = None) -> Explanation:
         """What each code of one admission contributes.
@@ -194,8 +199,8 @@ class MLCI(BaseEstimator):
             raise NotFittedError("this MLCI is not fitted; call fit, or mlci.load a model file.")
         return self.model_
 
-    def _warn(self, admissions: Admissions) -> None:
-        for doubt in Tally(self._model).add(admissions, self._model.unknown_share(admissions)).doubts():
+    def _warn(self, admissions: Admissions, *, strict: bool = False) -> None:
+        for doubt in Tally(self._model).add(admissions).doubts(strict=strict):
             warnings.warn(doubt, stacklevel=3)
 
     def _title(self, admissions: Admissions, value: int) -> str | None:
@@ -299,11 +304,19 @@ def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     names = list(splits.outcomes)
     data = {"train": splits.train, "valid": splits.valid}
     scorer = scorer_of(fit.state, splits.vocabulary, card["config"])
-    scores = {part: scorer.read(each.tokens).score for part, each in data.items()}
+    readings = {part: scorer.read(each.tokens) for part, each in data.items()}
+    scores = {part: reading.score for part, reading in readings.items()}
     if fit.honest is not None:
         scores["train"] = fit.honest
     both = np.concatenate(list(scores.values()))
-    labels = np.concatenate([each.outcomes for each in data.values()]).astype(np.float64)
+    labels_of = {part: each.outcomes.astype(np.float64) for part, each in data.items()}
+    labels = np.concatenate(list(labels_of.values()))
+    own = dict(zip(names, scorer.risks(readings["valid"]).T))
+    judged = own | {
+        name: smooth(scores["train"], column)(scores["valid"])
+        for name, column in zip(names, labels_of["train"].T)
+        if name not in own and (~np.isnan(column)).any()
+    }
     chosen = cutoff(both, labels, names, weights=list(fit.weights.values()))
     return Model(
         state=fit.state,
@@ -311,7 +324,8 @@ def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
         icd_versions=splits.icd_versions,
         outcomes=splits.outcomes,
         quantiles=quantiles(scores["train"]),
-        curves={name: _curve(both, column) for name, column in zip(names, labels.T)},
+        curves={name: smooth(both, column, least=LEAST) for name, column in zip(names, labels.T)},
+        bands=_bands(readings["valid"], labels_of["valid"], names),
         cutoff=without_small_cells(chosen),
         card={
             **card,
@@ -319,6 +333,7 @@ def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "record": asdict(fit.record.shown()),
             "source": splits.source,
             "admissions": {part: len(each) for part, each in data.items()},
+            "validation": held_out(scores["valid"], judged, labels_of["valid"], names, least=LEAST),
             "positives": counted(names, splits.train.outcomes),
         },
     )
@@ -329,15 +344,9 @@ def _named(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[st
     return [None] * rows if log_odds is None else [dict(zip(model.outcomes, row)) for row in log_odds.tolist()]
 
 
-def _curve(score: np.ndarray, outcome: np.ndarray) -> Isotonic:
-    """The risk curve over groups of neighbours in score, none smaller than `LEAST`; equal scores stay together."""
-    known = ~np.isnan(outcome)
-    score, outcome = score[known], outcome[known]
-    order = np.argsort(score, kind="stable")
-    score, outcome = score[order], outcome[order]
-    size = max(LEAST, -(-len(score) // CURVE_POINTS))
-    starts = np.searchsorted(score, score[::size])  # a group begins with the first of its equals
-    starts = np.unique(starts[len(score) - starts >= size] if len(score) >= size else starts[:1])
-    group = np.searchsorted(starts, np.arange(len(score)), side="right") - 1
-    means = np.bincount(group, score) / np.bincount(group)
-    return isotonic(means[group], outcome)
+def _bands(reading: Reading, labels: np.ndarray, names: list[str]) -> dict[str, Smooth]:
+    """How sure the own log-odds of a recipe are, from admissions that had no part in them."""
+    if reading.log_odds is None:
+        return {}
+    columns = zip(names, reading.log_odds.T, labels.T)
+    return {name: smooth(own, column, least=LEAST) for name, own, column in columns if (~np.isnan(column)).any()}

@@ -24,7 +24,9 @@ from mlci.index._deepsets import DeepSetsScorer
 from mlci.index._former import renewed
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
+from mlci.index._understanding import LEAST_UNDERSTOOD, Understanding, understanding, without_unknown
 from mlci.judging.curves import Isotonic
+from mlci.judging.smooth import Smooth, curve_from
 from mlci.judging.theory import Cutoff
 from mlci.tokens import PRINCIPAL, UNK, Vocabulary
 
@@ -42,9 +44,10 @@ class Model:
     icd_versions: tuple[int, ...]  # of the training codes; 0 where nobody said
     outcomes: Mapping[str, str]  # name -> rule in words; those whose log-odds the scorer gives come first
     quantiles: np.ndarray  # of the training scores, evenly spaced from the least to the greatest
-    curves: Mapping[str, Isotonic]  # how often each outcome happens along the score
+    curves: Mapping[str, Isotonic | Smooth]  # how often each outcome happens along the score
     cutoff: Cutoff  # where high severity begins
     card: Mapping  # recipe, seed, config, weights, what training saw, and the record of how it went
+    bands: Mapping[str, Smooth] = field(default_factory=dict)  # how sure own log-odds are, along them
 
     @cached_property
     def scorer(self) -> DeepSetsScorer | TableScorer:
@@ -53,6 +56,10 @@ class Model:
     def read(self, admissions: Admissions) -> Reading:
         """Scores, and log-odds where the recipe learns them."""
         return self.scorer.read(self.scorer.encode(admissions))
+
+    def read_strictly(self, admissions: Admissions) -> Reading:
+        """The same of the codes that the model understands alone."""
+        return self.read(without_unknown(admissions, self.vocabulary.leaves(admissions)))
 
     def score(self, admissions: Admissions) -> np.ndarray:
         """One float64 per admission, in order."""
@@ -64,6 +71,16 @@ class Model:
         return dict(zip(self.outcomes, own)) | {
             name: self.curves[name](reading.score) for name in list(self.outcomes)[len(own) :] if name in self.curves
         }
+
+    def intervals(self, reading: Reading) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """The 95% interval of each risk that has one: how far the reference admissions determine it."""
+        found = {}
+        for place, (name, risk) in enumerate(self.risks(reading).items()):
+            if name in self.bands and reading.log_odds is not None:
+                found[name] = self.bands[name].around(risk, reading.log_odds[:, place])
+            elif isinstance(curve := self.curves.get(name), Smooth):
+                found[name] = curve.around(risk, reading.score)
+        return found
 
     def percentile(self, score: np.ndarray) -> np.ndarray:
         """Share (0 to 100) of the training admissions that score no higher."""
@@ -81,16 +98,30 @@ class Model:
         unknown = np.bincount(rows, minlength=len(counts))
         return np.divide(unknown, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
-    def columns(self, admissions: Admissions) -> dict[str, np.ndarray]:
-        """The columns of a scores file, without the identifiers."""
-        reading = self.read(admissions)
-        return {
+    def understanding(self, admissions: Admissions) -> Understanding:
+        """How far each admission is understood, and whether that is enough for a score."""
+        return understanding(admissions, self.vocabulary.leaves(admissions))
+
+    def columns(self, admissions: Admissions, *, strict: bool = False) -> dict[str, np.ndarray]:
+        """The columns of a scores file, without the identifiers.
+
+        With `strict`, codes that are not understood do not count at all (the recipes paper and deep otherwise read them
+        as one unknown code), and admissions of which fewer than half of the codes are understood have no score,
+        percentile, risk or flag: NaN, and None for the flag.
+        """
+        reading = self.read_strictly(admissions) if strict else self.read(admissions)
+        columns = {
             "score": reading.score,
             "percentile": self.percentile(reading.score),
             **{f"risk_{name}": risk for name, risk in self.risks(reading).items()},
             "high_severity": self.cutoff.flag(reading.score),
-            "unknown_share": self.unknown_share(admissions),
         }
+        if strict:
+            enough = self.understanding(admissions).enough
+            for name, values in columns.items():
+                columns[name] = values.astype(object if values.dtype == bool else float)
+                columns[name][~enough] = None  # NaN among numbers
+        return {**columns, "unknown_share": self.unknown_share(admissions)}
 
     def save(self, path: str | Path) -> None:
         facts = {
@@ -100,6 +131,7 @@ class Model:
             "outcomes": dict(self.outcomes),
             "quantiles": self.quantiles.tolist(),
             "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
+            "bands": {name: band.to_dict() for name, band in self.bands.items()},
             "cutoff": self.cutoff.to_dict(),
             "card": dict(self.card),
         }
@@ -135,7 +167,8 @@ def load_model(path: str | Path) -> Model:
             icd_versions=tuple(facts["icd_versions"]),
             outcomes=facts["outcomes"],
             quantiles=np.asarray(facts["quantiles"], dtype=np.float64),
-            curves={name: Isotonic.from_dict(curve) for name, curve in facts["curves"].items()},
+            curves={name: curve_from(curve) for name, curve in facts["curves"].items()},
+            bands={name: Smooth.from_dict(band) for name, band in facts.get("bands", {}).items()},
             cutoff=Cutoff.from_dict(facts["cutoff"]),
             card=renewed(facts["card"]) if header["format"] == 1 else facts["card"],
         )
@@ -156,25 +189,30 @@ class Tally:
     admissions: int = 0
     codes: int = 0
     unknown: int = 0
+    few: int = 0  # admissions with codes, of which fewer than half are understood
+    empty: int = 0  # admissions without codes
     foreign: Counter = field(default_factory=Counter)  # ICD version, not the model's -> codes
     stripped: int = 0  # ICD-9 codes that lack a leading zero
     unsaid: int = 0  # codes of no ICD version, where the model knows two
 
-    def add(self, admissions: Admissions, unknown_share: np.ndarray) -> "Tally":
+    def add(self, admissions: Admissions) -> "Tally":
         recorded = np.bincount(admissions.indices, minlength=len(admissions.values))
         foreign = Counter(self.foreign)
         for version in np.unique(admissions.versions):
             if version and 0 not in self.model.icd_versions and version not in self.model.icd_versions:
                 foreign[int(version)] += int(recorded[admissions.versions == version].sum())
-        unknown = round(np.nansum(unknown_share * np.diff(admissions.offsets)))
+        empty = int((np.diff(admissions.offsets) == 0).sum())
+        few = int((self.model.understanding(admissions).share < LEAST_UNDERSTOOD).sum())
         return Tally(
             self.model,
-            self.admissions + len(admissions),
-            self.codes + len(admissions.indices),
-            self.unknown + unknown,
-            foreign,
-            self.stripped + self._stripped(admissions, recorded),
-            self.unsaid + int(recorded[admissions.versions == 0].sum()) * (len(self.model.icd_versions) > 1),
+            admissions=self.admissions + len(admissions),
+            codes=self.codes + len(admissions.indices),
+            unknown=self.unknown + int(recorded[~self.model.known(admissions)].sum()),
+            few=self.few + few,
+            empty=self.empty + empty,
+            foreign=foreign,
+            stripped=self.stripped + self._stripped(admissions, recorded),
+            unsaid=self.unsaid + int(recorded[admissions.versions == 0].sum()) * (len(self.model.icd_versions) > 1),
         )
 
     def _stripped(self, admissions: Admissions, recorded: np.ndarray) -> int:
@@ -189,8 +227,8 @@ class Tally:
         lost = zeros.stripped(pa.array(admissions.values[nine], pa.string()))
         return max(int(recorded[nine][lost].sum()), admissions.short)
 
-    def doubts(self) -> list[str]:
-        """What the user should be told, a sentence each."""
+    def doubts(self, *, strict: bool = False) -> list[str]:
+        """What the user should be told, a sentence each; `strict` says whether such admissions go without a score."""
         found = []
         if self.foreign:
             own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
@@ -208,6 +246,12 @@ class Tally:
             )
         if self.unknown > self.codes / 2:
             found.append(f"{self.unknown:,} of {self.codes:,} codes are unknown to the model: scores mean little.")
+        if self.few:
+            then = "they have no score" if strict else "their scores mean nothing, and strict scoring leaves them out"
+            which = f"{self.few:,} of {self.admissions:,} admissions"
+            found.append(f"of {which} fewer than half of the codes are understood: {then}.")
+        if strict and self.empty:
+            found.append(f"{self.empty:,} of {self.admissions:,} admissions have no code and therefore no score.")
         return found
 
 
@@ -221,12 +265,15 @@ def score_file(
     codes: str | None = None,
     restore_zeros: bool = False,
     defuse: bool = False,
+    strict: bool = False,
     on_batch: Callable[[int], None] | None = None,
+    on_scores: Callable[[Admissions, Mapping[str, np.ndarray]], None] | None = None,
 ) -> Tally:
     """Score a file of any size in bounded memory: `admission_id` and `Model.columns`, to Parquet, CSV or Excel by name.
 
     `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves; `defuse`
-    marks identifiers that a spreadsheet would take for formulas.
+    marks identifiers that a spreadsheet would take for formulas. `on_batch` is told how many are done, `on_scores` what
+    was written of each batch.
     """
     import pyarrow as pa
 
@@ -236,10 +283,13 @@ def score_file(
 
         def put(admissions: Admissions) -> None:
             nonlocal tally
-            columns = model.columns(admissions)
+            columns = model.columns(admissions, strict=strict)
             named = {"admission_id": defused(admissions.ids) if defuse else admissions.ids, **columns}
-            write(pa.table({name: pa.array(values, from_pandas=True) for name, values in named.items()}))
-            tally = tally.add(admissions, columns["unknown_share"])
+            kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
+            write(pa.table({name: pa.array(each, kinds.get(name), from_pandas=True) for name, each in named.items()}))
+            tally = tally.add(admissions)
+            if on_scores:
+                on_scores(admissions, columns)
             if on_batch:
                 on_batch(tally.admissions)
 

@@ -6,6 +6,7 @@ with Charlson and Elixhauser beside them.
 
 from collections.abc import Sequence
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from mlci.codes import comorbidity, icd
@@ -46,16 +47,21 @@ class Clinical(BaseModel):
 
 
 class Answer(BaseModel):
-    """One admission."""
+    """One admission; everything about severity is null where too little was understood."""
 
-    score: float = Field(description="larger means more severe")
-    percentile: float = Field(description="share (0 to 100) of the training admissions that score no higher")
-    risk: dict[str, float] = Field(description="of each outcome, by the model")
-    high_severity: bool = Field(description="whether the score lies at or above the cutoff")
-    unknown: list[str] = Field(description="codes that the model does not know")
+    scored: bool = Field(description="false: fewer than half of the codes are understood, or there is none")
+    understood: float | None = Field(description="share of the recorded codes; null without codes")
+    score: float | None = Field(description="larger means more severe")
+    percentile: float | None = Field(description="share (0 to 100) of the training admissions that score no higher")
+    risk: dict[str, float] | None = Field(description="of each outcome")
+    risk_interval: dict[str, tuple[float, float]] | None = Field(
+        description="95%, of each risk that has one: how far the reference admissions determine it"
+    )
+    high_severity: bool | None = Field(description="whether the score lies at or above the cutoff")
+    unknown: list[str] = Field(description="codes that the model does not know; they do not count")
     charlson: Clinical = Field(description="Charlson index, original weights")
     elixhauser: Clinical = Field(description="Elixhauser index, van Walraven's weights")
-    effects: list[Effect] | None = Field(description="one for each code, in order; null unless asked for")
+    effects: list[Effect] | None = Field(description="one for each code, in order; null unless asked for and scored")
 
 
 def model_version(model: Model) -> int:
@@ -65,32 +71,41 @@ def model_version(model: Model) -> int:
 
 
 def answers(
-    index: MLCI, lists: Sequence[Sequence[str]], *, icd_version: int, explain: bool = False
+    index: MLCI, lists: Sequence[Sequence[str]], *, icd_version: int, explain: bool = False, uncounted: int = 0
 ) -> tuple[list[Answer], list[str]]:
-    """An answer for each admission, and what the user should be told about their codes, a sentence each."""
+    """An answer for each admission, and what the user should be told about their codes, a sentence each.
+
+    Codes that the model does not understand are left out: they neither raise nor lower a score. `uncounted` is how many
+    further diagnoses were recorded for each admission, of which no code is known at all.
+    """
     model, admissions = index.model_, as_admissions(lists, icd_version=icd_version)
-    columns = model.columns(admissions)
+    columns, how = model.columns(admissions, strict=True), model.understanding(admissions)
+    how = how.diluted(np.diff(admissions.offsets), uncounted) if uncounted else how
+    intervals = model.intervals(model.read_strictly(admissions))
     known, codes_of = model.known(admissions), [str(code) for code in admissions.values]
     of_code = comorbidity.code_bits(admissions.values, icd_version).tolist()
     bits = comorbidity.drop_milder(comorbidity.Coder()(admissions))
     clinical = comorbidity.scores(bits, list(INDICES.values()))
-    found = []
-    for row, codes in enumerate(lists):
-        recorded = admissions.indices[admissions.offsets[row] : admissions.offsets[row + 1]]
-        distinct = list(dict.fromkeys(recorded.tolist()))
+    risks, found = [name for name in model.outcomes if f"risk_{name}" in columns], []
+    for row, enough in enumerate(how.enough.tolist()):
+        recorded = admissions.indices[admissions.offsets[row] : admissions.offsets[row + 1]].tolist()
+        distinct = list(dict.fromkeys(recorded))
         own = {codes_of[code]: of_code[code] for code in distinct}
+        said = {name: columns[name][row] for name in ("score", "percentile", "high_severity")} if enough else {}
         found.append(
             Answer(
-                score=columns["score"][row],
-                percentile=columns["percentile"][row],
-                risk={name: columns[f"risk_{name}"][row] for name in model.curves},
-                high_severity=columns["high_severity"][row],
+                scored=enough,
+                understood=how.share[row] if np.isfinite(how.share[row]) else None,
+                score=said.get("score"),
+                percentile=said.get("percentile"),
+                risk={name: columns[f"risk_{name}"][row] for name in risks} if enough else None,
+                risk_interval={name: (low[row], high[row]) for name, (low, high) in intervals.items()}
+                if enough
+                else None,
+                high_severity=said.get("high_severity"),
                 unknown=[codes_of[code] for code in distinct if not known[code]],
-                effects=[
-                    Effect.model_validate(effect, from_attributes=True)
-                    for effect in index.explain(codes, icd_version=icd_version)
-                ]
-                if explain
+                effects=_effects(index, recorded, codes_of, known, said["score"], icd_version)
+                if explain and enough
                 else None,
                 **{
                     name: Clinical(score=int(score), categories=_categories(int(bits[row]), own, column))
@@ -98,7 +113,28 @@ def answers(
                 },
             )
         )
-    return found, Tally(model).add(admissions, columns["unknown_share"]).doubts()
+    return found, Tally(model).add(admissions).doubts(strict=True)
+
+
+def _effects(
+    index: MLCI, recorded: list[int], codes_of: list[str], known: np.ndarray, score: float, icd_version: int
+) -> list[Effect]:
+    """What each recorded code does; one that is not understood does nothing."""
+    counted = index.explain([codes_of[code] for code in recorded if known[code]], icd_version=icd_version)
+    effects = iter(counted)
+    return [
+        Effect.model_validate(next(effects), from_attributes=True)
+        if known[code]
+        else Effect(
+            code=codes_of[code],
+            title=icd.title(codes_of[code], icd_version),
+            known=False,
+            effect=0.0,
+            score_without=score,
+            log_odds=None,
+        )
+        for code in recorded
+    ]
 
 
 def _categories(bits: int, of_code: dict[str, int], column: str) -> list[Category]:

@@ -1,21 +1,24 @@
 """The page of one admission: what was typed, what follows from it, and what would follow if a code came or went.
 
 In come the fields of the form; out comes a `Case`, all that the template needs. A case is the recorded codes; a
-"what if" leaves some of them out (`off`) or adds others (`plus`).
+"what if" leaves some of them out (`off`) or adds others (`plus`). What is not understood is shown with what may have
+been meant, and does not count.
 """
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from mlci.base.errors import InputError
 from mlci.codes import icd
-from mlci.codes.admissions import NO_CODE
+from mlci.codes.admissions import as_admissions
+from mlci.codes.parse import Missed, Reading, Understood, read
 from mlci.index.estimator import MLCI
+from mlci.tokens import UNK
 from mlci.web._answers import Answer, answers
 
 MOST_CODES, MOST_TEXT = 500, 20_000
+HARDLY = 0.005  # a change of the score that nobody would see
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Case:
-    codes: list[str]  # recorded, normalised
+    codes: list[str]  # recorded and understood, normalised
     off: list[str]
     plus: list[str]
-    nonsense: list[str]  # typed, but no code could be written so
+    missed: list[Missed]  # typed as recorded, not understood
+    missed_plus: list[Missed]  # the same of the what-if
     recorded: Answer
     now: Answer  # the same unless something is left out or added
     rows: list[Row]
-    unknown: dict[str, str]  # code the model does not know -> what it may be
     doubts: list[str]
 
     @property
@@ -50,82 +53,125 @@ class Case:
     def counted(self) -> list[str]:
         return [code for code in self.codes if code not in self.off] + self.plus
 
+    @property
+    def uncounted(self) -> int:
+        """Pieces that stand for a diagnosis and were not understood."""
+        return sum(missed.counts for missed in self.missed)
 
-def typed(text: str) -> tuple[list[str], list[str]]:
-    """Codes in whatever way they are separated, normalised, and words that cannot be codes."""
+
+def typed(index: MLCI, text: str, version: int) -> Reading:
+    """What the page makes of a text, within its limits."""
     if len(text) > MOST_TEXT:
         raise InputError(f"That is too much text: {len(text):,} characters; the page takes {MOST_TEXT:,}.")
-    words = re.split(r"[^\w.\-]+", text)
-    codes = [code for code in map(icd.normalise, words) if code not in NO_CODE]
-    if len(codes) > MOST_CODES:
-        raise InputError(
-            f"Those are {len(codes):,} codes; the page takes {MOST_CODES} at once. Send many admissions as a file."
-        )
-    return codes, [word for word in words if re.search(r"\w", word) and icd.normalise(word) in NO_CODE]
+    reading = read(text, version, seen=_seen(index, version))
+    if len(reading.codes) > MOST_CODES:
+        many = f"Those are {len(reading.codes):,} codes; the page takes {MOST_CODES} at once."
+        raise InputError(f"{many} Send many admissions as a file.")
+    return reading
 
 
-def read_case(index: MLCI, text: str, *, off: Sequence[str], plus: Sequence[str], version: int) -> Case | None:
-    """The case, or None if no code was typed."""
-    codes, nonsense = typed(text)
-    added, more = typed(" ".join(plus))
-    left_out = {icd.normalise(code) for code in off}
+def read_case(
+    index: MLCI, text: str, *, off: Sequence[str] = (), plus: Sequence[str] = (), version: int
+) -> Case | None:
+    """The case, or None if nothing was typed that could be a diagnosis."""
+    reading, added = typed(index, text, version), typed(index, "\n".join(plus), version)
+    codes, left_out = [one.code for one in reading.codes], {icd.normalise(code) for code in off}
     off = [code for code in dict.fromkeys(codes) if code in left_out]
-    plus = [code for code in dict.fromkeys(added) if code not in codes]
-    if not codes and not plus:
+    plus = [code for code in dict.fromkeys(one.code for one in added.codes) if code not in codes]
+    if not (codes or plus or reading.missed or added.missed):
         return None
+    uncounted = sum(missed.counts for missed in reading.missed)
     counted = [code for code in codes if code not in off] + plus
-    (now,), doubts = answers(index, [counted], icd_version=version, explain=True)
-    recorded = answers(index, [codes], icd_version=version)[0][0] if off or plus else now
+    (now,), doubts = answers(index, [counted], icd_version=version, explain=True, uncounted=uncounted)
+    recorded = answers(index, [codes], icd_version=version, uncounted=uncounted)[0][0] if off or plus else now
+    known = {one.code: one for one in (*reading.codes, *added.codes)}
     return Case(
         codes=codes,
         off=off,
         plus=plus,
-        nonsense=nonsense + more,
+        missed=list(reading.missed),
+        missed_plus=list(added.missed),
         recorded=recorded,
         now=now,
-        rows=list(_rows(index, codes, off, plus, now, version)),
-        unknown={code: _what(code, version) for code in now.unknown},
-        doubts=doubts,
+        rows=list(_rows(index, codes, off, plus, now, version, known)) if now.scored else [],
+        doubts=doubts if now.scored else [],
     )
 
 
-def _rows(index: MLCI, codes: list[str], off: list[str], plus: list[str], now: Answer, version: int) -> Iterator[Row]:
+def _rows(
+    index: MLCI,
+    codes: list[str],
+    off: list[str],
+    plus: list[str],
+    now: Answer,
+    version: int,
+    known: dict[str, Understood],
+) -> Iterator[Row]:
     counted = [code for code in codes if code not in off] + plus
     back = answers(index, [[*counted, code] for code in off], icd_version=version)[0] if off else []
     returned = {code: answer.score for code, answer in zip(off, back)}
-    limit, effects, seen = index.model_.vocabulary.max_codes, enumerate(now.effects or []), set()
+    limit, effects, place = index.model_.vocabulary.max_codes, iter(now.effects or []), 0
+    read_as, seen = _read_as(index, [*codes, *plus], version), set()
     listed: list[tuple[str, Literal["recorded", "plus"]]] = [(code, "recorded") for code in codes]
     for code, state in listed + [(code, "plus") for code in plus]:
-        again, title = code in seen, icd.title(code, version)
+        again, title = code in seen, known[code].title
         seen.add(code)
         if code in returned:
-            words = f"left out; putting it back {_change(now.score, returned[code])}"
-            yield Row(code, title, "off", again, None, words)
+            change = _change(now.score, returned[code])
+            yield Row(code, title, "off", again, None, f"left out; putting it back {change}")
             continue
-        place, effect = next(effects)
-        words = _change(effect.score_without, now.score)
-        if place >= limit:
-            words = f"does not count: the model takes the first {limit} codes"
-        elif not effect.known:
-            words = f"unknown to the model; as an unknown code it {words}"
-        yield Row(code, title, state, again, effect.effect, words)
+        effect = next(effects)
+        place += effect.known
+        if not effect.known:
+            yield Row(code, title, state, again, None, _uncounted(code, version, index))
+        elif place > limit:
+            yield Row(code, title, state, again, None, f"does not count: the model takes the first {limit} codes")
+        else:
+            words = _change(effect.score_without, now.score)
+            if read_as[code] != code:
+                words += f"; the model has not seen it and reads it as {icd.dotted(read_as[code], version)}"
+            if not known[code].exact:
+                words += f"; not a code of ICD-{version}-CM, read by its category"
+            yield Row(code, title, state, again, effect.effect, words)
 
 
-def _change(before: float, after: float) -> str:
+def _uncounted(code: str, version: int, index: MLCI) -> str:
+    beginnings = [text.split(":")[1] for text in index.model_.vocabulary.ignored if text.startswith(f"{version}:")]
+    if code.startswith(tuple(beginnings)):
+        return "does not count: it tells the outcome, and the model leaves such codes out"
+    return "does not count: the model has never seen it, nor a code that begins like it"
+
+
+def _read_as(index: MLCI, codes: list[str], version: int) -> dict[str, str]:
+    """What the model reads a code as: the longest of its beginnings that it has seen, as far as it looks."""
+    vocabulary = index.model_.vocabulary
+    admissions = as_admissions([codes], icd_version=version)
+    names = {
+        str(value): vocabulary.tokens[leaf - 2] if leaf > UNK else ""
+        for value, leaf in zip(admissions.values, vocabulary.leaves(admissions).tolist())
+    }
+    deepest = max(vocabulary.depths)
+    return {code: code if len(names[code]) >= min(len(code), deepest) else names[code] for code in names}
+
+
+def _seen(index: MLCI, version: int) -> Callable[[str], bool]:
+    """Whether a code is, letter by letter, one that the model was trained on: a hospital may have codes of its own."""
+    vocabulary, deepest = index.model_.vocabulary, max(index.model_.vocabulary.depths)
+
+    def seen(code: str) -> bool:
+        return bool(code) and len(code) <= deepest and any((own, code) in names for own in (version, 0))
+
+    names = set(zip(vocabulary.versions, vocabulary.tokens))
+    return seen
+
+
+def _change(before: float | None, after: float | None) -> str:
     """From one score to another, in words."""
+    if before is None or after is None:
+        return "makes a score possible" if before is None else "leaves too little for a score"
     if before == after:
         return "does not change the score"
-    if abs(after - before) < 0.005:
+    if abs(after - before) < HARDLY:
         return f"hardly changes the score (by {after - before:+.4f})".replace("-", "−")
     verb = "raises" if after > before else "lowers"
     return f"{verb} the score from {before:.2f} to {after:.2f}".replace("-", "−")
-
-
-def _what(code: str, version: int) -> str:
-    """What a code is that the model does not know."""
-    other = 19 - version
-    if icd.title(code, version):
-        return f"an ICD-{version} code that was not among the training admissions"
-    if icd.title(code, other):
-        return f"not in the ICD-{version} table, but in that of ICD-{other}"
-    return f"not in the ICD-{version} table and perhaps mistyped"

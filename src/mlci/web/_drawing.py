@@ -6,10 +6,11 @@ from functools import cached_property
 import numpy as np
 
 from mlci.index.model import Model
+from mlci.judging.smooth import Smooth
 
 WIDTH, HEIGHT = 340, 150
 LEFT, RIGHT, TOP, BOTTOM = 34, 12, 26, 24  # room for labels
-BARS = 40
+BARS, POINTS = 40, 80
 TAIL = 0.5  # percent of the training admissions at either end that lie beyond the picture
 
 
@@ -18,6 +19,7 @@ class Curve:
     """The risk of one outcome along the score."""
 
     points: str  # of an SVG polyline
+    band: str  # of an SVG polygon; empty where the curve has none
     top: float  # risk at the upper edge
     ticks: list[tuple[float, float]]  # risk, y
     middle: float  # risk at the median score of the training admissions
@@ -71,14 +73,50 @@ class Drawing:
 
     def _curve(self, name: str) -> Curve:
         curve, (low, high) = self.model.curves[name], self.limits
-        inside = curve.score[(curve.score > low) & (curve.score < high)]
-        scores = np.concatenate([[low], inside, [high]])
+        inside = curve.score[(curve.score > low) & (curve.score < high)]  # corners of a curve of steps
+        scores = np.unique(np.concatenate([np.linspace(low, high, POINTS), inside]))
         risks = curve(scores)
-        ticks = _nice(0.0, max(float(risks.max()), 0.001))
-        top = max(ticks[-1], float(risks.max()))
-        drawn = Curve("", top, [], float(curve(np.median(self.model.quantiles))), (float(risks[0]), float(risks[-1])))
-        points = " ".join(f"{self.x(score)},{drawn.y(risk)}" for score, risk in zip(scores, risks))
-        return Curve(points, top, [(tick, drawn.y(tick)) for tick in ticks], drawn.middle, drawn.ends)
+        lower, upper = curve.around(risks, scores) if isinstance(curve, Smooth) else (risks, risks)
+        ticks = _nice(0.0, max(float(upper.max()), 0.001))
+        top = max(ticks[-1], float(upper.max()))
+        ends = (float(risks[0]), float(risks[-1]))
+        drawn = Curve("", "", top, [], float(curve(np.median(self.model.quantiles))), ends)
+
+        def line(values: np.ndarray, step: int = 1) -> str:
+            pairs = zip(scores[::step], values[::step])
+            return " ".join(f"{self.x(score)},{drawn.y(value)}" for score, value in pairs)
+
+        band = f"{line(upper)} {line(lower, -1)}" if isinstance(curve, Smooth) else ""
+        heights = [(tick, drawn.y(tick)) for tick in ticks]
+        return Curve(line(risks), band, top, heights, drawn.middle, ends)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """How many admissions of a file lie in each twentieth of the reference admissions."""
+
+    counts: np.ndarray
+
+    width, height, floor = WIDTH, HEIGHT, HEIGHT - BOTTOM
+
+    @property
+    def rects(self) -> list[tuple[float, float, float, float]]:
+        """x, y, width, height of each bar."""
+        step = (WIDTH - LEFT - RIGHT) / len(self.counts)
+        heights = (self.floor - TOP) * self.counts / max(self.counts.max(), 1)
+        return [
+            (_round(LEFT + at * step), _round(self.floor - height), _round(step - 1), _round(height))
+            for at, height in enumerate(heights)
+        ]
+
+    def x(self, percentile: float) -> float:
+        return _round(LEFT + (WIDTH - LEFT - RIGHT) * percentile / 100)
+
+    @property
+    def even(self) -> float:
+        """Height of a bar if the file were like the reference admissions."""
+        mean = self.counts.sum() / len(self.counts)
+        return _round(self.floor - (self.floor - TOP) * mean / max(self.counts.max(), 1))
 
 
 def _nice(low: float, high: float, most: int = 4) -> list[float]:

@@ -77,6 +77,8 @@ class Guard:
 
 def _is_foreign(headers: Headers) -> bool:
     """Whether a browser says that another site's page sent this; programs other than browsers say nothing."""
-    origin = headers.get("origin")
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin == "null" and site is not None:  # our pages send no referrer, and a form then no origin
+        return site not in ("same-origin", "none")
     elsewhere = origin is not None and urlsplit(origin).netloc != headers.get("host")
-    return elsewhere or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+    return elsewhere or (site or "same-origin") not in ("same-origin", "none")

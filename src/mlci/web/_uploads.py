@@ -1,12 +1,13 @@
 """Files of admissions on their way through: scored one after the other, handed back, and forgotten.
 
-In comes an upload; out comes its scores file with the first rows, while `Job` tells how far it is. The upload goes as
-soon as it is scored, the scores once they are fetched or after ten minutes.
+In comes an upload; out comes its scores file with a summary and the first rows, while `Job` tells how far it is. The
+upload goes as soon as it is scored; the scores stay while their page is open, and ten minutes where no script says so.
 """
 
 import re
 import secrets
 import shutil
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +15,20 @@ from tempfile import TemporaryDirectory
 from threading import Event, Timer
 from typing import IO
 
+import numpy as np
+
 from mlci.base.errors import InputError
+from mlci.codes.admissions import Admissions
 from mlci.index.model import Model, Tally, score_file
+from mlci.web._case import MOST_CODES
 
 KEEP_SECONDS = 600
-MOST_JOBS = 8  # waiting, running or not yet fetched
+MOST_JOBS = 8  # waiting, running or kept
 MOST_ERRORS = 64  # files that could not be read and whose sentence waits for its reader
 MOST_ADMISSIONS = 50_000_000  # beyond that, the command line
-FIRST_ROWS = 50
+FIRST_ROWS = 200
+GRACE_SECONDS = 20  # after a page is left: it may only be loaded anew
+BARS = 20  # of the histogram, each a twentieth of the reference admissions
 NAMES = r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$|\.(parquet|pq)$"
 
 
@@ -39,10 +46,32 @@ class Job:
     target: Path
     written: int = 0  # admissions scored so far
     tally: Tally | None = None
-    rows: list[dict] = field(default_factory=list)
+    rows: list[dict] = field(default_factory=list)  # the first, with their codes
+    bars: np.ndarray = field(default_factory=lambda: np.zeros(BARS, dtype=np.int64))
+    scored: int = 0
+    high: int = 0
     error: str = ""
+    timer: Timer | None = None
     stopped: Event = field(default_factory=Event)
     done: Event = field(default_factory=Event)
+
+    def take(self, admissions: Admissions, columns: Mapping[str, np.ndarray]) -> None:
+        """Sum up a batch, and keep its rows while they are among the first."""
+        percentile = columns["percentile"][~np.isnan(columns["percentile"])]
+        self.bars += np.bincount(np.minimum(percentile * BARS / 100, BARS - 1).astype(int), minlength=BARS)
+        self.scored += len(percentile)
+        self.high += int((columns["high_severity"] == True).sum())  # noqa: E712  (None where there is no score)
+        for row in range(min(len(admissions), FIRST_ROWS - len(self.rows))):
+            recorded = admissions.indices[admissions.offsets[row] : admissions.offsets[row + 1]]
+            versions = {int(version) for version in admissions.versions[recorded]}
+            self.rows.append(
+                {
+                    "admission_id": admissions.ids[row],
+                    **{name: values[row] for name, values in columns.items()},
+                    "codes": [str(code) for code in admissions.values[recorded[:MOST_CODES]]],
+                    "icd_version": versions.pop() if len(versions) == 1 else None,
+                }
+            )
 
 
 class _Stopped(Exception):
@@ -63,8 +92,11 @@ class Uploads:
                 f"{name or 'the file'}: is not named as a table; .csv, .csv.gz, .tsv or .parquet is needed."
             )
         jobs = list(self.jobs.items())
-        if sum(not job.error for _, job in jobs) >= MOST_JOBS:
-            raise Busy
+        if sum(not job.error for _, job in jobs) >= MOST_JOBS:  # the oldest scores make room, files in work do not
+            finished = [token for token, job in jobs if job.done.is_set() and not job.error]
+            if not finished:
+                raise Busy
+            self.forget(finished[0])
         for token, _ in [(token, job) for token, job in jobs if job.error][:-MOST_ERRORS]:
             self.forget(token)
         folder = TemporaryDirectory(prefix="mlci-", ignore_cleanup_errors=True)
@@ -80,10 +112,21 @@ class Uploads:
         self.worker.submit(self._run, token, job, icd_version)
         return token
 
+    def keep(self, token: str, seconds: float | None = None) -> None:
+        """Forget the job, but not before so many seconds (by default those of a page nobody watches)."""
+        if (job := self.jobs.get(token)) and job.done.is_set():
+            if job.timer:
+                job.timer.cancel()
+            job.timer = Timer(self.keep_seconds if seconds is None else seconds, self.forget, [token])
+            job.timer.daemon = True
+            job.timer.start()
+
     def forget(self, token: str) -> None:
         """Stop the job and delete what is left of it."""
         if job := self.jobs.pop(token, None):
             job.stopped.set()
+            if job.timer:
+                job.timer.cancel()
             job.folder.cleanup()
 
     def close(self) -> None:
@@ -106,9 +149,10 @@ class Uploads:
                 job.target,
                 icd_version=icd_version,
                 defuse=job.target.suffix == ".csv",
+                strict=True,
                 on_batch=on_batch,
+                on_scores=job.take,
             )
-            job.rows = _first_rows(job.target)
         except InputError as error:
             job.error = str(error).replace(str(job.source), job.name)
         except _Stopped:
@@ -119,18 +163,4 @@ class Uploads:
         if job.stopped.is_set():
             job.folder.cleanup()
         job.done.set()
-        late = Timer(self.keep_seconds, self.forget, [token])
-        late.daemon = True
-        late.start()
-
-
-def _first_rows(scores: Path) -> list[dict]:
-    import pandas as pd
-    import pyarrow.parquet as pq
-
-    if scores.suffix == ".csv":
-        frame = pd.read_csv(scores, nrows=FIRST_ROWS, dtype={"admission_id": str})
-    else:
-        with pq.ParquetFile(scores) as file:
-            frame = next(file.iter_batches(FIRST_ROWS)).to_pandas() if file.metadata.num_rows else pd.DataFrame()
-    return frame.to_dict("records")
+        self.keep(token)

@@ -6,6 +6,7 @@ reloading. Everything a request brings is escaped, limited in size and never log
 
 import contextlib
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
@@ -16,7 +17,6 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Redirect
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
-from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -25,13 +25,15 @@ from mlci.base.complaints import complaint
 from mlci.base.errors import InputError
 from mlci.base.names import cell, label, words
 from mlci.codes import icd
+from mlci.codes.parse import Missed, Suggestion, understand
 from mlci.codes.search import search
 from mlci.index.estimator import MLCI
+from mlci.index.provenance import provenance
 from mlci.web._answers import Answer, answers, model_version
 from mlci.web._case import MOST_CODES, MOST_TEXT, read_case
-from mlci.web._drawing import Drawing
+from mlci.web._drawing import Bars, Drawing
 from mlci.web._guard import Guard
-from mlci.web._uploads import KEEP_SECONDS, Busy, Uploads
+from mlci.web._uploads import GRACE_SECONDS, KEEP_SECONDS, Busy, Uploads
 
 HERE = Path(__file__).parent
 HOSTS = ("127.0.0.1", "localhost")
@@ -120,6 +122,9 @@ class Card(BaseModel):
     vocabulary: int = Field(description="distinct codes (their first characters) that the model knows")
     percentiles: dict[str, float] = Field(description="of the training scores")
     cutoff: Cutoff
+    validation: dict[str, dict[str, float]] = Field(
+        description="of each outcome on the validation split: counts, AUROC, observed and expected rate, slope"
+    )
     training: dict[str, Any] = Field(description="recipe, seed, config, cohort, counts, outcome weights, record")
     limits: list[str] = Field(description="what the model must not be used for")
 
@@ -150,8 +155,9 @@ def create_app(
     upload_limit: int = UPLOAD_LIMIT,
     seconds: float = SECONDS,
     keep_seconds: float = KEEP_SECONDS,
+    name: str = "",
 ) -> FastAPI:
-    """The application; it answers requests to these host names alone (`*`: any)."""
+    """The application; it answers requests to these host names alone (`*`: any). `name` is the model's, on prints."""
     uploads = Uploads(index.model_, keep_seconds=keep_seconds)
 
     @contextlib.asynccontextmanager
@@ -168,7 +174,7 @@ def create_app(
         openapi_url="/api/openapi.json",
         lifespan=lifespan,
     )
-    render = _renderer(index)
+    render = _renderer(index, name)
     app.include_router(_api(index))
     app.include_router(_pages(index, render))
     app.include_router(_files(index, uploads, render, upload_limit))
@@ -264,12 +270,13 @@ def _card(index: MLCI) -> Card:
         vocabulary=len(model.vocabulary.tokens),
         percentiles={str(p): float(model.quantiles[round(quantiles * p / 100)]) for p in (0, 5, 25, 50, 75, 95, 100)},
         cutoff=Cutoff.model_validate(model.cutoff, from_attributes=True),
-        training=dict(model.card),
+        validation=dict(model.card.get("validation", {})),
+        training={name: value for name, value in model.card.items() if name != "validation"},
         limits=LIMITS,
     )
 
 
-def _renderer(index: MLCI):
+def _renderer(index: MLCI, name: str):
     environment = Environment(
         loader=PackageLoader("mlci.web"),
         autoescape=True,
@@ -281,30 +288,44 @@ def _renderer(index: MLCI):
         "label": label,
         "words": words,
         "percent": percent,
+        "span": span,
         "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
         "number": lambda value, digits=2: f"{value:.{digits}f}".replace("-", "−"),
         "count": lambda value: f"{value:,}",
         "place": place,
         "cell": cell,
     }
-    environment.globals |= {"mlci_version": mlci.__version__, "model": index.model_, "drawing": Drawing(index.model_)}
+    environment.globals |= {
+        "mlci_version": mlci.__version__,
+        "model": index.model_,
+        "model_name": name or f"recipe {index.model_.card['recipe']}",
+        "origin": provenance(index.model_),
+        "drawing": Drawing(index.model_),
+        "today": lambda: date.today().isoformat(),
+    }
 
-    def render(name: str, **view: object) -> str:
-        return environment.get_template(f"{name}.html.j2").render(view)
+    def render(template: str, **view: object) -> str:
+        return environment.get_template(f"{template}.html.j2").render(view)
 
     return render
 
 
 def percent(risk: float) -> str:
-    """A risk with as many digits as a person can use."""
-    return "under 0.1%" if 0 < risk < 0.001 else f"{100 * risk:.1f}%"
+    """A risk with as many digits as a person can use; never 0 or 100%."""
+    if risk < 0.001:
+        return "under 0.1%"
+    return "over 99.9%" if risk > 0.999 else f"{100 * risk:.1f}%"
+
+
+def span(bounds: tuple[float, float]) -> str:
+    """An interval of risks."""
+    low, high = (percent(bound) for bound in bounds)
+    return low if low == high else f"{low.removesuffix('%')} to {high}"
 
 
 def place(percentile: float) -> str:
-    """A percentile that says 0 or 100 only at the very ends."""
-    if 0 < percentile < 1 or 99 < percentile < 100:
-        return f"{min(max(percentile, 0.1), 99.9):.1f}"
-    return f"{percentile:.0f}"
+    """A percentile; 100 would say that nobody could be graver."""
+    return f"{percentile:.1f}" if 99 < percentile < 100 else f"{percentile:.0f}"
 
 
 def _style() -> FileResponse:
@@ -343,6 +364,22 @@ def _pages(index: MLCI, render) -> APIRouter:
             case = read_case(index, codes, off=off, plus=plus, version=version)
         except InputError as problem:
             error = str(problem)
+
+        def offered(missed: Missed, suggestion: Suggestion, *, added: bool = False) -> str:
+            """The address of the page with a piece replaced by what may have been meant."""
+            instead = " ".join(icd.dotted(code, version) for code in suggestion.codes)
+            if added:
+                return address(codes, off=off, plus=[each.replace(missed.text, instead, 1) for each in plus])
+            return address(codes.replace(missed.text, instead, 1), off=off, plus=plus)
+
+        def translated(pieces: Sequence[Missed]) -> str:
+            """The address with every code of the other version replaced by its first counterpart."""
+            text = codes
+            for missed in pieces:
+                instead = " ".join(icd.dotted(code, version) for code in missed.suggestions[0].codes)
+                text = text.replace(missed.text, instead, 1)
+            return address(text, off=off, plus=plus)
+
         page = render(
             "one",
             text=codes[:MOST_TEXT],
@@ -350,6 +387,8 @@ def _pages(index: MLCI, render) -> APIRouter:
             found=[_found(code) for code in search(q, version, 10)],
             version=version,
             address=address,
+            offered=offered,
+            translated=translated,
             case=case,
             error=error,
             examples=EXAMPLES[version],
@@ -357,9 +396,33 @@ def _pages(index: MLCI, render) -> APIRouter:
         )
         return HTMLResponse(page, 422 if error else 200)
 
+    @pages.get("/compare")
+    def compare(
+        a: str = "", b: str = "", icd_version: Annotated[str, Query(alias="icd", max_length=2)] = ""
+    ) -> Response:
+        version = _version(index, icd_version)
+        cases, error = [], ""
+        try:
+            cases = [read_case(index, text, version=version) for text in (a, b)]
+        except InputError as problem:
+            error = str(problem)
+        page = render(
+            "compare",
+            texts=(a[:MOST_TEXT], b[:MOST_TEXT]),
+            cases=cases if all(cases) else [],
+            version=version,
+            error=error,
+            examples=list(EXAMPLES[version].values()),
+            case_address=lambda text: "/?" + urlencode({"codes": text} | ({"icd": icd_version} if icd_version else {})),
+            title_of=lambda code: understood.title if (understood := understand(code, version)) else None,
+            dotted=lambda code: icd.dotted(code, version),
+        )
+        return HTMLResponse(page, 422 if error else 200)
+
     @pages.get("/model")
-    def about() -> HTMLResponse:
-        return HTMLResponse(render("model", card=_card(index)))
+    def about(request: Request) -> HTMLResponse:
+        address = str(request.base_url).rstrip("/")
+        return HTMLResponse(render("model", card=_card(index), address=address, examples=EXAMPLES))
 
     return pages
 
@@ -380,28 +443,42 @@ def _files(index: MLCI, uploads: Uploads, render, upload_limit: int) -> APIRoute
         try:
             token = uploads.add(file.file, file.filename or "", kind=kind, icd_version=_version(index, icd_version))
         except Busy:
-            raise HTTPException(503, "Too many files are in work or not yet fetched; try again in a minute.") from None
+            raise HTTPException(503, "Too many files are in work; try again in a minute.") from None
         return RedirectResponse(f"/files/{token}", 303)
 
     def job_of(token: str):
         if job := uploads.jobs.get(token):
+            uploads.keep(token)
             return job
         raise HTTPException(
-            404, "These scores are gone: they are deleted once fetched, and ten minutes after they were made."
+            404, "These scores are gone: they are deleted when their page is left, or after ten minutes."
         )
+
+    def case_address(row: dict) -> str:
+        version = {"icd": row["icd_version"]} if row["icd_version"] in icd.VERSIONS else {}
+        return "/?" + urlencode({"codes": " ".join(row["codes"]), **version})
 
     @files.get("/{token}")
     def progress(token: str) -> HTMLResponse:
-        return HTMLResponse(render("job", job=job_of(token), token=token))
+        job = job_of(token)
+        return HTMLResponse(render("job", job=job, token=token, bars=Bars(job.bars), case_address=case_address))
+
+    @files.post("/{token}/keep", status_code=204)
+    def keep(token: str) -> None:
+        """The page is still open."""
+        job_of(token)
+
+    @files.post("/{token}/leave", status_code=204)
+    def leave(token: str) -> None:
+        """The page was left, or is being loaded anew."""
+        uploads.keep(token, GRACE_SECONDS)
 
     @files.get("/{token}/scores")
-    def scores(token: str, request: Request) -> FileResponse:
+    def scores(token: str) -> FileResponse:
         job = job_of(token)
         if not job.done.is_set() or job.error:
             raise HTTPException(404, "The scores are not made yet.")
-        # A part of the file is not the file: only who has fetched it whole needs it no more.
-        whole = None if "range" in request.headers else BackgroundTask(uploads.forget, token)
-        return FileResponse(job.target, filename=job.target.name, background=whole)
+        return FileResponse(job.target, filename=job.target.name)
 
     @files.post("/{token}/forget")
     def forget(token: str) -> Response:

@@ -16,7 +16,7 @@ from mlci.web.app import HOSTS, create_app
 CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
 
-def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None]) -> None:
+def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None], name: str = "") -> None:
     """Serve until interrupted; `on_ready` is told the address."""
     import uvicorn
 
@@ -33,7 +33,7 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None])
     # Requests are not logged: their addresses hold codes.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     with listener, private_temporary_folder():
-        app = create_app(index, hosts=(*HOSTS, name) if is_loopback(host) else ("*",))
+        app = create_app(index, hosts=(*HOSTS, name) if is_loopback(host) else ("*",), name=name)
         config = uvicorn.Config(
             app,
             http=PatientProtocol,

@@ -16,6 +16,7 @@ from mlci.base.errors import InputError
 from mlci.codes.icd import VERSIONS, dotted
 from mlci.codes.outcome import tells
 from mlci.cohort import Cohort
+from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.estimator import MLCI
 from mlci.index.model import Tally
 from mlci.judging import curves, rivals, theory
@@ -31,7 +32,6 @@ BY = ("sex", "age_band")  # subgroups, where the cohort knows them
 EXPLAINED = 5_000  # admissions that the influence of codes is averaged over
 LEAST = 10  # admissions behind any figure about a code, with and without the outcome behind any about a group
 CODES = 25  # listed
-UNDERSTOOD = 0.5  # of an admission's codes, or it is not scored; of all codes, or there is no verdict
 STEPS = 24  # groups along the score, evenly spaced on the scale of the picture
 
 
@@ -145,12 +145,12 @@ def compute(
     if not len(judged):
         raise InputError("the cohort has no admissions to report on.")
     columns = model.columns(judged.admissions())
-    doubtful = np.nan_to_num(columns["unknown_share"]) > 1 - UNDERSTOOD
-    people = _people(index, cohort, judged, columns["unknown_share"], names, bool(len(test)), int(doubtful.sum()))
+    doubtful = model.understanding(judged.admissions()).share < LEAST_UNDERSTOOD
+    people = _people(index, cohort, judged, names, bool(len(test)), int(doubtful.sum()))
     if by is None:
         by = [name for name in BY if name.removesuffix("_band") in cohort.table.column_names]
     judgement, why_not = None, ""
-    if people.unknown > people.codes * (1 - UNDERSTOOD):
+    if people.unknown > people.codes * (1 - LEAST_UNDERSTOOD):
         why_not = "fewer than half of the recorded codes are known to the model"
     else:
         scored = judged.where(~doubtful)
@@ -170,9 +170,9 @@ def compute(
     )
 
 
-def _people(index, cohort: Cohort, judged: Cohort, unknown_share, names, held_out: bool, unscored: int) -> People:
+def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int) -> People:
     admissions = judged.admissions()
-    tally = Tally(index.model_).add(admissions, unknown_share)
+    tally = Tally(index.model_).add(admissions)
     patients = len(np.unique(judged.column("subject_id")))
     return People(
         source=cohort.source,

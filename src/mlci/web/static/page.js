@@ -27,7 +27,7 @@ async function refresh(url, submitter) {
     byId("q").value = page.getElementById("q").value;
   }
   if (focused && document.activeElement.id !== focused) (byId(focused) ?? byId("codes")).focus();
-  byId("said").textContent = ["score", "percentile", "verdict"].map((id) => byId(id)?.textContent).filter(Boolean).join(" ");
+  byId("said").textContent = ["no-score", "percentile", "score", "verdict"].map((id) => byId(id)?.textContent).filter(Boolean).join(" ");
   const address = new URL(response.url);
   address.searchParams.delete("q");
   for (const [name, value] of [...address.searchParams]) if (!value) address.searchParams.delete(name, value);
@@ -54,7 +54,7 @@ if (form) {
     ask(event.submitter);
   });
   document.addEventListener("click", (event) => {
-    const link = event.target.closest("#undo, #keep, #result .empty a");
+    const link = event.target.closest("#undo, #keep, #result .empty a, #result a.offer");
     if (!link) return;
     event.preventDefault();
     refresh(link.href, link);
@@ -80,8 +80,19 @@ byId("upload")?.addEventListener("submit", (event) => {
   byId("too-large").hidden = false;
 });
 
+// Scores are kept while their page is open, and no longer.
+function hold(job) {
+  if (!job || job.querySelector("[role=alert]")) return;
+  const tell = (what) => navigator.sendBeacon(`/files/${job.dataset.token}/${what}`);
+  setInterval(() => tell("keep"), 60_000);
+  addEventListener("pagehide", () => tell("leave"));
+}
+
 async function watch() {
-  if (!byId("job")?.dataset.waiting) return sortable();
+  if (!byId("job")?.dataset.waiting) {
+    hold(byId("job"));
+    return sortable();
+  }
   await new Promise((later) => setTimeout(later, 400));
   const page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), "text/html");
   if (!page.getElementById("job")) return location.reload();
@@ -100,8 +111,9 @@ function sortable() {
       const value = (row) => row.cells[head.cellIndex].dataset.value;
       const order = (a, b) => down * value(a).localeCompare(value(b), "en", { numeric: true });
       const numeric = (a, b) => down * (value(a) - value(b));
-      const rows = [...body.rows];
-      body.append(...rows.sort(rows.every((row) => isFinite(value(row))) ? numeric : order));
+      const rows = [...body.rows].filter((row) => value(row));
+      const without = [...body.rows].filter((row) => !value(row)); // no score: last, whichever way
+      body.append(...rows.sort(rows.every((row) => isFinite(value(row))) ? numeric : order), ...without);
     });
   }
 }

@@ -1,0 +1,52 @@
+"""What is not understood is not scored: the one rule that page, API, report and `mlci score --strict` follow.
+
+In come admissions and the deepest token that a vocabulary has for each of their codes; out comes, per admission, the
+share of its codes that is understood and whether that is enough for a score. A code is understood if the model has seen
+it or one of its beginnings, or leaves it out on purpose because it tells an outcome.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mlci.codes.admissions import Admissions
+from mlci.tokens import PAD, UNK
+
+LEAST_UNDERSTOOD = 0.5  # share of an admission's recorded codes below which it gets no score
+
+
+@dataclass(frozen=True)
+class Understanding:
+    """One value per admission, in order."""
+
+    share: np.ndarray  # of its recorded codes; NaN without codes
+    enough: np.ndarray  # whether it may have a score: half of its codes are understood, and one at least counts
+
+    def diluted(self, counts: np.ndarray, more: int) -> "Understanding":
+        """The same if `more` diagnoses were recorded beside the `counts` codes, and none of them is understood."""
+        share = np.nan_to_num(self.share) * counts / (counts + more)
+        return Understanding(share, self.enough & (share >= LEAST_UNDERSTOOD))
+
+
+def understanding(admissions: Admissions, leaves: np.ndarray) -> Understanding:
+    """How far each admission is understood; `leaves` is `Vocabulary.leaves` of the distinct codes.
+
+    >>> admissions = Admissions.from_lists([["I509", "WHAT"], ["WHAT"], []])
+    >>> understanding(admissions, np.array([2, UNK])).enough
+    array([ True, False, False])
+    """
+    counts = np.diff(admissions.offsets)
+
+    def among(flags: np.ndarray) -> np.ndarray:
+        return np.diff(np.concatenate([[0], np.cumsum(flags[admissions.indices])])[admissions.offsets])
+
+    understood, used = among(leaves != UNK), among((leaves != UNK) & (leaves != PAD))
+    share = np.divide(understood, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    return Understanding(share, (share >= LEAST_UNDERSTOOD) & (used > 0))
+
+
+def without_unknown(admissions: Admissions, leaves: np.ndarray) -> Admissions:
+    """The admissions without the codes that the model does not understand."""
+    kept = (leaves != UNK)[admissions.indices]
+    offsets = np.concatenate([[0], np.cumsum(kept)])[admissions.offsets]
+    return replace(admissions, indices=admissions.indices[kept], offsets=offsets)

@@ -1,0 +1,44 @@
+"""Where a model learned what it says: whose admissions, how many, coded how, and whether they were real people.
+
+In comes a model; out come words that page, report and card put beside every risk. A risk is that of the hospital it was
+learned at, and of nobody else until it was tried there.
+"""
+
+from dataclasses import dataclass
+
+from mlci.index.model import Model
+
+SOURCES = {  # name of a source -> whose admissions they are
+    "nhds": "US short-stay hospitals (National Hospital Discharge Survey)",
+    "mimic3": "Beth Israel Deaconess Medical Center, Boston, 2001 to 2012 (MIMIC-III)",
+    "mimic4": "Beth Israel Deaconess Medical Center, Boston, since 2008 (MIMIC-IV)",
+    "synthetic": "a synthetic hospital: computed, not real, patients",
+}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Words and facts about the admissions a model was made from."""
+
+    where: str
+    admissions: int | None  # training and validation
+    coding: str
+    synthetic: bool
+
+    def __str__(self) -> str:
+        many = f"{self.admissions:,} admissions, " if self.admissions else ""
+        return f"{self.where} ({many}{self.coding})"
+
+
+def provenance(model: Model) -> Provenance:
+    """Where the model's risks were learned, as far as its file says."""
+    source, counts = str(model.card.get("source") or ""), model.card.get("admissions") or {}
+    coded = [f"ICD-{version}" for version in model.icd_versions if version]
+    return Provenance(
+        where=SOURCES.get(
+            source, f"the data called “{source}”" if source else "admissions that the model does not name"
+        ),
+        admissions=sum(counts.values()) or None,
+        coding=" and ".join(coded) or "ICD version not said",
+        synthetic="synthetic" in source.lower(),
+    )

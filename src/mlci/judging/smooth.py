@@ -1,0 +1,144 @@
+"""A smooth risk curve: a logistic line over the score that bends only as far as the events prove, with a band.
+
+In come scores and outcomes; out comes a `Smooth`, by which no score has a risk of 0 or 1. The log-odds rise piecewise
+linearly and never fall. Differences between neighbouring slopes, and the slopes themselves, are shrunk, so that few
+events give a plain, flatter logistic curve and many give the shape they have. (A curve of steps by isotonic regression
+says 0 and 1 at its ends, and with few events says it of most admissions.) Fitting needs SciPy, applying NumPy alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlci.judging.curves import Isotonic, _known
+
+GROUPS = 400  # neighbours in score are summed up before fitting
+MOST_KNOTS = 8
+EVENTS_PER_KNOT = 10
+BEND = 4.0  # precision of the difference of two neighbouring slopes, per standard deviation of the score
+SLOPE = 0.25  # precision of a slope: its prior deviation is 2 per standard deviation of the score
+FLOOR = 12.0  # log-odds beyond which nothing is said
+Z = 1.959964  # of a 95% band
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """Log-odds of an outcome at knots of the score, each with its standard error; beyond the ends the slopes go on."""
+
+    score: np.ndarray
+    logit: np.ndarray
+    error: np.ndarray
+
+    def __call__(self, score) -> np.ndarray:
+        """Risk at new scores."""
+        return _risk(_through(score, self.score, self.logit))
+
+    def around(self, risk, score) -> tuple[np.ndarray, np.ndarray]:
+        """The 95% interval around a risk at these scores: the curve's own, or one that was read off more finely."""
+        risk = np.asarray(risk, dtype=float)
+        logit, error = np.log(risk) - np.log1p(-risk), np.interp(score, self.score, self.error)
+        return _risk(logit - Z * error), _risk(logit + Z * error)
+
+    def to_dict(self) -> dict[str, list[float]]:
+        return {name: getattr(self, name).tolist() for name in ("score", "logit", "error")}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Sequence[float]]) -> "Smooth":
+        return cls(*(np.asarray(data[name], dtype=float) for name in ("score", "logit", "error")))
+
+
+def curve_from(data: Mapping[str, Sequence[float]]) -> Smooth | Isotonic:
+    """A curve of a model file: smooth, or by steps in a file of version 0.1."""
+    return Smooth.from_dict(data) if "logit" in data else Isotonic.from_dict(data)
+
+
+def smooth(score, outcome, *, least: int = 10) -> Smooth:
+    """Fit the curve; no knot tells of fewer than `least` admissions.
+
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.normal(size=2000)
+    >>> curve = smooth(score, rng.random(2000) < 1 / (1 + np.exp(3 - score)))
+    >>> bool(abs(curve(0.0) - 0.047) < 0.01), bool(curve(-9.0) > 0)
+    (True, True)
+    """
+    from scipy.optimize import minimize
+
+    score, outcome = _known(score, outcome)
+    mean, scale = score.mean(), max(score.std(), 1e-12)
+    x, n, events = _grouped((score - mean) / scale, outcome)
+    knots = _knots((score - mean) / scale, outcome, least)
+    if not outcome.any() or outcome.all():  # half an event of the kind that never happened
+        n, events = np.append(n, 0.5), np.append(events, 0.0 if outcome.all() else 0.5)
+        x = np.append(x, 0.0)
+    design = np.column_stack([np.ones(len(x)), _ramps(x, knots)])
+    penalty = _penalty(design.shape[1])
+
+    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        logit = design @ parameters
+        pull = penalty @ parameters
+        value = n @ np.logaddexp(0, logit) - events @ logit + parameters @ pull / 2
+        return float(value), design.T @ (n * _expit(logit) - events) + pull
+
+    rate = np.clip(events.sum() / n.sum(), 1e-6, 1 - 1e-6)
+    start = np.array([np.log(rate / (1 - rate)), *np.full(design.shape[1] - 1, 0.5)])
+    bounds = [(None, None), *[(0, None)] * (design.shape[1] - 1)]
+    fitted = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 1000}).x
+    at = np.column_stack([np.ones(len(knots)), _ramps(knots, knots)])
+    return Smooth(mean + scale * knots, at @ fitted, _errors(design, n, penalty, fitted, at))
+
+
+def _errors(design: np.ndarray, n: np.ndarray, penalty: np.ndarray, fitted: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Standard errors of the log-odds, by the curvature of the penalised likelihood in the slopes that are not 0."""
+    risk = _expit(design @ fitted)
+    free = np.append(True, fitted[1:] > 1e-9)
+    curvature = (design.T * (n * risk * (1 - risk))) @ design + penalty
+    covariance = np.linalg.inv(curvature[np.ix_(free, free)])
+    return np.sqrt(np.einsum("ij,jk,ik->i", at[:, free], covariance, at[:, free]))
+
+
+def _grouped(x: np.ndarray, outcome: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean score, admissions and events of groups of neighbours."""
+    order = np.argsort(x, kind="stable")
+    starts = np.unique(np.linspace(0, len(x), min(GROUPS, len(x)), endpoint=False).astype(int))
+    n = np.diff(np.append(starts, len(x)))
+    return np.add.reduceat(x[order], starts) / n, n.astype(float), np.add.reduceat(outcome[order], starts)
+
+
+def _knots(x: np.ndarray, outcome: np.ndarray, least: int) -> np.ndarray:
+    """The ends, each the mean of several admissions, and quantiles of the rarer kind, `EVENTS_PER_KNOT` apart."""
+    ordered = np.sort(x)
+    rare = x[outcome == (outcome.mean() < 0.5)]
+    inner = min(max(len(rare) // EVENTS_PER_KNOT - 1, 0), MOST_KNOTS)
+    ends = [ordered[:least].mean(), ordered[-least:].mean()]
+    quantiles = np.quantile(rare, np.linspace(0, 1, inner + 2)[1:-1]) if inner else []
+    knots = np.unique(np.clip([*ends, *quantiles], *ends))
+    kept = np.concatenate([[True], np.diff(knots) > 1e-6])
+    return knots[kept] if kept.sum() > 1 else np.array([ends[0] - 0.5, ends[0] + 0.5])
+
+
+def _ramps(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """How far along each stretch between two knots a score lies; the outer stretches have no end."""
+    lower, upper = np.append(-np.inf, knots[1:-1]), np.append(knots[1:-1], np.inf)
+    first = np.append(knots[0], knots[1:-1])
+    return np.clip(x[:, None], lower, upper) - first
+
+
+def _penalty(size: int) -> np.ndarray:
+    """Quadratic penalty on the parameters: none on the level, one on slopes, one on where slopes differ."""
+    steps = np.diff(np.eye(size)[1:], axis=0)
+    return BEND * steps.T @ steps + SLOPE * np.diag(np.append(0.0, np.full(size - 1, 1 / (size - 1))))
+
+
+def _through(x, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
+    low, high = np.diff(values)[[0, -1]] / np.diff(knots)[[0, -1]]
+    beyond = np.minimum(np.asarray(x) - knots[0], 0) * low + np.maximum(np.asarray(x) - knots[-1], 0) * high
+    return np.interp(x, knots, values) + beyond
+
+
+def _risk(logit: np.ndarray) -> np.ndarray:
+    return _expit(np.clip(logit, -FLOOR, FLOOR))
+
+
+def _expit(logit: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-logit))

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.judging.curves import Isotonic, isotonic
+from mlci.judging.smooth import Smooth, curve_from, smooth
+
+
+def hospital(n: int, level: float, seed: int, bend: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, outcomes, and the risk that drew them."""
+    rng = np.random.default_rng(seed)
+    score = rng.normal(size=n)
+    risk = 1 / (1 + np.exp(-(level + 1.2 * score + bend * np.maximum(score - 1, 0))))
+    return score, (rng.random(n) < risk).astype(float), risk
+
+
+def loss(truth: np.ndarray, risk: np.ndarray) -> float:
+    """Expected log-loss of a risk where the true one is known; as kind as can be to a risk of 0 or 1."""
+    risk = np.clip(risk, 1e-6, 1 - 1e-6)
+    return float(-(truth * np.log(risk) + (1 - truth) * np.log1p(-risk)).mean())
+
+
+@pytest.mark.parametrize(("n", "level", "bend"), [(1000, -4.5, 0), (1000, -2, 0), (1000, -4.5, 1.5), (4000, -4, 1.5)])
+def test_small_hospitals_lose_less_by_it_than_by_steps(n, level, bend):
+    new, _, truth = hospital(20_000, level, 99, bend)
+    curves = [hospital(n, level, seed, bend) for seed in range(5)]
+    smooths = [loss(truth, smooth(score, outcome)(new)) for score, outcome, _ in curves]
+    steps = [loss(truth, isotonic(score, outcome)(new)) for score, outcome, _ in curves]
+    assert all(a < b for a, b in zip(smooths, steps))
+    assert np.mean(smooths) - loss(truth, truth) < 0.005
+
+
+def test_its_slope_is_right_and_its_band_holds_the_truth():
+    new, _, truth = hospital(5000, -3, 99)
+    covered, slopes = [], []
+    for seed in range(10):
+        score, outcome, _ = hospital(3000, -3, seed)
+        curve = smooth(score, outcome)
+        low, high = curve.around(curve(new), new)
+        covered.append(((low <= truth) & (truth <= high)).mean())
+        slopes.append(np.polyfit(new, np.log(curve(new) / (1 - curve(new))), 1)[0])
+    assert np.mean(covered) > 0.9
+    assert 1.0 < np.mean(slopes) < 1.35  # 1.2
+
+
+@pytest.mark.parametrize("events", [0, 1, 3, 997, 1000])
+def test_no_risk_is_ever_0_or_1(events):
+    score = np.random.default_rng(1).normal(size=1000)
+    outcome = np.zeros(1000)
+    outcome[np.argsort(score)[1000 - events :]] = 1
+    curve = smooth(score, outcome)
+    far = np.array([-1e6, -5, 0, 5, 1e6])
+    risk = curve(far)
+    assert ((risk > 0) & (risk < 1)).all()
+    assert (np.diff(risk) >= 0).all()
+    low, high = curve.around(risk, far)
+    assert ((low > 0) & (low <= risk) & (risk <= high) & (high < 1)).all()
+
+
+def test_more_admissions_follow_a_bend_that_few_do_not_prove():
+    score, outcome, truth = hospital(60_000, -4, 3, bend=2.0)
+    assert np.abs(smooth(score, outcome)(score) - truth).mean() < 0.003
+
+
+@pytest.mark.parametrize("n", [12, 300, 4000])
+def test_no_knot_stands_for_few_admissions(n):
+    score, outcome, _ = hospital(n, -1, n)
+    curve = smooth(score, outcome)
+    assert len(curve.score) <= 2 + min(outcome.sum(), n - outcome.sum()) // 10
+    assert curve.score[0] > score.min()
+    assert curve.score[-1] < score.max()
+
+
+def test_equal_scores_and_missing_outcomes():
+    curve = smooth(np.zeros(50), np.tile([0.0, 1.0, np.nan, 0.0, 0.0], 10))
+    assert curve(0.0) == pytest.approx(0.25, abs=0.02)
+    with pytest.raises(InputError, match="outcome is known"):
+        smooth(np.zeros(3), np.full(3, np.nan))
+
+
+def test_files_hold_either_curve():
+    score, outcome, _ = hospital(500, -2, 1)
+    for curve in (smooth(score, outcome), isotonic(score, outcome)):
+        again = curve_from(curve.to_dict())
+        assert type(again) is type(curve)
+        np.testing.assert_array_equal(again(score), curve(score))
+    assert {Smooth, Isotonic} == {type(curve_from(c(score, outcome).to_dict())) for c in (smooth, isotonic)}
