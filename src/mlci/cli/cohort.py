@@ -30,6 +30,13 @@ from mlci.cli._options import check_output, force, quiet
 @click.option("--sex", metavar="COLUMN", help="F and M, female and male, or 1 and 2 (file).  [guessed]")
 @click.option("--visits", metavar="A,B", help="Visit concepts that count; all: every one (omop).  [inpatient ones]")
 @click.option("--icu-sites", metavar="A,B", help="Care sites that count as intensive care too, by name (omop).")
+@click.option(
+    "--event",
+    "events",
+    multiple=True,
+    metavar="KIND=TEXT",
+    help="What codes of an event begin with; repeatable (meds).",
+)
 @click.option("--split", metavar="COLUMN", help="The column that holds train, valid or test (file).")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Carry a column along; may be repeated (file).")
 @click.option("--restore-zeros", is_flag=True, help="The codes lost leading zeros: 38.9 is 038.9, 8 is 008.")
@@ -85,6 +92,8 @@ def command(
         chosen["icd_version"] = int(chosen["icd_version"])
     if "outcomes" in chosen:
         chosen["outcomes"] = _rules(chosen["outcomes"])
+    if "events" in chosen:
+        chosen["prefixes"] = dict(word.partition("=")[::2] for word in chosen.pop("events"))
     if "proportions" in chosen:
         try:
             chosen["proportions"] = [float(share) for share in chosen["proportions"].split(",")]

@@ -1,7 +1,7 @@
 import click
 
 from mlci.cli._model import MODEL
-from mlci.cli._options import columns, quiet
+from mlci.cli._options import check_output, columns, force, quiet
 
 
 @click.command("score")
@@ -10,12 +10,16 @@ from mlci.cli._options import columns, quiet
 @click.option("-o", "--output", required=True, type=click.Path(), help="Scores: .parquet, .csv, .xlsx, or - (CSV).")
 @columns
 @click.option(
+    "--meds", metavar="OUTCOME", help="Write this outcome's risks as meds-evaluation reads them; from a cohort."
+)
+@click.option(
     "--strict",
     is_flag=True,
     help="No score where fewer than half of an admission's codes are understood; unknown codes do not count.",
 )
+@force
 @quiet
-def command(model, admissions, output, strict, quiet, **named) -> None:
+def command(model, admissions, output, meds, strict, force, quiet, **named) -> None:
     """Score ADMISSIONS with a MODEL, streaming: any number of them in little memory.
 
     MODEL is a model file, or the name of a ready-made index (`mlci models`), such as us2010.
@@ -26,7 +30,6 @@ def command(model, admissions, output, strict, quiet, **named) -> None:
     import sys
     import time
 
-    from mlci.base.files import check_writable
     from mlci.index.model import load_model, score_file
 
     start, clear = time.perf_counter(), "\r\x1b[K" if sys.stderr.isatty() else ""
@@ -36,9 +39,16 @@ def command(model, admissions, output, strict, quiet, **named) -> None:
             rate = written / (time.perf_counter() - start)
             click.echo(f"{clear}{written:,} admissions, {rate:,.0f} a second", err=True, nl=False)
 
-    if output != "-":
-        check_writable(output, inputs=[model, admissions])
+    check_output(output, inputs=[model, admissions], force=force)
     index = load_model(model)
+    if meds:
+        from mlci.cohort import read_cohort
+        from mlci.index.meds import write_predictions
+
+        written = write_predictions(index, read_cohort(admissions), meds, output)
+        if not quiet:
+            click.echo(f"{output}: predictions of {meds} for {written:,} admissions.", err=True)
+        return
     if index.vocabulary.primary and not quiet:
         click.echo("The model takes the first code of an admission as its principal diagnosis: order counts.", err=True)
     tally = score_file(index, admissions, output, strict=strict, on_batch=on_batch, **named)

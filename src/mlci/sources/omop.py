@@ -289,6 +289,9 @@ def _codes(tables: Any, icd_version: int) -> ir.Table:
             (_.sure.notnull(), _.sure), (_.either & (_.tens > _.nines), 10), (_.either & (_.nines > _.tens), 9)
         )
     )
+    # A code that maps to two standard concepts stands in two rows: it was recorded once.
+    again = ibis.row_number().over(ibis.window(group_by=["visit_occurrence_id", "code"], order_by="position"))
+    conditions = conditions.mutate(again=again).filter((_.again == 0) | _.version.isnull())
     return conditions.group_by("visit_occurrence_id").agg(
         codes=placed(_.code, _.position).collect(where=_.version == icd_version),
         other_codes=(_.version != icd_version).sum(),

@@ -1,0 +1,53 @@
+"""Predictions in the schema of meds-evaluation: a model and a cohort in, one row per admission out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlci.base.errors import InputError
+from mlci.base.files import atomic
+from mlci.cohort import Cohort
+from mlci.index.model import Model
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TIME = "prediction_time"
+
+
+def predictions(model: Model, cohort: Cohort, outcome: str) -> "pa.Table":
+    """The risk of one outcome of each admission whose outcome is known, at its discharge, as meds-evaluation reads it.
+
+    The columns are subject_id, prediction_time, boolean_value, predicted_boolean_value (a risk of one half or more) and
+    predicted_boolean_probability.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, there in (("model", model.outcomes), ("cohort", cohort.outcomes)):
+        if outcome not in there:
+            raise InputError(f"the {name} has no outcome {outcome!r}; it has {', '.join(there)}.")
+    if TIME not in cohort.table.column_names:
+        raise InputError(f"the cohort lacks the column {TIME}; `mlci cohort meds` makes one that has it.")
+    if not pa.types.is_integer(cohort.table["subject_id"].type):
+        raise InputError("the cohort's subject_id is text; meds-evaluation takes whole numbers alone.")
+    risk = model.columns(cohort.admissions())[f"risk_{outcome}"]
+    table = pa.table(
+        {
+            "subject_id": cohort.table["subject_id"].cast(pa.int64()),
+            TIME: cohort.table[TIME].cast(pa.timestamp("us")),
+            "boolean_value": cohort.table[outcome].cast(pa.bool_()),
+            "predicted_boolean_value": pa.array(risk >= 0.5),
+            "predicted_boolean_probability": pa.array(risk, pa.float64()),
+        }
+    )
+    return table.filter(pc.is_valid(table["boolean_value"]))
+
+
+def write_predictions(model: Model, cohort: Cohort, outcome: str, target: str | Path) -> int:
+    """Write `predictions` as Parquet; returns how many there are."""
+    from pyarrow import parquet
+
+    table = predictions(model, cohort, outcome)
+    with atomic(target) as temporary:
+        parquet.write_table(table, temporary, write_page_checksum=True)
+    return len(table)

@@ -1,0 +1,191 @@
+"""MEDS, the Medical Event Data Standard: a folder of events in, hospital admissions with the paper's outcomes out.
+
+    data/**/*.parquet                   subject_id, time, code, numeric_value and, maybe, hadm_id
+    metadata/subject_splits.parquet     subject_id, split (train, tuning, held_out); kept where there
+
+What an event is stands at the beginning of its code: `HOSPITAL_ADMISSION`, `HOSPITAL_DISCHARGE` (`//DIED`),
+`ICU_ADMISSION`, `MEDS_DEATH`, `MEDS_BIRTH`, `GENDER//F`, and `DIAGNOSIS//ICD//10//A047`; each of these can be named otherwise. Events
+with a `hadm_id` belong to that admission; without one, a discharge ends the admission before it, and a diagnosis
+belongs to the admission within whose times it lies. Codes keep the order of the files.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ibis
+import ibis.expr.types as ir
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from ibis import _
+
+from mlci.base.errors import InputError, reading
+from mlci.codes.icd import check_version
+from mlci.sources import Attrition, Draft
+from mlci.sources._engine import codes_in_order
+from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, stayed_longer
+
+PREFIXES = {
+    "admission": "HOSPITAL_ADMISSION",
+    "discharge": "HOSPITAL_DISCHARGE",
+    "died": "HOSPITAL_DISCHARGE//DIED",
+    "icu": "ICU_ADMISSION",
+    "death": "MEDS_DEATH",
+    "birth": "MEDS_BIRTH",
+    "sex": "GENDER//",
+    "diagnosis": "DIAGNOSIS//ICD//",
+}
+SPLITS = {"train": "train", "tuning": "valid", "held_out": "test"}
+NEEDED = ("subject_id", "time", "code")
+YEAR = 365.2425
+
+
+def read(
+    location: str | Path,
+    *,
+    icd_version: int = 10,
+    prefixes: Mapping[str, str] | None = None,
+    death_day_counts: bool = False,
+) -> Draft:
+    """Hospital admissions of a MEDS folder with codes of one ICD version; `prefixes` names events otherwise."""
+    version = check_version(icd_version)
+    named = _prefixes(prefixes or {})
+    folder = Path(location)
+    events = _events(folder, named)
+    rows = admissions(ibis.memtable(events), named, version, death_day_counts=death_day_counts).to_pyarrow()
+    if not len(rows):
+        raise InputError(f"{folder}: no event begins with {named['admission']}; --event admission=... names another.")
+    steps = Attrition(rows, f"events that begin with {named['admission']}")
+    steps.keep(pc.is_valid(steps.table["discharged"]), f"has a discharge ({named['discharge']})")
+    steps.keep(pc.greater(pc.list_value_length(steps.table["codes"]), 0), f"at least one ICD-{version} diagnosis")
+    table = steps.table
+    other = pc.sum(table["other_codes"]).as_py() or 0
+    columns = {name: table[name] for name in table.column_names if name not in ("codes", "other_codes", "discharged")}
+    columns["codes"] = codes_in_order(table["codes"], str(folder))
+    columns["icd_version"] = pa.repeat(pa.scalar(version, pa.int8()), len(table))
+    columns["prediction_time"] = table["discharged"]
+    if (split := _split(folder, table["subject_id"])) is not None:
+        columns["split"] = split
+    notes = [f"{other:,} diagnoses of another ICD version than {version} were dropped."] if other else []
+    return Draft(pa.table(columns), _words(named, death_day_counts), tuple(steps.steps), tuple(notes))
+
+
+def _prefixes(said: Mapping[str, str]) -> dict[str, str]:
+    for name in said:
+        if name not in PREFIXES:
+            raise InputError(f"prefixes: {name} is not a kind of event; allowed are {', '.join(PREFIXES)}.")
+    return {**PREFIXES, **said}
+
+
+def _events(folder: Path, named: Mapping[str, str]) -> pa.Table:
+    """The events that matter, in the order of the files, with their row."""
+    files = sorted((folder / "data").rglob("*.parquet")) if (folder / "data").is_dir() else []
+    if not files:
+        raise InputError(f"{folder}: has no data/*.parquet; a MEDS folder is needed.")
+    with reading(folder / "data", "MEDS events"):
+        data = ds.dataset(files, format="parquet")
+        missing = [name for name in NEEDED if name not in data.schema.names]
+        if missing:
+            raise InputError(f"{folder}: the events lack the column {missing[0]}; needed are {', '.join(NEEDED)}.")
+        wanted = [pc.starts_with(pc.field("code").cast(pa.string()), prefix) for prefix in named.values()]
+        chosen = wanted[0]
+        for each in wanted[1:]:
+            chosen = chosen | each
+        columns = [*NEEDED, *(name for name in ("hadm_id",) if name in data.schema.names)]
+        table = data.to_table(columns=columns, filter=chosen)
+    if "hadm_id" not in table.column_names:
+        table = table.append_column("hadm_id", pa.nulls(len(table), pa.int64()))
+    kinds = {"subject_id": pa.int64(), "time": pa.timestamp("us"), "code": pa.string(), "hadm_id": pa.int64()}
+    table = pa.table({name: table[name].cast(kind) for name, kind in kinds.items()})
+    return table.append_column("row", pa.array(range(len(table)), pa.int64()))
+
+
+def admissions(events: ir.Table, named: Mapping[str, str], version: int, *, death_day_counts: bool) -> ir.Table:
+    """One row per hospital admission; `codes` is null where none is of the ICD version."""
+
+    def of(kind: str) -> ir.Table:
+        return events.filter(_.code.startswith(named[kind]))
+
+    subject = ibis.window(group_by="subject_id", order_by=["time", "row"])
+    begun = of("admission").mutate(next_time=_.time.lead().over(subject), number=ibis.row_number())
+    begun = begun.select("subject_id", "next_time", admitted=_.time, admission_id=ibis.coalesce(_.hadm_id, _.number))
+    begun = begun.distinct(on="admission_id", keep="first")
+    ended = of("discharge").mutate(dead=_.code.startswith(named["died"]))
+    ended = ended.select("dead", subject_right="subject_id", discharge_id="hadm_id", discharged="time")
+
+    def belongs(time: Any, id: Any, other: Any) -> Any:
+        """Whether an event is of this admission: by its number, else by its time."""
+        by_time = (time >= begun.admitted) & (begun.next_time.isnull() | (time < begun.next_time))
+        return (begun.subject_id == other) & ibis.ifelse(id.notnull(), id == begun.admission_id, by_time)
+
+    stays = begun.left_join(ended, belongs(ended.discharged, ended.discharge_id, ended.subject_right))
+    stays = stays.group_by("admission_id", "subject_id", "admitted").agg(
+        discharged=_.discharged.min(), dead=_.dead.any()
+    )
+    units = of("icu").select(icu_subject="subject_id", icu_id="hadm_id", entered="time")
+    within = (units.entered >= stays.admitted) & (units.entered <= stays.discharged)
+    mine = (stays.subject_id == units.icu_subject) & ibis.ifelse(
+        units.icu_id.notnull(), units.icu_id == stays.admission_id, within
+    )
+    icu = stays.inner_join(units, mine).group_by("admission_id").agg(entered=_.entered.min(), units=_.count())
+    coded = of("diagnosis").mutate(rest=_.code.substr(len(named["diagnosis"])))
+    coded = coded.select(dx_subject="subject_id", dx_id="hadm_id", dx_time="time", row="row", rest="rest")
+    coded = coded.mutate(version=_.rest.split("//")[0], icd=_.rest.split("//")[1])
+    timed = (coded.dx_time >= stays.admitted) & (coded.dx_time <= stays.discharged)
+    theirs = (stays.subject_id == coded.dx_subject) & ibis.ifelse(
+        coded.dx_id.notnull(), coded.dx_id == stays.admission_id, timed
+    )
+    listed = stays.inner_join(coded, theirs)
+    place = ibis.row_number().over(ibis.window(group_by="admission_id", order_by="row"))
+    listed = listed.mutate(position=place).group_by("admission_id")
+    codes = listed.agg(
+        codes=placed(_.icd, _.position).collect(where=_.version == str(version)),
+        other_codes=(_.version != str(version)).cast("int64").sum(),
+    )
+    deaths = of("death").group_by("subject_id").agg(death=_.time.min())
+    births = of("birth").group_by("subject_id").agg(birth=_.time.min())
+    sexes = of("sex").group_by("subject_id").agg(sex=_.code.substr(len(named["sex"])).max())
+    joined = (
+        stays.left_join(icu, "admission_id", rname="icu_{name}")
+        .left_join(codes, "admission_id", rname="code_{name}")
+        .left_join(deaths, "subject_id", rname="death_{name}")
+        .left_join(births, "subject_id", rname="birth_{name}")
+        .left_join(sexes, "subject_id", rname="sex_{name}")
+    )
+    in_hospital = _.dead | ((_.death >= _.admitted) & (_.death <= _.discharged)).fill_null(False)
+    age = (elapsed(_.admitted, _.birth) / (DAY * YEAR)).floor()
+    return joined.select(
+        *("admission_id", "subject_id", "codes", "other_codes", "discharged", "sex"),
+        mortality=known(in_hospital, _.death.isnull() | _.discharged.notnull()),
+        mortality_30d=died_within(30, _.death, _.admitted, death_day_counts=death_day_counts),
+        long_stay=stayed_longer(7, _.discharged, _.admitted),
+        icu_transfer=entered_after(0, _.entered, _.units, _.admitted),
+        age=ibis.cases((age > 89, 90.0), (age >= 0, age.cast("float64"))),
+    )
+
+
+def _split(folder: Path, subjects: pa.ChunkedArray) -> pa.Array | None:
+    """The split of each admission's subject, where the folder says it."""
+    file = folder / "metadata" / "subject_splits.parquet"
+    if not file.is_file():
+        return None
+    with reading(file, "MEDS splits"):
+        table = ds.dataset(file, format="parquet").to_table(columns=["subject_id", "split"])
+    place = pc.index_in(subjects.combine_chunks(), table["subject_id"].combine_chunks())
+    names = pc.index_in(table["split"].cast(pa.string()).combine_chunks().take(place), pa.array(list(SPLITS)))
+    if names.null_count:
+        raise InputError(
+            f"{file}: {names.null_count} admissions have no split; each subject needs one of {', '.join(SPLITS)}."
+        )
+    return pa.array(list(SPLITS.values())).take(names)
+
+
+def _words(named: Mapping[str, str], death_day_counts: bool) -> dict[str, str]:
+    return {
+        "mortality": f"{named['died']}, or {named['death']} from admission to discharge",
+        "mortality_30d": f"{named['death']} from 0 to 30 elapsed days after admission"
+        + (", or on the day of admission" if death_day_counts else ""),
+        "long_stay": "discharge more than 7 elapsed days after admission",
+        "icu_transfer": f"first {named['icu']} after admission",
+    }
