@@ -5,7 +5,9 @@ A TOML file may change any of them.
 Needs the standard library alone; `read_config` checks a file with pydantic, and an unknown key is an error.
 """
 
+import inspect
 import json
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -313,3 +315,46 @@ def read_config(path: str | Path, *, recipe: str = "paper") -> Any:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is not TOML: {error}.") from None
     return config_from(values, recipe=recipe, where=str(path))
+
+
+def toml_of(config: Any) -> str:
+    """The constants of a recipe as TOML with their comments, to be edited and given back to `read_config`.
+
+    >>> print(toml_of(PaperConfig()).split("[encoder]")[0].splitlines()[1])
+    depths = [4]  # a code gives its prefix of each depth; the paper's k = 4
+    """
+    plain = [key for key in fields(config) if not isinstance(getattr(config, key.name), Section)]
+    lines = ["", *_lines(config, plain)]
+    for section in fields(config):
+        content = getattr(config, section.name)
+        if isinstance(content, Section):
+            said = (type(content).__doc__ or "").strip().splitlines()
+            lines += ["", f"[{section.name}]" + (f"  # {said[0]}" if said else ""), *_lines(content, fields(content))]  # pyright: ignore
+    return "\n".join(lines).strip()
+
+
+def _lines(content: Any, keys: Any) -> list[str]:
+    """Each constant with its comment; one that is None has no way to be written and is commented out."""
+    notes, lines = _notes(type(content)), []
+    for key in keys:
+        value = _toml(getattr(content, key.name))
+        note = f"  # {notes[key.name]}" if key.name in notes else ""
+        lines.append(f"# {key.name} = ...{note}" if value is None else f"{key.name} = {value}{note}")
+    return lines
+
+
+def _notes(kind: type) -> dict[str, str]:
+    """The comment behind each constant, in the class that says it and those above it."""
+    found: dict[str, str] = {}
+    for each in reversed([base for base in kind.__mro__ if issubclass(base, Section)]):
+        for line in inspect.getsource(each).splitlines():
+            if match := re.match(r"    (\w+): [^#]*#\s*(.+)", line):
+                found[match[1]] = match[2]
+    return found
+
+
+def _toml(value: Any) -> str | None:
+    """A value as TOML writes it; None has no way to be written."""
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(str(_toml(each)) for each in value)}]"
+    return None if value is None else json.dumps(value)

@@ -22,6 +22,7 @@ STORY = (
     *("demo", "cohort", "indices", "fit", "score", "models", "export", "evaluate", "diagnose"),
     *("benchmark", "reproduce", "report", "card", "serve", "cite"),
 )
+RESUMED = {"fit", "benchmark", "reproduce", "demo"}
 
 
 MOST_WORDS = 2000  # of a sentence: an input may be long
@@ -58,7 +59,8 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("mlci: stopped.", err=True)
+        again = " The same command goes on where it stopped." if RESUMED & {*sys.argv[1:2]} else ""
+        click.echo(f"mlci: stopped.{again}", err=True)
         code = 130
     except BrokenPipeError:
         code = 0

@@ -2,6 +2,8 @@
 
 import click
 
+from mlci.cli._options import quiet
+
 
 @click.command("benchmark", short_help="Fit every model on a cohort and print the paper's tables.")
 @click.argument("cohort", required=False, type=click.Path(exists=True, dir_okay=False))
@@ -17,7 +19,7 @@ import click
     "--import", "imported", type=click.Path(exists=True, dir_okay=False), metavar="NPZ", help="Take over runs."
 )
 @click.option("--list", "listing", is_flag=True, help="Name every model, its family and where the paper reports it.")
-@click.option("--quiet", is_flag=True, help="Write the files and print nothing.")
+@quiet
 def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores, imported, listing, quiet) -> None:
     """Fit every model on the splits of a COHORT file and compare them on its test split.
 

@@ -84,20 +84,15 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
 
 
 def _print(title: str, frame) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from mlci.cli._tables import show
 
     singular = [name for name in frame if name.startswith("sigma_")]
     if singular:
         values = ["(" + ", ".join(f"{value:.2f}" for value in row) + ")" for row in frame[singular].to_numpy()]
         frame = frame.drop(columns=singular)
         frame.insert(2, f"sigma 1:{len(singular)}", values)
-    table = Table(title=title, title_justify="left")
-    for name in frame:
-        table.add_column(name, justify="left" if name in ("model", "objective", "outcome") else "right")
-    for row in frame.itertuples(index=False):
-        table.add_row(*(_text(name, value) for name, value in zip(frame, row)))
-    Console(highlight=False).print(table)
+    rows = [[_text(name, value) for name, value in zip(frame, row)] for row in frame.itertuples(index=False)]
+    show(title, list(frame), rows, left=sum(name in ("model", "objective", "outcome") for name in frame))
 
 
 def _text(name: str, value) -> str:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from mlci.cli._options import check_output, force, quiet
+
 
 @click.command(short_help="dCorr, MI, nHSIC, AUROC, ... of scores in files, with intervals.")
 @click.argument("scores", type=click.Path(path_type=Path), nargs=-1, required=True)
@@ -17,9 +19,10 @@ import click
     "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="Of patients; 0: no intervals."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the resampling.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@force
+@quiet
 def command(
-    scores, cohort: Path, output: Path | None, split: str, columns, by: str | None, quiet: bool, **options
+    scores, cohort: Path, output: Path | None, split: str, columns, by: str | None, force: bool, quiet: bool, **options
 ) -> None:
     """Judge any score against every outcome, on the admissions whose outcome is known.
 
@@ -27,7 +30,7 @@ def command(
     with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file.
     """
     from mlci.base.errors import InputError
-    from mlci.base.files import atomic, check_writable
+    from mlci.base.files import atomic
     from mlci.cohort import read_cohort
     from mlci.judging.evaluate import judge, subgroup
     from mlci.judging.scores import RISK, match, read_scores
@@ -35,7 +38,7 @@ def command(
     beside = output and output.with_name(f"{output.stem}_differences{output.suffix}")
     for path in (output, beside):
         if path is not None:
-            check_writable(path, inputs=[*scores, cohort])
+            check_output(path, inputs=[*scores, cohort], force=force)
     judged = read_cohort(cohort)
     if split != "all":
         judged = judged.split(*split.split(","))
@@ -65,7 +68,7 @@ def command(
     groups = {name: subgroup(judged, name) for name in by.split(",")} if by else None
     found = judge(models, judged, risks=risks, by=groups, **options)
     if not quiet:
-        _print(found)
+        _print(found, intervals=options["resamples"] > 0)
     for path, frame in ((output, found.table), (beside, found.differences)):
         if path is not None and len(frame):
             with atomic(path) as temporary:
@@ -74,41 +77,35 @@ def command(
                 click.echo(f"Written to {path}.")
 
 
-def _print(found) -> None:
-    import sys
-
-    from rich.console import Console
-    from rich.table import Table
-
+def _print(found, *, intervals: bool) -> None:
+    """One block per metric: models down and outcomes across where that fits, else a line for each."""
+    from mlci.cli._tables import show
     from mlci.measures.registry import METRICS
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     table = found.table if "by" in found.table else found.table.assign(by="", group="")
-    shown = {name: metric.short for name, metric in METRICS.items() if (table["metric"] == name).any()}
+    titles = {name: metric.label for name, metric in METRICS.items()}
     for by, part in table.groupby("by", sort=False):
-        title = f"By {by}" if by else "Scores and outcomes (95 % intervals by resampled patients)"
-        drawn = Table(title=title, title_justify="left")
-        heads = ["model", *(["group"] if by else []), "outcome"]
-        for name in heads:
-            drawn.add_column(name)
-        for name in ("n", "positives", *shown.values()):
-            drawn.add_column(name, justify="right")
-        keys = ["group", "model", "outcome"]
-        for _, rows in part.groupby(keys, sort=False):
-            one = rows.iloc[0]
-            cells = rows.set_index("metric")
-            figures = [_cell(cells.loc[name]) if name in cells.index else "" for name in shown]
-            drawn.add_row(*(one[head] for head in heads), f"{one['n']:,}", f"{one['positives']:,}", *figures)
-        console.print(drawn)
-    if len(found.differences):
-        drawn = Table(title=f"Differences from {found.differences['versus'].iloc[0]}", title_justify="left")
-        for name in ("model", "outcome", "metric", "difference", "p"):
-            drawn.add_column(name, justify="left" if name in ("model", "outcome", "metric") else "right")
-        for row in found.differences.itertuples():
-            drawn.add_row(
-                row.model, row.outcome, METRICS[row.metric].short, _cell(row._asdict(), " ", "+"), f"{row.p:.3f}"
+        seen = part.drop_duplicates(["group", "outcome"])
+        counts = [[row.group, row.outcome, f"{row.n:,}", f"{row.positives:,}"] for row in seen.itertuples()]
+        heads = [by, "outcome", "admissions", "positives"]
+        start = 0 if by else 1
+        show(f"By {by}" if by else "Judged on", heads[start:], [row[start:] for row in counts], left=2 - start)
+        for metric, rows in part.groupby("metric", sort=False):
+            cells = {(row["group"], row["model"], row["outcome"]): _cell(row) for row in rows.to_dict("records")}
+            outcomes = list(dict.fromkeys(rows["outcome"]))
+            lines = list(dict.fromkeys((row["group"], row["model"]) for row in rows.to_dict("records")))
+            body = [[*line[start:], *(cells.get((*line, outcome), "") for outcome in outcomes)] for line in lines]
+            title = str(titles.get(str(metric), metric)) + (
+                " (95 % intervals by resampled patients)" if intervals else ""
             )
-        console.print(drawn)
+            show(title, [by, "model", *outcomes][start:], body, left=2 - start)
+    if len(found.differences):
+        heads = ["model", "outcome", "metric", "difference", "p"]
+        body = [
+            [row.model, row.outcome, titles.get(row.metric, row.metric), _cell(row._asdict(), " ", "+"), f"{row.p:.3f}"]
+            for row in found.differences.itertuples()
+        ]
+        show(f"Differences from {found.differences['versus'].iloc[0]}", heads, body, left=3)
 
 
 def _cell(row, gap: str = "\n", sign: str = "") -> str:

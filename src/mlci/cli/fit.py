@@ -1,9 +1,11 @@
 import click
 
+from mlci.cli._options import check_output, force, quiet
+
 
 @click.command("fit")
-@click.argument("cohort", type=click.Path(exists=True, dir_okay=False))
-@click.option("-o", "--output", required=True, type=click.Path(), help="The model file, e.g. model.safetensors.")
+@click.argument("cohort", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option("-o", "--output", type=click.Path(), help="The model file, e.g. model.safetensors.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A TOML file that changes constants.")
 @click.option("--seed", default=11, show_default=True, help="The same seed gives the same model, bit by bit.")
 @click.option("--recipe", type=click.Choice(["table", "deep", "paper"]), default="deep", show_default=True)
@@ -16,9 +18,23 @@ import click
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option("--memory-map", is_flag=True, help="Keep the tokens on disk beside the output, not in memory.")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
+@click.option("--print-config", is_flag=True, help="Print the recipe's constants as TOML, to be edited, and end.")
+@force
+@quiet
 def command(
-    cohort, output, config, seed, recipe, outcomes, anchor, without_outcome_codes, device, memory_map, quiet
+    cohort,
+    output,
+    config,
+    seed,
+    recipe,
+    outcomes,
+    anchor,
+    without_outcome_codes,
+    device,
+    memory_map,
+    print_config,
+    force,
+    quiet,
 ) -> None:
     """Learn an index from the train and valid splits of a COHORT file.
 
@@ -29,12 +45,18 @@ def command(
     from dataclasses import replace
     from pathlib import Path
 
-    from mlci.base.files import check_writable
-    from mlci.config import RECIPES, read_config
+    from mlci.config import RECIPES, read_config, toml_of
 
-    target = Path(output)
-    check_writable(target, inputs=[cohort, *filter(None, [config])])
     settings = read_config(config, recipe=recipe) if config else RECIPES[recipe]()
+    if print_config:
+        click.echo(toml_of(settings))
+        return
+    if cohort is None or output is None:
+        raise click.UsageError("COHORT and -o are needed (or --print-config).")
+    target = Path(output)
+    check_output(target, inputs=[cohort, *filter(None, [config])], force=force)
+    if not quiet:
+        click.echo(f"Learning from {cohort} by the recipe {recipe}.", err=True)
     if without_outcome_codes:
         settings = replace(settings, tokens=replace(settings.tokens, without_outcome_codes=True))
 

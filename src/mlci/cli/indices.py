@@ -1,6 +1,6 @@
 import click
 
-from mlci.cli._options import columns, quiet
+from mlci.cli._options import check_output, columns, force, quiet
 
 
 def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -29,16 +29,18 @@ def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option("--weights", multiple=True, help="charlson or quan; vw or swiss; count. May be repeated.")
 @click.option("--no-hierarchy", is_flag=True, help="Count a milder form even beside its severer one.")
 @click.option("--flags", is_flag=True, help="Write a column for every category too.")
+@force
 @quiet
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show, help="List categories and weights."
 )
-def command(admissions, output, weights, no_hierarchy, flags, quiet, **named):
+def command(admissions, output, weights, no_hierarchy, flags, force, quiet, **named):
     """Charlson (cci_charlson), Elixhauser (eci_vw) and their sum of z-scores (cci_eci) for every admission.
 
     ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
     text, or one row per code; - is standard input.
     """
+    check_output(output, inputs=[admissions], force=force)
     from functools import partial
 
     from rich.console import Console

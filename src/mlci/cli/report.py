@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from mlci.cli._options import check_output, force, quiet
+
 
 @click.command(short_help="One HTML page: how good an index is, and what it means.")
 @click.argument("model", type=click.Path(path_type=Path), metavar="MODEL|DIR")
@@ -19,8 +21,18 @@ import click
     help="TOML of the authors' answers to TRIPOD+AI.",
 )
 @click.option("--seed", type=int, default=12345, show_default=True, help="Of resamples and draws.")
+@force
+@quiet
 def command(
-    model: Path, cohort: Path, output: Path, resamples: int, by: str | None, study: Path | None, seed: int
+    model: Path,
+    cohort: Path,
+    output: Path,
+    resamples: int,
+    by: str | None,
+    study: Path | None,
+    seed: int,
+    force: bool,
+    quiet: bool,
 ) -> None:
     """Write a report on an index: on whom, how good beside Charlson and Elixhauser, risk, cutoff, theory, codes.
 
@@ -32,9 +44,11 @@ def command(
     import sys
 
     from mlci.base.errors import InputError
-    from mlci.base.files import atomic, check_writable
+    from mlci.base.files import atomic
 
-    check_writable(output, inputs=[model, cohort, *([study] if study else [])])
+    check_output(output, inputs=[model, cohort, *([study] if study else [])], force=force)
+    if not quiet:
+        click.echo(f"Judging {model} on {cohort}.", err=True)
     if model.is_dir():
         found = sorted(model.glob("*.safetensors"))
         if len(found) != 1:
@@ -52,4 +66,5 @@ def command(
     page = build(load(model), read_cohort(cohort), **options)
     with atomic(output) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    click.echo(f"{output}: {len(page.encode()) / 1e6:.1f} MB; open it in a browser.")
+    if not quiet:
+        click.echo(f"{output}: {len(page.encode()) / 1e6:.1f} MB; open it in a browser.")

@@ -2,6 +2,8 @@
 
 import click
 
+from mlci.cli._options import quiet
+
 
 @click.command("reproduce", short_help="Run the paper on your copy of MIMIC; our cells beside the paper's.")
 @click.argument("dataset", metavar="mimic3|mimic4")
@@ -12,7 +14,7 @@ import click
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Runs at a time.")
 @click.option("--epochs", type=click.IntRange(1), help="Of the models that learn in epochs.  [10, the paper's]")
 @click.option("--device", default="cpu", show_default=True, help="Of the neural models: cpu, cuda or cuda:N.")
-@click.option("--quiet", is_flag=True, help="Write the files and print nothing.")
+@quiet
 def command(dataset, location, output, models, seeds, jobs, epochs, device, quiet) -> None:
     """Build the cohort from the tables at LOCATION (a folder or a database URL), fit every model, diagnose the index,
     and print our figures beside the paper's, with the difference in standard deviations over seeds.
@@ -36,8 +38,9 @@ def command(dataset, location, output, models, seeds, jobs, epochs, device, quie
 
 def show(found) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
+
+    from mlci.cli._tables import show as show_table
 
     console = Console()
     for remark in found.remarks:
@@ -49,14 +52,14 @@ def show(found) -> None:
         "Rise of the risk curves": (found.curves, ["quantity", "outcome"], 1),
     }
     for title, (frame, keys, scale) in parts.items():
-        heads = (*keys, "ours", "paper", "difference", "in SDs")
-        table = Table(*heads, title=title + (" (x 100)" if scale == 100 else ""), title_justify="left")
+        rows = []
         for row in frame.to_dict("records"):
             ours = cell(row["mean"], row["sd"], scale)
             paper = cell(row["paper"], row["paper_sd"], scale)
             difference, sds = cell(row["difference"], None, scale), cell(row["in_sds"], None, 1)
-            table.add_row(*(str(row[key]) for key in keys), ours, paper, difference, sds)
-        console.print(table)
+            rows.append([*(str(row[key]) for key in keys), ours, paper, difference, sds])
+        heads = [*keys, "ours", "paper", "difference", "in SDs"]
+        show_table(title + (" (x 100)" if scale == 100 else ""), heads, rows, left=len(keys))
 
 
 def cell(value, sd, scale: int) -> str:

@@ -4,9 +4,9 @@
     metadata/subject_splits.parquet     subject_id, split (train, tuning, held_out); kept where there
 
 What an event is stands at the beginning of its code: `HOSPITAL_ADMISSION`, `HOSPITAL_DISCHARGE` (`//DIED`),
-`ICU_ADMISSION`, `MEDS_DEATH`, `MEDS_BIRTH`, `GENDER//F`, and `DIAGNOSIS//ICD//10//A047`; each of these can be named otherwise. Events
-with a `hadm_id` belong to that admission; without one, a discharge ends the admission before it, and a diagnosis
-belongs to the admission within whose times it lies. Codes keep the order of the files.
+`ICU_ADMISSION`, `MEDS_DEATH`, `MEDS_BIRTH`, `GENDER//F`, and `DIAGNOSIS//ICD//10//A047`; each of these can be named
+otherwise. Events with a `hadm_id` belong to that admission; without one, a discharge ends the admission before it, and
+a diagnosis belongs to the admission within whose times it lies. Codes keep the order of the files.
 """
 
 from collections.abc import Mapping

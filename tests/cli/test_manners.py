@@ -1,0 +1,122 @@
+"""How commands behave at a terminal: quiet, careful with files, tables that fit, settings that print."""
+
+import io
+import sys
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import mlci
+from mlci import cli as command_line
+from mlci.cli import cli
+from mlci.cli._tables import show
+from mlci.config import RECIPES, config_from, toml_of
+from toys import random_model, toy_cohort
+
+
+def run(*words: object, **options):
+    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False, **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    toy_cohort(200).write(tmp_path / "c.parquet")
+    random_model().save(tmp_path / "m.safetensors")
+    wide = pd.DataFrame({"visit": ["007", "8"], "DX1": ["I01.1", "A00.0"], "DX2": ["N01.1", None]})
+    wide.to_csv(tmp_path / "wide.csv", index=False)
+    wide.to_excel(tmp_path / "wide.xlsx", index=False)
+    return tmp_path
+
+
+def test_files_as_people_have_them_in_and_out(folder, monkeypatch):
+    options = ("-q", "--id", "visit", "--codes", "DX*", "--icd-version", "10")
+    for source in ("wide.csv", "wide.xlsx"):
+        for target in ("s.csv", "s.xlsx", "s.parquet"):
+            for words in (("score", folder / "m.safetensors"), ("indices",)):
+                done = run(*words, folder / source, "-o", folder / target, *options)
+                assert (done.exit_code, done.output) == (0, "")
+    assert pd.read_excel(folder / "s.xlsx", engine="calamine", dtype={"admission_id": str}).admission_id.tolist() == [
+        "007",
+        "8",
+    ]
+    stream = io.TextIOWrapper(io.BytesIO((folder / "wide.csv").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stream)
+    done = CliRunner().invoke(cli, ["indices", "-", "-o", "-", *options], input=(folder / "wide.csv").read_bytes())
+    assert done.stdout.splitlines()[0] == '"admission_id","cci_charlson","eci_vw","cci_eci"'
+    assert done.stdout.splitlines()[1].startswith('"007",')
+
+
+@pytest.mark.parametrize("command", ["score", "indices", "fit", "report", "card", "evaluate"])
+def test_a_cohort_is_never_lost_silently(folder, command):
+    before = (folder / "c.parquet").read_bytes()
+    toy_cohort(100).write(folder / "other.parquet")
+    words = {
+        "score": ["score", folder / "m.safetensors", folder / "other.parquet"],
+        "indices": ["indices", folder / "other.parquet"],
+        "fit": ["fit", folder / "other.parquet"],
+        "report": ["report", folder / "m.safetensors", folder / "other.parquet"],
+        "card": ["card", folder / "m.safetensors", folder / "other.parquet"],
+        "evaluate": ["evaluate", folder / "other.parquet", folder / "other.parquet"],
+    }[command]
+    with pytest.raises(mlci.InputError, match=r"is a cohort file that would be overwritten; .* --force"):
+        run(*words, "-o", folder / "c.parquet")
+    words[-1] = folder / "c.parquet"
+    with pytest.raises(mlci.InputError, match="is read by this command and would be overwritten"):
+        run(*words, "-o", folder / "c.parquet", "--force")
+    assert (folder / "c.parquet").read_bytes() == before
+
+
+def test_force_overwrites_a_cohort(folder):
+    toy_cohort(100).write(folder / "other.parquet")
+    run("indices", folder / "c.parquet", "-o", folder / "other.parquet", "-q", "--force")
+    with pytest.raises(mlci.InputError, match="is not a cohort file"):
+        mlci.read_cohort(folder / "other.parquet")
+
+
+def test_an_interrupt_says_that_the_same_command_goes_on(monkeypatch, capsys):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    for command, said in {"fit": "goes on where it stopped", "score": "mlci: stopped.\n"}.items():
+        monkeypatch.setattr(command_line.cli, "main", interrupted)
+        monkeypatch.setattr(sys, "argv", ["mlci", command])
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        assert ended.value.code == 130
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_figures_are_whole_at_every_width(folder, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    run("indices", folder / "c.parquet", "-o", folder / "s.csv", "-q")
+    done = run("evaluate", folder / "s.csv", folder / "c.parquet", "--split", "all", "--resamples", "20")
+    assert max(len(line) for line in done.output.splitlines() if str(folder) not in line) <= width
+    assert "…" not in done.output
+    assert "Distance correlation (95 % intervals" in done.output
+    diagnosed = run("diagnose", folder / "s.csv", folder / "c.parquet", "--split", "all")
+    assert "…" not in diagnosed.output
+    plain = run("evaluate", folder / "s.csv", folder / "c.parquet", "--split", "all", "--resamples", "0")
+    assert "interval" not in plain.output
+
+
+def test_a_table_too_wide_comes_row_by_row(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "30")
+    show("T", ["model", "first", "second"], [["a long name of a model", "0.123456", "0.654321"]])
+    assert "  first   0.123456\n  second  0.654321" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    show("T", ["model", "first", "second"], [["a long name of a model", "0.123456", "0.654321"]])
+    assert "│ 0.123456 │ 0.654321 │" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES])
+def test_settings_print_as_toml_and_read_back(recipe, tmp_path):
+    import tomllib
+
+    done = run("fit", "--print-config", "--recipe", recipe)
+    config = RECIPES[recipe]()
+    assert config_from(tomllib.loads(done.output), recipe=recipe, where="x") == config
+    assert done.output.strip() == toml_of(config).strip()
+    assert "  # " in done.output
+    assert "COHORT and -o are needed" in CliRunner().invoke(cli, ["fit"]).output
