@@ -22,6 +22,8 @@ def test_readme_commands(mlci_cli, tmp_path):
     lines = [line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("mlci ")]
     assert len(commands) >= 7
+    [admissions] = blocks(ROOT / "README.md", "csv")
+    (tmp_path / "admissions.csv").write_text(admissions)
     for words in commands:
         mlci_cli(*words)
     assert (tmp_path / "report.html").stat().st_size > 100_000

@@ -1,9 +1,9 @@
 """Carry a table from ICD-9-CM to ICD-10-CM by the General Equivalence Mappings.
 
 In comes a model whose tokens are ICD-9-CM; out comes one that knows ICD-10-CM as well. An ICD-10 code gets the weights
-of its ICD-9 counterparts: codes that only together say the same add up, alternatives are averaged. A category and a
-prefix get the mean of the codes below them, by how often their counterparts were recorded, so that WHO codes, codes
-younger than the maps and codes cut short count too; a full code gets what is left, where that is worth a row.
+of its ICD-9 counterparts: codes that only together say the same add up, alternatives are averaged by how often each was
+recorded. A category and a prefix get the mean of the codes below them, likewise, so that WHO codes, codes younger than
+the maps and codes cut short count too; a full code gets what is left, where that is worth a row.
 """
 
 from collections import Counter
@@ -66,18 +66,19 @@ def _codes(model: Model) -> dict[str, _Carried]:
     log_odds = model.read(admissions).log_odds
     assert log_odds is not None
     leaf = dict(zip(admissions.values, model.vocabulary.leaves(admissions).tolist()))
-    support = dict(enumerate((0, 0, *model.vocabulary.support)))
+    support = dict(zip(zip(model.vocabulary.versions, model.vocabulary.tokens), model.vocabulary.support))
+    recorded = {code: max(support.get((9, code), 0), RARE) / max(sharing[code], 1) for code in leaf}
+    behind = (0, 0, *model.vocabulary.support)
     worth = {codes: row - model.state["intercepts"] for codes, row in zip(alone, log_odds)}
     carried = {}
     for code in sorted({*ways, *back}):
         forth = [codes for codes in ways.get(code, ()) if any(leaf[part] > UNK for part in codes)]
         known = forth or [codes for codes in back.get(code, ()) if leaf[codes[0]] > UNK]
         if known:
-            often = np.mean(
-                [min(max(support[leaf[part]], RARE) / max(sharing[part], 1) for part in codes) for codes in known]
-            )
-            most = max(support[leaf[part]] for codes in known for part in codes)
-            carried[code] = _Carried(np.mean([worth[codes] for codes in known], axis=0), float(often), most)
+            often = [min(recorded[part] for part in codes) for codes in known]
+            most = max(behind[leaf[part]] for codes in known for part in codes)
+            mean = np.average([worth[codes] for codes in known], axis=0, weights=often)
+            carried[code] = _Carried(mean, float(np.mean(often)), most)
     return carried
 
 

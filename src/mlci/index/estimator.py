@@ -216,7 +216,7 @@ def load(path: str | Path) -> MLCI:
     """Read a model file, or a ready-made index by its name.
 
     >>> load("us2010").score([["I50.9", "N17.9"]], icd_version=10).round(2)
-    array([-0.16])
+    array([-0.14])
     """
     path = model_path(path)
     model = load_model(path)
