@@ -91,3 +91,15 @@ def test_a_carried_code_has_the_weights_of_its_counterparts():
     # a code of WHO's, and one that is cut short, count by what is below them
     assert not np.allclose(log_odds("I50", version=10), log_odds(version=10))
     np.testing.assert_array_equal(log_odds("I219", version=10), log_odds("I219", "I219", version=10))
+
+
+def test_admissions_unlike_those_of_training_are_told():
+    model = load_model(model_path("us2010"))
+    for codes, word in ((["J9601", "A419", "R6521"], "graver"), (["O80", "Z370"], "milder")):
+        data = as_admissions([codes] * 200, icd_version=10)
+        columns = model.columns(data)
+        told = Tally(model).add(data, columns["percentile"]).doubts()
+        assert any(f"these are {word}" in sentence for sentence in told)
+    same = as_admissions([["J9601", "A419"]] * 50, icd_version=10)
+    columns = model.columns(same)
+    assert Tally(model).add(same, columns["percentile"]).doubts() == []  # too few to say

@@ -32,6 +32,7 @@ from mlci.tokens import PRINCIPAL, UNK, Vocabulary
 
 FORMATS = (1, 2)  # that can be read; the last one is written
 KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
+ENOUGH, SHIFT = 100, 20  # admissions, and percentiles from the middle, at which a shift is told
 PROBES, MOST_SCORE = 64, 1e9  # admissions that a file must be able to score, and what no score can reach
 
 
@@ -194,8 +195,10 @@ class Tally:
     foreign: Counter = field(default_factory=Counter)  # ICD version, not the model's -> codes
     stripped: int = 0  # ICD-9 codes that lack a leading zero
     unsaid: int = 0  # codes of no ICD version, where the model knows two
+    placed: int = 0  # admissions whose percentile was told
+    percentiles: float = 0.0  # their sum
 
-    def add(self, admissions: Admissions) -> "Tally":
+    def add(self, admissions: Admissions, percentile: np.ndarray | None = None) -> "Tally":
         recorded = np.bincount(admissions.indices, minlength=len(admissions.values))
         foreign = Counter(self.foreign)
         for version in np.unique(admissions.versions):
@@ -213,6 +216,8 @@ class Tally:
             foreign=foreign,
             stripped=self.stripped + self._stripped(admissions, recorded),
             unsaid=self.unsaid + int(recorded[admissions.versions == 0].sum()) * (len(self.model.icd_versions) > 1),
+            placed=self.placed + (0 if percentile is None else len(percentile)),
+            percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
         )
 
     def _stripped(self, admissions: Admissions, recorded: np.ndarray) -> int:
@@ -252,6 +257,12 @@ class Tally:
             found.append(f"of {which} fewer than half of the codes are understood: {then}.")
         if strict and self.empty:
             found.append(f"{self.empty:,} of {self.admissions:,} admissions have no code and therefore no score.")
+        if self.placed >= ENOUGH and abs((mean := self.percentiles / self.placed) - 50) > SHIFT:
+            other = "graver" if mean > 50 else "milder"
+            found.append(
+                f"the mean percentile is {mean:.0f}, and 50 is that of the training admissions: these are {other}, or "
+                "recorded otherwise; `mlci recalibrate` fits risks, percentiles and cutoff to them."
+            )
         return found
 
 
@@ -287,7 +298,7 @@ def score_file(
             named = {"admission_id": defused(admissions.ids) if defuse else admissions.ids, **columns}
             kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
             write(pa.table({name: pa.array(each, kinds.get(name), from_pandas=True) for name, each in named.items()}))
-            tally = tally.add(admissions)
+            tally = tally.add(admissions, columns["percentile"])
             if on_scores:
                 on_scores(admissions, columns)
             if on_batch:

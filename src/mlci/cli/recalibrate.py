@@ -1,0 +1,47 @@
+"""`mlci recalibrate`: the index stays, its risks become this hospital's."""
+
+import click
+
+from mlci.cli._model import MODEL
+
+
+@click.command(short_help="The index stays, its risks become this hospital's.")
+@click.argument("model", type=MODEL)
+@click.argument("cohort", type=click.Path(exists=True, dir_okay=False))
+@click.option("-o", "--output", required=True, type=click.Path(), help="The model file to write.")
+@click.option("--page", type=click.Path(), help="An HTML page: calibration before and after, on held-out patients.")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def command(model, cohort, output, page, quiet) -> None:
+    """Fit the risks, percentiles and cutoff of a MODEL to a COHORT; the weights stay, so scores stay the same.
+
+    MODEL is a model file or a ready-made index, such as us2010. The splits train and valid are learned from, test is
+    kept to judge by. Outcomes that the model does not know, such as death within 30 days, get a risk over the score;
+    those with too few events keep the risk they had.
+    """
+    from mlci.base.files import atomic, check_writable
+
+    for path in filter(None, (output, page)):
+        check_writable(path, inputs=[model, cohort])
+
+    import mlci
+    from mlci.index.model import load_model
+    from mlci.index.recalibrate import EVENTS, recalibrate
+
+    data, former = mlci.read_cohort(cohort), load_model(model)
+    done = recalibrate(former, data)
+    done.model.save(output)
+    if page:
+        from mlci.showing.recalibrated import render
+
+        with atomic(page) as temporary:
+            temporary.write_text(render(former, done, data))
+    if quiet:
+        return
+    click.echo(f"{output}: written.", err=True)
+    for name in done.kept:
+        click.echo(f"{name}: fewer than {EVENTS} admissions with it, or without; its risk is the former one.", err=True)
+    columns = {"expected_before": "before", "expected_after": "after", "observed": "observed"}
+    for row in done.table.to_dict("records"):
+        cells = ", ".join(f"{word} {row[key]:.1%}" for key, word in columns.items() if row[key] == row[key])
+        losses = " to ".join(f"{row[f'log_loss_{when}']:.4f}" for when in ("before", "after"))
+        click.echo(f"{row['outcome']}: mean risk {cells}; log-loss {losses} ({row['held_out']:,} held out).", err=True)

@@ -1,0 +1,80 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.cohort import Cohort
+from mlci.index.model import load_model
+from mlci.index.recalibrate import recalibrate
+from toys import deep_lists, random_model, random_table
+
+MODEL = random_table()
+
+
+def hospital(n: int, *, shift: float, slope: float, seed: int = 0) -> Cohort:
+    """Risks are the model's own, shifted and stretched; `thirty` is an outcome that the model does not know."""
+    rng, lists = np.random.default_rng(seed), deep_lists(n, seed=seed)
+    table = pa.table(
+        {
+            "admission_id": np.arange(n),
+            "subject_id": np.arange(n),
+            "icd_version": np.full(n, 10, dtype=np.int8),
+            "codes": pa.array(lists, pa.list_(pa.string())),
+            "split": np.where(np.arange(n) % 10 < 7, "train", np.where(np.arange(n) % 10 < 8, "valid", "test")),
+        }
+    )
+    cohort = Cohort(table, "a hospital", {})
+    reading = MODEL.read(cohort.admissions())
+    risks = MODEL.risks(reading)
+    odds = {name: shift + slope * np.log(risk / (1 - risk)) for name, risk in risks.items()}
+    odds["thirty"] = -1.5 + 1.5 * reading.score
+    for name, each in odds.items():
+        table = table.append_column(name, pa.array(rng.random(n) < 1 / (1 + np.exp(-each))))
+    return Cohort(table, "a hospital", {name: f"rule of {name}" for name in odds})
+
+
+def test_risks_become_those_of_the_hospital_and_scores_stay():
+    cohort = hospital(4000, shift=1.0, slope=0.6)
+    done = recalibrate(MODEL, cohort)
+    admissions = cohort.admissions()
+    np.testing.assert_array_equal(done.model.score(admissions), MODEL.score(admissions))
+    table = done.table.set_index("outcome")
+    for name in MODEL.outcomes:
+        assert table.loc[name, "log_loss_after"] < table.loc[name, "log_loss_before"]
+        assert table.loc[name, "expected_after"] == pytest.approx(table.loc[name, "observed"], abs=0.03)
+    assert np.isnan(table.loc["thirty", "expected_before"])
+    assert table.loc["thirty", "expected_after"] == pytest.approx(table.loc["thirty", "observed"], abs=0.04)
+    assert abs(done.model.percentile(np.median(MODEL.score(admissions))) - 50) < 3
+    assert done.kept == ()
+
+
+def test_few_events_hardly_change_a_risk_and_too_few_nothing():
+    cohort = hospital(4000, shift=1.0, slope=1.0)
+    read = MODEL.read(cohort.admissions())
+    changes = []
+    for n in (150, 3000):
+        some = recalibrate(MODEL, cohort.where(np.arange(4000) < n)).model
+        changes.append(np.abs(some.risks(read)["mortality"] - MODEL.risks(read)["mortality"]).mean())
+    assert changes[0] < changes[1]
+    with pytest.raises(InputError, match="has 20 admissions with it"):
+        recalibrate(MODEL, cohort.where(np.arange(4000) < 25))
+
+
+def test_a_network_is_recalibrated_by_its_curves():
+    cohort, model = hospital(1000, shift=1.0, slope=0.6), random_model()
+    done = recalibrate(model, cohort)
+    assert set(done.model.outcomes) == {*model.outcomes, "thirty"}
+    risk = done.model.risks(done.model.read(cohort.admissions()))
+    assert all(((each > 0) & (each < 1)).all() for each in risk.values())
+
+
+def test_the_command_writes_model_and_page(mlci_cli, tmp_path):
+    MODEL.save(tmp_path / "m.safetensors")
+    hospital(1500, shift=1.0, slope=0.6).write(tmp_path / "cohort.parquet")
+    words = ["recalibrate", "m.safetensors", "cohort.parquet", "-o", "mine.safetensors", "--page", "page.html"]
+    told = mlci_cli(*words).stderr
+    assert "mortality: mean risk before" in told
+    assert load_model(tmp_path / "mine.safetensors").card["recalibrated"]["admissions"] == 1200
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg") == 5  # two outcomes before and after, and the new one
+    assert "did not know this outcome before" in page
