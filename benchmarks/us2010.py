@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 
 import mlci
 from mlci.codes.comorbidity import Coder, scores
-from mlci.codes.icd import _table
+from mlci.codes.icd import DATA
 from mlci.codes.maps import counterparts
 from mlci.cohort import Cohort
 from mlci.judging.evaluate import evaluate
@@ -54,8 +54,8 @@ def show(table: pd.DataFrame, models: list[str], outcomes: list[str], metric: st
 def coverage() -> None:
     model = mlci.load("us2010").model_
     have = {text for text, version in zip(model.vocabulary.tokens, model.vocabulary.versions) if version == 10}
-    titles = _table(10).to_pandas()
-    billable = titles.loc[titles["billable"], "code"]
+    titles = pd.read_parquet(DATA / "titles.parquet")
+    billable = titles.loc[(titles["version"] == 10) & titles["billable"], "code"]
     own, family = (np.mean([code[:depth] in have for code in billable]) for depth in (4, 3))
     print(f"Billable ICD-10-CM codes ({len(billable):,}) with a weight of their own four characters: {own:.1%}; ")
     print(f"by category at least: {family:.1%}.\n")
