@@ -43,7 +43,7 @@ def test_models_lists_what_is_there(mlci_cli):
 def test_a_code_without_version_is_said_where_the_index_has_two():
     data = as_admissions([["I50.9", "N17.9"]])
     model = load_model(model_path("us2010"))
-    first, *_ = Tally(model).add(data, model.unknown_share(data)).doubts()
+    first, *_ = Tally(model).add(data).doubts()
     assert first == "2 of 2 codes have no ICD version; the model knows ICD-9 and ICD-10: say which."
 
 

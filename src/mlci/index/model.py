@@ -216,7 +216,7 @@ class Tally:
             foreign=foreign,
             stripped=self.stripped + self._stripped(admissions, recorded),
             unsaid=self.unsaid + int(recorded[admissions.versions == 0].sum()) * (len(self.model.icd_versions) > 1),
-            placed=self.placed + (0 if percentile is None else len(percentile)),
+            placed=self.placed + (0 if percentile is None else int(np.isfinite(percentile).sum())),
             percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
         )
 
