@@ -50,3 +50,23 @@ def test_examples_and_docs_use_public_modules_alone():
         if name.startswith("mlci.") and any(part.startswith("_") for part in name.split("."))
     }
     assert not private
+
+
+def test_no_class_has_the_name_of_another():
+    """In the rooms that build on one another: who reads a name knows what it is."""
+    names = [
+        node.name
+        for room in ("fitting", "index", "benchmark")
+        for path in (PACKAGE / room).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert not {name for name in names if names.count(name) > 1}
+
+
+def test_every_recipe_is_a_row_of_the_configs_and_a_module_of_its_name():
+    from mlci.config import RECIPES
+
+    for name in RECIPES:
+        tree = ast.parse((PACKAGE / "fitting" / f"{name}.py").read_text())
+        assert "fit_splits" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -130,7 +130,7 @@ class Place:
                 for parameter, values in engine.optimiser.state_dict()["state"].items()
                 for name, tensor in values.items()
             }
-            parts = {"model": engine.state(), "best": best, "adam": moments}
+            parts = {"model": engine.state(), "best": best if self.weights else {}, "adam": moments}
             arrays = {
                 f"{part}.{name}": tensor.to("cpu", copy=True).numpy()
                 for part, tensors in parts.items()

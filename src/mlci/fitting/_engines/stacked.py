@@ -66,7 +66,7 @@ class Stacked:
         self.slots = []  # where in the grid of steps x batch each admission of a model stands
         for own, size in zip(self.rows, sizes):
             each = torch.arange(len(own))
-            self.slots.append((each // size * self.batch + each % size).to(self.device))
+            self.slots.append(each // size * self.batch + each % size)
         weights = list(self.stack.weights.values())
         self.optimiser = self._optimiser(weights)
         self.residents: dict[int, tuple[Split, Resident]] = {id(split): (split, self.train)}
@@ -91,24 +91,27 @@ class Stacked:
         draws = [each.result() for each in self.ahead.pop(number, None) or self._draw(number)]
         if self.pace.cycle is None or number < self.pace.cycle:
             self.ahead = {number + 1: self._draw(number + 1)}
-        orders = torch.full((len(self.rows), self.most * self.batch), len(self.train), device=self.device)
-        data, first = self.train, 0
-        if self.pace.token_dropout:
-            order, kept = (torch.from_numpy(np.concatenate(part)).to(self.device) for part in zip(*draws))
-            data = thinned(self.train, order, kept)
-            orders.fill_(len(data))
-        for model, (slots, (order, _)) in enumerate(zip(self.slots, draws)):
-            own = torch.from_numpy(order).to(self.device)
-            if self.pace.token_dropout:
-                own = torch.arange(first, first + len(order), device=self.device)
-                first += len(order)
-            orders[model, slots] = own
+        data, orders = self._laid_out(draws)
         if self.dropout:
             with seeded(*self.seeds[0], number, device=self.device):
                 total = self.steps.epoch(data, orders, self.batch)
         else:
             total = self.steps.epoch(data, orders, self.batch)
         return total / torch.tensor(self.counts, device=self.device)[:, None]
+
+    def _laid_out(self, draws: list[tuple[np.ndarray, np.ndarray | None]]) -> tuple[Resident, Tensor]:
+        """The admissions, thinned if they are to be, and the order of each model's, models x places."""
+        if not self.pace.token_dropout and len({len(order) for order, _ in draws}) == 1:  # nothing to fill
+            return self.train, torch.from_numpy(np.stack([order for order, _ in draws])).to(self.device)
+        data, places = self.train, [torch.from_numpy(order) for order, _ in draws]
+        if self.pace.token_dropout:
+            order, kept = (torch.from_numpy(np.concatenate(part)).to(self.device) for part in zip(*draws))
+            data = thinned(self.train, order, kept)
+            places = torch.arange(len(order)).split([len(own) for own in self.rows])
+        orders = torch.full((len(self.rows), self.most * self.batch), len(data))
+        for own, slots, place in zip(orders, self.slots, places):
+            own[slots] = place
+        return data, orders.to(self.device)
 
     def _draw(self, epoch: int) -> list[Future]:
         share = self.pace.token_dropout
