@@ -1,3 +1,6 @@
+import contextlib
+from collections.abc import Callable, Iterator
+
 import click
 
 from mlci.cli._model import MODEL
@@ -27,18 +30,11 @@ def command(model, admissions, output, meds, strict, force, quiet, **named) -> N
     ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
     text, or one row per code; - is standard input.
     """
-    import sys
     import time
 
     from mlci.index.model import load_model, score_file
 
-    start, clear = time.perf_counter(), "\r\x1b[K" if sys.stderr.isatty() else ""
-
-    def on_batch(written: int) -> None:
-        if clear and not quiet:
-            rate = written / (time.perf_counter() - start)
-            click.echo(f"{clear}{written:,} admissions, {rate:,.0f} a second", err=True, nl=False)
-
+    start = time.perf_counter()
     check_output(output, inputs=[model, admissions], force=force)
     index = load_model(model)
     if meds:
@@ -51,11 +47,30 @@ def command(model, admissions, output, meds, strict, force, quiet, **named) -> N
         return
     if index.vocabulary.primary and not quiet:
         click.echo("The model takes the first code of an admission as its principal diagnosis: order counts.", err=True)
-    tally = score_file(index, admissions, output, strict=strict, on_batch=on_batch, **named)
+    with _counting(quiet) as on_batch:
+        tally = score_file(index, admissions, output, strict=strict, on_batch=on_batch, **named)
     if not quiet:
         seconds = time.perf_counter() - start
-        click.echo(f"{clear}{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)
+        click.echo(f"{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)
     for doubt in tally.doubts(strict=strict):
         click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
     if tally.few and not strict:
         click.echo("mlci: --strict writes no score for such admissions.", err=True)
+
+
+@contextlib.contextmanager
+def _counting(quiet: bool) -> Iterator[Callable[[int], None] | None]:
+    """Give what is called after each batch with the admissions written so far: a line that moves, on a terminal."""
+    import sys
+    import time
+
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    start = time.perf_counter()
+    with Console(stderr=True).status("Reading ...") as line:
+        yield lambda written: line.update(
+            f"{written:,} admissions, {written / (time.perf_counter() - start):,.0f} a second"
+        )
