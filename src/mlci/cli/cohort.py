@@ -106,6 +106,7 @@ def command(
             raise click.UsageError("--dry-run is for the source file.")
         _dry_run(location, chosen)
         return
+    assert output is not None  # as asked above
     check_output(output, inputs=[location, *filter(None, [chosen.get("config")])], force=force)
     if source == "file" and not quiet:
         chosen["tell"] = lambda meaning: _tell(meaning, location, output)

@@ -7,21 +7,24 @@ Torch is imported to fit `deep` and `paper`, never to fit `table` nor to score.
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import ClassifierTags
 
 from mlci.base.errors import InputError, kind_of
 from mlci.base.extras import need
 from mlci.base.shares import md5_split
+from mlci.base.shown import html_table
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
-from mlci.config import RECIPES, DeepConfig, PaperConfig, TableConfig, config_from
+from mlci.config import RECIPES, DeepConfig, PaperConfig, TableConfig, config_from, read_config
 from mlci.fitting._data import Splits, in_memory
 from mlci.fitting._mapped import map_cohort
 from mlci.fitting._processes import check_device, world
@@ -38,13 +41,19 @@ from mlci.judging.theory import cutoff
 VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
 
 
-class MLCI(BaseEstimator):
-    """A machine-learned comorbidity index.
+class MLCI(TransformerMixin, BaseEstimator):
+    """A machine-learned comorbidity index, with the manners of scikit-learn.
+
+    `fit(X, y)` takes codes and outcomes, `transform` gives the score as one column for a `Pipeline`,
+    `decision_function` and `predict_proba` serve scorers (`cross_val_score(index, codes, died, scoring="roc_auc")`). X
+    is a frame or lists of codes, never a matrix of numbers, so that of `check_estimator` the checks of parameters, tags
+    and cloning apply alone.
 
     `recipe` is `table`, `deep` or `paper` (None: that of the config, else `deep`); `config` is the `TableConfig`,
-    `DeepConfig` or `PaperConfig` that belongs to it (None: its defaults). `outcomes` names those to learn from (None:
-    all). `anchor` names the outcome that orients the score and, in the paper's recipe, judges Stage 1 (None: the
-    config's); a table needs none, as its score rises with the risk of every outcome.
+    `DeepConfig` or `PaperConfig` that belongs to it, a dictionary of its sections or a TOML file (None: its defaults).
+    `outcomes` names those to learn from (None: all). `anchor` names the outcome that orients the score and, in the
+    paper's recipe, judges Stage 1 (None: the config's); a table needs none, as its score rises with the risk of every
+    outcome.
     """
 
     model_: Model
@@ -53,7 +62,7 @@ class MLCI(BaseEstimator):
         self,
         *,
         recipe: str | None = None,
-        config: PaperConfig | DeepConfig | TableConfig | None = None,
+        config: PaperConfig | DeepConfig | TableConfig | Mapping[str, Any] | str | Path | None = None,
         outcomes: Sequence[str] | None = None,
         anchor: str | None = None,
         seed: int = 11,
@@ -88,7 +97,7 @@ class MLCI(BaseEstimator):
         if recipe not in RECIPES:
             raise InputError(f"recipe is {recipe!r}; allowed is {', '.join(RECIPES)}.")
         kind = RECIPES[recipe]
-        config = self.config or kind()
+        config = self._config(recipe)
         if not isinstance(config, kind):
             raise InputError(f"recipe {recipe} takes a {kind.__name__}, not a {type(config).__name__}.")
         if self.anchor is not None:
@@ -116,6 +125,67 @@ class MLCI(BaseEstimator):
         )
         self.model_ = _model(fit, splits, {"recipe": recipe, "seed": self.seed, "config": asdict(config)})
         return self
+
+    def _config(self, recipe: str) -> Any:
+        """The constants of the fit, however they were said."""
+        if isinstance(self.config, str | Path):
+            return read_config(self.config, recipe=recipe)
+        if isinstance(self.config, Mapping):
+            return config_from(dict(self.config), recipe=recipe, where="config")
+        return self.config or RECIPES[recipe]()
+
+    def transform(self, data: Any) -> np.ndarray:
+        """The score as one column, for a `Pipeline`."""
+        return self.score(data)[:, None]
+
+    def decision_function(self, data: Any) -> np.ndarray:
+        """The score, where scikit-learn asks for it."""
+        return self.score(data)
+
+    def predict_proba(self, data: Any) -> Any:
+        """The risk of an outcome and of its absence, two columns as scikit-learn has them; of several, a list."""
+        risks = [np.column_stack([1 - risk, risk]) for risk in self.risk(data).to_numpy().T]
+        return risks[0] if len(risks) == 1 else risks
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """What an outcome can be."""
+        return np.array([0, 1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "classifier"
+        tags.classifier_tags = ClassifierTags(multi_class=False)
+        tags.target_tags.required = False
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        return tags
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        return super().__repr__(N_CHAR_MAX) if not hasattr(self, "model_") else "\n".join(map(": ".join, self._facts()))
+
+    def _repr_html_(self) -> str:
+        if not hasattr(self, "model_"):
+            return f"<pre>{escape(super().__repr__())}</pre>"
+        return html_table(self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What a fitted index is, in a few lines."""
+        card, cut = self._model.card, self._model.cutoff
+        many = card.get("admissions", {})
+        learned = ", ".join(f"{number:,} {part}" for part, number in many.items())
+        held_out = card.get("validation", {}).items()
+        reached = ", ".join(f"{name} {figures['auroc']:.3f}" for name, figures in held_out)
+        return [
+            ("MLCI", f"recipe {card['recipe']}, seed {card['seed']}, {len(self._model.vocabulary.tokens):,} tokens"),
+            ("data", f"{card.get('source', '')} ({learned})"),
+            (
+                "outcomes",
+                "; ".join(f"{name} ({rule})" if rule else name for name, rule in self._model.outcomes.items()),
+            ),
+            *([("AUROC on held-out admissions", reached)] if reached else []),
+            ("high severity", f"score of {cut.score:.3f} or more, {cut.share:.1%} of admissions"),
+        ]
 
     def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:
         """One float64 per admission, in order; larger means more severe."""
@@ -264,7 +334,17 @@ def _take(data, outcomes, chosen, split, subjects, icd_version) -> dict[str, Any
 
 
 def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
-    """Outcomes as float64 columns, NaN = null."""
+    """Outcomes as float64 columns, NaN = null; an array has no names, so its columns are numbered."""
+    if isinstance(outcomes, pd.Series):
+        outcomes = {outcomes.name or "outcome": outcomes.tolist()}
+    if isinstance(outcomes, list) and not any(isinstance(each, list) for each in outcomes):
+        outcomes = np.array(outcomes, dtype=object)
+    if isinstance(outcomes, np.ndarray):
+        if outcomes.ndim not in (1, 2):
+            raise InputError(f"outcomes: an array of one or two dimensions is needed, not of {outcomes.ndim}.")
+        outcomes = (
+            {"outcome": outcomes} if outcomes.ndim == 1 else {f"outcome_{k}": y for k, y in enumerate(outcomes.T)}
+        )
     if not isinstance(outcomes, Mapping):
         import narwhals as nw
 
@@ -272,7 +352,7 @@ def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
             frame = nw.from_native(outcomes, eager_only=True)
         except TypeError:
             raise InputError(
-                f"outcomes: a frame or a dict of columns is needed, not {type(outcomes).__name__}."
+                f"outcomes: an array, a frame or a dict of columns is needed, not {type(outcomes).__name__}."
             ) from None
         outcomes = {name: frame[name].to_list() for name in frame.columns}
     result = {}

@@ -7,12 +7,14 @@ spacing as well as its order, so the order-only figures (AUROC, average precisio
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mlci.base.errors import InputError
+from mlci.base.shown import html_table, text_table
 from mlci.cohort import Cohort
 from mlci.measures import resample
 from mlci.measures._arrays import as_outcomes, as_scores
@@ -22,7 +24,7 @@ from mlci.measures.registry import METRICS, Pair
 AGES = {0: "under 18", 18: "18 to 44", 45: "45 to 64", 65: "65 to 74", 75: "75 to 84", 85: "85 and over"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """`table`: model, outcome, metric, value, low, high, n, positives (with by and group if subgroups were asked for).
 
@@ -31,6 +33,47 @@ class Evaluation:
 
     table: pd.DataFrame
     differences: pd.DataFrame
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """Models and outcomes down, metrics across."""
+        metrics = [name for name in METRICS if (self.table["metric"] == name).any()]
+        keys = [name for name in ("by", "group", "model", "outcome") if name in self.table]
+        rows = []
+        for key, part in self.table.groupby(keys, sort=False):
+            values = part.set_index("metric")["value"]
+            rows.append([*map(str, key), *(f"{values[name]:.3f}" if name in values else "" for name in metrics)])
+        return [*keys, *(METRICS[name].short or name for name in metrics)], rows
+
+    def __repr__(self) -> str:
+        heads, rows = self._cells()
+        return text_table(rows, heads)
+
+    def _repr_html_(self) -> str:
+        """The table, and AUROC with its interval as a small plot."""
+        heads, rows = self._cells()
+        return html_table(rows, heads) + _dots(self.table[self.table["metric"] == "auroc"])
+
+
+def _dots(table: pd.DataFrame) -> str:
+    """AUROC of each model and outcome as a dot on a line from 0.5 to 1, with its interval."""
+    lines = []
+    for place, row in enumerate(table.itertuples()):
+        bounds = (row.low, row.value, row.high) if row.low == row.low else 3 * (row.value,)
+        low, value, high = (180 + 800 * (min(max(x, 0.5), 1) - 0.5) for x in bounds)
+        y = 18 + 20 * place
+        name = escape(f"{row.model}, {row.outcome}")
+        lines.append(
+            f'<text x="170" y="{y + 4}" text-anchor="end" font-size="11">{name}</text>'
+            f'<line x1="{low:.0f}" x2="{high:.0f}" y1="{y}" y2="{y}" stroke="#0072B2" stroke-width="2"/>'
+            f'<circle cx="{value:.0f}" cy="{y}" r="4" fill="#0072B2"/>'
+        )
+    height = 40 + 20 * len(lines)
+    ticks = "".join(
+        f'<text x="{180 + 800 * (x - 0.5):.0f}" y="{height - 4}" font-size="11" text-anchor="middle">{x:.1f}</text>'
+        for x in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    )
+    drawn = f'<svg width="620" height="{height}" role="img" aria-label="AUROC">{"".join(lines)}{ticks}</svg>'
+    return drawn if lines else ""
 
 
 def evaluate(scores: Any, outcomes: Any, *, groups: Any = None, **options: Any) -> pd.DataFrame:

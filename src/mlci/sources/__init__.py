@@ -19,13 +19,17 @@ whose names begin with an underscore are not sources.
 import pkgutil
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from mlci.base.errors import InputError
+from mlci.base.plugins import plugins
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+GROUP = "mlci.sources"  # of entry points by which other packages add a source
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,16 @@ class Attrition:
 
 
 def names() -> list[str]:
-    """Every source, by name."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    """Every source, by name: those of this folder and those that other packages add."""
+    return sorted({*_own(), *(point.name for point in entry_points(group=GROUP))})
+
+
+def _own() -> list[str]:
+    return [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
 
 
 def find(name: str) -> ModuleType:
     """The module of a source."""
     if name not in names():
         raise InputError(f"{name!r} is not a source; allowed are {', '.join(names())}.")
-    return import_module(f"{__name__}.{name}")
+    return import_module(f"{__name__}.{name}") if name in _own() else plugins(GROUP)[name]

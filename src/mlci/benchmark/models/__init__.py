@@ -24,6 +24,7 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
+from mlci.base.plugins import plugins
 from mlci.config import TokenConfig
 from mlci.fitting import Split
 from mlci.tokens import Vocabulary
@@ -98,8 +99,9 @@ def paper_rows() -> dict[str, tuple[int, list[str]]]:
 
 @cache
 def discover() -> dict[str, Baseline]:
-    """Every model in this folder, in the order of the paper's tables."""
+    """Every model in this folder, in the order of the paper's tables, and those that other packages add."""
     modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    modules += plugins("mlci.models").values()
     found = [model for module in modules for model in getattr(module, "MODELS", ())]
     order, rows = list(FAMILIES), paper_rows()
     found.sort(key=lambda model: (order.index(model.family), rows.get(model.title, (len(rows) + 1,)), model.name))

@@ -1,0 +1,26 @@
+"""What other packages add: an entry point of the group `mlci.sources` or `mlci.models` in their `pyproject.toml`.
+
+[project.entry-points."mlci.sources"]
+ward = "wardpackage.source"            # a module with `read`, as those of mlci.sources
+
+[project.entry-points."mlci.models"]
+ward = "wardpackage.baselines"         # a module with MODELS, as those of mlci.benchmark.models
+"""
+
+from importlib.metadata import entry_points
+from types import ModuleType
+
+from mlci.base.errors import InputError
+
+
+def plugins(group: str) -> dict[str, ModuleType]:
+    """The modules that installed packages register under a group, by name."""
+    found = {}
+    for point in entry_points(group=group):
+        try:
+            found[point.name] = point.load()
+        except Exception as error:
+            raise InputError(
+                f"{group}: {point.name} ({point.value}) cannot be loaded ({type(error).__name__})."
+            ) from error
+    return found
