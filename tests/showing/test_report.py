@@ -11,8 +11,8 @@ import pytest
 
 import mlci
 from mlci.judging import theory
+from mlci.showing._words import listing, percent
 from mlci.showing.report import build
-from mlci.showing.report._words import listing, percent
 from toys import random_index
 
 pytestmark = pytest.mark.xdist_group("report")  # one worker makes the page

@@ -36,9 +36,9 @@ def command(
 ) -> None:
     """Write a report on an index: on whom, how good beside Charlson and Elixhauser, risk, cutoff, theory, codes.
 
-    MODEL is a model file, or DIR a folder with one model file in it; COHORT is a cohort file, judged on its test split.
-    The page holds aggregates only, needs no network and runs no script. It ends in the items of TRIPOD+AI, answered
-    as far as model and cohort can.
+    MODEL is a model file, a ready-made index, or DIR a folder with one model file in it; COHORT is a cohort file,
+    judged on its test split. The page holds aggregates only, needs no network and runs no script. It ends in the items
+    of TRIPOD+AI, answered as far as model and cohort can.
     """
     import shlex
     import sys
@@ -57,13 +57,14 @@ def command(
 
     from mlci.cohort import read_cohort
     from mlci.index.estimator import load
+    from mlci.index.ready import model_path
     from mlci.showing.report import build, read_study
 
     answers = read_study(study) if study else {}
     words = shlex.join(["mlci", *sys.argv[1:]])
     columns = by.split(",") if by else None
     options = {"command": words, "by": columns, "study": answers, "resamples": resamples, "seed": seed}
-    page = build(load(model), read_cohort(cohort), **options)
+    page = build(load(model_path(model)), read_cohort(cohort), **options)
     with atomic(output) as temporary:
         temporary.write_text(page, encoding="utf-8")
     if not quiet:

@@ -10,8 +10,8 @@ import pandas as pd
 from mlci.base.names import label
 from mlci.judging.theory import Diagnosis
 from mlci.showing import plots
+from mlci.showing._words import percent
 from mlci.showing.report._compute import Findings, Judgement
-from mlci.showing.report._words import percent
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import mlci
 from mlci.base.names import cell, label, words
 from mlci.measures.registry import reported
 from mlci.showing import plots
+from mlci.showing._words import listing, number, percent, spread, versions
 from mlci.showing.report import _say as say
 from mlci.showing.report._compute import LEAST, OWN, Findings, Judgement
 from mlci.showing.report._draw import Picture
 from mlci.showing.report._tripod import items
-from mlci.showing.report._words import listing, number, percent, spread, versions
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "matplotlib")
 

@@ -12,8 +12,8 @@ import pandas as pd
 from mlci.base.names import label, phrase, words
 from mlci.judging import theory
 from mlci.judging.rivals import CLASSIC
+from mlci.showing._words import listing, number, percent, spread, versions
 from mlci.showing.report._compute import Cut, Findings, Judgement, Outcome
-from mlci.showing.report._words import listing, number, percent, spread, versions
 
 FEW = 100  # events, or admissions without one: below it every figure of an outcome is rough
 SLOPE = 0.1  # how far from 1 a calibration slope is worth a word, if its interval leaves out 1

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from mlci.base.errors import InputError
 from mlci.base.names import label, words
+from mlci.showing._words import listing, percent, versions
 from mlci.showing.report import _say as say
 from mlci.showing.report._compute import Findings, Judgement
-from mlci.showing.report._words import listing, percent, versions
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How the report writes numbers and lists."""
+"""How report and card write numbers and lists."""
 
 from collections.abc import Sequence
 

@@ -1,0 +1,27 @@
+"""Three-character categories of codes in clinical words.
+
+A category and its ICD version come in, a short name goes out. ICD-10-CM names its categories itself; the ICD-9-CM table
+has codes alone, so its common categories are named in `data/icd9_categories.csv`.
+"""
+
+import csv
+from functools import cache
+
+from mlci.codes.icd import DATA, title
+
+
+@cache
+def _ninth() -> dict[str, str]:
+    with open(DATA / "icd9_categories.csv", newline="", encoding="utf-8") as file:
+        return {row["category"]: row["words"] for row in csv.DictReader(file)}
+
+
+def category_words(category: str, version: int) -> str | None:
+    """Return what a category is called, or None where nobody has named it.
+
+    >>> category_words("428", 9), category_words("I50", 10), category_words("ZZZ", 10)
+    ('Heart failure', 'Heart failure', None)
+    """
+    if version == 9 and category in _ninth():
+        return _ninth()[category]
+    return title(category, version) if version in (9, 10) else None

@@ -1,0 +1,240 @@
+"""Make a card: a fitted index and a cohort in, points and everything the card says about itself out.
+
+Points are fitted on the training split; what they are worth is measured on another, beside the index, Charlson,
+Elixhauser, and age and sex. Codes that tell an outcome (cardiac arrest, palliative care) bring no points unless asked.
+"""
+
+import datetime
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from scipy.stats import spearmanr
+
+from mlci.base.errors import InputError
+from mlci.codes.admissions import Admissions
+from mlci.codes.categories import category_words
+from mlci.codes.icd import VERSIONS, dotted, title
+from mlci.cohort import Cohort
+from mlci.index.estimator import MLCI
+from mlci.judging import rivals, theory
+from mlci.measures._proportion import wilson
+from mlci.showing.card._points import AGES, ages, fit_points, groups, target
+from mlci.tokens import telling, without
+
+LEAST = 50  # training admissions that a group must occur in
+BANDS = (0.5, 0.75, 0.9, 0.95, 0.99)  # of training admissions, between bands of points
+CELL = 10  # admissions behind every rate
+
+
+@dataclass(frozen=True)
+class Line:
+    """One group of codes."""
+
+    version: int
+    category: str
+    title: str
+    points: int
+    admissions: int  # of the training split
+
+
+@dataclass(frozen=True)
+class Band:
+    """What so many points meant in the judged admissions."""
+
+    low: int
+    high: int | None  # None: or more
+    admissions: int
+    rates: tuple[theory.Rate | None, ...]  # in the order of the outcomes; None where too few
+
+
+@dataclass(frozen=True)
+class Card:
+    """The points, heaviest first, and what they are worth."""
+
+    name: str
+    made: datetime.date
+    source: str  # the cohort
+    recipe: str
+    icd_versions: tuple[int, ...]
+    trained: int  # admissions that the points were fitted on
+    judged: int
+    split: str  # judged
+    outcomes: dict[str, str]  # name -> rule in words
+    lines: tuple[Line, ...]
+    age: tuple[tuple[int, int], ...]  # from so many years -> points, each band's whole points
+    ignored: bool  # whether codes that tell an outcome bring no points
+    example: tuple[tuple[Line, str], ...]  # a line and one of its codes
+    cutoff: int  # points from which severity is high
+    contrasts: tuple[theory.Contrast, ...]  # at and above the cutoff, and below it, judged
+    bands: tuple[Band, ...]
+    aurocs: pd.DataFrame  # of `rivals.compare`, the card first
+    correlation: float  # of ranks, with the index
+
+    def points(self, cohort: Cohort) -> np.ndarray:
+        """The card's points of each admission."""
+        total = self.code_points(cohort.admissions())
+        return total + self.age_points(_years(cohort)) if self.age else total
+
+    def code_points(self, admissions: Admissions) -> np.ndarray:
+        """The points that codes bring; on a card that ignores them, codes that tell an outcome bring none."""
+        present, names = groups(without(admissions, telling()) if self.ignored else admissions)
+        worth = {(line.version, line.category): line.points for line in self.lines}
+        return np.asarray(present @ np.array([worth.get(name, 0) for name in names], dtype=np.int64)).ravel()
+
+    def age_points(self, years: np.ndarray) -> np.ndarray:
+        """The points that age brings; none where it is not known."""
+        starts, worth = [start for start, _ in self.age], [0, *(points for _, points in self.age)]
+        return np.array(worth)[np.searchsorted(starts, np.nan_to_num(years, nan=-1), side="right")]
+
+    def frame(self) -> pd.DataFrame:
+        """The lines as a table."""
+        return pd.DataFrame(self.lines)
+
+
+def make_card(
+    index: MLCI,
+    cohort: Cohort,
+    *,
+    size: int = 40,
+    split: str = "test",
+    name: str | None = None,
+    with_age: bool = False,
+    outcome_codes: bool = False,
+    made: datetime.date | None = None,
+) -> Card:
+    """Fit a card of at most `size` groups on the training split and judge it on another.
+
+    `with_age` adds points for age, `outcome_codes` lets codes that tell an outcome bring points. `name` and the date
+    `made` stand on the card (by default the cohort's name, and today).
+    """
+    model = index.model_
+    train, judged = cohort.split("train"), cohort.split(split)
+    for part_name, part in (("train", train), (split, judged)):
+        if not len(part):
+            raise InputError(f"the cohort has no admission in the split {part_name}; a card needs it.")
+    outcomes = {key: cohort.outcomes[key] for key in model.outcomes if key in cohort.outcomes}
+    if not outcomes:
+        raise InputError(f"the cohort has none of the model's outcomes ({', '.join(model.outcomes)}).")
+    if with_age and ("age" not in cohort.table.column_names or cohort.table["age"].null_count == len(cohort)):
+        raise InputError("the cohort knows no age; a card with points for age needs it.")
+    ignored = () if outcome_codes else telling()
+    admissions = without(train.admissions(), (*model.vocabulary.ignored, *ignored))
+    present, names = groups(admissions)
+    counts = np.asarray(present.sum(axis=0)).ravel()
+    common = np.flatnonzero(counts >= min(LEAST, len(train) / 10))
+    present = present[:, common]
+    labels = train.labels(*outcomes)
+    columns = model.columns(admissions)
+    risks = [columns[f"risk_{key}"] for key in outcomes if f"risk_{key}" in columns]
+    first = 0
+    if with_age:
+        first = len(AGES)
+        present = sparse.hstack([ages(_years(train)), present]).tocsr()
+    points = fit_points(present, target(present, labels, risks), size=size, free=first)
+    codes = Counter(admissions.indices.tolist())
+    lines = [
+        Line(*names[column], _title(admissions, codes, names[column]), int(worth), int(counts[column]))
+        for column, worth in zip(common, points[first:])
+        if worth
+    ]
+    lines.sort(key=lambda line: (-line.points, line.version, line.category))
+    own = _weights(model.card.get("weights"), list(outcomes))
+    total = np.asarray(present @ points).ravel()
+    cutoff = theory.cutoff(total, labels, list(outcomes), weights=own)
+    chosen = [lines[round(share * (len(lines) - 1))] for share in (0.1, 0.5, 0.9)] if lines else []
+    card = Card(
+        name=name or f"Comorbidity points: {cohort.source}",
+        made=made or datetime.datetime.now(datetime.UTC).date(),
+        source=cohort.source,
+        recipe=str(model.card.get("recipe", "")),
+        icd_versions=tuple(sorted({line.version for line in lines})),
+        trained=len(train),
+        judged=len(judged),
+        split=split,
+        outcomes=outcomes,
+        lines=tuple(lines),
+        age=tuple(zip(AGES, np.cumsum(points[:first]).tolist())),
+        ignored=not outcome_codes,
+        example=tuple(
+            (line, _commonest(admissions, codes, (line.version, line.category))) for line in dict.fromkeys(chosen)
+        ),
+        cutoff=int(cutoff.score),
+        contrasts=(),
+        bands=(),
+        aurocs=pd.DataFrame(),
+        correlation=float("nan"),
+    )
+    return _judged(card, index, cohort, judged, total)
+
+
+def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np.ndarray) -> Card:
+    """The card with what it is worth on admissions that it was not fitted on; bands are those of the fitted ones."""
+    names, labels = list(card.outcomes), judged.labels(*card.outcomes)
+    points, score = card.points(judged).astype(float), index.model_.score(judged.admissions())
+    others = {"Index": score, **rivals.classic(judged)}
+    columns = {name: dict.fromkeys(names, values) for name, values in others.items()}
+    columns |= {
+        name: found
+        for name, found in rivals.refitted(cohort.split("train"), judged, names).items()
+        if "flags" not in name
+    }
+    aurocs = rivals.compare(points, columns, dict(zip(names, labels.T)), patients=judged.column("subject_id"))
+    alike = np.ptp(points) == 0 or np.ptp(score) == 0
+    return replace(
+        card,
+        contrasts=theory.contrasts(points, labels, names, card.cutoff),
+        bands=_bands(points, trained, labels, card.cutoff),
+        aurocs=aurocs.replace({"model": {rivals.OWN: "Card"}}),
+        correlation=float("nan") if alike else float(np.asarray(spearmanr(points, score))[0]),
+    )
+
+
+def _bands(points: np.ndarray, trained: np.ndarray, labels: np.ndarray, cutoff: int) -> tuple[Band, ...]:
+    """Bands of points that hold about the shares `BANDS` of the training admissions; one begins with the cutoff."""
+    starts = np.unique(np.concatenate([[0, cutoff], np.quantile(trained, BANDS, method="lower") + 1])).astype(int)
+    result = []
+    for place, start in enumerate(starts):
+        end = int(starts[place + 1]) - 1 if place + 1 < len(starts) else None
+        inside = (points >= start) & (points <= (np.inf if end is None else end))
+        rates = []
+        for column in labels.T:
+            known = column[inside & ~np.isnan(column)]
+            low, high = wilson(known.sum(), len(known))
+            rate = theory.Rate(int(known.sum()), len(known), float(low), float(high))
+            rates.append(rate if len(known) >= CELL else None)
+        result.append(Band(int(start), end, int(inside.sum()), tuple(rates)))
+    return tuple(result)
+
+
+def _weights(given, names: list[str]) -> list[float] | None:
+    """The fit's weights of the outcomes; None, equal ones, where the model keeps none."""
+    weights = [float((given or {}).get(name, 1.0)) for name in names]
+    return weights if any(weights) else None
+
+
+def _years(cohort: Cohort) -> np.ndarray:
+    return cohort.table["age"].to_pandas().to_numpy(dtype=float)
+
+
+def _title(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> str:
+    """The category in clinical words; where nobody named it, the title of its commonest code, and others."""
+    version, category = group
+    if version not in VERSIONS:
+        return ""
+    words = title(_commonest(admissions, codes, group), version)
+    return category_words(category, version) or (f"{words}, and others of {category}" if words else "")
+
+
+def _commonest(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> str:
+    """The code of a group that is recorded most often."""
+    version, category = group
+    own = [
+        place
+        for place, (value, v) in enumerate(zip(admissions.values, admissions.versions))
+        if v == version and value.startswith(category)
+    ]
+    code = str(admissions.values[max(own, key=lambda place: (codes[place], -place))])
+    return dotted(code, version) if version in VERSIONS else code

@@ -1,0 +1,111 @@
+"""A card as a PDF: one A4 side, in the fonts that every reader brings along.
+
+A long card has a back: there stand outcomes, limits and how it does beside others.
+"""
+
+from collections.abc import Sequence
+
+from fpdf import FPDF
+from fpdf.fonts import FontFace
+
+from mlci.base.names import label
+from mlci.showing.card import _words as say
+from mlci.showing.card._compute import Card
+
+MARGIN, GUTTER = 12, 6  # mm
+SIZES = (9.0, 8.0, 7.0, 6.5)  # pt of a group's line
+RULED = 190  # grey
+
+
+def draw(card: Card) -> bytes:
+    """One side where everything has room on it, else two; titles stand whole, in the largest letters that fit."""
+    for size in SIZES:
+        page = _draw(card, size, sides=1)
+        if page.get_y() <= page.h - MARGIN:
+            return bytes(page.output())
+    return bytes(_draw(card, SIZES[-1], sides=2).output())
+
+
+def _draw(card: Card, size: float, *, sides: int) -> FPDF:
+    page = FPDF(format="A4")
+    page.set_title(_western(card.name))
+    page.set_margin(MARGIN)
+    page.set_auto_page_break(False)
+    page.set_line_width(0.1)
+    page.set_draw_color(RULED)
+    page.add_page()
+    _write(page, card.name, 16, bold=True)
+    _write(page, say.RULE, 9, above=1)
+    _write(page, say.about(card), 8, above=0.5)
+    _groups(page, [(str(points), "", words) for words, points in say.ages(card)] + say.lines(card), size)
+    _write(page, f"High severity: {card.cutoff} points or more.", 10, bold=True, above=2)
+    _write(page, f"What the points meant ({card.split} split, 95% intervals)", 10, bold=True, above=1)
+    _table(page, say.meaning(card), widths=(2, 2, *[4] * len(card.outcomes)))
+    if sides == 2:
+        page.add_page()
+    if card.example:
+        _write(page, "Example", 10, bold=True, above=2)
+        _write(page, say.example(card), 8, above=0.5)
+    _write(page, f"Beside others ({card.split} split): AUROC with 95% interval", 10, bold=True, above=2)
+    loss = say.loss(card)
+    _table(page, loss, widths=(2, *[3] * (len(loss[0]) - 1)))
+    _write(page, "Outcomes", 10, bold=True, above=2)
+    for name, rule in card.outcomes.items():
+        _write(page, f"{label(name)}: {rule}" if rule else label(name), 8, above=0.5)
+    _write(page, "Limits", 10, bold=True, above=2)
+    for line in say.limits(card):
+        _write(page, line, 8, above=0.5)
+    return page
+
+
+def _write(page: FPDF, text: str, size: float, *, bold: bool = False, above: float = 0) -> None:
+    page.set_font("helvetica", "B" if bold else "", size)
+    page.set_y(page.get_y() + above)
+    page.multi_cell(0, size * 0.45, _western(text), new_x="LMARGIN", new_y="NEXT", align="L")
+
+
+def _groups(page: FPDF, lines: Sequence[tuple[str, str, str]], size: float) -> None:
+    """In two columns of about one height."""
+    width, top = (page.epw - GUTTER) / 2, page.get_y() + 2
+    heights = [_height(page, title, width - 18, size) for _, _, title in lines]
+    turn = next(k for k in range(len(lines) + 1) if sum(heights[:k]) >= sum(heights) / 2)
+    for start, end, left in ((0, turn, MARGIN), (turn, len(lines), MARGIN + width + GUTTER)):
+        y = top
+        for (points, category, title), height in zip(lines[start:end], heights[start:end]):
+            page.set_xy(left, y)
+            page.set_font("helvetica", "B", size)
+            page.cell(7, size * 0.5, points, align="R")
+            page.set_font("courier", "", size)
+            page.cell(11, size * 0.5, category, align="C")
+            page.set_font("helvetica", "", size)
+            page.multi_cell(width - 18, size * 0.5, _western(title), align="L")
+            y += height
+            page.line(left, y - 0.2, left + width, y - 0.2)
+    page.set_y(top + max(sum(heights[:turn]), sum(heights[turn:])))
+
+
+def _height(page: FPDF, title: str, width: float, size: float) -> float:
+    page.set_font("helvetica", "", size)
+    rows = page.multi_cell(width, size * 0.5, _western(title), dry_run=True, output="LINES", align="L")
+    assert isinstance(rows, list)
+    return size * 0.5 * max(len(rows), 1) + 0.6
+
+
+def _table(page: FPDF, rows: list[list[str]], *, widths: tuple[int, ...]) -> None:
+    page.set_font("helvetica", "", 7.5)
+    page.set_y(page.get_y() + 1)
+    with page.table(
+        borders_layout="HORIZONTAL_LINES",
+        headings_style=FontFace(emphasis="BOLD"),
+        line_height=4,
+        text_align=("LEFT", *["RIGHT"] * (len(rows[0]) - 1)),
+        col_widths=widths,
+    ) as table:
+        for row in rows:
+            table.row([_western(text) for text in row])
+
+
+def _western(text: str) -> str:
+    """What the readers' own fonts can show; any other letter is a question mark."""
+    plain = text.translate(str.maketrans({"“": '"', "”": '"', "’": "'", "–": "-"}))
+    return plain.encode("latin-1", "replace").decode("latin-1")

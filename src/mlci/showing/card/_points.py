@@ -1,0 +1,106 @@
+"""Whole points for groups of codes: which admissions have which groups, what the points aim at, and the points.
+
+A group is a category of one ICD version (three characters; four of ICD-9's external causes, such as E888) and counts
+once, however many of its codes an admission has.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import nnls
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from mlci.base.errors import InputError
+from mlci.codes.admissions import Admissions
+from mlci.measures.discrimination import logit
+
+TOP = range(3, 21)  # points of the weightiest group that are tried
+WORTH = 0.002  # of the squared correlation with the target: what finer points must bring
+AGES = (45, 65, 75, 85)  # years from which age may bring points
+EVENTS = 10  # training admissions with and without an outcome, or the points do not aim at it
+
+
+def groups(admissions: Admissions) -> tuple[sparse.csr_array, list[tuple[int, str]]]:
+    """Which admissions have which groups (ICD version, category): a 0-1 matrix and its columns."""
+    keys = [(int(version), _category(value, version)) for value, version in zip(admissions.values, admissions.versions)]
+    names = sorted(set(keys))
+    number = {key: place for place, key in enumerate(names)}
+    column = np.array([number[key] for key in keys], dtype=np.int64)
+    rows = np.repeat(np.arange(len(admissions)), np.diff(admissions.offsets))
+    ones = np.ones(len(rows), dtype=np.int64)
+    found = sparse.coo_array((ones, (rows, column[admissions.indices])), shape=(len(admissions), len(names))).tocsr()
+    found.sum_duplicates()
+    found.data[:] = 1
+    return found, names
+
+
+def _category(code: str, version: int) -> str:
+    return code[: 4 if version == 9 and code.startswith("E") else 3]
+
+
+def ages(years: np.ndarray) -> sparse.csr_array:
+    """Whether each admission has reached each of `AGES`; an age that is not known has reached none."""
+    return sparse.csr_array((years[:, None] >= np.array(AGES)).astype(np.int64))
+
+
+def target(present: sparse.csr_array, outcomes: np.ndarray, risks: Sequence[np.ndarray]) -> np.ndarray:
+    """What the points of a card aim at, one number per admission.
+
+    The log-odds of each outcome, once by the index (`risks`) and once by these groups alone (a shrunk logistic
+    regression), in units of their standard deviation and averaged: every outcome has the same say, the frequent as
+    well as the rare. Points that followed the score alone would follow its long tail, and serve the rare outcomes.
+    """
+    from_index = [logit(np.clip(risk, 1e-4, 1 - 1e-4)) for risk in risks]
+    from_groups = []
+    for column in outcomes.T:
+        known = ~np.isnan(column)
+        if min((column == 1).sum(), (column == 0).sum()) < EVENTS:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the points are rounded anyway
+            fit = LogisticRegression(C=0.05, max_iter=200).fit(present[known], column[known])
+        from_groups.append(np.asarray(present @ fit.coef_[0]))
+    aims = [_unit(sum(map(_unit, part))) for part in (from_index, from_groups) if part]
+    if not aims:
+        raise InputError(f"no outcome has {EVENTS} training admissions with it and {EVENTS} without; a card needs one.")
+    return np.asarray(sum(aims))
+
+
+def _unit(values) -> np.ndarray:
+    values = np.asarray(values, dtype=float)
+    spread = values.std()
+    return (values - values.mean()) / (spread if spread > 0 else 1.0)
+
+
+def fit_points(present: sparse.csr_array, aim: np.ndarray, *, size: int, free: int = 0) -> np.ndarray:
+    """Whole points, none negative, of at most `size` columns beside the first `free`, whose sum follows the aim.
+
+    Groups enter one by one, each time the one that most reduces the squared error, and all weights are then refitted
+    (nonnegative least squares); at last they are rounded in the coarsest unit that loses next to nothing.
+    """
+    n, mean = len(aim), np.asarray(present.mean(axis=0)).ravel()
+    gram = np.asarray((present.T @ present).todense(), dtype=float) - n * np.outer(mean, mean)
+    with_aim = present.T @ (aim - aim.mean())
+    variance = np.maximum(np.diag(gram), 1e-12)
+    weights, active = np.zeros(len(mean)), []
+    while len(active) < min(size + free, len(mean)):
+        gain = np.maximum(with_aim - gram @ weights, 0) ** 2 / variance
+        gain[active] = 0
+        if len(active) < free:
+            active = list(range(free))
+        elif gain.max() > 0:
+            active.append(int(gain.argmax()))
+        else:
+            break
+        root = cholesky(gram[np.ix_(active, active)] + 1e-9 * np.diag(variance[active]))
+        weights[active] = nnls(root, solve_triangular(root, with_aim[active], trans=1))[0]
+    if not weights.any():
+        raise InputError("no group of codes goes with graver admissions; a card cannot be made.")
+    tried = [np.rint(weights / weights.max() * top).astype(np.int64) for top in TOP]
+    fits = np.array([(each @ with_aim) ** 2 / (each @ gram @ each) for each in tried])
+    fits /= ((aim - aim.mean()) ** 2).sum()
+    return tried[int(np.argmax(fits >= fits.max() - WORTH))]

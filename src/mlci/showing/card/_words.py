@@ -1,0 +1,96 @@
+"""What a card says, as text and rows of text: the same for the page and for paper."""
+
+from mlci.base.names import label
+from mlci.judging.theory import Rate
+from mlci.showing._words import number, percent, spread, versions
+from mlci.showing.card._compute import Card
+
+RULE = (
+    "Add the points of every group that the admission has a code of; a group counts once. "
+    "More points mean a graver admission."
+)
+
+
+def about(card: Card) -> str:
+    """Where the card comes from."""
+    left_out = "; codes that tell an outcome, such as cardiac arrest, bring none" if card.ignored else ""
+    return (
+        f"Made on {card.made.isoformat()} for {versions(card.icd_versions)} codes. Points fitted on {card.trained:,} "
+        f"admissions of the cohort “{card.source}” to an index of the recipe “{card.recipe}” and its outcomes, and "
+        f"judged "
+        f"on {card.judged:,} others ({card.split} split){left_out}."
+    )
+
+
+def _rate(rate: Rate | None) -> str:
+    if rate is None or not rate.n:
+        return "few"
+    return f"{percent(rate.rate)} ({percent(rate.low).rstrip('%')} to {percent(rate.high).rstrip('%')})"
+
+
+def example(card: Card) -> str:
+    parts = " + ".join(f"{code} ({line.title or line.category}): {line.points}" for line, code in card.example)
+    return f"{parts} = {sum(line.points for line, _ in card.example)} points"
+
+
+def ages(card: Card) -> list[tuple[str, int]]:
+    """Bands of age in words, with their points; those that bring none are left out."""
+    ends = [start - 1 for start, _ in card.age[1:]]
+    bands = [f"Age {start} to {end}" for (start, _), end in zip(card.age, ends)]
+    if card.age:
+        bands.append(f"Age {card.age[-1][0]} and over")
+    return [(words, points) for words, (_, points) in zip(bands, card.age) if points]
+
+
+def lines(card: Card) -> list[tuple[str, str, str]]:
+    """Points, category and title of each line; with its ICD version where there are several."""
+    several = len(card.icd_versions) > 1
+    return [
+        (str(line.points), line.category, f"{line.title} (ICD-{line.version})" if several else line.title)
+        for line in card.lines
+    ]
+
+
+def band(low: int, high: int | None) -> str:
+    if high is None:
+        return f"{low} or more"
+    return f"{low}" if high == low else f"{low} to {high}"
+
+
+def meaning(card: Card) -> list[list[str]]:
+    """Points, admissions and the rate of each outcome with its interval; heads first, both sides of the cutoff last."""
+    rows = [["Points", "Admissions", *map(label, card.outcomes)]]
+    rows += [[band(one.low, one.high), f"{one.admissions:,}", *map(_rate, one.rates)] for one in card.bands]
+    low = sum(one.admissions for one in card.bands if one.low < card.cutoff)
+    rows.append([f"all below {card.cutoff}", f"{low:,}", *(_rate(one.below) for one in card.contrasts)])
+    rows.append([f"all from {card.cutoff}", f"{card.judged - low:,}", *(_rate(one.above) for one in card.contrasts)])
+    return rows
+
+
+def loss(card: Card) -> list[list[str]]:
+    """AUROC of the card and of others, heads first."""
+    frame = card.aurocs
+    names = list(frame["outcome"].unique())
+    cells = {(row.model, row.outcome): row for row in frame.itertuples()}
+    rows = [["AUROC", *map(label, names)]]
+    for model in frame["model"].unique():
+        found = [cells.get((model, name)) for name in names]
+        texts = ["–" if one is None else f"{number(one.value)} ({spread(one.low, one.high)})" for one in found]
+        rows.append([str(model), *(text.replace(" ()", "") for text in texts)])
+    return rows
+
+
+def limits(card: Card) -> list[str]:
+    """What the card is not."""
+    said = [
+        "Codes are assigned at or after discharge: for risk adjustment and looking back, not for decisions at "
+        "admission "
+        "or about a single patient.",
+        "It knows codes alone"
+        + (" and age" if card.age else "")
+        + ": no laboratory value, vital sign or note. Other hospitals code differently; judge it on local admissions "
+        "before use.",
+    ]
+    if "synthetic" in card.source.lower():
+        said.insert(0, "Made from synthetic admissions: a demonstration, not for patients.")
+    return said

@@ -1,0 +1,179 @@
+"""The card: what it is made of, what it says about itself, and its files."""
+
+import datetime
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.codes.admissions import Admissions
+from mlci.codes.outcome import tells
+from mlci.cohort import Cohort
+from mlci.showing.card import Card, make_card, write
+from mlci.showing.card import _words as say
+from toys import random_index, toy_cohort
+
+DAY = datetime.date(2026, 1, 31)
+
+
+@pytest.fixture(scope="module")
+def cohort() -> Cohort:
+    """Every fifth admission has a cardiac arrest, and its deaths follow from that and from age."""
+    plain = toy_cohort(1500)
+    rng, n = np.random.default_rng(0), 1500
+    codes = plain.table["codes"].to_pylist()
+    arrest = rng.random(n) < 0.2
+    age = rng.integers(18, 95, n)
+    died = rng.random(n) < np.where(arrest, 0.7, 0.02 + 0.3 * (age >= 75))
+    codes = [[*each, "I469"] if one else each for each, one in zip(codes, arrest)]
+    table = plain.table
+    table = table.set_column(table.column_names.index("codes"), "codes", pa.array(codes, pa.list_(pa.string())))
+    table = table.set_column(table.column_names.index("mortality"), "mortality", pa.array(died))
+    return replace(plain, table=table.append_column("age", pa.array(age)))
+
+
+@pytest.fixture(scope="module")
+def card(cohort) -> Card:
+    return make_card(random_index(cohort, table=True), cohort, size=12, made=DAY)
+
+
+def test_the_card_follows_the_index_and_judges_itself_elsewhere(card, cohort):
+    assert 1 <= len(card.lines) <= 12
+    assert all(line.points >= 1 and line.admissions >= 50 for line in card.lines)
+    assert card.correlation > 0.3
+    assert card.aurocs["model"].unique().tolist() == ["Card", "Index", "Elixhauser", "Charlson", "Age"]
+    test = cohort.split("test")
+    assert sum(band.admissions for band in card.bands) == len(test) == card.judged
+    assert card.cutoff in [band.low for band in card.bands]
+    died = test.labels("mortality")[:, 0]
+    above = card.points(test) >= card.cutoff
+    assert card.contrasts[0].above.rate == pytest.approx(died[above].mean())
+    for line, code in card.example:
+        assert code.replace(".", "").startswith(line.category)
+
+
+def test_points_are_added_once_for_each_group(card):
+    one, two = card.lines[0], card.lines[-1]
+    admission = Admissions.from_lists([[f"{one.category}0", f"{one.category}1", two.category, "ZZZ"]], icd_version=10)
+    assert card.code_points(admission).tolist() == [one.points + two.points]
+
+
+def test_codes_that_tell_an_outcome_bring_points_only_if_asked(card, cohort):
+    assert not any(tells(line.category, line.version) for line in card.lines)
+    assert card.code_points(Admissions.from_lists([["I469"]], icd_version=10)).tolist() == [0]
+    asked = make_card(random_index(cohort), cohort, size=12, made=DAY, outcome_codes=True)
+    assert "I46" in [line.category for line in asked.lines]
+    assert "bring none" in say.about(card)
+    assert "bring none" not in say.about(asked)
+
+
+def test_points_for_age(cohort, card):
+    aged = make_card(random_index(cohort), cohort, size=12, made=DAY, with_age=True)
+    assert [start for start, _ in aged.age] == [45, 65, 75, 85]
+    worth = [points for _, points in aged.age]
+    assert worth == sorted(worth)
+    assert worth[2] > worth[1]  # where deaths begin
+    assert aged.age_points(np.array([20, 80, np.nan])).tolist() == [0, worth[2], 0]
+    test = cohort.split("test")
+    years = test.table["age"].to_numpy().astype(float)
+    assert (aged.points(test) == aged.code_points(test.admissions()) + aged.age_points(years)).all()
+    assert "Age 75 to 84" in dict(say.ages(aged))
+    assert say.ages(card) == []
+    with pytest.raises(InputError, match="knows no age"):
+        make_card(random_index(cohort), replace(cohort, table=cohort.table.drop_columns(["age"])), with_age=True)
+
+
+def test_the_card_says_where_it_comes_from(card, tmp_path):
+    assert "Made on 2026-01-31 for ICD-10 codes" in say.about(card)
+    assert "1,050 admissions of the cohort “a made-up hospital”" in say.about(card)
+    head, *rows = say.meaning(card)
+    assert head == ["Points", "Admissions", "In-hospital mortality", "Long stay"]
+    assert rows[-1][0] == f"all from {card.cutoff}"
+    assert all(re.fullmatch(r"few|[\d.]+% \([\d.]+ to [\d.]+\)", cell) for row in rows for cell in row[2:])
+    assert "synthetic" in " ".join(say.limits(replace(card, source="synthetic")))
+
+
+def test_files(card, tmp_path):
+    write(card, tmp_path / "card.csv")
+    assert pd.read_csv(tmp_path / "card.csv")["points"].sum() == sum(line.points for line in card.lines)
+    write(card, tmp_path / "card.pdf")
+    page = (tmp_path / "card.pdf").read_bytes()
+    assert page.startswith(b"%PDF")
+    assert page.count(b"/Type /Page\n") == 1
+    long = replace(card, lines=card.lines * 10)
+    write(long, tmp_path / "long.pdf")
+    assert (tmp_path / "long.pdf").read_bytes().count(b"/Type /Page\n") == 2
+    with pytest.raises(InputError, match=r"as .html, .pdf or .csv"):
+        write(card, tmp_path / "card.docx")
+
+
+def test_titles_stand_whole(card, tmp_path):
+    """On the page and on paper, however long."""
+    words = "A title so long that no line of a card can hold it " * 3
+    write(replace(card, lines=(replace(card.lines[0], title=words.strip()), *card.lines[1:])), tmp_path / "card.html")
+    assert words.strip() in (tmp_path / "card.html").read_text()
+    from mlci.showing.card._pdf import _draw
+
+    page = _draw(replace(card, lines=(replace(card.lines[0], title=words.strip()),)), 9.0, sides=1)
+    page.set_compression(False)
+    text = b"".join(re.findall(rb"\((.*?)\) Tj", bytes(page.output()))).decode("latin-1")
+    assert words.replace(" ", "") in text.replace(" ", "")
+
+
+def test_a_page_without_outside_requests(card, tmp_path):
+    write(replace(card, name="<b>Mine</b>"), tmp_path / "card.html")
+    text = (tmp_path / "card.html").read_text()
+    assert text.count('type="checkbox"') == len(card.lines)
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "<b>Mine" not in text
+    assert "default-src 'none'" in text
+
+
+@pytest.mark.parametrize("width", [1100, 390])
+def test_the_page_adds_up(card, cohort, tmp_path, chromium, width):
+    from playwright.sync_api import sync_playwright
+
+    aged = replace(card, age=((45, 1), (65, 2), (75, 4), (85, 5)))
+    write(aged, tmp_path / "card.html")
+    said = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.on("console", lambda message: said.append(message.text))
+        page.goto((tmp_path / "card.html").as_uri())
+        assert page.inner_text("#total") == "0 points"
+        boxes = page.locator("#groups input")
+        wanted = 0
+        for place in range(len(card.lines)):
+            boxes.nth(place).check()
+            wanted += card.lines[place].points
+        page.select_option("#age", "4")
+        assert page.inner_text("#total") == f"{wanted + 4} points"
+        assert page.inner_text("#verdict") == "high severity"
+        assert page.locator("#meaning tr.here td").first.inner_text() == say.meaning(card)[-3][0]
+        page.get_by_role("button", name="Start again").click()
+        page.wait_for_function("document.querySelector('#total').textContent === '0 points'")
+        assert page.inner_text("#verdict") == f"below the cutoff of {card.cutoff}"
+        lefts = {box["x"] for box in (boxes.nth(k).bounding_box() for k in range(len(card.lines)))}
+        assert len(lefts) == (1 if width < 700 else 2)  # one column on a phone
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        browser.close()
+    assert said == []
+
+
+def test_command(cohort, tmp_path, mlci_cli):
+    random_index(cohort).model_.save(tmp_path / "m.safetensors")
+    cohort.write(tmp_path / "c.parquet")
+    done = mlci_cli("card", "m.safetensors", "c.parquet", "-o", "card.csv", "--groups", 5, "--age", "--name", "Ours")
+    assert "Charlson" in done.stderr
+    assert "high severity from" in done.stderr
+    assert len(pd.read_csv(tmp_path / "card.csv")) <= 5
+    assert (
+        "no admission in the split future"
+        in mlci_cli("card", "m.safetensors", "c.parquet", "-o", "card.csv", "--split", "future", code=2).stderr
+    )
