@@ -170,7 +170,7 @@ def test_command(cohort, tmp_path, mlci_cli):
     random_index(cohort).model_.save(tmp_path / "m.safetensors")
     cohort.write(tmp_path / "c.parquet")
     done = mlci_cli("card", "m.safetensors", "c.parquet", "-o", "card.csv", "--groups", 5, "--age", "--name", "Ours")
-    assert "Charlson" in done.stderr
+    assert "Charlson" in done.stdout
     assert "high severity from" in done.stderr
     assert len(pd.read_csv(tmp_path / "card.csv")) <= 5
     assert (
