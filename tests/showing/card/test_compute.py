@@ -174,6 +174,6 @@ def test_command(cohort, tmp_path, mlci_cli):
     assert "high severity from" in done.stderr
     assert len(pd.read_csv(tmp_path / "card.csv")) <= 5
     assert (
-        "no admission in the split future"
+        "there is no split 'future'"
         in mlci_cli("card", "m.safetensors", "c.parquet", "-o", "card.csv", "--split", "future", code=2).stderr
     )
