@@ -1,5 +1,7 @@
 """A fit that keeps its tokens on disk is the fit that keeps them in memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -88,3 +90,10 @@ def test_the_command_leaves_nothing_behind(path, tmp_path, mlci_cli):
         "fit", path, "--recipe", "paper", "--config", "quick.toml", "-o", "model.safetensors", "--memory-map", "--quiet"
     )
     assert {file.name for file in tmp_path.iterdir()} == {"cohort.parquet", "quick.toml", "model.safetensors"}
+
+
+def test_a_file_in_another_order_is_refused(tmp_path):
+    cohort = toy_cohort(50)
+    replace(cohort, table=cohort.table.take(np.arange(50)[::-1])).write(tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="not in the order of its admission_id"):
+        map_cohort(tmp_path / "c.parquet", tmp_path / "tokens", tokens=PaperConfig().tokens)

@@ -68,7 +68,9 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
     folder.mkdir(exist_ok=True)
     seen, versions, subjects = Counter(), set(), []
     options = {name: value for name, value in asdict(config).items() if name != "min_admissions"}
+    last = None
     for admissions, carried in stream_rows(path, carry=["split", "subject_id"]):
+        last = _in_order(path, admissions.ids, last)
         chosen = np.asarray(carried["split"]) == "train"
         train = _rows(admissions, chosen)
         subjects += carried["subject_id"].filter(chosen).chunks
@@ -97,6 +99,14 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
     facts = {"key": key, "vocabulary": asdict(vocabulary), "icd_versions": sorted(versions)}
     with atomic(folder / FACTS) as temporary:
         temporary.write_text(json.dumps(facts))
+
+
+def _in_order(path: Path, ids: np.ndarray, last: Any) -> Any:
+    """The last id, if they rise: what is learned depends on the order, and in memory it is the order of the ids."""
+    rising = len(ids) == 0 or ((last is None or last < ids[0]) and bool((ids[:-1] < ids[1:]).all()))
+    if not rising:
+        raise InputError(f"{path}: is not in the order of its admission_id; sort it, or fit without --memory-map.")
+    return ids[-1] if len(ids) else last
 
 
 def numbered(subjects: "list[pa.Array]") -> np.ndarray:
