@@ -1,0 +1,124 @@
+"""A spreadsheet in the usual wide form becomes Charlson, an index and a report by the README's three commands."""
+
+import re
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import meds_folder
+import mlci
+from conftest import ROOT
+from mlci.cli import cli
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory):
+    """2,000 admissions: visit_id, DX1 to DX25, expired (Y or N) and los, as CSV and as Excel."""
+    folder = tmp_path_factory.mktemp("visits")
+    table = mlci.build_cohort("synthetic", 2_000, seed=3).to_pandas()
+    lists = [list(codes)[:25] for codes in table.codes]
+    wide = pd.DataFrame(
+        [codes + [None] * (25 - len(codes)) for codes in lists], columns=[f"DX{i}" for i in range(1, 26)]
+    )
+    wide.insert(0, "visit_id", table.admission_id)
+    wide["expired"] = np.where(table.mortality, "Y", "N")
+    days = np.random.default_rng(0).integers(1, 8, len(table))
+    wide["los"] = np.where(table.long_stay, days + 7, days)
+    wide.to_csv(folder / "visits.csv", index=False)
+    wide.to_excel(folder / "visits.xlsx", index=False)
+    return folder, table
+
+
+def commands() -> list[list[str]]:
+    section = (ROOT / "README.md").read_text().split("## From a spreadsheet")[1].split("\n## ")[0]
+    lines = re.findall(r"^mlci .*$", section, flags=re.M)
+    return [shlex.split(line)[1:] for line in lines]
+
+
+def run(folder, words) -> None:
+    placed = [
+        str(folder / word) if re.search(r"\.(csv|xlsx|parquet|safetensors|html)$", word) else word for word in words
+    ]
+    done = CliRunner().invoke(cli, placed, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx"])
+def test_cohort_and_charlson(visits, kind, tmp_path):
+    folder, table = visits
+    run(tmp_path, ["cohort", "file", str(folder / f"visits.{kind}"), "-o", "c.parquet", "-q"])
+    cohort = mlci.read_cohort(tmp_path / "c.parquet")
+    assert cohort.table["codes"].to_pylist() == [list(codes)[:25] for codes in table.codes]
+    assert (cohort.labels("mortality")[:, 0] == table.mortality).all()
+    assert (cohort.labels("long_stay")[:, 0] == table.long_stay).all()
+    run(tmp_path, ["indices", str(folder / f"visits.{kind}"), "-o", "s.parquet", "--icd-version", "10", "-q"])
+    lists = [list(codes)[:25] for codes in table.codes]
+    expected = mlci.charlson(lists, icd_version=10).cci_charlson
+    assert (pd.read_parquet(tmp_path / "s.parquet").cci_charlson == expected).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["csv", "xlsx"])
+def test_three_commands_of_the_readme(visits, kind):
+    folder, _ = visits
+    story = commands()
+    assert [words[0] for words in story] == ["cohort", "fit", "report", "indices"]
+    for words in story:
+        words = [word.replace("visits.xlsx", f"visits.{kind}") for word in words]
+        run(folder, [*words, "--force"])
+    page = (folder / "report.html").read_text()
+    assert "Charlson" in page
+
+
+def test_the_demo_through_every_door(shared_data, tmp_path):
+    """The MIMIC-IV demo as one flat file, as own tables and as MEDS has the outcomes of `mimic4`."""
+    demo = shared_data / "mimic4_demo"
+    theirs = mlci.build_cohort("mimic4", demo)
+    names = ("mortality", "long_stay", "icu_transfer")
+    expected = {name: theirs.labels(name)[:, 0].tolist() for name in names}
+
+    def outcomes(cohort):
+        assert cohort.column("admission_id").tolist() == theirs.column("admission_id").tolist()
+        return {name: cohort.labels(name)[:, 0].tolist() for name in names}
+
+    assert outcomes(mlci.build_cohort("meds", meds_folder.write(demo, tmp_path / "meds"))) == expected
+    layout = {
+        "admissions": {
+            "table": "hosp.admissions",
+            "admission_id": "hadm_id",
+            "subject_id": "subject_id",
+            "admitted": "admittime",
+            "discharged": "dischtime",
+        },
+        "diagnoses": {
+            "table": "diagnoses_icd",
+            "admission_id": "hadm_id",
+            "code": "icd_code",
+            "position": "seq_num",
+            "icd_version": "icd_version",
+        },
+        "icu": {"table": "icustays", "admission_id": "hadm_id", "entered": "intime"},
+        "outcomes": {
+            "mortality": "hospital_expire_flag:1",
+            "long_stay": "los_days > 7",
+            "icu_transfer": "icu after 0 hours",
+            "again": "readmission within 30 days",
+        },
+    }
+    tables = mlci.build_cohort("tables", demo, config=layout)
+    tables = tables.where(tables.column("icd_version") == 10)
+    assert outcomes(tables) == expected
+    assert 0 < tables.labels("again").sum() < len(tables)
+    # One flat file: a row per code, with what its admission repeats.
+    stays = pd.read_csv(demo / "hosp" / "admissions.csv", parse_dates=["admittime", "dischtime"])
+    stays["los"] = (stays.dischtime - stays.admittime).dt.total_seconds() / 86_400
+    units = pd.read_csv(demo / "icu" / "icustays.csv", parse_dates=["intime"]).groupby("hadm_id").intime.min()
+    stays["icu"] = (stays.hadm_id.map(units) > stays.admittime).map({True: "yes", False: "no"})
+    codes = pd.read_csv(demo / "hosp" / "diagnoses_icd.csv", dtype={"icd_code": str})
+    codes = codes[codes.icd_version == 10].sort_values(["hadm_id", "seq_num"])
+    flat = codes.merge(stays[["hadm_id", "hospital_expire_flag", "los", "icu"]], on="hadm_id")
+    flat.to_csv(tmp_path / "flat.csv", index=False)
+    assert outcomes(mlci.build_cohort("file", tmp_path / "flat.csv")) == expected
