@@ -125,7 +125,7 @@ class TableScorer:
         counts, bits = np.diff(offsets), int(sums.shape[1] - 1).bit_length()
         kind = np.uint32 if ROWS << bits <= 1 << 32 else np.uint64
         keys = np.repeat(np.arange(len(counts), dtype=kind) << kind(bits), counts)
-        keys |= tokens.ids[offsets[0] : offsets[-1]].astype(kind)
+        keys |= tokens.ids[offsets[0] : offsets[-1]].astype(kind, copy=False)
         keys.sort()
         ids = (keys & kind((1 << bits) - 1)).astype(np.intp)
         family = self._family[ids]

@@ -36,13 +36,9 @@ def understanding(admissions: Admissions, leaves: np.ndarray) -> Understanding:
     array([ True, False, False])
     """
     counts = np.diff(admissions.offsets)
-
-    def among(flags: np.ndarray) -> np.ndarray:
-        return np.diff(np.concatenate([[0], np.cumsum(flags[admissions.indices])])[admissions.offsets])
-
-    understood, used = among(leaves != UNK), among((leaves != UNK) & (leaves != PAD))
+    understood = counts - admissions.count(leaves == UNK)
     share = np.divide(understood, counts, out=np.full(len(counts), np.nan), where=counts > 0)
-    return Understanding(share, (share >= LEAST_UNDERSTOOD) & (used > 0))
+    return Understanding(share, (share >= LEAST_UNDERSTOOD) & (understood > admissions.count(leaves == PAD)))
 
 
 def without_unknown(admissions: Admissions, leaves: np.ndarray) -> Admissions:

@@ -94,9 +94,7 @@ class Model:
     def unknown_share(self, admissions: Admissions) -> np.ndarray:
         """Share of each admission's codes that the vocabulary does not know; NaN without codes."""
         counts = np.diff(admissions.offsets)
-        places = np.flatnonzero(~self.known(admissions)[admissions.indices])
-        rows = np.searchsorted(admissions.offsets, places, side="right") - 1
-        unknown = np.bincount(rows, minlength=len(counts))
+        unknown = admissions.count(~self.known(admissions))
         return np.divide(unknown, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
     def understanding(self, admissions: Admissions) -> Understanding:
@@ -199,28 +197,27 @@ class Tally:
     percentiles: float = 0.0  # their sum
 
     def add(self, admissions: Admissions, percentile: np.ndarray | None = None) -> "Tally":
-        recorded = np.bincount(admissions.indices, minlength=len(admissions.values))
-        foreign = Counter(self.foreign)
+        own, foreign = self.model.icd_versions, Counter(self.foreign)
         for version in np.unique(admissions.versions):
-            if version and 0 not in self.model.icd_versions and version not in self.model.icd_versions:
-                foreign[int(version)] += int(recorded[admissions.versions == version].sum())
+            if version and 0 not in own and version not in own:
+                foreign[int(version)] += int(admissions.count(admissions.versions == version).sum())
         empty = int((np.diff(admissions.offsets) == 0).sum())
         few = int((self.model.understanding(admissions).share < LEAST_UNDERSTOOD).sum())
         return Tally(
             self.model,
             admissions=self.admissions + len(admissions),
             codes=self.codes + len(admissions.indices),
-            unknown=self.unknown + int(recorded[~self.model.known(admissions)].sum()),
+            unknown=self.unknown + int(admissions.count(~self.model.known(admissions)).sum()),
             few=self.few + few,
             empty=self.empty + empty,
             foreign=foreign,
-            stripped=self.stripped + self._stripped(admissions, recorded),
-            unsaid=self.unsaid + int(recorded[admissions.versions == 0].sum()) * (len(self.model.icd_versions) > 1),
+            stripped=self.stripped + self._stripped(admissions),
+            unsaid=self.unsaid + (int(admissions.count(admissions.versions == 0).sum()) if len(own) > 1 else 0),
             placed=self.placed + (0 if percentile is None else int(np.isfinite(percentile).sum())),
             percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
         )
 
-    def _stripped(self, admissions: Admissions, recorded: np.ndarray) -> int:
+    def _stripped(self, admissions: Admissions) -> int:
         """How many codes lack a leading zero; ICD-10 has none to lose."""
         nine = admissions.versions == 9 if 10 in self.model.icd_versions else admissions.versions != 10
         if not nine.any():
@@ -229,8 +226,9 @@ class Tally:
 
         from mlci.codes import zeros
 
-        lost = zeros.stripped(pa.array(admissions.values[nine], pa.string()))
-        return max(int(recorded[nine][lost].sum()), admissions.short)
+        lost = np.zeros(len(nine), dtype=bool)
+        lost[nine] = zeros.stripped(pa.array(admissions.values[nine], pa.string()))
+        return max(int(admissions.count(lost).sum()), admissions.short)
 
     def doubts(self, *, strict: bool = False) -> list[str]:
         """What the user should be told, a sentence each; `strict` says whether such admissions go without a score."""
