@@ -8,6 +8,7 @@ Needs the standard library alone; `read_config` checks a file with pydantic, and
 import inspect
 import json
 import re
+import reprlib
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -31,12 +32,12 @@ class Section:
         for key in fields(self):  # pyright: ignore[reportArgumentType]
             value, choices = getattr(self, key.name), get_args(key.type)
             if get_origin(key.type) is Literal and value not in choices:
-                raise InputError(f"{key.name} is {value!r}; allowed is {', '.join(map(repr, choices))}.")
+                raise InputError(f"{key.name} is {reprlib.repr(value)}; allowed is {', '.join(map(repr, choices))}.")
             low, high = key.metadata.get("range", (None, None))
             numbers = value if isinstance(value, tuple) else (value,)
             if low is not None and not (numbers and all(number is None or low <= number <= high for number in numbers)):
                 allowed = f"at least {low}" if high == float("inf") else f"from {low} to {high}"
-                raise InputError(f"{key.name} is {value!r}; allowed is {allowed}.")
+                raise InputError(f"{key.name} is {reprlib.repr(value)}; allowed is {allowed}.")
 
 
 @dataclass(frozen=True)

@@ -119,3 +119,9 @@ def test_text_comes_as_it_was_whether_or_not_it_repeats(tmp_path):
         assert found["id"].type == pa.string()
         assert found["code"].to_pylist() == ["I10", None] * 500
         assert pa.types.is_dictionary(found["code"].type)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("admission_id,codes,codes\n1,I10,E11\n")
+    with pytest.raises(InputError, match="has two columns codes"), open_table(tmp_path / "a.csv"):
+        pass

@@ -222,3 +222,12 @@ def test_an_output_never_replaces_an_input(words, tmp_path, monkeypatch):
         with pytest.raises(InputError, match="read by this command"):
             cli.main([*words, "-o", f"{name}.csv"], standalone_mode=False)
         assert (tmp_path / name).read_text() == "what a person has"
+
+
+def test_a_long_value_of_a_config_is_not_repeated_whole(tmp_path):
+    (tmp_path / "f.toml").write_text(f"[tokens]\ndepths = [{'4, ' * 100_000}4]\n")
+    with pytest.raises(InputError, match="100001 depths and 1 of them differ") as told:
+        cli.main(
+            ["fit", __file__, "-o", str(tmp_path / "m"), "--config", str(tmp_path / "f.toml")], standalone_mode=False
+        )
+    assert len(str(told.value)) < 500

@@ -4,6 +4,7 @@ The list of complaints comes in; a sentence without its full stop goes out, to w
 The value itself is repeated only where the caller says that it cannot be a patient's.
 """
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -44,4 +45,4 @@ def complaint(
         return f"{place} is missing; it is needed"
     problem = first["msg"].removeprefix("Value error, ").rstrip(".")[:200]
     said = f"{place}: {problem[:1].lower()}{problem[1:]}"
-    return f"{said} (it is {first['input']!r})" if repeat else said
+    return f"{said} (it is {reprlib.repr(first['input'])})" if repeat else said

@@ -46,6 +46,8 @@ def sentence(error: BaseException) -> str | None:
         return "there is not enough memory for this input."
     if isinstance(error, RecursionError):
         return "the input is nested too deeply."
+    if isinstance(error, UnicodeEncodeError):
+        return "the name of a file is not UTF-8; give it another name."
     if isinstance(error, OSError) and error.errno:
         reason = REFUSALS.get(error.errno) or os.strerror(error.errno).lower()
         return f"{name_of(error.filename) or 'a file'}: {reason}."
@@ -73,7 +75,7 @@ def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
         said = sentence(error)
         if said is None or (isinstance(error, OSError) and error.errno not in DAMAGE):
             raise
-        if isinstance(error, MemoryError | RecursionError):
+        if isinstance(error, MemoryError | RecursionError | UnicodeEncodeError):
             raise InputError(f"{name_of(path)}: {said}") from None
         raise InputError(
             f"{name_of(path)}: is not {kind} that can be read: it is damaged, or of another kind."

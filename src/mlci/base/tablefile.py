@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlci.base.errors import InputError, reading
+from mlci.base.errors import InputError, name_of, reading
 from mlci.base.files import atomic, scratch
 from mlci.base.parquet import WRITTEN, open_parquet, plain
 from mlci.base.quotes import check_quotes
@@ -150,6 +150,9 @@ def _open_csv(path: Path, where: str) -> TableFile:
             raise InputError(f"{where}: is not a CSV table in UTF-8: {_why(str(error))}.") from None
 
     names = tuple(next(blocks([], (), ROWS)).column_names)
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{where}: has two columns {name_of(twice)}; each needs a name of its own.")
     return TableFile(where, names, 2, blocks)
 
 

@@ -76,9 +76,9 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
     if output is not None:
         output.mkdir(exist_ok=True)
         for title, frame in tables.items():
-            with atomic(output / f"{title}.csv") as temporary:
+            with atomic(output / f"{title}.csv", inputs=[scores, cohort]) as temporary:
                 frame.to_csv(temporary, index=False)
-        with atomic(output / "diagnosis.json") as temporary:
+        with atomic(output / "diagnosis.json", inputs=[scores, cohort]) as temporary:
             temporary.write_text(json.dumps({name: one.to_dict() for name, one in found.items()}, indent=1))
         click.echo(f"Written to {output}: {', '.join(f'{title}.csv' for title in tables)}, diagnosis.json.")
 
