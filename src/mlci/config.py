@@ -141,7 +141,7 @@ class DeepTokenConfig(TokenConfig):
     """Category, prefix and full code are a token each, so that an unseen code keeps its known ancestors."""
 
     depths: tuple[int, ...] = within((3, 4, 8), 1, 16)
-    min_admissions: int = within(10, 1)
+    min_admissions: int = within(3, 1)
 
 
 @dataclass(frozen=True)
@@ -280,6 +280,11 @@ class TableConfig(Section):
     copies: bool = False  # learn from shortened forms of each admission too, for short lists and cut codes elsewhere
 
     extra: ClassVar = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.copies and self.tokens.primary:
+            raise InputError("copies and tokens.primary do not go together: a copy has no principal diagnosis.")
 
     def anchored(self, name: str) -> Self:
         raise InputError("the recipe table needs no anchor: its score rises with the risk of every outcome.")

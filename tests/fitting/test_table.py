@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit
 
 from mlci.base.errors import InputError
-from mlci.config import CurveConfig, PenaltyConfig, TableConfig
+from mlci.config import CurveConfig, PenaltyConfig, TableConfig, TableTokenConfig
 from mlci.fitting import table
 from mlci.fitting._curves import Curves
 from mlci.fitting._data import Split
@@ -143,6 +143,24 @@ def test_importance_of_no_outcome_is_refused():
         )
     with pytest.raises(InputError, match="both, or neither"):
         PenaltyConfig(common=0.1)
+    with pytest.raises(InputError, match="do not go together"):
+        TableConfig(tokens=TableTokenConfig(primary=True), copies=True)
+
+
+def test_copies_make_short_lists_count_more():
+    """What one code alone says is learned from the copies that have it alone."""
+    penalty = PenaltyConfig(0.1, 0.2)
+    first = TRAIN.tokens.offsets[:-1][TRAIN.tokens.counts > 0]
+    alone = Split(
+        Tokens(TRAIN.tokens.ids[first], np.arange(len(first) + 1)), TRAIN.outcomes[TRAIN.tokens.counts > 0], NAMES, SIZE
+    )
+    losses = []
+    for copies in (False, True):
+        config = TableConfig(penalty=penalty, copies=copies)
+        state = table.fit(TRAIN, VALID, config=config, seed=3, parents=PARENTS).state
+        x, y = log_odds(state, alone)[:, 0], alone.outcomes[:, 0]
+        losses.append(float((np.logaddexp(0, x) - y * x).mean()))
+    assert losses[1] < losses[0] - 0.01
 
 
 def test_fit_and_score_never_import_torch(tmp_path):

@@ -222,7 +222,7 @@ def test_other_bad_input():
         untrained().score([[38.9]])
     with pytest.raises(InputError, match="no outcome sepsis; there is mortality, long_stay"):
         MLCI(outcomes=["sepsis"]).fit(toy_cohort(50))
-    with pytest.raises(InputError, match="recipe is 'best'; allowed is deep, paper"):
+    with pytest.raises(InputError, match="recipe is 'best'; allowed is table, deep, paper"):
         MLCI(recipe="best").fit(toy_cohort(50))
     with pytest.raises(InputError, match="device is 'abacus'"):
         MLCI(device="abacus").fit(toy_cohort(50))

@@ -8,11 +8,11 @@ from mlci.cli._options import check_output, force, quiet
 @click.option("-o", "--output", type=click.Path(), help="The model file, e.g. model.safetensors.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A TOML file that changes constants.")
 @click.option("--seed", default=11, show_default=True, help="The same seed gives the same model, bit by bit.")
-@click.option("--recipe", type=click.Choice(["table", "deep", "paper"]), default="deep", show_default=True)
+@click.option("--recipe", type=click.Choice(["table", "deep", "paper"]), default="table", show_default=True)
 @click.option(
     "--outcome", "outcomes", multiple=True, help="Learn from this outcome alone; may be repeated. All if none."
 )
-@click.option("--anchor", help="The outcome that orients the score.  [default: mortality]")
+@click.option("--anchor", help="The outcome that orients the score of deep and paper.  [default: mortality]")
 @click.option(
     "--without-outcome-codes", is_flag=True, help="Ignore codes that tell the outcome, such as cardiac arrest."
 )

@@ -80,8 +80,11 @@ class TableRecord:
                 ),
                 RecordTable(
                     "Variances of the weights that were tried",
-                    ("In common", "Of an outcome's own", "Deviance explained"),
-                    tuple((each.common, each.own, 1 - each.unexplained) for each in self.tried),
+                    ("Variance", "Deviance explained"),
+                    tuple(
+                        (f"{each.common:.2g} in common, {each.own:.2g} of an outcome's own", 1 - each.unexplained)
+                        for each in self.tried
+                    ),
                 ),
             ),
         )

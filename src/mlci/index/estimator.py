@@ -49,7 +49,7 @@ class MLCI(TransformerMixin, BaseEstimator):
     is a frame or lists of codes, never a matrix of numbers, so that of `check_estimator` the checks of parameters, tags
     and cloning apply alone.
 
-    `recipe` is `table`, `deep` or `paper` (None: that of the config, else `deep`); `config` is the `TableConfig`,
+    `recipe` is `table`, `deep` or `paper` (None: that of the config, else `table`); `config` is the `TableConfig`,
     `DeepConfig` or `PaperConfig` that belongs to it, a dictionary of its sections or a TOML file (None: its defaults).
     `outcomes` names those to learn from (None: all). `anchor` names the outcome that orients the score and, in the
     paper's recipe, judges Stage 1 (None: the config's); a table needs none, as its score rises with the risk of every
@@ -93,7 +93,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         kept for validation. An interrupted fit with a `checkpoint` file goes on where it stopped. With the folder
         `memory_map`, the tokens of a cohort file are written there once and never all in memory.
         """
-        recipe = self.recipe or next((name for name, kind in RECIPES.items() if isinstance(self.config, kind)), "deep")
+        recipe = self.recipe or next((name for name, kind in RECIPES.items() if isinstance(self.config, kind)), "table")
         if recipe not in RECIPES:
             raise InputError(f"recipe is {recipe!r}; allowed is {', '.join(RECIPES)}.")
         kind = RECIPES[recipe]
