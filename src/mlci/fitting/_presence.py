@@ -57,7 +57,7 @@ class Presence:
 
     def times(self, weights: np.ndarray) -> np.ndarray:
         """The sum of the weights (a row per token) of each admission's tokens."""
-        return np.concatenate([block @ weights for _, block in self.blocks(np.float64)])
+        return np.concatenate([weights[:0], *(block @ weights for _, block in self.blocks(np.float64))])
 
     def take(self, rows: np.ndarray) -> "Presence":
         """Keep these admissions, in memory."""

@@ -8,7 +8,7 @@ the score (`_curves`). Needs NumPy and SciPy, no torch. The same data and seed g
 run had finished is not done again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from mlci.config import TableConfig
 from mlci.fitting._checkpoint import Checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._copies import COUNT, copies
-from mlci.fitting._curves import fit_curves
+from mlci.fitting._curves import Curves, fit_curves
 from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
 from mlci.fitting._events import Clock, Event
 from mlci.fitting._presence import Presence
 from mlci.fitting._processes import Group
 from mlci.fitting._result import Fit, Record, RecordTable
 from mlci.fitting._ridge import Prior, Regressions
+from mlci.tokens import Tokens
 
 SPREAD = 4.0**-3  # the first variance of a weight that is tried; wider ones follow, or narrower ones
 STEP, MOST = 4.0, 6  # by what factor they differ, and how many at most
@@ -105,7 +106,7 @@ def fit(
     *,
     config: TableConfig,
     seed: int,
-    parents: np.ndarray,
+    parents: np.ndarray | None = None,
     checkpoint: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Fit:
@@ -116,7 +117,8 @@ def fit(
         valid: not learned from; its scores are for whoever reads the fit.
         config: tokens, penalties and curves.
         seed: of the folds, the one thing that is drawn.
-        parents: of each token, the next shorter beginning of the same code that is a token; 0 for none.
+        parents: of each token, the next shorter beginning of the same code that is a token; 0 for none. Who gives
+            them has the same weights sooner, and needs them for `config.copies`.
         checkpoint: a file from which an interrupted fit goes on.
         on_event: hears of each step.
 
@@ -126,6 +128,7 @@ def fit(
         `honest`, the training scores from log-odds of regressions that have not seen the admission.
     """
     _check(train, config)
+    parents = np.zeros(train.vocabulary_size, np.int32) if parents is None else parents
     folds = folds_by_subject(train, config.penalty.folds, seed=seed)
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject; folds by patient need several.")
@@ -171,6 +174,12 @@ def fit(
         seconds=clock.seconds,
         honest=curves(honest),
     )
+
+
+def score(state: Mapping[str, np.ndarray], tokens: Tokens) -> np.ndarray:
+    """Score admissions with the arrays of a fit."""
+    log_odds = Presence.of(tokens, len(state["weights"])).times(state["weights"]) + state["intercepts"]
+    return Curves(state["knots"], state["heights"])(log_odds)
 
 
 def calibrate(log_odds: np.ndarray, outcome: np.ndarray) -> np.ndarray:

@@ -114,7 +114,7 @@ def nhsic(name: str, title: str, kernel: str, **fields: Any) -> Neural:
 
 MODELS = (
     Deep(name="deep", title="MLCI (deep)", family="mlci"),
-    Neural(name="paper", title="Our Baseline", family="mlci", objective="rbf"),
+    Neural(name="paper", title="Our Model", family="mlci", objective="rbf"),
     bce("dcn", "Deep and Cross Network (DCN)", encoder="deep_cross"),
     bce("bag_mlp", "Deep MLP Bag-of-Codes (EmbeddingBag)", encoder="bag_mlp"),
     bce("star_gat", "Star-GAT", encoder="star_gat"),

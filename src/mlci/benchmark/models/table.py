@@ -1,0 +1,37 @@
+"""The recipe `table` as a row of the benchmark: a weight for each token and outcome, and a rising curve per outcome."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlci.benchmark.models import Baseline, State
+from mlci.config import PenaltyConfig, TableConfig, TokenConfig
+from mlci.fitting import Split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Baseline):
+    """Learns from the outcomes that have both classes in the training split, with tokens of its own."""
+
+    folds: int = 5
+
+    def config(self) -> TableConfig:
+        return TableConfig(penalty=PenaltyConfig(folds=self.folds))
+
+    @property
+    def tokens(self) -> TokenConfig:
+        return self.config().tokens
+
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
+        from mlci.fitting.table import fit
+
+        both = [name for name, y in zip(train.names, train.outcomes.T) if {0.0, 1.0} <= set(np.unique(y).tolist())]
+        return fit(train.only(both), valid.only(both), config=self.config(), seed=seed).state
+
+    def score(self, state: State, part: Split) -> np.ndarray:
+        from mlci.fitting.table import score
+
+        return score(state, part.tokens)
+
+
+MODELS = (Table(name="table", title="MLCI (table)", family="mlci"),)
