@@ -10,7 +10,7 @@ from mlci.fitting import Split
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Baseline):
+class TableBaseline(Baseline):
     """Learns from the outcomes that have both classes in the training split, with tokens of its own."""
 
     folds: int = 5
@@ -34,4 +34,4 @@ class Table(Baseline):
         return score(state, part.tokens)
 
 
-MODELS = (Table(name="table", title="MLCI (table)", family="mlci"),)
+MODELS = (TableBaseline(name="table", title="MLCI (table)", family="mlci"),)
