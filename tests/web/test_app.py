@@ -470,6 +470,21 @@ def fetch(web: httpx.Client, page: httpx.Response) -> bytes:
     return web.get(re.search(r'href="(/files/[^"]*/scores)"', page.text)[1]).raise_for_status().content
 
 
+def test_a_spreadsheet_comes_back_with_what_was_understood(web, index):
+    lists = [["A00.0", "B01.1"], ["C02.2"]]
+    wide = pd.DataFrame({"stay": ["007", "8"], "first": ["A00.0", "C02.2"], "second": ["B01.1", None]})
+    stream = io.BytesIO()
+    wide.to_excel(stream, index=False)
+    refused_page = scored(web, "visits.xlsx", stream.getvalue())
+    assert "lacks the column codes" in refused_page.text
+    assert "say which columns it has" in refused_page.text
+    page = scored(web, "visits.xlsx", stream.getvalue(), kind="xlsx", id="stay", codes="first,second")
+    assert "admissions are told by stay, codes stand in 2 columns, first to second" in page.text
+    result = pd.read_excel(io.BytesIO(fetch(web, page)), engine="calamine", dtype={"admission_id": str})
+    assert result["admission_id"].tolist() == ["007", "8"]
+    np.testing.assert_allclose(result["score"], strictly(index, lists)["score"], rtol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet", "long.csv"])
 def test_a_file_comes_back_scored(web, index, name, kind):

@@ -18,7 +18,8 @@ from typing import IO
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.codes.admissions import Admissions
+from mlci.base.tablefile import open_table
+from mlci.codes.admissions import Admissions, file_layout
 from mlci.index.model import Model, Tally, score_file
 from mlci.web._case import MOST_CODES
 
@@ -29,7 +30,7 @@ MOST_ADMISSIONS = 50_000_000  # beyond that, the command line
 FIRST_ROWS = 200
 GRACE_SECONDS = 20  # after a page is left: it may only be loaded anew
 BARS = 20  # of the histogram, each a twentieth of the reference admissions
-NAMES = r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$|\.(parquet|pq)$"
+NAMES = r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$|\.(parquet|pq)$|\.xlsx$"
 
 
 class Busy(Exception):
@@ -45,6 +46,7 @@ class Job:
     source: Path
     target: Path
     written: int = 0  # admissions scored so far
+    understood: str = ""  # which columns hold what
     tally: Tally | None = None
     rows: list[dict] = field(default_factory=list)  # the first, with their codes
     bars: np.ndarray = field(default_factory=lambda: np.zeros(BARS, dtype=np.int64))
@@ -84,12 +86,12 @@ class Uploads:
         self.jobs: dict[str, Job] = {}
         self.worker = ThreadPoolExecutor(1)  # scoring itself uses every core
 
-    def add(self, file: IO[bytes], name: str, *, kind: str, icd_version: int) -> str:
-        """Take a file; the answer is the secret name of its job."""
+    def add(self, file: IO[bytes], name: str, *, kind: str, icd_version: int, id: str = "", codes: str = "") -> str:
+        """Take a file and, maybe, the names of its columns; the answer is the secret name of its job."""
         suffix = re.search(NAMES, name.lower())
         if not suffix:
             raise InputError(
-                f"{name or 'the file'}: is not named as a table; .csv, .csv.gz, .tsv or .parquet is needed."
+                f"{name or 'the file'}: is not named as a table; .csv, .csv.gz, .tsv, .xlsx or .parquet is needed."
             )
         jobs = list(self.jobs.items())
         if sum(not job.error for _, job in jobs) >= MOST_JOBS:  # the oldest scores make room, files in work do not
@@ -109,7 +111,7 @@ class Uploads:
             raise
         token = secrets.token_urlsafe(24)
         self.jobs[token] = job
-        self.worker.submit(self._run, token, job, icd_version)
+        self.worker.submit(self._run, token, job, icd_version, id or None, codes or None)
         return token
 
     def keep(self, token: str, seconds: float | None = None) -> None:
@@ -134,7 +136,7 @@ class Uploads:
             self.forget(token)
         self.worker.shutdown(cancel_futures=True)
 
-    def _run(self, token: str, job: Job, icd_version: int) -> None:
+    def _run(self, token: str, job: Job, icd_version: int, id: str | None, codes: str | None) -> None:
         def on_batch(written: int) -> None:
             job.written = written
             if job.stopped.is_set():
@@ -143,11 +145,14 @@ class Uploads:
                 raise InputError(f"more than {MOST_ADMISSIONS:,} admissions; `mlci score` takes any number.")
 
         try:
+            job.understood = _understood(job.source, id, codes)
             job.tally = score_file(
                 self.model,
                 job.source,
                 job.target,
                 icd_version=icd_version,
+                id=id,
+                codes=codes,
                 defuse=job.target.suffix == ".csv",
                 strict=True,
                 on_batch=on_batch,
@@ -164,3 +169,14 @@ class Uploads:
             job.folder.cleanup()
         job.done.set()
         self.keep(token)
+
+
+def _understood(path: Path, id: str | None, codes: str | None) -> str:
+    """Which columns of a file hold what, in words."""
+    with open_table(path) as table:
+        layout = file_layout(table, id=id, codes=codes)
+    many = len(layout.codes)
+    named = f"{many} columns, {layout.codes[0]} to {layout.codes[-1]}" if many > 1 else f"the column {layout.codes[0]}"
+    row = "a row is a code" if layout.form == "long" else "a row is an admission"
+    version = f"; their ICD version in {layout.version}" if layout.version else ""
+    return f"admissions are told by {layout.id}, codes stand in {named} ({row}){version}"

@@ -437,11 +437,14 @@ def _files(index: MLCI, uploads: Uploads, render, upload_limit: int) -> APIRoute
     @files.post("")
     def upload(
         file: UploadFile,
-        kind: Annotated[Literal["csv", "parquet"], Form()] = "csv",
+        kind: Annotated[Literal["csv", "parquet", "xlsx"], Form()] = "csv",
         icd_version: Annotated[str, Form(alias="icd", max_length=2)] = "",
+        id: Annotated[str, Form(max_length=200)] = "",
+        columns: Annotated[str, Form(alias="codes", max_length=2000)] = "",
     ) -> Response:
+        named = {"id": id.strip(), "codes": columns.strip(), "icd_version": _version(index, icd_version)}
         try:
-            token = uploads.add(file.file, file.filename or "", kind=kind, icd_version=_version(index, icd_version))
+            token = uploads.add(file.file, file.filename or "", kind=kind, **named)
         except Busy:
             raise HTTPException(503, "Too many files are in work; try again in a minute.") from None
         return RedirectResponse(f"/files/{token}", 303)
