@@ -139,6 +139,21 @@ def test_own_risks_stand_beside_the_score_where_they_order_otherwise(cohort):
         assert ("MLCI, own risks" in models) == table
 
 
+def test_the_record_of_any_recipe_is_shown(cohort):
+    """Its tables may begin with a name or a number, and have gaps."""
+    index = random_index(cohort, table=True)
+    table = {
+        "title": "What was tried",
+        "columns": ["Penalty", "AUROC", "Kept"],
+        "rows": [[0.125, 0.8, None], ["mortality", 7, "yes"]],
+    }
+    curve = {"title": "How it went", "lines": {"Validation split": [0.1, 0.2]}, "kept": 2, "unit": "R²"}
+    index.model_ = replace(index.model_, card={**index.model_.card, "record": {"tables": [table], "curves": [curve]}})
+    text = read(index, cohort)
+    assert "What was tried Penalty AUROC Kept 0.125 0.8 – In-hospital mortality 7 yes" in text
+    assert "How it went" in text
+
+
 def test_groups_along_the_score_lie_apart():
     """Evenly on the normal scale, so that neither end is smeared; a handful of admissions makes two groups."""
     from scipy.special import ndtri
