@@ -1,7 +1,11 @@
+import base64
 import runpy
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from conftest import require
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("plot_*.py"))
 
@@ -16,3 +20,25 @@ def test_example_runs(path, tmp_path, monkeypatch, capsys):
     assert path.read_text().count("# %%") >= 4
     runpy.run_path(str(path), run_name="__main__")
     assert len(capsys.readouterr().out.splitlines()) > 4
+
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the notebook's own machinery
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs_and_shows(path, tmp_path):
+    require(find_spec("nbclient") and find_spec("ipykernel"), "nbclient and ipykernel")
+    import nbclient
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)  # kept without, so that it never goes stale
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output.data for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
+    pages = [data["text/html"] for data in shown if "text/html" in data]
+    assert any("Cohort of 4,000 admissions" in page for page in pages)
+    assert any("<svg" in page for page in pages)
+    [picture] = [base64.b64decode(data["image/png"]) for data in shown if "image/png" in data]
+    assert len(picture) > 5_000

@@ -65,7 +65,7 @@ def test_how_an_index_and_an_evaluation_look(index):
     assert repr(index).startswith("MLCI: recipe table, seed 11")
     assert "high severity: score of" in repr(index)
     assert "AUROC on held-out admissions: outcome 0." in repr(index)
-    assert "<td>outcomes</td><td>outcome</td>" in index._repr_html_()
+    assert "<td>outcomes</td><td>outcome</td>" in index._repr_mimebundle_()["text/html"]
     assert repr(mlci.MLCI(recipe="table")) == "MLCI(recipe='table')"
     found = judge({"MLCI": np.arange(400.0), "other": -np.arange(400.0)}, toy_cohort(400), resamples=20)
     assert repr(found).splitlines()[0].split()[:2] == ["model", "outcome"]

@@ -169,6 +169,10 @@ class MLCI(TransformerMixin, BaseEstimator):
             return f"<pre>{escape(super().__repr__())}</pre>"
         return html_table(self._facts())
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """What a notebook shows, in place of scikit-learn's box of parameters."""
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
     def _facts(self) -> list[tuple[str, str]]:
         """What a fitted index is, in a few lines."""
         card, cut = self._model.card, self._model.cutoff

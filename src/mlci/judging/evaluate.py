@@ -68,7 +68,7 @@ def _dots(table: pd.DataFrame) -> str:
             f'<circle cx="{value:.0f}" cy="{y}" r="4" fill="#0072B2"/>'
         )
     height = 40 + 20 * len(lines)
-    ticks = "".join(
+    ticks = f'<text x="170" y="{height - 4}" text-anchor="end" font-size="11">AUROC</text>' + "".join(
         f'<text x="{180 + 800 * (x - 0.5):.0f}" y="{height - 4}" font-size="11" text-anchor="middle">{x:.1f}</text>'
         for x in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     )
