@@ -79,7 +79,9 @@ def export(cohort: str, target: str) -> None:
     admissions = {name: split.admissions() for name, split in splits.items()}
     arrays, sizes = {}, {}
     for kind, options in KINDS.items():
-        vocabulary = Vocabulary.fit(admissions["train"], **asdict(DeepConfig().tokens) | options)
+        vocabulary = Vocabulary.fit(
+            admissions["train"], **asdict(DeepConfig().tokens.settled(len(admissions["train"]))) | options
+        )
         sizes[kind] = len(vocabulary)
         for name in SPLITS:
             tokens = vocabulary.encode(admissions[name])

@@ -1,16 +1,18 @@
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from mlci.base.errors import InputError
 from mlci.config import (
     BandwidthConfig,
+    DeepConfig,
     ObjectiveConfig,
     OptimiserConfig,
     PaperConfig,
+    TableConfig,
     TokenConfig,
     config_from,
     read_config,
@@ -74,3 +76,11 @@ def test_a_bare_machine_needs_neither_arrow_nor_pydantic():
     probe = "import sys, mlci.fitting.paper; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", probe], text=True, capture_output=True, check=True).stdout.split()
     assert not {"pyarrow", "pydantic", "pandas", "scipy", "sklearn"} & set(loaded)
+
+
+def test_small_hospitals_keep_rare_tokens():
+    few, many = (DeepConfig().tokens.settled(n).min_admissions for n in (1_000, 90_000))
+    assert (few, many) == (3, 10)
+    given = replace(DeepConfig().tokens, min_admissions=7)
+    assert given.settled(1_000) == given
+    assert TableConfig().tokens.settled(1_000).min_admissions == 1

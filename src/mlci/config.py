@@ -50,6 +50,10 @@ class TokenConfig(Section):
     without_outcome_codes: bool = False  # ignore codes that tell the outcome, such as cardiac arrest
     primary: bool = False  # the first code is the principal diagnosis and counts as such: its place matters
 
+    def settled(self, admissions: int) -> Self:
+        """Decide what depends on the number of training admissions."""
+        return self
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(set(self.depths)) < len(self.depths):
@@ -141,7 +145,14 @@ class DeepTokenConfig(TokenConfig):
     """Category, prefix and full code are a token each, so that an unseen code keeps its known ancestors."""
 
     depths: tuple[int, ...] = within((3, 4, 8), 1, 16)
-    min_admissions: int = within(3, 1)
+    min_admissions: int | None = within(None, 1)  # None: 10 where many train, 3 where few, who would lose most codes
+
+    MANY: ClassVar = 20_000
+
+    def settled(self, admissions: int) -> Self:
+        if self.min_admissions is not None:
+            return self
+        return replace(self, min_admissions=10 if admissions >= self.MANY else 3)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def in_memory(
     rows = {part: np.flatnonzero(split == part) for part in ("train", "valid")}
     flat, offsets = positions(admissions.offsets[rows["train"]], np.diff(admissions.offsets)[rows["train"]])
     train = replace(admissions, ids=admissions.ids[rows["train"]], indices=admissions.indices[flat], offsets=offsets)
-    vocabulary = Vocabulary.fit(train, **asdict(tokens))
+    vocabulary = Vocabulary.fit(train, **asdict(tokens.settled(len(train))))
     encoded = vocabulary.encode(admissions)
     whole = Split(encoded, labels.astype(np.float32), tuple(outcomes), len(vocabulary), np.asarray(subjects))
     return Splits(

@@ -77,7 +77,7 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
         seen.update(Vocabulary.count(train, **options))
         versions.update(np.unique(train.versions[train.indices]).tolist())
     numbered(subjects).tofile(folder / "train.subjects")
-    vocabulary = Vocabulary.of(seen, **asdict(config))
+    vocabulary = Vocabulary.of(seen, **asdict(config.settled(sum(map(len, subjects)))))
     ends = dict.fromkeys(SPLITS, 0)
     with ExitStack() as stack:
         files = {

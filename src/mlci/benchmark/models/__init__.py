@@ -127,7 +127,9 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> dict[str, Spli
         if not len(split):
             raise InputError(f"cohort: the split '{name}' has no admission; train, valid and test are all needed.")
     admissions = {name: split.admissions() for name, split in splits.items()}
-    vocabulary = Vocabulary.fit(admissions["train"], **asdict(tokens or TokenConfig()))
+    vocabulary = Vocabulary.fit(
+        admissions["train"], **asdict((tokens or TokenConfig()).settled(len(admissions["train"])))
+    )
     return {
         name: Split(
             tokens=vocabulary.encode(admissions[name]),
