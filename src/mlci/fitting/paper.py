@@ -111,7 +111,7 @@ def fit_many(
     jobs, order = _sorted(jobs, stack)
     names = {tuple(active(train, valid, config)) for config, _ in jobs}.pop()
     aside = (threads or torch.get_num_threads()) if where.type == "cpu" and group.count == 1 and not stack else 1
-    with limited(1):
+    with nullcontext() if stack else limited(1):
         run = _Run(train.only(names), valid.only(names), where, stack, aside, group)
         run.open(jobs, checkpoint, on_event)
         fits = run.both_stages(jobs, train.names)
