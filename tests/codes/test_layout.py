@@ -115,3 +115,29 @@ def test_missing_is_missing_however_it_is_written():
         {"visit": [1], "DX1": ["?"], "DX2": ["NULL"], "DX3": [np.nan], "DX4": ["I10"], "DX5": ["none"]}
     )
     assert read([as_admissions(frame)]) == [(1, ["I10"])]
+
+
+@pytest.mark.slow
+def test_a_column_per_code_costs_little_more_than_one_of_text(tmp_path):
+    import time
+
+    rng = np.random.default_rng(0)
+    lists = [
+        [f"I{number:02d}.{number % 10}" for number in rng.integers(0, 100, size)]
+        for size in rng.integers(1, 26, 60_000)
+    ]
+    pd.DataFrame({"id": range(len(lists)), "codes": [" ".join(codes) for codes in lists]}).to_csv(
+        tmp_path / "text.csv", index=False
+    )
+    wide = pd.DataFrame(lists, columns=[f"DX{place}" for place in range(1, 26)])
+    wide.assign(id=range(len(lists))).to_csv(tmp_path / "wide.csv", index=False)
+
+    def seconds(name: str) -> float:
+        best = np.inf
+        for _ in range(3):
+            start = time.process_time()
+            assert sum(map(len, stream_admissions(tmp_path / name))) == len(lists)
+            best = min(best, time.process_time() - start)
+        return best
+
+    assert seconds("wide.csv") <= 1.5 * seconds("text.csv")

@@ -405,12 +405,13 @@ class _Encoder:
         kind = pa.dictionary(pa.int32(), pa.string())
         columns = [self._text(_one(table[name]), name).cast(kind) for name in self.layout.codes]
         columns = pa.chunked_array(columns, kind).unify_dictionaries().chunks
-        places = np.column_stack([_numbers(column.indices) for column in columns])
-        present = places >= 0
-        found, lengths = (
-            places[present],
-            present.sum(axis=1),
-        )  # row by row: an admission's codes keep the columns' order
+        places = np.empty((len(columns), len(table)), dtype=np.int32)
+        present = np.empty(places.shape, dtype=bool)
+        for place, column in enumerate(columns):
+            places[place], present[place] = _unmasked(column.indices), column.is_valid()
+        # Turned once, then taken row by row: an admission's codes keep the columns' order.
+        found = np.ascontiguousarray(places.T)[np.ascontiguousarray(present.T)]
+        lengths = present.sum(axis=0)
         codes = self._indices(pa.DictionaryArray.from_arrays(pa.array(found), columns[0].dictionary), "")
         versions = self._versions(table)
         return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
@@ -550,6 +551,14 @@ class _Encoder:
 
 def _alike(versions: np.ndarray) -> bool:
     return bool(len(versions)) and bool((versions == versions[0]).all())
+
+
+def _unmasked(indices: "pa.Array") -> np.ndarray:
+    """The whole numbers of 32 bits that an array holds, whatever stands where it is null."""
+    import pyarrow as pa
+
+    values = indices.buffers()[1]
+    return pa.Array.from_buffers(indices.type, len(indices), [None, values], offset=indices.offset).to_numpy()
 
 
 def _numbers(indices: "pa.Array") -> np.ndarray:
