@@ -20,8 +20,8 @@ from mlci.cli._options import check_output, force, quiet
 def command(model, cohort, output, groups, age, outcome_codes, name, split, force, quiet) -> None:
     """Points for groups of codes, to be added up by hand or on a page that adds: a card in Charlson's manner.
 
-    The points are fitted on the train split of the COHORT file, to MODEL's risks and to the outcomes themselves; how
-    good the card is stands beside the index itself, Charlson, Elixhauser, and age and sex.
+    The points are fitted on the train split of the COHORT file, to the order of MODEL's score and to the outcomes
+    themselves; how good the card is stands beside the index itself, Charlson, Elixhauser, and age and sex.
     """
     check_output(output, inputs=[model, cohort], force=force)
 

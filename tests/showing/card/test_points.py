@@ -64,9 +64,9 @@ def test_the_aim_serves_the_frequent_outcome_as_well_as_the_rare():
     outcomes[:50, 1] = np.nan
     by_index = 1 / (1 + np.exp(-odds[:, :1]))
     matrix = sparse.csr_array(present)
-    mixed = matrix @ fit_points(matrix, target(matrix, outcomes, [by_index[:, 0]]), size=10)
+    mixed = matrix @ fit_points(matrix, target(matrix, outcomes, by_index[:, 0], [1.0, 1.0]), size=10)
     alone = matrix @ fit_points(matrix, by_index[:, 0], size=10)
     assert auroc(mixed, outcomes[:, 1]) > auroc(alone, outcomes[:, 1]) + 0.05
     assert auroc(mixed, outcomes[:, 0]) > 0.7
     with pytest.raises(InputError, match="10 training admissions"):
-        target(matrix, np.zeros((6000, 1)), [])
+        target(matrix, np.zeros((6000, 1)), np.arange(6000.0), [1.0])

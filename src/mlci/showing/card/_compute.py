@@ -127,13 +127,13 @@ def make_card(
     common = np.flatnonzero(counts >= min(LEAST, len(train) / 10))
     present = present[:, common]
     labels = train.labels(*outcomes)
-    columns = model.columns(admissions)
-    risks = [columns[f"risk_{key}"] for key in outcomes if f"risk_{key}" in columns]
+    own = _weights(model.card.get("weights"), list(outcomes))
     first = 0
     if with_age:
         first = len(AGES)
         present = sparse.hstack([ages(_years(train)), present]).tocsr()
-    points = fit_points(present, target(present, labels, risks), size=size, free=first)
+    aim = target(present, labels, model.score(admissions), own)
+    points = fit_points(present, aim, size=size, free=first)
     codes = Counter(admissions.indices.tolist())
     lines = [
         Line(*names[column], _title(admissions, codes, names[column]), int(worth), int(counts[column]))
@@ -141,7 +141,6 @@ def make_card(
         if worth
     ]
     lines.sort(key=lambda line: (-line.points, line.version, line.category))
-    own = _weights(model.card.get("weights"), list(outcomes))
     total = np.asarray(present @ points).ravel()
     cutoff = theory.cutoff(total, labels, list(outcomes), weights=own)
     chosen = [lines[round(share * (len(lines) - 1))] for share in (0.1, 0.5, 0.9)] if lines else []
@@ -209,10 +208,10 @@ def _bands(points: np.ndarray, trained: np.ndarray, labels: np.ndarray, cutoff: 
     return tuple(result)
 
 
-def _weights(given, names: list[str]) -> list[float] | None:
-    """The fit's weights of the outcomes; None, equal ones, where the model keeps none."""
+def _weights(given, names: list[str]) -> list[float]:
+    """The fit's weights of the outcomes; equal ones where the model keeps none."""
     weights = [float((given or {}).get(name, 1.0)) for name in names]
-    return weights if any(weights) else None
+    return weights if any(weights) else [1.0] * len(names)
 
 
 def _years(cohort: Cohort) -> np.ndarray:

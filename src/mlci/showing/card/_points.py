@@ -11,12 +11,13 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
+from scipy.special import ndtri
+from scipy.stats import rankdata
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions
-from mlci.measures.discrimination import logit
 
 TOP = range(3, 21)  # points of the weightiest group that are tried
 WORTH = 0.002  # of the squared correlation with the target: what finer points must bring
@@ -47,27 +48,25 @@ def ages(years: np.ndarray) -> sparse.csr_array:
     return sparse.csr_array((years[:, None] >= np.array(AGES)).astype(np.int64))
 
 
-def target(present: sparse.csr_array, outcomes: np.ndarray, risks: Sequence[np.ndarray]) -> np.ndarray:
+def target(present: sparse.csr_array, outcomes: np.ndarray, score: np.ndarray, weights: Sequence[float]) -> np.ndarray:
     """What the points of a card aim at, one number per admission.
 
-    The log-odds of each outcome, once by the index (`risks`) and once by these groups alone (a shrunk logistic
-    regression), in units of their standard deviation and averaged: every outcome has the same say, the frequent as
-    well as the rare. Points that followed the score alone would follow its long tail, and serve the rare outcomes.
+    Half is the order of the index: its score by rank, on the normal scale. Half are the outcomes themselves: the
+    log-odds of each by these groups (a shrunk logistic regression), in units of their standard deviation, weighted as
+    in the index's fit. Points that followed the score as it is would follow its long tail, and serve rare outcomes.
     """
-    from_index = [logit(np.clip(risk, 1e-4, 1 - 1e-4)) for risk in risks]
-    from_groups = []
-    for column in outcomes.T:
+    log_odds = []
+    for column, weight in zip(outcomes.T, weights, strict=True):
         known = ~np.isnan(column)
         if min((column == 1).sum(), (column == 0).sum()) < EVENTS:
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the points are rounded anyway
             fit = LogisticRegression(C=0.05, max_iter=200).fit(present[known], column[known])
-        from_groups.append(np.asarray(present @ fit.coef_[0]))
-    aims = [_unit(sum(map(_unit, part))) for part in (from_index, from_groups) if part]
-    if not aims:
+        log_odds.append(weight * _unit(present @ fit.coef_[0]))
+    if not log_odds:
         raise InputError(f"no outcome has {EVENTS} training admissions with it and {EVENTS} without; a card needs one.")
-    return np.asarray(sum(aims))
+    return _unit(ndtri((rankdata(score) - 0.5) / len(score))) + _unit(sum(log_odds))
 
 
 def _unit(values) -> np.ndarray:
