@@ -56,7 +56,7 @@ def test_score_writes_the_columns(place, mlci_cli, tmp_path):
     random_model().save(tmp_path / "m.safetensors")
     done = mlci_cli("score", "m.safetensors", place / "cohort.parquet", "-o", "s.csv")
     assert "2,000 admissions" in done.stderr
-    assert "warning" not in done.stderr
+    assert "unknown" not in done.stderr
     columns = ["admission_id", "score", "percentile", "risk_mortality", "risk_long stay", "high_severity"]
     assert list(pd.read_csv(tmp_path / "s.csv")) == [*columns, "unknown_share"]
 

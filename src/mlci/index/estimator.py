@@ -353,7 +353,8 @@ def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
         import narwhals as nw
 
         try:
-            frame = nw.from_native(outcomes, eager_only=True)
+            given: Any = outcomes
+            frame = nw.from_native(given, eager_only=True)
         except TypeError:
             raise InputError(
                 f"outcomes: an array, a frame or a dict of columns is needed, not {type(outcomes).__name__}."

@@ -100,7 +100,8 @@ def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Mo
         shift, slope = calibrate(_log_odds(before[name]), label)
         slope = max(slope, 0.0)
         if name in curves:
-            curves[name] = Isotonic(curves[name].score, expit(shift + slope * _log_odds(curves[name].risk)))
+            curve = curves[name]
+            curves[name] = Isotonic(curve.score, expit(shift + slope * _log_odds(curve(curve.score))))
         place = list(model.outcomes).index(name)
         if place < own:
             former = state["calibration"][place]
