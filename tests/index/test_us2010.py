@@ -39,6 +39,7 @@ def test_the_early_one_is_deaf_to_codes_that_tell_the_outcome():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*codes are understood")  # of a fiftieth of the survey, few codes are learned
 @pytest.mark.skipif(SAMPLE is None, reason="needs the sample of NHDS")
 def test_the_script_makes_the_same_bytes_again(tmp_path, monkeypatch, capsys):
     made = []
