@@ -410,7 +410,7 @@ def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
         outcomes=splits.outcomes,
         quantiles=quantiles(scores["train"]),
         curves={name: smooth(both, column, least=LEAST) for name, column in zip(names, labels.T)},
-        bands=_bands(readings["valid"], labels_of["valid"], names),
+        bands=_bands(readings, labels_of, names),
         cutoff=without_small_cells(chosen),
         card={
             **card,
@@ -429,9 +429,11 @@ def _named(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[st
     return [None] * rows if log_odds is None else [dict(zip(model.outcomes, row)) for row in log_odds.tolist()]
 
 
-def _bands(reading: Reading, labels: np.ndarray, names: list[str]) -> dict[str, Smooth]:
-    """How sure the own log-odds of a recipe are, from admissions that had no part in them."""
-    if reading.log_odds is None:
+def _bands(readings: Mapping[str, Reading], labels: Mapping[str, np.ndarray], names: list[str]) -> dict[str, Smooth]:
+    """How sure the own log-odds of a recipe are, from admissions that had no part in them where there are such."""
+    part = "valid" if len(labels["valid"]) else "train"
+    own = readings[part].log_odds
+    if own is None:
         return {}
-    columns = zip(names, reading.log_odds.T, labels.T)
-    return {name: smooth(own, column, least=LEAST) for name, own, column in columns if (~np.isnan(column)).any()}
+    columns = zip(names, own.T, labels[part].T)
+    return {name: smooth(x, column, least=LEAST) for name, x, column in columns if (~np.isnan(column)).any()}

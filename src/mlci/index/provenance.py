@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from mlci.index.model import Model
 
 SOURCES = {  # name of a source -> whose admissions they are
-    "nhds": "US short-stay hospitals (National Hospital Discharge Survey)",
-    "mimic3": "Beth Israel Deaconess Medical Center, Boston, 2001 to 2012 (MIMIC-III)",
-    "mimic4": "Beth Israel Deaconess Medical Center, Boston, since 2008 (MIMIC-IV)",
-    "synthetic": "a synthetic hospital: computed, not real, patients",
+    "nhds": "US short-stay hospitals, National Hospital Discharge Survey 2010",
+    "mimic3": "Beth Israel Deaconess Medical Center, Boston, 2001 to 2012, MIMIC-III",
+    "mimic4": "Beth Israel Deaconess Medical Center, Boston, since 2008, MIMIC-IV",
+    "synthetic": "a synthetic hospital of computed, not real, patients",
 }
 
 

@@ -40,6 +40,10 @@ class Smooth:
         logit, error = np.log(risk) - np.log1p(-risk), np.interp(score, self.score, self.error)
         return _risk(logit - Z * error), _risk(logit + Z * error)
 
+    def moved(self, shift: float, slope: float) -> "Smooth":
+        """The curve with its log-odds recalibrated: `shift + slope * log-odds`."""
+        return Smooth(self.score, shift + slope * self.logit, slope * self.error)
+
     def to_dict(self) -> dict[str, list[float]]:
         return {name: getattr(self, name).tolist() for name in ("score", "logit", "error")}
 

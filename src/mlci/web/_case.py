@@ -129,7 +129,7 @@ def _rows(
         else:
             words = _change(effect.score_without, now.score)
             if read_as[code] != code:
-                words += f"; the model has not seen it and reads it as {icd.dotted(read_as[code], version)}"
+                words += f"; read as {icd.dotted(read_as[code], version)}"
             if not known[code].exact:
                 words += f"; not a code of ICD-{version}-CM, read by its category"
             yield Row(code, title, state, again, effect.effect, words)

@@ -23,7 +23,9 @@ import mlci
 from mlci.cohort import Cohort
 from mlci.config import TableConfig
 from mlci.index._carry import carry
+from mlci.index._held_out import held_out
 from mlci.index.estimator import MLCI
+from mlci.index.model import Model
 from mlci.judging.evaluate import evaluate
 from mlci.measures.discrimination import auroc
 
@@ -69,6 +71,13 @@ def figures(index: MLCI, test: Cohort) -> pd.DataFrame:
     return table[["model", "outcome", "metric", "value", "low", "high", "n", "positives"]]
 
 
+def told(model: Model, test: Cohort) -> Model:
+    """The model with its figures on the test split in its card, for the page to show."""
+    reading, names = model.read(test.admissions()), list(test.outcomes)
+    reached = held_out(reading.score, model.risks(reading), test.labels(), names, least=LEAST)
+    return replace(model, card={**model.card, "validation": reached, "judged_on": "test"})
+
+
 def cut(test: Cohort, form: Form) -> list[list[str]]:
     rng = np.random.default_rng(SEED)
     return [form(codes, rng) for codes in test.table["codes"].to_pylist()]
@@ -101,7 +110,7 @@ def main() -> None:
     for name, config in CONFIGS.items():
         index = MLCI(recipe="table", config=config, seed=SEED).fit(cohort)
         judged.append(figures(index, test).assign(index=name))
-        carry(index.model_).save(words.folder / f"{name}.safetensors")
+        told(carry(index.model_), test).save(words.folder / f"{name}.safetensors")
         if words.costs and not config.tokens.without_outcome_codes:
             costs(cohort, index, test)
     table = pd.concat(judged).set_index("index").reset_index()
