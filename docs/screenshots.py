@@ -20,7 +20,7 @@ SHOTS = {  # name -> address, width, height, scheme
     "what-if-phone-dark": (f"/?{CASE}&off=N179", 375, 1300, "dark"),
     "print": (f"/?{CASE}", 794, 1123, "light"),
     "file": ("/files", 1000, 900, "light"),
-    "model": ("/model", 1000, 1250, "light"),
+    "model": ("/model#good", 1000, 900, "light"),
 }
 SOME = (
     "I50.9 N17.9 E11.9",
@@ -59,7 +59,7 @@ def main(model: str) -> None:
         server.wait()
     from PIL import Image
 
-    for path in IMAGES.glob("*.png"):  # a page has few colours
+    for path in (IMAGES / f"{name}.png" for name in SHOTS):  # a page has few colours
         Image.open(path).convert("RGB").quantize(64).save(path, optimize=True)
 
 

@@ -29,11 +29,11 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None],
         raise InputError(f"{host}, port {port}: cannot be used ({error.strerror}); --port takes another.") from error
     # Connections inherit it: without it an answer's body waits 40 ms for the client to confirm its head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    name = f"[{host}]" if ":" in host else host
+    shown = f"[{host}]" if ":" in host else host
     # Requests are not logged: their addresses hold codes.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     with listener, private_temporary_folder():
-        app = create_app(index, hosts=(*HOSTS, name) if is_loopback(host) else ("*",), name=name)
+        app = create_app(index, hosts=(*HOSTS, shown) if is_loopback(host) else ("*",), name=name)
         config = uvicorn.Config(
             app,
             http=PatientProtocol,
@@ -43,7 +43,7 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None],
             limit_concurrency=256,
             timeout_keep_alive=5,
         )
-        on_ready(f"http://{name}:{listener.getsockname()[1]}/")
+        on_ready(f"http://{shown}:{listener.getsockname()[1]}/")
         uvicorn.Server(config).run(sockets=[listener])
 
 
