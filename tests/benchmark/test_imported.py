@@ -53,6 +53,7 @@ def test_a_whole_file_is_taken_over(tmp_path, cohort, whole):
         {"model": []},
         {"cost": {}},
         {"cost": {"seconds": float("nan")}},
+        {"cost": {"seconds": 1.0, "peak": float("nan")}},
     ],
 )
 def test_a_forged_run_writes_nothing(change, tmp_path, cohort, whole):

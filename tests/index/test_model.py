@@ -82,6 +82,7 @@ def test_foreign_files_are_refused(tmp_path):
         {"quantiles": np.array([])},
         {"outcomes": {}},
         {"card": {"config": {}}},
+        {"state": {"weights": np.zeros(5)}},
         {"state": {name: weights * 3e30 for name, weights in random_model().state.items()}},
     ],
 )

@@ -54,7 +54,7 @@ def read_tensors(path: str | Path, *, key: str, kind: str) -> tuple[Any, dict[st
                 header = (file.metadata() or {}).get(key)
                 if header is None:
                     raise InputError(f"{name_of(path)}: is a file of another program, not {kind}.")
-                facts = json.loads(header, parse_constant=_refuse_constant)
+                facts = json.loads(header, parse_constant=refuse_constant)
                 return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
         except InputError:
             raise
@@ -62,7 +62,8 @@ def read_tensors(path: str | Path, *, key: str, kind: str) -> tuple[Any, dict[st
             raise refused from None
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """For `json.loads`: NaN and Infinity are no JSON, and nothing here holds them."""
     raise ValueError(f"{name} is no number")
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, name_of, reading
+from mlci.base.tensors import refuse_constant
 from mlci.benchmark import models as baselines
 from mlci.benchmark.models import Baseline
 
@@ -61,7 +62,7 @@ def read_archive(path: str | Path, *, digest: str, admissions: int) -> Iterator[
                 if any(member.file_size > MOST_FACTS + MOST_CELL * admissions for member in members.infolist()):
                     raise InputError(f"{where}: holds more than the scores of {admissions:,} admissions.")
             with np.load(path, allow_pickle=False) as archive:
-                facts = ArchiveFacts.model_validate(json.loads(str(archive["facts"])))
+                facts = ArchiveFacts.model_validate(json.loads(str(archive["facts"]), parse_constant=refuse_constant))
                 if facts.digest != digest:
                     raise InputError(f"{where}: holds the scores of another cohort.")
                 for key, run in facts.runs.items():

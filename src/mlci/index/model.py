@@ -174,7 +174,7 @@ def load_model(path: str | Path) -> Model:
         _check(model)
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         reason = str(error) if type(error) is ValueError else type(error).__name__
         raise InputError(f"{path}: does not have the parts of a model file ({reason}).") from None
     return model
