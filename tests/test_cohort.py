@@ -271,6 +271,6 @@ def test_the_order_of_rows_does_not_reach_a_fit():
     assert shuffled.in_order().table.equals(cohort.table)
     one, other = (_take(each, None, None, None, None, None) for each in (cohort, shuffled))
     for name in ("ids", "values", "indices", "offsets"):
-        np.testing.assert_array_equal(getattr(one.admissions, name), getattr(other.admissions, name))
+        np.testing.assert_array_equal(getattr(one["admissions"], name), getattr(other["admissions"], name))
     for name in ("labels", "split", "subjects"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        np.testing.assert_array_equal(one[name], other[name])

@@ -159,7 +159,7 @@ def test_tables(name, tmp_path):
     ("words", "said"),
     [
         (["mimic4", "nowhere"], "nowhere: does not exist"),
-        (["mimic5", "."], "allowed are mimic3, mimic4"),
+        (["mimic5", "."], "allowed are file, meds, mimic3, mimic4"),
         (["mimic3", ".", "--icd-version", "10"], "no option icd_version"),
         (["mimic4", ".", "--proportions", "0.5,0.5"], "sum to 1"),
         (["mimic4", ".", "--proportions", "a,b,c"], "three numbers"),

@@ -129,7 +129,8 @@ def test_a_column_per_code_costs_little_more_than_one_of_text(tmp_path):
     pd.DataFrame({"id": range(len(lists)), "codes": [" ".join(codes) for codes in lists]}).to_csv(
         tmp_path / "text.csv", index=False
     )
-    wide = pd.DataFrame(lists, columns=[f"DX{place}" for place in range(1, 26)])
+    padded = [codes + [None] * (25 - len(codes)) for codes in lists]
+    wide = pd.DataFrame(padded, columns=[f"DX{place}" for place in range(1, 26)])
     wide.assign(id=range(len(lists))).to_csv(tmp_path / "wide.csv", index=False)
 
     def seconds(name: str) -> float:
