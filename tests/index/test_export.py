@@ -235,6 +235,7 @@ def on_spark(model, rows, request):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")  # of Spark's gateway
 @pytest.mark.parametrize("engine", [on_duckdb, on_sqlite, on_postgres, on_spark])
 def test_three_sources_are_scored_alike_where_they_lie(engine, hospitals_of_three, request):
     model, rows = hospitals_of_three
