@@ -533,7 +533,7 @@ def test_a_bad_file_is_told_in_one_sentence_that_names_it(web, name, content, wo
 
 def test_what_is_no_table_is_refused_at_once(web):
     assert "is not named as a table" in refused(web.post("/files", files={"file": ("a.exe", b"x")}), 422)
-    assert "file: " in refused(web.post("/files", data={"kind": "csv"}), 422)
+    assert "file is missing" in refused(web.post("/files", data={"kind": "csv"}), 422)
 
 
 def test_scores_are_forgotten_in_time_and_files_never_pile_up(index, tmp_path, monkeypatch):
