@@ -246,7 +246,7 @@ def _wards(tables: Any) -> ir.Table:
         .group_by("visit_occurrence_id")
         .agg(
             ward=_.visit_detail_start_datetime.min(where=~inside & _.visit_detail_concept_id.notin(OUTPATIENT)),
-            emergencies=inside.cast("int64").sum(),
+            emergencies=ibis.ifelse(inside, 1, 0).sum(),
         )
     )
 
@@ -282,8 +282,8 @@ def _codes(tables: Any, icd_version: int) -> ir.Table:
     )
     of_visit = ibis.window(group_by="visit_occurrence_id")
     conditions = conditions.mutate(
-        nines=(_.sure == 9).fill_null(False).cast("int64").sum().over(of_visit),
-        tens=(_.sure == 10).fill_null(False).cast("int64").sum().over(of_visit),
+        nines=ibis.ifelse(_.sure == 9, 1, 0).sum().over(of_visit),
+        tens=ibis.ifelse(_.sure == 10, 1, 0).sum().over(of_visit),
     ).mutate(
         version=ibis.cases(
             (_.sure.notnull(), _.sure), (_.either & (_.tens > _.nines), 10), (_.either & (_.nines > _.tens), 9)
