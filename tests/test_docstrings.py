@@ -14,15 +14,10 @@ FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_W
 ROOMS = ("base", "measures", "codes", "judging", "cohort.py", "tokens.py")
 # Modules whose public functions all carry an example; the others carry what they have.
 COMPLETE = (
-    *(
-        "base/complaints",
-        "base/names",
-        "measures/alignment",
-        "measures/discrimination",
-        "measures/information",
-        "measures/registry",
-    ),
-    *("measures/resample", "judging/curves", "judging/cutoffs", "judging/evaluate", "judging/theory", "codes/icd"),
+    *("base/complaints", "base/errors", "base/files", "base/names", "base/parquet", "base/tensors"),
+    *("measures/alignment", "measures/discrimination", "measures/information", "measures/registry"),
+    *("measures/resample", "judging/curves", "judging/cutoffs", "judging/evaluate", "judging/rivals", "judging/scores"),
+    *("judging/theory", "codes/admissions", "codes/icd", "codes/layout", "codes/search", "codes/zeros", "cohort"),
 )
 # What these do needs no example to be understood, or a page of them.
 INSIDE = {"energy", "rbf", "features", "coefficients"}

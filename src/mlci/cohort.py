@@ -226,7 +226,24 @@ def read_cohort(path: str | Path) -> Cohort:
 
 
 def cohort_head(path: str | Path) -> Cohort:
-    """What is known about the cohort of a file, without its rows."""
+    """Read what is known about the cohort of a file, without its rows.
+
+    Args:
+        path: a cohort file.
+
+    Returns:
+        A cohort of no admission, with source, outcomes, attrition and columns.
+
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> visits = pd.DataFrame({"visit_id": [1], "codes": [["I50.9"]], "died": [0]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cohort = Cohort.from_frame(visits, icd_version=10, outcomes={"mortality": "died"})
+    ...     cohort.write(f"{folder}/cohort.parquet")
+    ...     head = cohort_head(f"{folder}/cohort.parquet")
+    >>> len(head), list(head.outcomes)
+    (0, ['mortality'])
+    """
     with open_parquet(path) as file:
         return _checked(file.schema_arrow.empty_table(), str(path))
 

@@ -33,7 +33,13 @@ class InputError(ValueError):
 
 
 def sentence(error: BaseException) -> str | None:
-    """Tell an error of the outer world in one sentence, without what stands in any file; None: it is not one.
+    """Tell an error of the outer world in one sentence, without what stands in any file.
+
+    Args:
+        error: what was raised.
+
+    Returns:
+        The sentence, or None where the error is not of that kind but a fault of the program.
 
     >>> sentence(FileNotFoundError(2, "", "cohort.parquet"))
     'cohort.parquet: no such file or folder.'
@@ -58,7 +64,11 @@ def sentence(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
-    """Name the file in whatever goes wrong while it is read, and leave out what stands in it.
+    """Name the file in any complaint that is raised while it is read, and leave out what stands in the file.
+
+    Args:
+        path: the file that the block reads.
+        kind: what it should be, for messages: "a gzipped table".
 
     >>> with reading("a.csv.gz", "a gzipped table"):
     ...     raise EOFError("Compressed file ended")
@@ -83,13 +93,26 @@ def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
 
 
 def name_of(path: Any) -> str:
-    """A path as text that any terminal can print, on one line."""
+    """Write a path as text that any terminal can print, on one line.
+
+    Args:
+        path: text, bytes, a path, or None, which becomes an empty text.
+
+    >>> name_of("visits\\n.csv"), name_of(b"visits.csv"), name_of(None)
+    ('visits�.csv', 'visits.csv', '')
+    """
     text = os.fsdecode(path) if isinstance(path, bytes | os.PathLike) else str(path or "")
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def kind_of(value: Any) -> str:
-    """What a cell holds, in words that a message may repeat: never the value itself, which may be a patient's.
+    """Say what kind of value a cell holds, and never the value itself, which may be a patient's.
+
+    Args:
+        value: of any type; None is empty.
+
+    Returns:
+        Words that a message may repeat.
 
     >>> kind_of("expired"), kind_of("17.5"), kind_of(2), kind_of(None)
     ('text of 7 characters', 'a number', 'a whole number', 'empty')
@@ -105,11 +128,19 @@ def kind_of(value: Any) -> str:
 
 
 def columns_of(names: Iterable[str], known: Iterable[str]) -> str:
-    """The columns that a table has, for a message; none where its first line is no header but a patient's row.
+    """Name the columns of a table for a message, or count its cells if its first line is a patient's row.
 
     Args:
         names: what the first line holds.
         known: names of columns of which a header would have one at least.
+
+    Returns:
+        The second half of a sentence.
+
+    >>> columns_of(["visit_id", "codes"], ["codes"])
+    'it has visit_id, codes'
+    >>> columns_of(["17", "I50.9"], ["codes"])
+    'its first line has 2 cells, and none is a column name that is known here'
     """
     names = list(names)
     if not {str(name).lower() for name in names} & {name.lower() for name in known}:
@@ -118,7 +149,13 @@ def columns_of(names: Iterable[str], known: Iterable[str]) -> str:
 
 
 def address(url: str) -> str:
-    """A database's address without user, password and options.
+    """Strip user, password and options from a database's address.
+
+    Args:
+        url: as a person typed it.
+
+    Returns:
+        Scheme, host, port and path.
 
     >>> address("postgres://ann:p@ss/word@db.example:5432/mimic?password=x")
     'postgres://db.example:5432/mimic'
@@ -131,7 +168,20 @@ def address(url: str) -> str:
 
 
 def without_secrets(reason: str, url: str) -> str:
-    """What a driver says of an address, or nothing if a part of the password or of an option stands in it."""
+    """Repeat what a driver says of an address, unless a part of the password or of an option stands in it.
+
+    Args:
+        reason: the driver's complaint; its first line counts.
+        url: the address that it complains of.
+
+    Returns:
+        The line, or an empty text.
+
+    >>> without_secrets("host db.example is unknown", "postgres://ann:word@db.example/mimic")
+    'host db.example is unknown'
+    >>> without_secrets("password word is wrong", "postgres://ann:word@db.example/mimic")
+    ''
+    """
 
     def pieces(text: str) -> set[str]:
         return {piece for form in (text, unquote(text)) for piece in re.split(r"[:/@?&=#]", form) if piece}

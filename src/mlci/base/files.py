@@ -30,8 +30,22 @@ _PARTS = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PART)}")
 def atomic(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = ()) -> Iterator[Path]:
     """Give a temporary path that becomes `path` if the block succeeds and vanishes if it fails.
 
-    Until then only its owner may read it. A target that is there keeps its permissions, and a link keeps pointing to
-    it; `inputs` are files (or folders of files) that must not be overwritten.
+    Until then only its owner may read it. A target that exists keeps its permissions, and a link keeps pointing to it.
+
+    Args:
+        path: where the output shall go.
+        inputs: files, or folders of files, that must not be overwritten.
+
+    Returns:
+        A context manager that gives the temporary path.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     target = Path(folder, "scores.csv")
+    ...     with atomic(target) as temporary:
+    ...         _ = temporary.write_text("half a ")
+    ...         before = target.exists()
+    ...     before, target.read_text()
+    (False, 'half a ')
     """
     if str(path).endswith(PART):  # inside a block of its own: whole when that one ends
         yield Path(path)
@@ -54,7 +68,17 @@ def atomic(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = ())
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """Give a folder that nobody else may read, for data larger than memory; it vanishes with the block."""
+    """Give a folder for data larger than memory, which nobody else may read; it vanishes with the block.
+
+    Returns:
+        A context manager that gives the folder.
+
+    >>> with scratch() as folder:
+    ...     folder.is_dir()
+    True
+    >>> folder.exists()
+    False
+    """
     _sweep(Path(tempfile.gettempdir()), re.compile(rf"{SCRATCH}\w+"))
     folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
     lock = os.open(folder, os.O_RDONLY)
@@ -70,12 +94,19 @@ def scratch() -> Iterator[Path]:
 
 
 def check_writable(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = ()) -> Path:
-    """Say before any long work begins that `path` cannot be written; returns the file that links lead to.
+    """Refuse, before any long work begins, a path that cannot be written.
 
     Args:
         path: where an output shall go.
-        inputs: what the same command reads. An output may be none of these files, nor one that lies in a folder of
-            them.
+        inputs: what the same command reads. The output must not be one of these files, nor lie in one of these folders
+            and exist.
+
+    Returns:
+        The file that links lead to.
+
+    >>> check_writable("nowhere/scores.csv")
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: nowhere/scores.csv: the folder ... does not exist.
     """
     target = Path(os.path.realpath(path))
     if target.is_symlink():

@@ -16,20 +16,61 @@ MOST_CELL, FEW_BYTES = 1_000, 16 << 20  # a larger column chunk must not hold lo
 
 
 def write_parquet(table: "pa.Table", path: str | Path, **options: Any) -> None:
-    """Write a table, each page with its checksum."""
+    """Write a table, each page with its checksum.
+
+    Args:
+        table: an Arrow table.
+        path: the file to write.
+        **options: those of `pyarrow.parquet.write_table`.
+
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_parquet(pa.table({"visit": [7, 8]}), f"{folder}/visits.parquet")
+    ...     read_parquet(f"{folder}/visits.parquet").to_pydict()
+    {'visit': [7, 8]}
+    """
     import pyarrow.parquet as pq
 
     pq.write_table(table, path, **WRITTEN, **options)
 
 
 def read_parquet(path: str | Path) -> "pa.Table":
-    """Read a table whole; checksums are verified, and no column may come twice."""
+    """Read a table whole, and verify its checksums.
+
+    Args:
+        path: the file; one that is damaged, or has two columns of one name, is an `InputError`.
+
+    Returns:
+        An Arrow table.
+
+    >>> read_parquet(__file__)
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: ...: is not a Parquet file that can be read: it is damaged, or of another kind.
+    """
     with open_parquet(path) as file, reading(path, KIND):
         return file.read()
 
 
 def open_parquet(path: str | Path, **options: Any) -> "pq.ParquetFile":
-    """Open a file to be read in parts; what reads them verifies the checksums."""
+    """Open a file to be read in parts; checksums are verified as each part is read.
+
+    Args:
+        path: the file; one that has two columns of one name, or cells so long that they would fill the memory, is an
+            `InputError`.
+        **options: those of `pyarrow.parquet.ParquetFile`.
+
+    Returns:
+        The open file.
+
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_parquet(pa.table({"visit": [7, 8]}), f"{folder}/visits.parquet")
+    ...     with open_parquet(f"{folder}/visits.parquet") as file:
+    ...         file.metadata.num_rows
+    2
+    """
     import pyarrow.parquet as pq
 
     with reading(path, KIND):
@@ -47,7 +88,21 @@ def open_parquet(path: str | Path, **options: Any) -> "pq.ParquetFile":
 
 
 def plain(table: "pa.Table", where: str, names: Sequence[str]) -> "pa.Table":
-    """The table with those columns as plain text; a text of more than `MOST_CELL` characters is refused before."""
+    """Decode dictionary-encoded columns to plain text, after refusing texts that are too long.
+
+    Args:
+        table: an Arrow table.
+        where: what messages call it.
+        names: the columns to decode.
+
+    Returns:
+        The table; a text of more than `MOST_CELL` characters in any dictionary is an `InputError`.
+
+    >>> import pyarrow as pa
+    >>> encoded = pa.table({"code": pa.array(["I509", "I509"]).dictionary_encode()})
+    >>> plain(encoded, "visits.parquet", ["code"]).schema.field("code").type
+    DataType(string)
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -19,7 +19,21 @@ MOST_HEADER = 16 << 20  # bytes; the largest honest one has about two million
 
 
 def write_tensors(path: str | Path, arrays: Mapping[str, np.ndarray], *, key: str, facts: Any) -> None:
-    """Write the file whole or not at all; `facts` is what JSON can say, without NaN."""
+    """Write a file of arrays and facts, whole or not at all.
+
+    Args:
+        path: the file to write.
+        arrays: by name.
+        key: where the header keeps the facts.
+        facts: what JSON can say, without NaN.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "model.safetensors")
+    ...     write_tensors(file, {"weights": np.ones(2)}, key="mlci", facts={"seed": 11})
+    ...     read_tensors(file, key="mlci", kind="a model file")
+    ({'seed': 11}, {'weights': array([1., 1.])})
+    """
     from safetensors.numpy import save
 
     header = json.dumps(facts, allow_nan=False)
@@ -34,12 +48,19 @@ def write_tensors(path: str | Path, arrays: Mapping[str, np.ndarray], *, key: st
 
 
 def read_tensors(path: str | Path, *, key: str, kind: str) -> tuple[Any, dict[str, np.ndarray]]:
-    """The facts and the arrays of a file.
+    """Read the facts and the arrays of a file.
 
     Args:
-        path: the file.
+        path: the file; one that is damaged, too large in its header or of another program is an `InputError`.
         key: where its header keeps the facts.
         kind: what the file should be, for messages: "a model file; `mlci fit` makes one".
+
+    Returns:
+        The facts, and the arrays by name.
+
+    >>> read_tensors(__file__, key="mlci", kind="a model file")
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: ...: is not a model file.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -68,7 +89,18 @@ def refuse_constant(name: str) -> NoReturn:
 
 
 def digest(facts: Any, arrays: Mapping[str, np.ndarray]) -> str:
-    """A checksum of facts and arrays together."""
+    """Compute a checksum of facts and arrays together.
+
+    Args:
+        facts: what JSON can say.
+        arrays: by name; values, types and shapes all count.
+
+    Returns:
+        A SHA-256 as 64 hexadecimal digits.
+
+    >>> digest({"seed": 11}, {"weights": np.ones(2)}) == digest({"seed": 12}, {"weights": np.ones(2)})
+    False
+    """
     found = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for name in sorted(arrays):
         found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())

@@ -59,7 +59,19 @@ class Admissions:
 
     @classmethod
     def from_lists(cls, codes: Sequence[Sequence[str]], *, icd_version: int = 0) -> "Admissions":
-        """Lists of codes that are already normalised."""
+        """Encode lists of codes that are already normalised.
+
+        Args:
+            codes: one list per admission; ids are their places.
+            icd_version: 9 or 10 for every code, or 0 where nobody said.
+
+        Returns:
+            The admissions, in their order.
+
+        >>> admissions = Admissions.from_lists([["I509", "N179"], []], icd_version=10)
+        >>> len(admissions), admissions.values.tolist(), admissions.offsets.tolist()
+        (2, ['I509', 'N179'], [0, 2, 2])
+        """
         flat = [code for admission in codes for code in admission]
         values, indices = np.unique(np.array(flat, dtype=object), return_inverse=True)
         lengths = np.fromiter((len(admission) for admission in codes), dtype=np.int64, count=len(codes))
@@ -80,15 +92,22 @@ def as_admissions(
     codes: str | Sequence[str] | None = None,
     restore_zeros: bool = False,
 ) -> Admissions:
-    """Whatever holds admissions in memory.
+    """Encode admissions that are in memory.
 
-    `icd_version` is 9 or 10 for the codes whose version the data do not say, or the column that says it; `id` and
-    `codes` name columns of a frame where their names do not speak for themselves (`mlci.codes.layout`).
+    Args:
+        data: lists of codes, a pandas, polars or Arrow frame, a `Cohort`, or `Admissions`, which are given back.
+        icd_version: 9 or 10 for the codes whose version the data do not say, or the name of the column that says it.
+        id: the column of admissions in a frame, where its name does not speak for itself (`mlci.codes.layout`).
+        codes: the column or columns of codes in a frame, likewise.
+        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+
+    Returns:
+        The admissions, in their order.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"visit_id": [7, 8], "DX1": ["i50.9", "E11.9"], "DX2": ["N17.9", None]})
-    >>> found = as_admissions(frame, icd_version=10)
-    >>> found.ids.tolist(), found.values[found.indices].tolist(), found.offsets.tolist()
+    >>> admissions = as_admissions(frame, icd_version=10)
+    >>> admissions.ids.tolist(), admissions.values[admissions.indices].tolist(), admissions.offsets.tolist()
     ([7, 8], ['I509', 'N179', 'E119'], [0, 2, 3])
     """
     import narwhals as nw
@@ -122,7 +141,18 @@ def as_admissions(
 
 
 def as_table(data: Any) -> "pa.Table":
-    """A pandas, polars (lazy too) or Arrow frame as an Arrow table."""
+    """Turn a frame into an Arrow table.
+
+    Args:
+        data: a pandas, polars (lazy too) or Arrow frame.
+
+    Returns:
+        The table; a column of several kinds of values, or another object than a frame, is an `InputError`.
+
+    >>> import pandas as pd
+    >>> as_table(pd.DataFrame({"visit": [7, 8]})).to_pydict()
+    {'visit': [7, 8]}
+    """
     import narwhals as nw
     import pyarrow as pa
 
@@ -136,14 +166,39 @@ def as_table(data: Any) -> "pa.Table":
 
 
 def said_version(icd_version: int | str | None) -> tuple[int | None, str | None]:
-    """An ICD version that holds for all codes, or the column that says it."""
+    """Tell an ICD version that holds for all codes from the name of a column that says it.
+
+    Args:
+        icd_version: 9, 10, their text, the name of a column, or None.
+
+    Returns:
+        The version and the column; at least one of the two is None.
+
+    >>> said_version("10"), said_version("dxver"), said_version(None)
+    ((10, None), (None, 'dxver'), (None, None))
+    """
     if isinstance(icd_version, str) and not icd_version.isdigit():
         return None, icd_version
     return (None if icd_version is None else int(icd_version)), None
 
 
 def stream_admissions(path: str | Path, **options: Any) -> Iterator[Admissions]:
-    """The admissions of a file, some at a time and each whole, in memory that does not grow with the file."""
+    """Read the admissions of a file in batches, in memory that does not grow with the file.
+
+    Args:
+        path: a file of any kind and layout that `mlci score` takes.
+        **options: those of `stream_rows`.
+
+    Returns:
+        An iterator over batches; no admission is cut in two.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "visits.csv")
+    ...     _ = file.write_text("visit_id,codes\\n7,I50.9 N17.9\\n8,E11.9\\n")
+    ...     [batch.ids.tolist() for batch in stream_admissions(file, icd_version=10)]
+    [[7, 8]]
+    """
     for admissions, _ in stream_rows(path, **options):
         yield admissions
 
@@ -159,9 +214,28 @@ def stream_rows(
     batch: int = BATCH,
     unused: bool = False,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
-    """As `stream_admissions`, with those of the columns `carry` that a file has, one row per admission.
+    """Read the admissions of a file in batches, with other columns of the same rows.
 
-    With `unused`, `values` may hold codes that the batch does not have: it is then one array for several batches.
+    Args:
+        path: a file of any kind and layout that `mlci score` takes.
+        carry: columns to hand on, as far as the file has them.
+        icd_version: 9 or 10 for the codes whose version the file does not say, or the column that says it.
+        id: the column of admissions, where its name does not speak for itself.
+        codes: the column or columns of codes, likewise.
+        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        batch: admissions held at once.
+        unused: let `values` hold codes that the batch does not have, so that several batches share one array.
+
+    Returns:
+        An iterator over batches of admissions, each with a table of one row per admission: the carried columns, and
+        the number of the admission's first row.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "visits.csv")
+    ...     _ = file.write_text("visit_id,codes,ward\\n7,I50.9 N17.9,B2\\n8,E11.9,C1\\n")
+    ...     [carried["ward"].to_pylist() for _, carried in stream_rows(file, carry=["ward"])]
+    [['B2', 'C1']]
     """
     number, column = said_version(icd_version)
     with open_table(path) as file:
@@ -174,7 +248,25 @@ def stream_rows(
 def file_layout(
     file: TableFile, *, id: str | None = None, codes: str | Sequence[str] | None = None, version: str | None = None
 ) -> Layout:
-    """The layout of an opened file; whether a row is an admission or a code is seen in its first rows."""
+    """Find the layout of an opened file; its first rows show whether a row is an admission or a code.
+
+    Args:
+        file: as `open_table` opens it.
+        id: the column of admissions, where its name does not speak for itself.
+        codes: the column or columns of codes, likewise.
+        version: the column of ICD versions, likewise.
+
+    Returns:
+        The layout; a column that is named and missing is an `InputError`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "visits.csv")
+    ...     _ = file.write_text("visit_id,icd10\\n7,I50.9\\n7,N17.9\\n")
+    ...     with open_table(file) as table:
+    ...         file_layout(table).form  # admission 7 repeats
+    'long'
+    """
     layout = find_layout(file.names, file.where, id=id, codes=codes, version=version)
     first = next((rows for rows in file.read(layout.columns, rows=SEEN) if len(rows)), None)
     return layout if first is None else layout.seen(first)
@@ -190,7 +282,28 @@ def stream_table(
     batch: int = BATCH,
     unused: bool = False,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
-    """As `stream_rows`, of a file that is open and whose layout is known."""
+    """Read the admissions of an opened file in batches.
+
+    Args:
+        file: as `open_table` opens it.
+        layout: as `file_layout` finds it.
+        carry: columns of the file to hand on.
+        icd_version: 9 or 10 for the codes whose version the file does not say.
+        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        batch: admissions held at once.
+        unused: let `values` hold codes that the batch does not have, so that several batches share one array.
+
+    Returns:
+        An iterator over batches of admissions, each with a table of one row per admission, as `stream_rows` gives it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "visits.csv")
+    ...     _ = file.write_text("visit_id,codes\\n7,I50.9 N17.9\\n8,E11.9\\n")
+    ...     with open_table(file) as table:
+    ...         [len(batch) for batch, _ in stream_table(table, file_layout(table))]
+    [2]
+    """
     odd = next((name for name in layout.codes if name in file.numbers), None)
     if odd and not restore_zeros:
         raise InputError(
@@ -250,8 +363,29 @@ def encode_tables(
     unused: bool = False,
     first_row: int = 1,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
-    """Admissions of tables that were cut anywhere, if the rows of each one stand together; the columns `carry` too, and
-    the number of each admission's first row (`ROW`)."""
+    """Encode the admissions of tables that were cut anywhere, where the rows of each admission stand together.
+
+    Args:
+        tables: Arrow tables, one after the other.
+        layout: which of their columns hold what.
+        where: what messages call the tables: the name of a file, or "the frame".
+        carry: columns to hand on.
+        icd_version: 9 or 10 for the codes whose version the tables do not say.
+        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        unused: let `values` hold codes that the batch does not have, so that several batches share one array.
+        first_row: the number of the first row, for messages.
+
+    Returns:
+        An iterator over batches of admissions, each with a table of one row per admission: the carried columns, and
+        the number of the admission's first row (`ROW`).
+
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"visit": [7, 7, 8], "code": ["I50.9", "N17.9", "E11.9"]})
+    >>> layout = find_layout(rows.column_names, "rows", id="visit")
+    >>> batches = encode_tables(iter([rows[:1], rows[1:]]), layout, "rows")
+    >>> [batch.ids.tolist() for batch, _ in batches]  # the first table ends within admission 7
+    [[7], [8]]
+    """
     import pyarrow as pa
 
     encode = _Encoder(layout, where, icd_version, restore_zeros=restore_zeros, unused=unused, first_row=first_row)
@@ -272,21 +406,31 @@ def _alike_rows(carried: "pa.Table", ids: "pa.ChunkedArray", where: str) -> "pa.
     """The one row that all rows of an admission must repeat."""
     import pyarrow.compute as pc
 
-    group = _one(ids).dictionary_encode().indices.to_numpy()
+    group = _joined(ids).dictionary_encode().indices.to_numpy()
     first = np.unique(group, return_index=True)[1]
-    one = carried.take(first)
+    firsts = carried.take(first)
     for name in carried.column_names[:-1]:
-        column = _one(carried[name])
+        column = _joined(carried[name])
         again = column.take(np.asarray(first)[group])
         same = pc.if_else(pc.is_null(column), pc.is_null(again), pc.equal(column, again)).fill_null(False)
         if not pc.all(same).as_py() and len(same):
             row = carried[ROW][pc.index(same, False).as_py()]
             raise InputError(f"{where}: column {name}, row {row}: differs from an earlier row of the same admission.")
-    return one
+    return firsts
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, the next made in a thread while the last is used (Arrow and NumPy let go of Python's lock)."""
+    """Make the next item in a thread while the last one is used: Arrow and NumPy let go of Python's lock.
+
+    Args:
+        items: an iterator that never gives None.
+
+    Returns:
+        An iterator over the same items.
+
+    >>> list(ahead(iter("abc")))
+    ['a', 'b', 'c']
+    """
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -304,7 +448,7 @@ def _ascending(tables: Iterator["pa.Table"], id: str | None, file: TableFile) ->
 
     ordered, seen, last = True, 0, None
     for table in tables:
-        ids = _present(_one(table[str(id)]), id, file.where, seen + file.first_row)
+        ids = _present(_joined(table[str(id)]), id, file.where, seen + file.first_row)
         seen += len(ids)
         ids = pa.concat_arrays([last, ids]) if last is not None else ids
         ordered = ordered and pc.all(pc.less_equal(ids[:-1], ids[1:])).as_py() is not False
@@ -392,7 +536,7 @@ class _Encoder:
         import pyarrow.compute as pc
 
         (name,) = self.layout.codes
-        lists = self._as_lists(_one(table[name]), name)
+        lists = self._as_lists(_joined(table[name]), name)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
         codes = self._indices(lists.flatten(), name)
         versions = self._versions(table)
@@ -403,7 +547,7 @@ class _Encoder:
         import pyarrow as pa
 
         kind = pa.dictionary(pa.int32(), pa.string())
-        columns = [self._text(_one(table[name]), name).cast(kind) for name in self.layout.codes]
+        columns = [self._text(_joined(table[name]), name).cast(kind) for name in self.layout.codes]
         columns = pa.chunked_array(columns, kind).unify_dictionaries().chunks
         places = np.empty((len(columns), len(table)), dtype=np.int32)
         present = np.empty(places.shape, dtype=bool)
@@ -423,7 +567,7 @@ class _Encoder:
         found = self._ids(table).dictionary_encode()
         ids, group = found.dictionary.to_numpy(zero_copy_only=False), found.indices.to_numpy()
         lengths = np.bincount(group, minlength=len(ids))
-        codes = self._indices(self._text(_one(table[name]), name), name)
+        codes = self._indices(self._text(_joined(table[name]), name), name)
         if (group[1:] < group[:-1]).any():
             order = np.argsort(group, kind="stable")
             codes, versions = codes[order], versions[order]
@@ -526,7 +670,7 @@ class _Encoder:
         name = self.layout.version
         if name is None:
             return np.full(len(table), self.version, dtype=np.int8)
-        column = _one(table[name])
+        column = _joined(table[name])
         found = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         numbers = []
         for value in found.dictionary.to_pylist():
@@ -544,7 +688,7 @@ class _Encoder:
         import pyarrow as pa
 
         name = str(self.layout.id)
-        ids = _one(table[name])
+        ids = _joined(table[name])
         ids = ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids
         return _present(ids, name, self.where, self.rows + self.first_row)
 
@@ -575,7 +719,7 @@ def _present(ids: "pa.Array", name: str | None, where: str, first_row: int) -> "
     return ids
 
 
-def _one(column: "pa.ChunkedArray") -> "pa.Array":
+def _joined(column: "pa.ChunkedArray") -> "pa.Array":
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

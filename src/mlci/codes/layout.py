@@ -47,13 +47,21 @@ class Layout:
 
     @property
     def columns(self) -> list[str]:
-        """All columns that are read."""
+        """List all columns that are read.
+
+        >>> Layout("wide", ("DX1", "DX2"), id="visit").columns
+        ['visit', 'DX1', 'DX2']
+        """
         return [*filter(None, [self.id]), *self.codes, *filter(None, [self.version])]
 
     def seen(self, first: "pa.Table") -> "Layout":
-        """The same once the first rows are known: admissions that repeat beside one column of codes are rows of codes.
+        """Settle the layout once the first rows are known: where admissions repeat, a row is a code.
 
-        A column named `codes` is a list, whatever its admissions are.
+        A column named `codes` is a list, whether or not its admissions repeat.
+
+        >>> import pyarrow as pa
+        >>> Layout("list", ("icd10",), id="visit").seen(pa.table({"visit": [7, 7], "icd10": ["I50.9", "N17.9"]})).form
+        'long'
         """
         if self.form != "list" or self.id is None or self.codes[0].lower() == CODES:
             return self
@@ -70,18 +78,27 @@ def find_layout(
     version: str | None = None,
     needs_id: bool = True,
 ) -> Layout:
-    """Match what a person said with the names that a table has; what they left open is guessed by name.
+    """Match what a person said with the names that a table has, and guess by name what they left open.
 
-    `codes` is a column or a pattern such as `DX*`, or several of them (a sequence, or text with commas). A single
-    column of codes has the form `list`, unless it is called `code`: whoever reads the rows sees whether admissions
-    repeat.
+    A single column of codes has the form `list`, unless it is called `code`; `Layout.seen` settles it.
+
+    Args:
+        names: the columns of the table.
+        where: what messages call the table.
+        id: the column of admissions.
+        codes: a column or a pattern such as `DX*`, or several of them (a sequence, or text with commas).
+        version: the column of ICD versions.
+        needs_id: whether a table without a column of admissions is refused.
+
+    Returns:
+        The layout; a column that is named and missing, or no column of codes at all, is an `InputError`.
 
     >>> find_layout(["visit_id", "DX1", "DX10", "DX2", "los"], "visits.csv")
     Layout(form='wide', codes=('DX1', 'DX2', 'DX10'), id='visit_id', version=None)
     """
-    held = one_of(names, [id], where, "--id") if id else _first(names, IDS)
+    held = named_column(names, [id], where, "--id") if id else _first(names, IDS)
     chosen = _chosen(names, codes, where) if codes else _guessed(names)
-    stated = one_of(names, [version], where, "--icd-version") if version else _first(names, VERSIONS)
+    stated = named_column(names, [version], where, "--icd-version") if version else _first(names, VERSIONS)
     found = ", ".join(names) or "none"
     if not chosen:
         raise InputError(
@@ -96,8 +113,21 @@ def find_layout(
     return Layout(form, chosen, held, stated)
 
 
-def one_of(names: Sequence[str], wanted: Sequence[str], where: str, option: str) -> str:
-    """The column that a person named, in any case."""
+def named_column(names: Sequence[str], wanted: Sequence[str], where: str, option: str) -> str:
+    """Find the column that a person named, in capitals or not.
+
+    Args:
+        names: the columns of the table.
+        wanted: names to look for; the first that the table has is taken.
+        where: what messages call the table.
+        option: the option by which it was named, for messages.
+
+    Returns:
+        The column's name as the table writes it.
+
+    >>> named_column(["Visit", "DX1"], ["visit"], "visits.csv", "--id")
+    'Visit'
+    """
     found = _first(names, wanted)
     if found is None:
         raise InputError(f"{where}: lacks the column {wanted[0]} ({option}); it has {', '.join(names) or 'none'}.")

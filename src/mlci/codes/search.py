@@ -31,7 +31,16 @@ class Name:
 
 
 def search(query: str, version: int, limit: int = 20, *, loose: bool = True) -> list[Code]:
-    """The likeliest codes for what was typed; `loose`: if no title has all of it, codes of the everyday names within.
+    """Find the likeliest codes for what was typed.
+
+    Args:
+        query: the beginning of a code, words of a title, an everyday name or an abbreviation; misspelt words too.
+        version: 9 or 10.
+        limit: codes to return at most.
+        loose: if no title has all the words, take the codes of everyday names among them.
+
+    Returns:
+        Codes with their titles, the likeliest first.
 
     >>> [code.code for code in search("chf", 10, limit=1)], [code.code for code in search("sepsys", 10, limit=1)]
     (['I509'], ['A419'])
@@ -64,12 +73,24 @@ def search(query: str, version: int, limit: int = 20, *, loose: bool = True) -> 
 
 
 def words_of(title: str) -> set[str]:
-    """The words of a text, small."""
+    """Split a text into its distinct words, in small letters.
+
+    >>> sorted(words_of("Heart failure, unspecified"))
+    ['failure', 'heart', 'unspecified']
+    """
     return set(re.findall(r"\w+", title.lower()))
 
 
 def is_title_word(word: str, version: int) -> bool:
-    """Whether some title or everyday name has this very word."""
+    """Say whether some title or everyday name has this very word.
+
+    Args:
+        word: in capitals or not.
+        version: 9 or 10, the ICD version whose titles are asked.
+
+    >>> is_title_word("Heart", 10), is_title_word("haert", 10)
+    (True, False)
+    """
     return word.lower() in _vocabulary(version)
 
 

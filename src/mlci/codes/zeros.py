@@ -23,14 +23,31 @@ SURE = 0.9  # of the doubtful codes: that many become codes with a zero in front
 
 
 def short(raw: "pa.Array") -> np.ndarray:
-    """Whether each code, as it was written, has too few digits before its dot."""
+    """Say of each code, as it was written, whether it has too few digits before its dot.
+
+    Args:
+        raw: codes as text; null is not short.
+
+    Returns:
+        A Boolean array, one flag per code.
+
+    >>> import pyarrow as pa
+    >>> short(pa.array(["38.9", "038.9", None])).tolist()
+    [True, False, False]
+    """
     import pyarrow.compute as pc
 
     return pc.match_substring_regex(raw, SHORT).fill_null(False).to_numpy(zero_copy_only=False)
 
 
 def stripped(codes: "pa.Array") -> np.ndarray:
-    """Whether each normalised ICD-9 code is one that lost a zero, judged in the company of the others.
+    """Say of each normalised ICD-9 code whether it lost a zero, judged in the company of the others.
+
+    Args:
+        codes: distinct codes of one table.
+
+    Returns:
+        A Boolean array, one flag per code.
 
     >>> import pyarrow as pa
     >>> stripped(pa.array(["38", "401", "428", "599", "4019"])).tolist()  # 401, 428 and 599 are headings
@@ -69,7 +86,13 @@ def _whole_codes(codes: "pa.Array") -> bool:
 
 
 def restored(raw: "pa.Array") -> "pa.Array":
-    """Codes of a table that is known to be stripped, normalised, with their zeros.
+    """Normalise the codes of a table that is known to be stripped, and put their zeros back.
+
+    Args:
+        raw: codes as they were written.
+
+    Returns:
+        The normalised codes, in their order.
 
     >>> import pyarrow as pa
     >>> restored(pa.array(["38.9", "8", "4019", "I50.9"])).to_pylist()
@@ -85,7 +108,19 @@ def restored(raw: "pa.Array") -> "pa.Array":
 
 
 def heading(codes: "pa.Array", version: int = 9) -> np.ndarray:
-    """Whether each normalised code is a heading: the beginning, three characters or more, of a finer code."""
+    """Say of each normalised code whether it is a heading: the first three characters or more of a finer code.
+
+    Args:
+        codes: as text.
+        version: 9 or 10.
+
+    Returns:
+        A Boolean array, one flag per code.
+
+    >>> import pyarrow as pa
+    >>> heading(pa.array(["401", "40"])).tolist()
+    [True, False]
+    """
     import pyarrow.compute as pc
 
     return pc.is_in(codes, value_set=_headings(version)).to_numpy(zero_copy_only=False)

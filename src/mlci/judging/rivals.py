@@ -22,7 +22,19 @@ CLASSIC = {"Elixhauser": "eci_vw", "Charlson": "cci_charlson"}
 
 
 def classic(cohort: Cohort) -> dict[str, np.ndarray]:
-    """Elixhauser (van Walraven) and Charlson as published."""
+    """Score a cohort by Elixhauser (van Walraven) and Charlson as published.
+
+    Args:
+        cohort: the admissions to score.
+
+    Returns:
+        One array of points per index, in the order of the admissions.
+
+    >>> import pandas as pd
+    >>> visits = pd.DataFrame({"visit_id": [1, 2], "codes": [["I50.9"], ["J18.9"]], "died": [1, 0]})
+    >>> {name: points.tolist() for name, points in classic(Cohort.from_frame(visits, icd_version=10)).items()}
+    {'Elixhauser': [7.0, 0.0], 'Charlson': [1.0, 0.0]}
+    """
     bits = comorbidity.drop_milder(comorbidity.Coder()(cohort.admissions()))
     return dict(zip(CLASSIC, comorbidity.scores(bits, list(CLASSIC.values())).T.astype(float)))
 
@@ -35,10 +47,27 @@ def refitted(
     index: Callable[[Cohort], np.ndarray] | None = None,
     seed: int = 0,
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Rival → outcome → log-odds of each judged admission, learned from `train` by logistic regression.
+    """Learn simple rivals from a cohort by logistic regression, and score others with them.
 
-    `index`, which scores a cohort, adds that index with age and sex. A rival is missing where the cohort
-    knows neither age nor sex, and an outcome where fewer than ten training admissions have it, or lack it.
+    The rivals are age and sex, Elixhauser's flags with age and sex, and the index with age and sex. A cohort that
+    knows neither age nor sex has Elixhauser's flags alone.
+
+    Args:
+        train: the admissions to learn from, 50,000 of them at most.
+        judged: the admissions to score.
+        outcomes: names of outcomes; one that fewer than ten training admissions have, or lack, is left out.
+        index: scores a cohort; None leaves out the index with age and sex.
+        seed: of the draw where `train` is larger.
+
+    Returns:
+        Rival → outcome → log-odds of each judged admission.
+
+    >>> import pandas as pd
+    >>> visits = pd.DataFrame({"visit_id": range(40), "age": [50, 80] * 20, "codes": [["I50.9"]] * 40})
+    >>> cohort = Cohort.from_frame(visits.assign(died=[0, 1] * 20), icd_version=10, outcomes={"mortality": "died"})
+    >>> log_odds = refitted(cohort, cohort, ["mortality"])["Age"]["mortality"]
+    >>> bool(log_odds[0] < 0 < log_odds[1])
+    True
     """
     train = train.sample(LEARNED, seed=seed)
     if not len(train):
@@ -61,11 +90,26 @@ def compare(
     *,
     patients: np.ndarray,
 ) -> pd.DataFrame:
-    """AUROC of an index and of its rivals with 95% intervals, and how far the index lies above each (gap).
+    """Compare the AUROC of an index with that of its rivals.
 
-    `rivals`: name → outcome → score. Intervals follow DeLong, with the admissions of a patient taken together: on the
-    logit scale for AUROC, paired for the gap, wider (Student's t) the fewer events there are. An outcome of one class
-    is left out.
+    Intervals (95%) follow DeLong, with the admissions of a patient taken together: on the logit scale for AUROC,
+    paired for the gap, wider (Student's t) the fewer events there are.
+
+    Args:
+        own: the index's score of each admission.
+        rivals: name → outcome → score of each admission.
+        outcomes: name → 0, 1 or NaN of each admission; an outcome of one class is left out.
+        patients: whose admission each one is.
+
+    Returns:
+        One row per outcome and model: AUROC with its interval, and how far the index lies above it (gap).
+
+    >>> died, score = np.array([0, 0, 0, 1, 0, 1, 1, 1]), np.arange(8.0)
+    >>> frame = compare(score, {"Age": {"died": -score}}, {"died": died}, patients=np.arange(8))
+    >>> frame[["model", "outcome", "value", "gap"]]
+      model outcome   value    gap
+    0  MLCI    died  0.9375  0.000
+    1   Age    died  0.0625  0.875
     """
     _, patient = np.unique(np.asarray(patients), return_inverse=True)
     rows = []

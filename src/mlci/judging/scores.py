@@ -20,9 +20,25 @@ BESIDE = ("percentile", "unknown_share")
 
 
 def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = False) -> pd.DataFrame:
-    """The score columns, indexed by admission: those named, else `score`, else every numeric one.
+    """Read the score columns of a file.
 
-    What `mlci score` writes beside the score (percentile, risk_*, ...) is no score; `risks` adds the risk columns.
+    Args:
+        path: Parquet or CSV with `admission_id` and at least one numeric column.
+        columns: those to read; by default `score`, or else every numeric column. What `mlci score` writes beside the
+            score (percentile, risk_*, unknown_share) is no score.
+        risks: read the risk_* columns too.
+
+    Returns:
+        A frame of numbers, indexed by admission.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "scores.csv")
+    ...     _ = file.write_text("admission_id,score,percentile\\n007,0.5,61\\n")
+    ...     read_scores(file)
+                  score
+    admission_id
+    007             0.5
     """
     table = read_parquet(path) if _is_parquet(path) else _read_csv(path)
     if KEY not in table.column_names:
@@ -54,7 +70,22 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
 
 
 def match(scores: pd.DataFrame, cohort: Cohort, *, where: str = "scores") -> tuple[pd.DataFrame, Cohort]:
-    """The cohort's admissions that have scores, and those scores in their order; none at all is an error."""
+    """Bring scores and a cohort together by admission.
+
+    Args:
+        scores: indexed by admission, as `read_scores` gives them.
+        cohort: the admissions to judge by.
+        where: what messages call the scores.
+
+    Returns:
+        The scores in the cohort's order, and the cohort's admissions that have one; if none has, an `InputError`.
+
+    >>> visits = pd.DataFrame({"visit_id": [1, 2], "codes": [["I50.9"], ["J18.9"]], "died": [1, 0]})
+    >>> cohort = Cohort.from_frame(visits, icd_version=10)
+    >>> scores, scored = match(pd.DataFrame({"score": [0.5]}, index=["2"]), cohort)
+    >>> scores["score"].tolist(), scored.column("admission_id").tolist()
+    ([0.5], [2])
+    """
     own = ids = pd.Index(cohort.table[KEY].to_pylist(), name=KEY)
     if ids.inferred_type != scores.index.inferred_type:  # a CSV file does not say whether 17 is a number or a name
         ids, scores = ids.astype(str), scores.set_axis(scores.index.astype(str))

@@ -37,7 +37,7 @@ from mlci.base.errors import InputError, kind_of
 from mlci.base.tablefile import TableFile, open_table
 from mlci.codes import icd, zeros
 from mlci.codes.admissions import ROW, Admissions, as_table, file_layout, said_version, stream_table
-from mlci.codes.layout import Layout, one_of
+from mlci.codes.layout import Layout, named_column
 from mlci.sources import Attrition, Draft
 from mlci.sources._outcomes import Rule, known, parse
 from mlci.sources._people import ages, sexes
@@ -188,7 +188,7 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
     found: dict[str, str | None] = {}
     for role, names in (("subject", SUBJECTS), ("age", AGES), ("sex", SEXES), ("split", ("split",))):
         if said.get(role):
-            found[role] = one_of(file.names, [said[role]], file.where, f"--{role}")
+            found[role] = named_column(file.names, [said[role]], file.where, f"--{role}")
         else:
             lower = {name.lower(): name for name in reversed(free)}
             found[role] = next((lower[name] for name in names if name in lower), None)
@@ -200,13 +200,13 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
             raise InputError(
                 f"outcome {name}: {text!r} needs times, which `mlci cohort tables` reads (docs/own-tables.md)."
             )
-        rules[name] = replace(rule, column=one_of(file.names, [rule.column], file.where, f"--outcome {name}"))
+        rules[name] = replace(rule, column=named_column(file.names, [rule.column], file.where, f"--outcome {name}"))
     if not rules:
         raise InputError(
             f"{file.where}: no column is an outcome by its name; --outcome 'died=expired:Y' says one; found are "
             f"{', '.join(file.names)}."
         )
-    keep = tuple(one_of(file.names, [name], file.where, "--keep") for name in said.get("keep", ()))
+    keep = tuple(named_column(file.names, [name], file.where, "--keep") for name in said.get("keep", ()))
     taken = {"admission_id", "subject_id", "icd_version", "codes", "split", "age", "sex", *keep} & {*rules}
     if taken:
         raise InputError(f"{file.where}: the name {min(taken)} is taken; give the outcome another one.")

@@ -121,7 +121,7 @@ def read_records(path: str | Path, *, not_stated: str = "non-home") -> pa.Table:
         found[hits.to_numpy()] = True
         return pa.array(found)
 
-    def one_of(text: pa.Array, codes: str, *, unknown: str) -> pa.Array:
+    def among(text: pa.Array, codes: str, *, unknown: str) -> pa.Array:
         """Null where the record does not say: an unknown outcome is never a 0."""
         stated = pc.invert(pc.is_in(text, pa.array(list(unknown))))
         return pc.if_else(stated, pc.is_in(text, pa.array(list(codes))), pa.scalar(None, pa.bool_()))
@@ -138,8 +138,8 @@ def read_records(path: str | Path, *, not_stated: str = "non-home") -> pa.Table:
             "age": pc.if_else(pc.equal(field("age_unit"), YEARS), number("age").cast(pa.float64()), 0.0),
             "sex": pc.if_else(pc.equal(field("sex"), "1"), "M", "F"),
             "codes": items("diagnoses", 5),
-            "mortality": one_of(status, DEAD, unknown="9"),
-            "non_home_discharge": one_of(status, elsewhere + DEAD, unknown=unknown),
+            "mortality": among(status, DEAD, unknown="9"),
+            "non_home_discharge": among(status, elsewhere + DEAD, unknown=unknown),
             "long_stay": pc.greater(days, 7),
             "critical_care": with_any(items("procedures", 4), CRITICAL_CARE),
             "los_days": days,
