@@ -11,14 +11,17 @@ from conftest import ROOT
 
 SOURCE = ROOT / "src"
 FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_WHITESPACE
-ROOMS = ("base", "measures", "codes", "judging", "cohort.py", "tokens.py")
+ROOMS = ("base", "measures", "codes", "judging", "index", "cohort.py", "tokens.py", "spark.py")
 # Modules whose public functions all carry an example; the others carry what they have.
 COMPLETE = (
     *("base/complaints", "base/errors", "base/files", "base/names", "base/parquet", "base/tensors"),
     *("measures/alignment", "measures/discrimination", "measures/information", "measures/registry"),
     *("measures/resample", "judging/curves", "judging/cutoffs", "judging/evaluate", "judging/rivals", "judging/scores"),
     *("judging/theory", "codes/admissions", "codes/icd", "codes/layout", "codes/search", "codes/zeros", "cohort"),
+    *("index/citation", "index/estimator", "index/export", "index/recalibrate", "spark"),
 )
+# Classes whose public methods carry one too.
+CLASSES = ("Admissions", "Layout", "MLCI")
 # What these do needs no example to be understood, or a page of them.
 INSIDE = {"energy", "rbf", "features", "coefficients"}
 
@@ -37,6 +40,8 @@ def test_examples_run(path):
 @pytest.mark.parametrize("name", COMPLETE)
 def test_public_functions_have_an_example(name):
     tree = ast.parse((SOURCE / "mlci" / f"{name}.py").read_text())
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in CLASSES]
+    nodes = [*tree.body, *(node for owner in classes for node in owner.body)]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
     without = {node.name for node in functions if ">>>" not in (ast.get_docstring(node) or "")}
     assert without <= INSIDE

@@ -34,9 +34,22 @@ def score(
     id: str | None = None,
     codes: str | Sequence[str] | None = None,
 ) -> "DataFrame":
-    """`admission_id` and the columns of `mlci score`; `model` is a model file that the driver can read, or its content.
+    """Score the admissions of a Spark frame.
 
     Of an admission with more codes than the model takes, the first count: by the column `seq_num` where rows are codes.
+
+    Args:
+        df: admissions in any layout that `mlci.codes.layout` understands.
+        model: a `Model`, or a model file that the driver can read.
+        icd_version: 9 or 10 for the codes whose version the frame does not say.
+        id: the column of admissions, where its name does not speak for itself.
+        codes: the column or columns of codes, likewise.
+
+    Returns:
+        A lazy frame of `admission_id` and the columns of `mlci score`.
+
+    >>> mlci.spark.score(spark.read.parquet("visits"), "index.safetensors", icd_version=10)  # doctest: +SKIP
+    DataFrame[admission_id: bigint, score: double, percentile: double, ...]
     """
     model = replace(model) if isinstance(model, Model) else load_model(model)  # replaced: without what is cached
     layout, rows = _rows(df, icd_version, id, codes)
@@ -55,10 +68,25 @@ def indices(
     hierarchy: bool = True,
     flags: bool = False,
 ) -> "DataFrame":
-    """`admission_id` and the columns of `mlci indices`.
+    """Score the admissions of a Spark frame by Charlson and Elixhauser.
 
     CCI+ECI needs means and deviations of the training split (of all admissions where there is none): a job of its own,
     which runs at once.
+
+    Args:
+        df: admissions in any layout that `mlci.codes.layout` understands.
+        icd_version: 9 or 10 for the codes whose version the frame does not say.
+        id: the column of admissions, where its name does not speak for itself.
+        codes: the column or columns of codes, likewise.
+        weights: further sets of weights, as `mlci indices --weights` names them.
+        hierarchy: whether a severe form of a disease displaces its milder one.
+        flags: add a column per comorbidity.
+
+    Returns:
+        A lazy frame of `admission_id` and the columns of `mlci indices`.
+
+    >>> mlci.spark.indices(spark.read.parquet("visits"), icd_version=10)  # doctest: +SKIP
+    DataFrame[admission_id: bigint, cci_charlson: int, ...]
     """
     from pyspark.sql import functions as F
 

@@ -84,7 +84,15 @@ def read_tensors(path: str | Path, *, key: str, kind: str) -> tuple[Any, dict[st
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """For `json.loads`: NaN and Infinity are no JSON, and nothing here holds them."""
+    """Refuse NaN and Infinity, which are no JSON; made for `parse_constant` of `json.loads`.
+
+    Args:
+        name: the constant that was read.
+
+    >>> json.loads('{"seed": NaN}', parse_constant=refuse_constant)
+    Traceback (most recent call last):
+    ValueError: NaN is no number
+    """
     raise ValueError(f"{name} is no number")
 
 

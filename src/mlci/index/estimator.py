@@ -87,11 +87,25 @@ class MLCI(TransformerMixin, BaseEstimator):
         memory_map: str | Path | None = None,
         on_event: Callable[[Any], None] | None = None,
     ) -> Self:
-        """Learn from a `Cohort` (or its file), or from codes and outcomes (a frame or a dict of columns of 0, 1, null).
+        """Learn the index from admissions with outcomes.
 
-        `split` says train or valid for each admission; without it one subject in eight (by `subjects`, else by row) is
-        kept for validation. An interrupted fit with a `checkpoint` file goes on where it stopped. With the folder
-        `memory_map`, the tokens of a cohort file are written there once and never all in memory.
+        Args:
+            data: a `Cohort`, the name of its file, or codes: lists of lists, or a pandas, polars or Arrow frame.
+            outcomes: beside codes, a frame or a dict of columns of 0, 1 and null; a cohort has its own.
+            split: `train` or `valid` for each admission; by default one subject in eight is kept for validation.
+            subjects: whose admission each one is; by default each row is a subject of its own.
+            icd_version: 9 or 10 for the codes whose version the data do not say.
+            checkpoint: a file; an interrupted fit goes on from it where it stopped.
+            memory_map: a folder; the tokens of a cohort file are written there once and never held all in memory.
+            on_event: called with what happens while the fit runs.
+
+        Returns:
+            The fitted index itself.
+
+        >>> index = MLCI().fit([["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)
+        >>> heart_failure, diabetes = index.score([["I50.9"], ["E11.9"]], icd_version=10)
+        >>> bool(heart_failure > diabetes)
+        True
         """
         recipe = self.recipe or next((name for name, kind in RECIPES.items() if isinstance(self.config, kind)), "table")
         if recipe not in RECIPES:
@@ -135,21 +149,56 @@ class MLCI(TransformerMixin, BaseEstimator):
         return self.config or RECIPES[recipe]()
 
     def transform(self, data: Any) -> np.ndarray:
-        """The score as one column, for a `Pipeline`."""
+        """Score admissions as one column, for a `Pipeline`.
+
+        Args:
+            data: a `Cohort`, lists of codes, or a frame.
+
+        Returns:
+            A float64 array of one column, one row per admission.
+
+        >>> load("us2010").transform(pd.DataFrame({"codes": [["I50.9"], []], "icd_version": [10, 10]})).shape
+        (2, 1)
+        """
         return self.score(data)[:, None]
 
     def decision_function(self, data: Any) -> np.ndarray:
-        """The score, where scikit-learn asks for it."""
+        """Score admissions under the name by which scikit-learn asks for it.
+
+        Args:
+            data: a `Cohort`, lists of codes, or a frame.
+
+        Returns:
+            One float64 per admission, as `score` gives it.
+
+        >>> load("us2010").decision_function(pd.DataFrame({"codes": [["I50.9"], []], "icd_version": [10, 10]})).shape
+        (2,)
+        """
         return self.score(data)
 
     def predict_proba(self, data: Any) -> Any:
-        """The risk of an outcome and of its absence, two columns as scikit-learn has them; of several, a list."""
+        """Give the risk of each outcome as scikit-learn has it: a column for its absence and a column for its presence.
+
+        Args:
+            data: a `Cohort`, lists of codes, or a frame.
+
+        Returns:
+            An array of two columns, one row per admission; of several outcomes, a list of such arrays.
+
+        >>> risks = load("us2010").predict_proba(pd.DataFrame({"codes": [["I50.9"]], "icd_version": [10]}))
+        >>> len(risks), risks[0].shape, float(risks[0].sum())
+        (4, (1, 2), 1.0)
+        """
         risks = [np.column_stack([1 - risk, risk]) for risk in self.risk(data).to_numpy().T]
         return risks[0] if len(risks) == 1 else risks
 
     @property
     def classes_(self) -> np.ndarray:
-        """What an outcome can be."""
+        """List what an outcome can be: 0 (it did not happen) and 1.
+
+        >>> MLCI().classes_
+        array([0, 1])
+        """
         return np.array([0, 1])
 
     def __sklearn_tags__(self) -> Any:
@@ -192,31 +241,76 @@ class MLCI(TransformerMixin, BaseEstimator):
         ]
 
     def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:
-        """One float64 per admission, in order; larger means more severe."""
+        """Score admissions; larger means more severe.
+
+        Args:
+            data: a `Cohort`, lists of codes, or a frame.
+            icd_version: 9 or 10 for the codes whose version the data do not say.
+
+        Returns:
+            One float64 per admission, in order.
+
+        >>> mild, severe = load("us2010").score([["I10"], ["I50.9", "N17.9"]], icd_version=10)
+        >>> bool(severe > mild)
+        True
+        """
         admissions = as_admissions(data, icd_version=icd_version)
         self._warn(admissions)
         return self._model.score(admissions)
 
     def risk(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
-        """The risk of each outcome, one row per admission, in order."""
+        """Give the risk of each outcome.
+
+        Args:
+            data: a `Cohort`, lists of codes, or a frame.
+            icd_version: 9 or 10 for the codes whose version the data do not say.
+
+        Returns:
+            A frame with a column per outcome, one row per admission, in order.
+
+        >>> load("us2010").risk([["I50.9", "N17.9"]], icd_version=10).columns.tolist()
+        ['mortality', 'non_home_discharge', 'long_stay', 'critical_care']
+        """
         admissions = as_admissions(data, icd_version=icd_version)
         self._warn(admissions)
         return pd.DataFrame(self._model.risks(self._model.read(admissions)))
 
     def table(self, data: Any, *, icd_version: int | None = None, strict: bool = False) -> pd.DataFrame:
-        """The columns of a scores file: score, percentile, risk of each outcome, high severity, unknown share.
+        """Give all columns of a scores file, as `mlci score` writes them.
 
-        With `strict`, what is not understood does not count, and an admission of which fewer than half of the codes are
-        understood has no score.
+        Args:
+            data: a `Cohort`, lists of codes, or a frame.
+            icd_version: 9 or 10 for the codes whose version the data do not say.
+            strict: count no code that is not understood, and give no score to an admission of which fewer than half of
+                the codes are understood.
+
+        Returns:
+            A frame of admission, score, percentile, risk of each outcome, high severity and unknown share.
+
+        >>> table = load("us2010").table([["I50.9", "N17.9"]], icd_version=10)
+        >>> table[["high_severity", "unknown_share"]].to_dict("records")
+        [{'high_severity': False, 'unknown_share': 0.0}]
         """
         admissions = as_admissions(data, icd_version=icd_version)
         self._warn(admissions, strict=strict)
         return pd.DataFrame({"admission_id": admissions.ids, **self._model.columns(admissions, strict=strict)})
 
     def explain(self, codes: Sequence[str], *, icd_version: int | None = None) -> Explanation:
-        """What each code of one admission contributes.
+        """Say what each code of one admission contributes.
 
-        Exact: shares that add up where the recipe is a table, else by scoring the admission without each code.
+        Args:
+            codes: of the admission.
+            icd_version: 9 or 10.
+
+        Returns:
+            One `Effect` per recorded code. Where the recipe is `table`, effects are exact shares that add up to the
+            score; else each is the score minus the score of the admission without that code.
+
+        >>> explanation = load("us2010").explain(["I50.9", "N17.9"], icd_version=10)
+        >>> [effect.title for effect in explanation]
+        ['Heart failure, unspecified', 'Acute kidney failure, unspecified']
+        >>> abs(explanation.base_score + sum(effect.effect for effect in explanation) - explanation.score) < 1e-9
+        True
         """
         admissions, model = as_admissions([list(codes)], icd_version=icd_version), self._model
         without = without_each(model, admissions)
@@ -241,7 +335,20 @@ class MLCI(TransformerMixin, BaseEstimator):
         )
 
     def importance(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
-        """What each code contributes over many admissions: mean absolute and mean effect, and in how many it occurs."""
+        """Say what each code contributes over many admissions.
+
+        Args:
+            data: a `Cohort`, lists of codes, or a frame.
+            icd_version: 9 or 10 for the codes whose version the data do not say.
+
+        Returns:
+            A frame with a row per distinct code, the largest mean absolute effect first: in how many admissions it
+            occurs, its mean absolute effect and its mean effect.
+
+        >>> frame = load("us2010").importance([["I50.9", "N17.9"], ["I50.9"]], icd_version=10)
+        >>> frame.set_index("code")["admissions"].to_dict()
+        {'N179': 1, 'I509': 2}
+        """
         admissions = as_admissions(data, icd_version=icd_version)
         effects = shares(self._model, admissions).score
         size, counts = len(admissions.values), np.diff(admissions.offsets)
@@ -261,7 +368,17 @@ class MLCI(TransformerMixin, BaseEstimator):
         return frame.sort_values(["mean_absolute_effect", "code"], ascending=[False, True], ignore_index=True)
 
     def save(self, path: str | Path) -> None:
-        """Write the model file."""
+        """Write the model file, which `mlci.load` and `mlci score` read.
+
+        Args:
+            path: the file to write; it appears whole or not at all.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     load("us2010").save(f"{folder}/index.safetensors")
+        ...     load(f"{folder}/index.safetensors").recipe
+        'table'
+        """
         self._model.save(path)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -289,8 +406,14 @@ class MLCI(TransformerMixin, BaseEstimator):
 def load(path: str | Path) -> MLCI:
     """Read a model file, or a ready-made index by its name.
 
-    >>> load("us2010").score([["I50.9", "N17.9"]], icd_version=10).round(2)
-    array([-0.14])
+    Args:
+        path: a file as `MLCI.save` and `mlci fit` write it, or `us2010`, `us2010-early`.
+
+    Returns:
+        The fitted index.
+
+    >>> load("us2010").score([["I50.9", "N17.9"]], icd_version=10).shape
+    (1,)
     """
     path = model_path(path)
     model = load_model(path)

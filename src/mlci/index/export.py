@@ -47,7 +47,19 @@ class Folded:
 
 
 def fold(model: Model) -> tuple[Model, Folded]:
-    """The model without the rows behind which fewer than `LEAST` training admissions stand."""
+    """Leave out the rows behind which fewer than `LEAST` training admissions stand.
+
+    Args:
+        model: one that holds a table.
+
+    Returns:
+        The smaller model, and what leaving the rows out changes.
+
+    >>> from mlci.index.estimator import load
+    >>> model, folded = fold(load("us2010").model_)
+    >>> folded.rows, len(model.vocabulary.tokens) == folded.of
+    (0, True)
+    """
     vocabulary = model.vocabulary
     if not vocabulary.support:
         raise InputError(
@@ -75,7 +87,7 @@ def fold(model: Model) -> tuple[Model, Folded]:
 def export(
     model: Model, path: str | Path, *, dialect: str = "duckdb", table: str = "diagnoses", all_rows: bool = False
 ) -> list[str]:
-    """Write the model's table in the form that the file's name asks for; returns what a person should know of it.
+    """Write the model's table in the form that the file's name asks for.
 
     Args:
         model: one that holds a table.
@@ -83,6 +95,17 @@ def export(
         dialect: of the SQL.
         table: the SQL view reads admission_id, icd_version and code from it.
         all_rows: keep the rows of rare codes too.
+
+    Returns:
+        Sentences that a person should read before the file is used.
+
+    >>> import tempfile
+    >>> from mlci.index.estimator import MLCI
+    >>> index = MLCI().fit([["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     said = export(index.model_, f"{folder}/weights.csv")
+    ...     sorted(file.name for file in Path(folder).iterdir())
+    ['weights.R', 'weights.csv', 'weights_curves.csv']
     """
     path = Path(path)
     if path.suffix.lower() not in FORMS:
@@ -123,7 +146,19 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def weights(model: Model) -> pd.DataFrame:
-    """One row per code or beginning of codes: ICD version, title, admissions behind it, weight for each outcome."""
+    """List the weights of a table.
+
+    Args:
+        model: one that holds a table.
+
+    Returns:
+        A frame with one row per code or beginning of codes: ICD version, title, admissions behind it, and the weight
+        for each outcome.
+
+    >>> from mlci.index.estimator import load
+    >>> weights(load("us2010").model_).columns[:5].tolist()
+    ['icd_version', 'code', 'title', 'admissions', 'mortality']
+    """
     vocabulary = model.vocabulary
     learned = list(model.outcomes)[: model.state["weights"].shape[1]]
     frame = pd.DataFrame(model.state["weights"][len(SPECIAL) :], columns=learned)
@@ -141,11 +176,20 @@ def weights(model: Model) -> pd.DataFrame:
 
 
 def curves(model: Model) -> pd.DataFrame:
-    """All that makes scores, percentiles and risks of log-odds, as points x, y of a part and an outcome.
+    """List all that makes scores, percentiles and risks of log-odds, as points x, y of a part and an outcome.
 
-    `intercept`, `unknown` (what unknown codes add), `risk` (x + y * log-odds is the log-odds of the risk), `score`
-    (points of the curve), `percentile` (points), `cutoff`, `ignored` (beginnings of codes that count as not recorded),
-    and `depth` (lengths of the beginnings that count).
+    Args:
+        model: one that holds a table.
+
+    Returns:
+        A frame of part, outcome, x and y. Parts are `intercept`, `unknown` (what unknown codes add), `risk` (x + y *
+        log-odds is the log-odds of the risk), `score` (points of the curve), `percentile` (points), `cutoff`,
+        `ignored` (beginnings of codes that count as not recorded), and `depth` (lengths of the beginnings that count).
+
+    >>> from mlci.index.estimator import load
+    >>> frame = curves(load("us2010").model_)
+    >>> frame.loc[frame["part"] == "intercept", "outcome"].tolist()
+    ['mortality', 'non_home_discharge', 'long_stay', 'critical_care']
     """
     state, rows = model.state, []
     for place, name in enumerate(list(model.outcomes)[: len(state["intercepts"])]):

@@ -38,11 +38,23 @@ class Recalibrated:
 
 
 def recalibrate(model: Model, cohort: Cohort) -> Recalibrated:
-    """Fit the model's risks, percentiles and cutoff to a cohort: train and valid; test is kept to judge by.
+    """Fit the model's risks, percentiles and cutoff to a cohort; its weights stay.
 
     Args:
         model: of any recipe.
-        cohort: admissions with outcomes; those that the model has are recalibrated, others get a curve over the score.
+        cohort: admissions with outcomes, of which train and valid are learned from and test is kept to judge by.
+            Outcomes that the model has are recalibrated, others get a curve over the score.
+
+    Returns:
+        The new model, the outcomes that stayed as they were, and a table of the fit before and after.
+
+    >>> from mlci.index.estimator import load
+    >>> visits = pd.DataFrame({"visit_id": range(200), "codes": [["I50.9"], ["E11.9"]] * 100, "died": [1, 0] * 100})
+    >>> cohort = Cohort.from_frame(visits, icd_version=10, outcomes={"mortality": "died"})
+    >>> recalibrated = recalibrate(load("us2010").model_, cohort)
+    >>> row = recalibrated.table.iloc[0]
+    >>> bool(row["expected_before"] < row["expected_after"]), float(row["observed"]) > 0.3  # more die here
+    (True, True)
     """
     learn, test = (_rows(cohort, parts) for parts in (("train", "valid"), ("test",)))
     names = list(cohort.outcomes)
