@@ -297,8 +297,8 @@ def build_cohort(
     ids = table["admission_id"]
     twice = len(ids) - pc.count_distinct(ids, mode="all").as_py()
     if twice or ids.null_count:
-        what = f"{twice} rows repeat an earlier one" if twice else f"{ids.null_count} rows have none"
-        raise InputError(f"source {source}: admission_id must name one admission, but {what}.")
+        reason = f"{twice} rows repeat an earlier one" if twice else f"{ids.null_count} rows have none"
+        raise InputError(f"source {source}: admission_id must name one admission, but {reason}.")
     codes, blank = _normalise(table["codes"].combine_chunks(), restore_zeros=restore_zeros)
     if blank:
         notes.append(f"{blank} diagnoses hold neither letter nor digit and were dropped.")

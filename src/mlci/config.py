@@ -363,8 +363,8 @@ def _lines(content: Any, keys: Any) -> list[str]:
 def _notes(kind: type) -> dict[str, str]:
     """The comment behind each constant, in the class that says it and those above it."""
     found: dict[str, str] = {}
-    for each in reversed([base for base in kind.__mro__ if issubclass(base, Section)]):
-        for line in inspect.getsource(each).splitlines():
+    for base in reversed([base for base in kind.__mro__ if issubclass(base, Section)]):
+        for line in inspect.getsource(base).splitlines():
             if match := re.match(r"    (\w+): [^#]*#\s*(.+)", line):
                 found[match[1]] = match[2]
     return found
@@ -373,5 +373,5 @@ def _notes(kind: type) -> dict[str, str]:
 def _toml(value: Any) -> str | None:
     """A value as TOML writes it; None has no way to be written."""
     if isinstance(value, tuple | list):
-        return f"[{', '.join(str(_toml(each)) for each in value)}]"
+        return f"[{', '.join(str(_toml(item)) for item in value)}]"
     return None if value is None else json.dumps(value)

@@ -102,16 +102,18 @@ def indices(
         partial(_indices, columns, layout, icd_version, hierarchy, flags, split), _schema(df, layout, types)
     )
     fitted = found.where(F.col("split") == "train") if split else found
-    both = [F.col(name).cast("long") for name in pair]
-    sums = fitted.agg(F.count("*"), *(F.sum(each) for each in both), *(F.sum(each * each) for each in both)).first()
+    points = [F.col(name).cast("long") for name in pair]
+    sums = fitted.agg(
+        F.count("*"), *(F.sum(column) for column in points), *(F.sum(column * column) for column in points)
+    ).first()
     assert sums is not None
     n, *totals = (int(value or 0) for value in sums)
     if not n:
         raise InputError(f"{WHERE}: no admission {'has the split train' if split else 'at all'}; CCI+ECI needs some.")
     combined = Combined.from_sums(n, np.array(totals[:2]), np.array(totals[2:]), pair, hierarchy)
     parts = [
-        (each - F.lit(mean)) / F.lit(deviation) if deviation else F.lit(0.0)
-        for each, mean, deviation in zip(both, combined.means, combined.deviations)
+        (column - F.lit(mean)) / F.lit(deviation) if deviation else F.lit(0.0)
+        for column, mean, deviation in zip(points, combined.means, combined.deviations)
     ]
     return found.select("admission_id", *columns, (parts[0] + parts[1]).alias("cci_eci"), *categories)
 
@@ -123,7 +125,7 @@ def _rows(
     codes: str | Sequence[str] | None,
     carry: Sequence[str] = (),
 ) -> tuple[Layout, "DataFrame"]:
-    """The layout and the columns that are needed, each admission's rows together; what cannot do is told here."""
+    """Find the layout, select the columns, bring each admission's rows together, and refuse columns of wrong types."""
     layout = find_layout(df.columns, WHERE, id=id, codes=codes)
     order = [name for name in ("seq_num",) if name in df.columns and layout.form == "long"]
     wanted = [*layout.columns, *order, *(name for name in carry if name in df.columns and layout.form != "long")]

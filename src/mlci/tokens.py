@@ -242,7 +242,7 @@ class Vocabulary:
             mark = PRINCIPAL if text.startswith(PRINCIPAL) else ""
             texts = [text[: len(mark) + depth] for depth in sorted(self.depths)]
             found[number] = [
-                ids.get((version, each), PAD) if each not in texts[:place] else PAD for place, each in enumerate(texts)
+                ids.get((version, text), PAD) if text not in texts[:place] else PAD for place, text in enumerate(texts)
             ]
         found[UNK, 0] = UNK
         return found

@@ -120,9 +120,9 @@ def check_writable(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLik
     if not os.access(target.parent, os.W_OK):
         raise InputError(f"{path}: no permission to write in {target.parent}.")
     if target.exists():
-        for each in map(Path, inputs):
-            inside = each.is_dir() and target.is_relative_to(os.path.realpath(each))
-            if inside or (each.exists() and os.path.samefile(each, target)):
+        for source in map(Path, inputs):
+            inside = source.is_dir() and target.is_relative_to(os.path.realpath(source))
+            if inside or (source.exists() and os.path.samefile(source, target)):
                 raise InputError(f"{path}: is read by this command and would be overwritten; name another output.")
     return target
 

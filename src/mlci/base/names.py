@@ -1,6 +1,6 @@
 """The registry of outcomes: what a column of the cohort is called in headings, in sentences, and after a percentage.
 
-A name comes in, words go out. An outcome that stands in `OUTCOMES` has words of its own; any other column is told by
+A name comes in, words go out. An outcome that stands in `OUTCOMES` has words of its own; any other column is shown by
 its name, so that a person's own outcomes read well too. (Metrics have their registry in `mlci.measures.registry`.)
 """
 

@@ -94,11 +94,11 @@ def beside(ours: pd.DataFrame, paper: pd.DataFrame, keys: list[str]) -> pd.DataF
     one, there is nothing to measure the difference by.
     """
     theirs = paper.rename(columns={"value": "paper", "sd": "paper_sd"})[[*keys, "paper", "paper_sd"]]
-    both = ours[[*keys, "mean", "sd"]].merge(theirs, on=keys, how="left")
-    mean, sd, value, paper_sd = (both[name].to_numpy(float) for name in ("mean", "sd", "paper", "paper_sd"))
+    joined = ours[[*keys, "mean", "sd"]].merge(theirs, on=keys, how="left")
+    mean, sd, value, paper_sd = (joined[name].to_numpy(float) for name in ("mean", "sd", "paper", "paper_sd"))
     deviation = np.hypot(np.nan_to_num(sd), np.nan_to_num(paper_sd))
     in_sds = (mean - value) / np.where(deviation > 0, deviation, np.nan)
-    return both.assign(difference=mean - value, in_sds=in_sds)
+    return joined.assign(difference=mean - value, in_sds=in_sds)
 
 
 def compare_scores(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
@@ -140,8 +140,8 @@ def compare_curves(cohort: Cohort, runs: Sequence[Run], dataset: str) -> pd.Data
     found = trends(scores, test.labels(), list(cohort.outcomes)) if scores else ()
     rows = [("delta", trend.outcome, trend.mean, trend.sd, trend.verdict) for trend in found]
     ours = pd.DataFrame(rows, columns=["quantity", "outcome", "mean", "sd", "verdict"])
-    both = beside(ours, paper_diagnostics(dataset), ["quantity", "outcome"])
-    return both.assign(verdict=ours["verdict"])
+    joined = beside(ours, paper_diagnostics(dataset), ["quantity", "outcome"])
+    return joined.assign(verdict=ours["verdict"])
 
 
 def sizes(cohort: Cohort, dataset: str) -> list[str]:

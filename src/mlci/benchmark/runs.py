@@ -59,7 +59,7 @@ class Settings:
     device: str = "cpu"
 
     def adapt(self, model: Baseline) -> Baseline:
-        known = {each.name for each in fields(model)}
+        known = {field.name for field in fields(model)}
         given = {"epochs": self.epochs, "anchor": self.anchor}
         return replace(model, **{name: value for name, value in given.items() if name in known and value is not None})
 
@@ -116,7 +116,7 @@ def run_benchmark(
     tell = on_change or (lambda runs: None)
     chosen = baselines.choose(models)
     table = read_cohort(cohort)
-    if any(each.name == "anchor" for model in chosen for each in fields(model)):
+    if any(field.name == "anchor" for model in chosen for field in fields(model)):
         check_anchor(table, settings.anchor)
     check_device(settings.device)
     views = cache(partial(baselines.parts, table))
@@ -249,10 +249,10 @@ def import_runs(path: str | Path, cohort: str | Path, directory: str | Path) -> 
     found = list(read_archive(path, digest=fingerprint(parts), admissions=len(table)))
     claim(directory, table, parts)
     runs = []
-    for each in found:
-        folder = directory / each.model.name / str(each.seed)
-        run = Run(each.model, each.seed, folder, status="done", seconds=each.cost["seconds"])
-        finish(run, each.scores, each.cost, table)
+    for entry in found:
+        folder = directory / entry.model.name / str(entry.seed)
+        run = Run(entry.model, entry.seed, folder, status="done", seconds=entry.cost["seconds"])
+        finish(run, entry.scores, entry.cost, table)
         runs.append(run)
     return runs
 
@@ -261,14 +261,14 @@ def _in_process(
     run: Run, cohort: str | Path, directory: Path, settings: Settings, *, threads: int, children: Children
 ) -> None:
     words = {"cohort": str(cohort), "directory": str(directory), "model": run.model.name, "seed": run.seed}
-    program = "import json, sys; from mlci.benchmark.runs import _one; _one(**json.loads(sys.argv[1]))"
+    program = "import json, sys; from mlci.benchmark.runs import _run_alone; _run_alone(**json.loads(sys.argv[1]))"
     text = json.dumps({**words, "settings": asdict(settings)})
     code, last = children.run(program, text, env={"OMP_NUM_THREADS": str(threads)})
     if code:
         raise InputError(f"{run.model.name}, seed {run.seed}: {last}")
 
 
-def _one(*, cohort: str, directory: str, model: str, seed: int, settings: dict) -> None:
+def _run_alone(*, cohort: str, directory: str, model: str, seed: int, settings: dict) -> None:
     """One run, in a process of its own."""
     settings["seeds"] = (seed,)
     try:
@@ -285,12 +285,12 @@ def remaining(runs: Sequence[Run], jobs: int = 1) -> float | None:
 
     def expected(run: Run) -> float | None:
         for alike in (
-            [each for each in done if each.model.name == run.model.name],
-            [each for each in done if each.model.family == run.model.family],
+            [other for other in done if other.model.name == run.model.name],
+            [other for other in done if other.model.family == run.model.family],
             done,
         ):
             if alike:
-                return float(np.mean([each.seconds or 0.0 for each in alike]))
+                return float(np.mean([other.seconds or 0.0 for other in alike]))
         return None
 
     total = 0.0

@@ -90,7 +90,7 @@ def tables(frame: pd.DataFrame, notes: Sequence[str] = ()) -> list[Table]:
     for name, (number, metric, title) in TABLES.items():
         part = summary[summary["metric"] == metric]
         if number in "12":  # the main tables leave out what the paper shows in the wide ones only
-            part = part[[number in reported.get(each, (0, [number]))[1] for each in part["title"]]]
+            part = part[[number in reported.get(title, (0, [number]))[1] for title in part["title"]]]
             part = part[part["family"] != FAMILIES["ablation"]]
         if len(part):
             built.append(_table(name, title, part, metric, tuple(notes)))

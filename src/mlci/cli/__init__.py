@@ -49,7 +49,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run a command; whatever a person can mend is told in one sentence, without a traceback."""
+    """Run a command, and say in one sentence, without a traceback, what a person has to mend."""
     warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")  # torch's, at the first step on a GPU
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)

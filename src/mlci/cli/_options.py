@@ -28,7 +28,7 @@ def check_output(path: str | Path, *, inputs: Iterable[str | Path] = (), force: 
 
     if str(path) == "-":
         return
-    target = check_writable(path, inputs=[each for each in inputs if str(each) != "-" and "://" not in str(each)])
+    target = check_writable(path, inputs=[name for name in inputs if str(name) != "-" and "://" not in str(name)])
     if not force and target.exists() and _is_cohort(target):
         raise InputError(f"{path}: is a cohort file that would be overwritten; name another output, or say --force.")
 

@@ -64,14 +64,14 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
     found = {name: theory.diagnose(values[name].to_numpy(), labels, names, **options) for name in values}
     tables = {}
     for title in TITLES:
-        parts = [one.tables()[title].assign(model=name) for name, one in found.items()]
+        parts = [diagnosis.tables()[title].assign(model=name) for name, diagnosis in found.items()]
         frame = pd.concat(parts, ignore_index=True)
         tables[title] = frame[["model", *frame.columns.drop("model")]]
         _print(TITLES[title], tables[title])
-    for outcome, why in {k: v for one in found.values() for k, v in one.left_out.items()}.items():
+    for outcome, why in {k: v for diagnosis in found.values() for k, v in diagnosis.left_out.items()}.items():
         click.echo(f"{outcome} was left out: {why}.")
-    for name, one in found.items():
-        if not one.shared.threshold.rising:
+    for name, diagnosis in found.items():
+        if not diagnosis.shared.threshold.rising:
             click.echo(f"{name}: beyond its best cut the outcomes are rarer, not commoner; it may be turned around.")
     if output is not None:
         output.mkdir(exist_ok=True)
@@ -79,7 +79,7 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
             with atomic(output / f"{title}.csv", inputs=[scores, cohort]) as temporary:
                 frame.to_csv(temporary, index=False)
         with atomic(output / "diagnosis.json", inputs=[scores, cohort]) as temporary:
-            temporary.write_text(json.dumps({name: one.to_dict() for name, one in found.items()}, indent=1))
+            temporary.write_text(json.dumps({name: diagnosis.to_dict() for name, diagnosis in found.items()}, indent=1))
         click.echo(f"Written to {output}: {', '.join(f'{title}.csv' for title in tables)}, diagnosis.json.")
 
 

@@ -113,8 +113,14 @@ def bar():
 
     @contextlib.contextmanager
     def shown():
-        what = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-        columns = (what, BarColumn(20), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+        description = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        columns = (
+            description,
+            BarColumn(20),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
         with Progress(*columns, console=Console(stderr=True), expand=True) as display:
             task = display.add_task("reading", total=None, left="")
 

@@ -594,15 +594,15 @@ class _Encoder:
                 return Admissions(ids, values, np.repeat(versions, len(values)), codes, offsets, self.short)
         numbers, shift = np.array([0, 9, 10], dtype=np.int8), np.zeros(11, dtype=np.int32)
         shift[numbers] = np.arange(3) * len(values)
-        both = codes + shift[versions]
+        combined = codes + shift[versions]
         used = np.zeros(3 * len(values), dtype=bool)
-        used[both] = True
+        used[combined] = True
         distinct = np.flatnonzero(used)
         return Admissions(
             ids=ids,
             values=values[distinct % max(len(values), 1)],
             versions=numbers[distinct // max(len(values), 1)],
-            indices=(np.cumsum(used, dtype=np.int32) - np.int32(1))[both],
+            indices=(np.cumsum(used, dtype=np.int32) - np.int32(1))[combined],
             offsets=offsets,
             short=self.short,
         )

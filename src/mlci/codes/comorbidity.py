@@ -226,8 +226,8 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
 def drop_milder(bits: np.ndarray) -> np.ndarray:
     """Clear the bit of a milder form where the severer is set: complicated diabetes drops the plain one, and so on.
 
-    >>> both = code_bits(["E119", "E112"], 10)
-    >>> int(flags(drop_milder(both[:1] | both[1:])).sum()) < int(flags(both[:1] | both[1:]).sum())
+    >>> bits = code_bits(["E119", "E112"], 10)
+    >>> int(flags(drop_milder(bits[:1] | bits[1:])).sum()) < int(flags(bits[:1] | bits[1:]).sum())
     True
     """
     place = {category.column: np.uint64(i) for i, category in enumerate(rules().categories)}
@@ -411,8 +411,8 @@ class Combined:
         """Fit on batches of the two scores: whole numbers, so running sums of squares lose nothing."""
         n, total, squares = 0, np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
         for batch in batches:
-            both = batch.astype(np.int64)
-            n, total, squares = n + len(both), total + both.sum(0), squares + (both**2).sum(0)
+            points = batch.astype(np.int64)
+            n, total, squares = n + len(points), total + points.sum(0), squares + (points**2).sum(0)
         return cls.from_sums(n, total, squares, columns, hierarchy)
 
     @classmethod
@@ -429,10 +429,10 @@ class Combined:
         bits = _bits(as_admissions(data, icd_version=icd_version), self.hierarchy, stacklevel=3)
         return self.apply(scores(bits, self.columns))
 
-    def apply(self, both: np.ndarray) -> np.ndarray:
+    def apply(self, points: np.ndarray) -> np.ndarray:
         """From the two scores; one that never varied in training adds nothing."""
         deviation = np.array(self.deviations)
-        return ((both - np.array(self.means)) / np.where(deviation > 0, deviation, np.inf)).sum(axis=1)
+        return ((points - np.array(self.means)) / np.where(deviation > 0, deviation, np.inf)).sum(axis=1)
 
 
 def pair_of(columns: Sequence[str]) -> tuple[str, str]:
@@ -496,8 +496,8 @@ def write_scores(
             sink.write(rows)
             progress(len(admissions))
             split = "split" in carried.column_names
-            both = found[:, [columns.index(name) for name in pair]]
-            yield both[np.asarray(carried["split"]) == "train"] if split else both
+            points = found[:, [columns.index(name) for name in pair]]
+            yield points[np.asarray(carried["split"]) == "train"] if split else points
         if sink is None:
             raise InputError(f"{source}: holds no admissions.")
         sink.close()

@@ -169,5 +169,5 @@ def _guessed(names: Sequence[str]) -> tuple[str, ...]:
         largest = max(families.values(), key=len)
         first = [name for name in names if FIRST.fullmatch(name)]
         return tuple(dict.fromkeys([*first, *sorted(largest, key=_number)]))
-    one = _first(names, ONE_COLUMN)
-    return (one,) if one else ()
+    single = _first(names, ONE_COLUMN)
+    return (single,) if single else ()

@@ -42,7 +42,7 @@ def tells(code: str, version: int) -> str | None:
     'death'
     >>> tells("I500", 10)
     """
-    for one in outcome_codes():
-        if version in (one.version, 0) and code.startswith(one.code):
-            return one.tells
+    for entry in outcome_codes():
+        if version in (entry.version, 0) and code.startswith(entry.code):
+            return entry.tells
     return None

@@ -75,7 +75,7 @@ def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: 
     """The codes of a text; `seen` knows further ones, such as a hospital's own that a model was trained on.
 
     >>> reading = read("1. I50.9 - Heart failure, unspecified; sepsis", 10)
-    >>> [one.code for one in reading.codes], [(one.text, one.suggestions[0].codes) for one in reading.missed]
+    >>> [piece.code for piece in reading.codes], [(piece.text, piece.suggestions[0].codes) for piece in reading.missed]
     (['I509'], [('sepsis', ('A419',))])
     """
     codes: list[Understood] = []
@@ -84,13 +84,13 @@ def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: 
         line, end = MARKER.sub("", line), 0
         for token in TOKEN.finditer(line):
             code = icd.normalise(token[0])
-            one = understand(code, version) if _well_dotted(token[0], code, version) else None
-            one = one or (Understood(code, None) if seen(code) else None)
-            missed = None if one else _unknown_code(token[0], code, version)
-            if not (one or missed):
+            understood = understand(code, version) if _well_dotted(token[0], code, version) else None
+            understood = understood or (Understood(code, None) if seen(code) else None)
+            missed = None if understood else _unknown_code(token[0], code, version)
+            if not (understood or missed):
                 continue
             pieces += [line[end : token.start()], *([missed] if missed else [])]
-            codes += [one] if one else []
+            codes += [understood] if understood else []
             end = token.end()
         pieces.append(line[end:])
     return Reading(tuple(codes), tuple(_missed(pieces, codes, version)))
@@ -161,27 +161,29 @@ def _unknown_code(text: str, code: str, version: int) -> Missed | None:
         return None
     found = []
     for way in counterparts(code, other) if elsewhere else ():
-        titles = [icd.title(one, version) for one in way.codes]
+        titles = [icd.title(other, version) for other in way.codes]
         if all(titles):
             found.append(Suggestion(way.codes, " + ".join(map(str, titles)), "other version"))
-    near = [one for one in near_misses(code, version) if not found or one in _alike(code)]
+    near = [other for other in near_misses(code, version) if not found or other in _alike(code)]
     found = [
         *found[: SUGGESTIONS - 1],
-        *(Suggestion((one,), icd.title(one, version) or "", "near miss") for one in near),
+        *(Suggestion((other,), icd.title(other, version) or "", "near miss") for other in near),
     ]
     return Missed(text, tuple(found[:SUGGESTIONS]), other if elsewhere else None, code_like=True)
 
 
 def _missed(pieces: list[str | Missed], codes: list[Understood], version: int) -> list[Missed]:
     """The pieces that no code was made of, without what only describes codes that stand beside them."""
-    described = [words_of(one.title or "") for one in codes]
-    described += [words_of(each.title) for one in pieces if isinstance(one, Missed) for each in one.suggestions]
+    described = [words_of(known.title or "") for known in codes]
     described += [
-        words_of(icd.title(one.text, one.other_version) or "")
-        for one in pieces
-        if isinstance(one, Missed) and one.other_version
+        words_of(suggestion.title) for piece in pieces if isinstance(piece, Missed) for suggestion in piece.suggestions
     ]
-    categories, found = {one.code[:3] for one in codes}, []
+    described += [
+        words_of(icd.title(piece.text, piece.other_version) or "")
+        for piece in pieces
+        if isinstance(piece, Missed) and piece.other_version
+    ]
+    categories, found = {known.code[:3] for known in codes}, []
     for piece in pieces:
         if isinstance(piece, Missed):
             found.append(piece)
@@ -205,7 +207,9 @@ def _of_words(
     hits = search(query, version, SUGGESTIONS, loose=not joint) if suggest and len(words) < 12 else []
     if joint and not hits:
         parts = (part.strip() for part in JOINT.split(phrase))
-        return [one for part in parts for one in _of_words(part, described, categories, version, suggest, whole=False)]
+        return [
+            piece for part in parts for piece in _of_words(part, described, categories, version, suggest, whole=False)
+        ]
     if any(hit.code[:3] in categories for hit in hits):  # "CHF" beside I50.9
         return []
     return [Missed(said, tuple(Suggestion((hit.code,), hit.title, "title") for hit in hits))]

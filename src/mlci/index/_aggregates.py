@@ -37,9 +37,9 @@ def counted(names: Sequence[str], outcomes: np.ndarray) -> dict[str, int]:
 
 
 def without_small_cells(cutoff: Cutoff) -> Cutoff:
-    """The cutoff without the contrasts of small groups; fewer than ten beyond it (or below) are told as none."""
+    """The cutoff without the contrasts of small groups; fewer than ten beyond it (or below) count as none."""
     tail = cutoff.tail if LEAST <= cutoff.tail <= cutoff.n - LEAST else cutoff.n * round(cutoff.share)
-    large = tuple(one for one in cutoff.contrasts if min(_cells(one)) >= LEAST)
+    large = tuple(contrast for contrast in cutoff.contrasts if min(_cells(contrast)) >= LEAST)
     return replace(cutoff, tail=tail, contrasts=large)
 
 

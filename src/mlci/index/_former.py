@@ -16,10 +16,10 @@ def renewed(card: Mapping[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in card.items() if name not in GONE}
     if "stage2" not in card:  # made by hand, or by somebody else's program
         return {**rest, "recipe": recipe}
-    stage1 = {name: _trained(each) for name, each in card["stage1"].items()}
+    stage1 = {name: _trained(stage) for name, stage in card["stage1"].items()}
     stage2, weights = _trained(card["stage2"]), {name: card["weights"][name] for name in stage1}
     if recipe == "deep":
-        strength = {name: each.quality for name, each in stage1.items()}
+        strength = {name: stage.quality for name, stage in stage1.items()}
         record = DeepRecord(card["config"]["posterior"]["members"], strength, weights, stage2.history)
     else:
         record = PaperRecord(stage1, stage2, weights, card["orientation"])
@@ -27,4 +27,4 @@ def renewed(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trained(facts: Mapping[str, Any]) -> Trained:
-    return Trained(**{**facts, "history": tuple(Epoch(**each) for each in facts["history"])})
+    return Trained(**{**facts, "history": tuple(Epoch(**epoch) for epoch in facts["history"])})

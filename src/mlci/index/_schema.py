@@ -167,7 +167,12 @@ class Facts(_Checked):
     def _fits(self) -> Self:
         if not _rising(self.quantiles):
             raise ValueError("quantiles must not fall")
-        named = {*self.curves, *self.bands, *self.card.validation, *(one.outcome for one in self.cutoff.contrasts)}
+        named = {
+            *self.curves,
+            *self.bands,
+            *self.card.validation,
+            *(contrast.outcome for contrast in self.cutoff.contrasts),
+        }
         if not named <= set(self.outcomes):
             raise ValueError("a curve or a contrast belongs to no outcome")
         return self

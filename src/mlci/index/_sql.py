@@ -23,7 +23,9 @@ WEIGHTS, VIEW, ROWS = "mlci_weights", "mlci_scores", 500
 
 def script(model: Model, *, dialect: str, table: str = "diagnoses", about: Sequence[str] = ()) -> str:
     """The whole script; `about` are lines of comment at its top."""
-    return "".join(f"-- {line}\n" for line in about) + "".join(f"{one};\n" for one in statements(model, dialect, table))
+    return "".join(f"-- {line}\n" for line in about) + "".join(
+        f"{statement};\n" for statement in statements(model, dialect, table)
+    )
 
 
 def statements(model: Model, dialect: str, table: str = "diagnoses") -> Iterator[str]:

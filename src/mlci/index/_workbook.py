@@ -155,7 +155,7 @@ def _score(sheet: Any, model: Model, last: int, typed: Sequence[tuple[int, str]]
         sheet.write_formula(f"{column}3", sums, formats["number"], 0)
         risk = f"=1/(1+EXP(-(Curves!${value}$4+Curves!${value}$5*{total})))"
         sheet.write_formula(f"{column}4", risk, formats["percent"], 0)
-        knots, bends = (f"Curves!${each}$9:${each}${8 + points}" for each in (key, value))
+        knots, bends = (f"Curves!${column_of}$9:${column_of}${8 + points}" for column_of in (key, value))
         line = f"=Curves!${value}$6+Curves!${value}$8*({total}-Curves!${value}$7)"
         sheet.write_formula(
             f"{column}5", f"{line}+SUMPRODUCT(({total}>{knots})*({total}-{knots})*{bends})", formats["number"], 0
@@ -165,7 +165,7 @@ def _score(sheet: Any, model: Model, last: int, typed: Sequence[tuple[int, str]]
     sheet.write_formula("E2", "=" + "+".join(pieces), formats["number"], 0)
     low, share = letter(2 * len(outcomes)), letter(2 * len(outcomes) + 1)
     many = len(model.quantiles)
-    scores, shares = (f"Curves!${each}$2:${each}${many + 1}" for each in (low, share))
+    scores, shares = (f"Curves!${column_of}$2:${column_of}${many + 1}" for column_of in (low, share))
     at = f"MATCH(E2+1E-9,{scores},1)"
     inner = (
         f"INDEX({shares},{at})+(E2-INDEX({scores},{at}))*(INDEX({shares},{at}+1)-INDEX({shares},{at}))"

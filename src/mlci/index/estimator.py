@@ -442,9 +442,9 @@ def _take(data, outcomes, chosen, split, subjects, icd_version) -> dict[str, Any
         subjects = range(len(admissions)) if subjects is None else subjects
         parts = _hash_split(subjects) if split is None else split
         parts = np.asarray(parts, dtype=object)
-        for what, values in (("split", parts), ("subjects", subjects)):
+        for name, values in (("split", parts), ("subjects", subjects)):
             if len(values) != len(admissions):
-                raise InputError(f"{what}: has {len(values)} values for {len(admissions)} admissions.")
+                raise InputError(f"{name}: has {len(values)} values for {len(admissions)} admissions.")
     names = list(rules) if chosen is None else list(chosen)
     for name in names:
         if name not in rules:
@@ -464,7 +464,7 @@ def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
     """Outcomes as float64 columns, NaN = null; an array has no names, so its columns are numbered."""
     if isinstance(outcomes, pd.Series):
         outcomes = {outcomes.name or "outcome": outcomes.tolist()}
-    if isinstance(outcomes, list) and not any(isinstance(each, list) for each in outcomes):
+    if isinstance(outcomes, list) and not any(isinstance(value, list) for value in outcomes):
         outcomes = np.array(outcomes, dtype=object)
     if isinstance(outcomes, np.ndarray):
         if outcomes.ndim not in (1, 2):
@@ -512,12 +512,12 @@ def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     names = list(splits.outcomes)
     data = {"train": splits.train, "valid": splits.valid}
     scorer = scorer_of(fit.state, splits.vocabulary, card["config"])
-    readings = {part: scorer.read(each.tokens) for part, each in data.items()}
+    readings = {part: scorer.read(taken.tokens) for part, taken in data.items()}
     scores = {part: reading.score for part, reading in readings.items()}
     if fit.honest is not None:
         scores["train"] = fit.honest
-    both = np.concatenate(list(scores.values()))
-    labels_of = {part: each.outcomes.astype(np.float64) for part, each in data.items()}
+    all_scores = np.concatenate(list(scores.values()))
+    labels_of = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}
     labels = np.concatenate(list(labels_of.values()))
     own = dict(zip(names, scorer.risks(readings["valid"]).T))
     judged = own | {
@@ -525,14 +525,14 @@ def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
         for name, column in zip(names, labels_of["train"].T)
         if name not in own and (~np.isnan(column)).any()
     }
-    chosen = cutoff(both, labels, names, weights=list(fit.weights.values()))
+    chosen = cutoff(all_scores, labels, names, weights=list(fit.weights.values()))
     return Model(
         state=fit.state,
         vocabulary=splits.vocabulary,
         icd_versions=splits.icd_versions,
         outcomes=splits.outcomes,
         quantiles=quantiles(scores["train"]),
-        curves={name: smooth(both, column, least=LEAST) for name, column in zip(names, labels.T)},
+        curves={name: smooth(all_scores, column, least=LEAST) for name, column in zip(names, labels.T)},
         bands=_bands(readings, labels_of, names),
         cutoff=without_small_cells(chosen),
         card={
@@ -540,7 +540,7 @@ def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "weights": fit.weights,
             "record": asdict(fit.record.shown()),
             "source": splits.source,
-            "admissions": {part: len(each) for part, each in data.items()},
+            "admissions": {part: len(taken) for part, taken in data.items()},
             "validation": held_out(scores["valid"], judged, labels_of["valid"], names, least=LEAST),
             "positives": counted(names, splits.train.outcomes),
         },

@@ -69,7 +69,7 @@ def fold(model: Model) -> tuple[Model, Folded]:
     rows = np.flatnonzero(np.array(vocabulary.support) >= LEAST)
     gone = np.abs(np.delete(model.state["weights"][len(SPECIAL) :], rows, axis=0))
     rare = np.delete(np.array(vocabulary.tokens, dtype=object), rows)
-    what = Folded(
+    folded = Folded(
         rows=len(gone),
         of=len(vocabulary.tokens),
         unknown=sum(len(text) <= min(vocabulary.depths) for text in rare),
@@ -81,7 +81,7 @@ def fold(model: Model) -> tuple[Model, Folded]:
         **{name: tuple(getattr(vocabulary, name)[row] for row in rows) for name in ("tokens", "versions", "support")},
     )
     weights = model.state["weights"][np.concatenate([np.arange(len(SPECIAL)), rows + len(SPECIAL)])]
-    return replace(model, vocabulary=kept, state={**model.state, "weights": weights}), what
+    return replace(model, vocabulary=kept, state={**model.state, "weights": weights}), folded
 
 
 def export(

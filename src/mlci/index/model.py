@@ -32,7 +32,7 @@ from mlci.tokens import PRINCIPAL, UNK, Vocabulary
 
 FORMATS = (1, 2)  # that can be read; the last one is written
 KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
-ENOUGH, SHIFT = 100, 20  # admissions, and percentiles from the middle, at which a shift is told
+ENOUGH, SHIFT = 100, 20  # admissions, and percentiles from the middle, from which a shift is reported
 PROBES, MOST_SCORE = 64, 1e9  # admissions that a file must be able to score, and what no score can reach
 
 
@@ -281,8 +281,8 @@ def score_file(
     """Score a file of any size in bounded memory: `admission_id` and `Model.columns`, to Parquet, CSV or Excel by name.
 
     `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves; `defuse`
-    marks identifiers that a spreadsheet would take for formulas. `on_batch` is told how many are done, `on_scores` what
-    was written of each batch.
+    marks identifiers that a spreadsheet would take for formulas. `on_batch` is called with how many
+    are done, `on_scores` with what was written of each batch.
     """
     import pyarrow as pa
 
@@ -295,7 +295,9 @@ def score_file(
             columns = model.columns(admissions, strict=strict)
             named = {"admission_id": defused(admissions.ids) if defuse else admissions.ids, **columns}
             kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
-            write(pa.table({name: pa.array(each, kinds.get(name), from_pandas=True) for name, each in named.items()}))
+            write(
+                pa.table({name: pa.array(values, kinds.get(name), from_pandas=True) for name, values in named.items()})
+            )
             tally = tally.add(admissions, columns["percentile"])
             if on_scores:
                 on_scores(admissions, columns)

@@ -193,12 +193,12 @@ def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, k
     for (model, outcome), figures in values.items():
         y = labels[outcome]
         for metric, value in figures.items():
-            one = resample.interval(value, drawn[model, outcome].get(metric, nothing), level=level)
+            bounds = resample.interval(value, drawn[model, outcome].get(metric, nothing), level=level)
             counts = int(np.sum(~np.isnan(y))), int(np.nansum(y))
-            rows.append((model, outcome, metric, value, one.low, one.high, *counts))
+            rows.append((model, outcome, metric, value, bounds.low, bounds.high, *counts))
             if model != first and metric in values[first, outcome]:
-                both = [drawn[name, outcome].get(metric, nothing) for name in (model, first)]
-                gap = resample.difference(value - values[first, outcome][metric], *both, level=level)
+                draws = [drawn[name, outcome].get(metric, nothing) for name in (model, first)]
+                gap = resample.difference(value - values[first, outcome][metric], *draws, level=level)
                 p = gap.p if resamples else np.nan
                 apart.append((model, first, outcome, metric, gap.value, gap.low, gap.high, p))
     return Evaluation(

@@ -151,13 +151,9 @@ def _designs(
     train: Cohort, judged: Cohort, index: Callable[[Cohort], np.ndarray] | None
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     people = _people(train, judged)
-    flags = [
-        comorbidity.flags(comorbidity.drop_milder(comorbidity.Coder()(part.admissions()))) for part in (train, judged)
-    ]
-    own = [place for place, one in enumerate(comorbidity.rules().categories) if one.column.startswith("eci_")]
-    flags = [part[:, own].astype(float) for part in flags]
+    flags = _flags(train), _flags(judged)
     if people is None:
-        return {"Elixhauser flags": (flags[0], flags[1])}
+        return {"Elixhauser flags": flags}
     words, columns = people
     short = words.lower().replace(" and ", ", ")
     designs = {
@@ -174,8 +170,9 @@ def _designs(
 
 
 def _flags(cohort: Cohort) -> np.ndarray:
+    """Elixhauser's flags of each admission, as 0 and 1."""
     bits = comorbidity.drop_milder(comorbidity.Coder()(cohort.admissions()))
-    own = [place for place, one in enumerate(comorbidity.rules().categories) if one.column.startswith("eci_")]
+    own = [place for place, category in enumerate(comorbidity.rules().categories) if category.column.startswith("eci_")]
     return comorbidity.flags(bits)[:, own].astype(float)
 
 

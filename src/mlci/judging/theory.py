@@ -385,7 +385,8 @@ class Cutoff:
     @classmethod
     def from_dict(cls, data: Mapping) -> "Cutoff":
         contrasts = tuple(
-            Contrast(one["outcome"], Rate(**one["above"]), Rate(**one["below"])) for one in data["contrasts"]
+            Contrast(contrast["outcome"], Rate(**contrast["above"]), Rate(**contrast["below"]))
+            for contrast in data["contrasts"]
         )
         fields: dict[str, Any] = {**data, "contrasts": contrasts}
         return cls(**fields)

@@ -174,10 +174,10 @@ def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, ke
         if tied:
             weight, cases = np.add.reduceat(weight, starts, axis=1), np.add.reduceat(cases, starts, axis=1)
         n, n1 = weight.sum(axis=1), cases.sum(axis=1)
-        both = (n1 > 0) & (n1 < n)
-        weight, cases, n, n1 = weight[both], cases[both], n[both, None], n1[both, None]
+        mixed = (n1 > 0) & (n1 < n)
+        weight, cases, n, n1 = weight[mixed], cases[mixed], n[mixed, None], n1[mixed, None]
         if len(n):
-            figures[both] = _ranking(weight, cases, n, n1, gaps, values, kernel, sigma)
+            figures[mixed] = _ranking(weight, cases, n, n1, gaps, values, kernel, sigma)
         return figures
 
     return statistic

@@ -35,4 +35,7 @@ def listing(items: Sequence[str]) -> str:
 
 def versions(numbers: Sequence[int]) -> str:
     """ICD-9 and ICD-10."""
-    return listing([f"ICD-{one}" if one else "ICD of no stated version" for one in numbers]) or "no ICD version"
+    return (
+        listing([f"ICD-{version}" if version else "ICD of no stated version" for version in numbers])
+        or "no ICD version"
+    )

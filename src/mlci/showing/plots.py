@@ -246,7 +246,7 @@ def _square_ticks(top: float) -> list[float]:
     allowed = np.array([digit * 10.0**power for power in range(-5, 1) for digit in (1, 2, 5)])
     allowed = allowed[allowed <= top]
     wanted = np.sqrt(top) * np.arange(1, 5) / 4
-    chosen = {float(allowed[np.abs(np.sqrt(allowed) - each).argmin()]) for each in wanted}
+    chosen = {float(allowed[np.abs(np.sqrt(allowed) - root).argmin()]) for root in wanted}
     return [0.0, *sorted(chosen)]
 
 

@@ -1,7 +1,7 @@
 """Tables where they lie: a folder read by embedded DuckDB, a database by its URL, or a backend that is already open.
 
 In comes a location and the columns that a source needs, with their types; out come Ibis tables with exactly those
-columns, in lower case. What is missing or unreadable is told by file, column and row, before or while the query runs.
+columns, in lower case. A message names the file, column and row of what is missing or unreadable.
 """
 
 import csv
@@ -58,7 +58,7 @@ class Tables:
             self.backend.disconnect()
 
     def fetch(self, expression: ir.Table) -> pa.Table:
-        """Run an expression where the tables lie; what the engine refuses is told in one sentence."""
+        """Run an expression where the tables lie; say in one sentence what the engine refuses."""
         try:
             query = self.backend.compile(expression)
             if self.backend.name == "pyspark":  # Ibis would go through pandas, which Spark calls in an outdated way
@@ -68,7 +68,7 @@ class Tables:
                 threading.Thread(target=import_module, args=["pandas"]).start()
                 return self.backend.con.sql(query).to_arrow_table()
             return self.backend.to_pyarrow(expression)
-        except Exception as error:  # engines share no base class: theirs are told by module, all others go on
+        except Exception as error:  # engines share no base class: errors are recognised by module, others go on
             if type(error).__module__.split(".")[0] not in ENGINES:
                 raise
             raise InputError(_csv_sentence(str(error)) or self._cast_sentence() or self._sentence(error)) from None
@@ -173,8 +173,8 @@ def _open_folder(
 
 def _find_file(folder: Path, name: str, alias: str | None = None, *, optional: bool = False) -> Path | None:
     """The one file of a table, in the folder or one of its subfolders (MIMIC-IV's hosp/ and icu/)."""
-    names = {f"{each}{ending}".lower() for each in (name, alias) if each for ending in ENDINGS}
-    inside = {each.replace(".", "/", 1) for each in names}  # ward.stays may be ward/stays
+    names = {f"{text}{ending}".lower() for text in (name, alias) if text for ending in ENDINGS}
+    inside = {text.replace(".", "/", 1) for text in names}  # ward.stays may be ward/stays
     found = [
         file
         for pattern in ("*", "*/*")
@@ -223,7 +223,7 @@ def _header(file: Path) -> list[str]:
 
 
 def _read_parquet(backend: ibis.BaseBackend, file: Path) -> ir.Table:
-    with file.open("rb") as stream:  # a refusal of the file system is told as such
+    with file.open("rb") as stream:  # raises what the file system itself refuses
         if stream.read(4) != b"PAR1":
             raise InputError(f"{file}: is not a Parquet file.")
     return backend.read_parquet(_literal(file))
@@ -264,7 +264,7 @@ def _open_database(
     for name in wanted:
         within, _, plain = name.rpartition(".")
         places = [place for place in here if not within or str(place).lower() == within.lower()]
-        keys = [f"{prefix}{each}".lower() for each in (plain, aliases.get(name)) if each]
+        keys = [f"{prefix}{text}".lower() for text in (plain, aliases.get(name)) if text]
         schema, key = next(((place, key) for place in places for key in keys if key in here[place]), (..., ""))
         if schema is ... and name in optional:
             continue

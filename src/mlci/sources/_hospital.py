@@ -1,7 +1,7 @@
 """What the hospital databases share: MIMIC's rules as one expression, and the checks of every admission.
 
 In come opened tables; out comes a `Draft`. A database that breaks a rule of its own (an admission twice, without
-patient, or ended before it began) is told so: nothing of that may turn into an outcome.
+patient, or ended before it began) is refused in one sentence, so that no error of its turns into an outcome.
 """
 
 from collections.abc import Sequence

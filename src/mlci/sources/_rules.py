@@ -37,8 +37,8 @@ def died_within(days: int, death: Expression, admitted: Expression, *, death_day
     return known(after & (x <= days * DAY), admitted.notnull())
 
 
-def same_day(one: Expression, other: Expression) -> Expression:
-    return one.truncate("D") == other.truncate("D")
+def same_day(first: Expression, second: Expression) -> Expression:
+    return first.truncate("D") == second.truncate("D")
 
 
 def stayed_longer(days: int, discharged: Expression, admitted: Expression) -> Expression:

@@ -110,8 +110,8 @@ class Meaning:
         """The command that says all of it."""
         words = ["mlci", "cohort", "file", location, "-o", output]
         for name, value in self.options.items():
-            for each in value if isinstance(value, list) else [value]:
-                words += [f"--{name.replace('_', '-')}", str(each)] if each is not None else []
+            for item in value if isinstance(value, list) else [value]:
+                words += [f"--{name.replace('_', '-')}", str(item)] if item is not None else []
         for name, text in self.texts.items():
             words += ["--outcome", f"{name}={text}"]
         return shlex.join(words)

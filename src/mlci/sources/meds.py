@@ -90,8 +90,8 @@ def _events(folder: Path, named: Mapping[str, str]) -> pa.Table:
             raise InputError(f"{folder}: the events lack the column {missing[0]}; needed are {', '.join(NEEDED)}.")
         wanted = [pc.starts_with(pc.field("code").cast(pa.string()), prefix) for prefix in named.values()]
         chosen = wanted[0]
-        for each in wanted[1:]:
-            chosen = chosen | each
+        for condition in wanted[1:]:
+            chosen = chosen | condition
         columns = [*NEEDED, *(name for name in ("hadm_id",) if name in data.schema.names)]
         table = data.to_table(columns=columns, filter=chosen)
     if "hadm_id" not in table.column_names:
@@ -125,10 +125,10 @@ def admissions(events: ir.Table, named: Mapping[str, str], version: int, *, deat
     )
     units = of("icu").select(icu_subject="subject_id", icu_id="hadm_id", entered="time")
     within = (units.entered >= stays.admitted) & (units.entered <= stays.discharged)
-    mine = (stays.subject_id == units.icu_subject) & ibis.ifelse(
+    within_stay = (stays.subject_id == units.icu_subject) & ibis.ifelse(
         units.icu_id.notnull(), units.icu_id == stays.admission_id, within
     )
-    icu = stays.inner_join(units, mine).group_by("admission_id").agg(entered=_.entered.min(), units=_.count())
+    icu = stays.inner_join(units, within_stay).group_by("admission_id").agg(entered=_.entered.min(), units=_.count())
     coded = of("diagnosis").mutate(rest=_.code.substr(len(named["diagnosis"])))
     coded = coded.select(dx_subject="subject_id", dx_id="hadm_id", dx_time="time", row="row", rest="rest")
     coded = coded.mutate(version=_.rest.split("//")[0], icd=_.rest.split("//")[1])

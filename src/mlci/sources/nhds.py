@@ -70,7 +70,7 @@ def read(location: str | Path, *, not_stated: str = "non-home") -> Draft:
     """The open benchmark's cohort: adults.
 
     The benchmark's published counts and reference results take a discharge status that is not stated as non-home, and
-    so does the default; `not_stated="null"` leaves the outcome of these records open. Both are told in the notes.
+    so does the default; `not_stated="null"` leaves the outcome of these records open. The notes say so in either case.
     """
     if not_stated not in NOT_STATED:
         raise InputError(f"not_stated is {not_stated!r}; allowed is {', '.join(NOT_STATED)}.")

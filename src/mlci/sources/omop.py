@@ -3,7 +3,7 @@
 A visit is inpatient by its concept, by the concepts that descend from those (where `concept_ancestor` is there), or by
 a list that a person gives: some hospitals file their admissions under emergency room or observation. Every concept that
 is left out is counted. A stay is long from the first visit detail outside the emergency room on, where the visit has
-one inside. Intensive care is told by the concept of a visit detail or by the name of its care site.
+one inside. Intensive care is recognised by the concept of a visit detail or by the name of its care site.
 
 The ICD version of a diagnosis is that of its source concept. Where the vocabulary has no row for it, the source value
 counts if only one ICD version can have written it; what both can have written (some codes that begin with E or V) has
@@ -132,7 +132,7 @@ def _concepts(visits: str | Sequence[int] | None) -> tuple[int, ...] | None:
     """The visit concepts that count; None: every one."""
     if visits is None:
         return INPATIENT
-    words = visits.split(",") if isinstance(visits, str) else [str(each) for each in visits]
+    words = visits.split(",") if isinstance(visits, str) else [str(concept) for concept in visits]
     if words == ["all"]:
         return None
     if not all(word.strip().isdigit() for word in words):

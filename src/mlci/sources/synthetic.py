@@ -276,7 +276,7 @@ def _block(seed: int, block: int, icd9_share: float) -> pa.Table:
         return rng.random(many) < risk
 
     def between(low: np.ndarray | int, high: np.ndarray | int) -> np.ndarray:
-        """Seconds."""
+        """Draw a whole number of seconds for each admission, at least `low` and less than `high`."""
         return np.floor(low + (np.asarray(high) - low) * rng.random(many)).astype(np.int64)
 
     died = happens(curves.mortality(severity))

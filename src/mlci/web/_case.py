@@ -75,16 +75,16 @@ def read_case(
 ) -> Case | None:
     """The case, or None if nothing was typed that could be a diagnosis."""
     reading, added = typed(index, text, version), typed(index, "\n".join(plus), version)
-    codes, left_out = [one.code for one in reading.codes], {icd.normalise(code) for code in off}
+    codes, left_out = [understood.code for understood in reading.codes], {icd.normalise(code) for code in off}
     off = [code for code in dict.fromkeys(codes) if code in left_out]
-    plus = [code for code in dict.fromkeys(one.code for one in added.codes) if code not in codes]
+    plus = [code for code in dict.fromkeys(understood.code for understood in added.codes) if code not in codes]
     if not (codes or plus or reading.missed or added.missed):
         return None
     uncounted = sum(missed.counts for missed in reading.missed)
     counted = [code for code in codes if code not in off] + plus
     (now,), doubts = answers(index, [counted], icd_version=version, explain=True, uncounted=uncounted)
     recorded = answers(index, [codes], icd_version=version, uncounted=uncounted)[0][0] if off or plus else now
-    known = {one.code: one for one in (*reading.codes, *added.codes)}
+    known = {understood.code: understood for understood in (*reading.codes, *added.codes)}
     return Case(
         codes=codes,
         off=off,

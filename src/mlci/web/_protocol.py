@@ -23,10 +23,16 @@ class PatientProtocol(H11Protocol):
         super().connection_made(transport)
         self.born = time.monotonic()
         self._wait()
-        others = [each for each in self.connections if isinstance(each, PatientProtocol) and each is not self]
-        idle = sorted((each for each in others if each.is_idle()), key=lambda each: each.born)
-        for each in idle[: max(0, len(others) - MOST_CONNECTIONS)]:
-            each.transport.close()
+        others = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, PatientProtocol) and connection is not self
+        ]
+        idle = sorted(
+            (connection for connection in others if connection.is_idle()), key=lambda connection: connection.born
+        )
+        for connection in idle[: max(0, len(others) - MOST_CONNECTIONS)]:
+            connection.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self.waiting is None and self.is_idle():

@@ -369,7 +369,7 @@ def _pages(index: MLCI, render) -> APIRouter:
             """The address of the page with a piece replaced by what may have been meant."""
             instead = " ".join(icd.dotted(code, version) for code in suggestion.codes)
             if added:
-                return address(codes, off=off, plus=[each.replace(missed.text, instead, 1) for each in plus])
+                return address(codes, off=off, plus=[text.replace(missed.text, instead, 1) for text in plus])
             return address(codes.replace(missed.text, instead, 1), off=off, plus=plus)
 
         def translated(pieces: Sequence[Missed]) -> str:

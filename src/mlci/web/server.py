@@ -17,7 +17,7 @@ CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], igno
 
 
 def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None], name: str = "") -> None:
-    """Serve until interrupted; `on_ready` is told the address."""
+    """Serve until interrupted; `on_ready` is called with the address."""
     import uvicorn
 
     from mlci.web._protocol import PatientProtocol

@@ -28,9 +28,9 @@ class ClinicalIndex(Baseline):
     def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         if not self.standardise:
             return {"mean": np.zeros(2), "scale": np.ones(2)}
-        both = indices(train)
-        scale = both.std(axis=0)
-        return {"mean": both.mean(axis=0), "scale": np.where(scale > 0, scale, 1.0)}
+        points = indices(train)
+        scale = points.std(axis=0)
+        return {"mean": points.mean(axis=0), "scale": np.where(scale > 0, scale, 1.0)}
 
     def score(self, state: State, part: Split) -> np.ndarray:
         return ((indices(part) - state["mean"]) / state["scale"]) @ np.asarray(self.weights)

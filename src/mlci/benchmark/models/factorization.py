@@ -40,8 +40,8 @@ class FactorizationMachine(Baseline):
                     best, lowest, logit = {name: array.copy() for name, array in state.items()}, loss, score
             return best, logit
 
-        one = np.eye(len(train.names))
-        weights = _bags.stage1(train, valid, lambda outcome: learn(one[outcome], outcome))[1]
+        alone = np.eye(len(train.names))
+        weights = _bags.stage1(train, valid, lambda outcome: learn(alone[outcome], outcome))[1]
         return learn(weights, len(train.names))[0]
 
     def score(self, state: State, part: Split) -> np.ndarray:

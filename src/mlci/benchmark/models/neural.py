@@ -61,7 +61,7 @@ class Neural(Baseline):
         from mlci.fitting.paper import fit_many
 
         configs = [(model.config(), seed) for model, seed in jobs]
-        return [each.state for each in fit_many(train, valid, jobs=configs, device=device)]
+        return [fit.state for fit in fit_many(train, valid, jobs=configs, device=device)]
 
     def score(self, state: State, part: Split) -> np.ndarray:
         from mlci.fitting.encoders import score

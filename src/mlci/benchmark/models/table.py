@@ -25,8 +25,8 @@ class TableBaseline(Baseline):
     def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         from mlci.fitting.table import fit
 
-        both = [name for name, y in zip(train.names, train.outcomes.T) if {0.0, 1.0} <= set(np.unique(y).tolist())]
-        return fit(train.only(both), valid.only(both), config=self.config(), seed=seed).state
+        mixed = [name for name, y in zip(train.names, train.outcomes.T) if {0.0, 1.0} <= set(np.unique(y).tolist())]
+        return fit(train.only(mixed), valid.only(mixed), config=self.config(), seed=seed).state
 
     def score(self, state: State, part: Split) -> np.ndarray:
         from mlci.fitting.table import score

@@ -90,7 +90,7 @@ def costs(cohort: Cohort, index: MLCI, test: Cohort) -> None:
     print("|---" * (1 + len(test.outcomes)) + "|")
     for name, form in FORMS.items():
         lists = cut(test, form)
-        risks = [each.risk(lists, icd_version=9).to_numpy() for each in (plain, index)]
+        risks = [compared.risk(lists, icd_version=9).to_numpy() for compared in (plain, index)]
         cells = []
         for column, label in enumerate(labels.T):
             known = ~np.isnan(label)

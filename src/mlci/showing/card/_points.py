@@ -100,6 +100,6 @@ def fit_points(present: sparse.csr_array, aim: np.ndarray, *, size: int, free: i
     if not weights.any():
         raise InputError("no group of codes goes with graver admissions; a card cannot be made.")
     tried = [np.rint(weights / weights.max() * top).astype(np.int64) for top in TOP]
-    fits = np.array([(each @ with_aim) ** 2 / (each @ gram @ each) for each in tried])
+    fits = np.array([(points @ with_aim) ** 2 / (points @ gram @ points) for points in tried])
     fits /= ((aim - aim.mean()) ** 2).sum()
     return tried[int(np.argmax(fits >= fits.max() - WORTH))]

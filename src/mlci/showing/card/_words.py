@@ -60,10 +60,15 @@ def band(low: int, high: int | None) -> str:
 def meaning(card: Card) -> list[list[str]]:
     """Points, admissions and the rate of each outcome with its interval; heads first, both sides of the cutoff last."""
     rows = [["Points", "Admissions", *map(label, card.outcomes)]]
-    rows += [[band(one.low, one.high), f"{one.admissions:,}", *map(_rate, one.rates)] for one in card.bands]
-    low = sum(one.admissions for one in card.bands if one.low < card.cutoff)
-    rows.append([f"all below {card.cutoff}", f"{low:,}", *(_rate(one.below) for one in card.contrasts)])
-    rows.append([f"all from {card.cutoff}", f"{card.judged - low:,}", *(_rate(one.above) for one in card.contrasts)])
+    rows += [
+        [band(interval.low, interval.high), f"{interval.admissions:,}", *map(_rate, interval.rates)]
+        for interval in card.bands
+    ]
+    low = sum(interval.admissions for interval in card.bands if interval.low < card.cutoff)
+    rows.append([f"all below {card.cutoff}", f"{low:,}", *(_rate(contrast.below) for contrast in card.contrasts)])
+    rows.append(
+        [f"all from {card.cutoff}", f"{card.judged - low:,}", *(_rate(contrast.above) for contrast in card.contrasts)]
+    )
     return rows
 
 
@@ -75,7 +80,10 @@ def loss(card: Card) -> list[list[str]]:
     rows = [["AUROC", *map(label, names)]]
     for model in frame["model"].unique():
         found = [cells.get((model, name)) for name in names]
-        texts = ["–" if one is None else f"{number(one.value)} ({spread(one.low, one.high)})" for one in found]
+        texts = [
+            "–" if interval is None else f"{number(interval.value)} ({spread(interval.low, interval.high)})"
+            for interval in found
+        ]
         rows.append([str(model), *(text.replace(" ()", "") for text in texts)])
     return rows
 

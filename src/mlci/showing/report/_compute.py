@@ -226,13 +226,19 @@ def _judge(index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, resa
     except InputError:  # no outcome has both classes among the admissions where all are known
         diagnosis, anew = None, None
     contrasts = theory.contrasts(score, labels, names, model.cutoff.score)
-    contrasts = tuple(one for one in contrasts if one.above.n + one.below.n)
+    contrasts = tuple(contrast for contrast in contrasts if contrast.above.n + contrast.below.n)
     cut = Cut(
         cutoff=model.cutoff,
         share=float(np.mean(model.cutoff.flag(score))),
         contrasts=contrasts,
-        caught=tuple(_rate(one.above.positives, one.above.positives + one.below.positives) for one in contrasts),
-        spared=tuple(_rate(_negatives(one.below), _negatives(one.below) + _negatives(one.above)) for one in contrasts),
+        caught=tuple(
+            _rate(contrast.above.positives, contrast.above.positives + contrast.below.positives)
+            for contrast in contrasts
+        ),
+        spared=tuple(
+            _rate(_negatives(contrast.below), _negatives(contrast.below) + _negatives(contrast.above))
+            for contrast in contrasts
+        ),
         anew=anew,
     )
     parts = {name: subgroup(judged, name) for name in by}

@@ -54,25 +54,28 @@ def draw(findings: Findings) -> dict[str, list[Picture]]:
 
 def _judgement(album: Album, judgement: Judgement) -> None:
     cut = judgement.cut.cutoff.score
-    for one in judgement.outcomes:
-        name = label(one.name)
+    for outcome in judgement.outcomes:
+        name = label(outcome.name)
         album.add(
             "risk",
-            plots.risk_curve(one.name, one.rates, one.fit, cutoff=cut),
-            f"{name}: observed risk in {len(one.rates.n)} groups along the score, and the monotone fit, which rises by "
-            f"{100 * one.trend.mean:.1f} points from the 5th to the 95th percentile of the score.",
+            plots.risk_curve(outcome.name, outcome.rates, outcome.fit, cutoff=cut),
+            f"{name}: observed risk in {len(outcome.rates.n)} groups along the score, and the monotone fit, which "
+            f"rises by {100 * outcome.trend.mean:.1f} points from the 5th to the 95th percentile of the score.",
         )
         album.add(
             "calibration",
-            plots.calibration(one.name, one.groups, one.smooth),
-            f"{name}: mean predicted risk {percent(one.predicted)}, observed {percent(one.rate)}.",
+            plots.calibration(outcome.name, outcome.groups, outcome.smooth),
+            f"{name}: mean predicted risk {percent(outcome.predicted)}, observed {percent(outcome.rate)}.",
         )
-        if 0 < one.positives < one.n:
-            edges, *shares = one.share
+        if 0 < outcome.positives < outcome.n:
+            edges, *shares = outcome.share
             album.add(
                 "distribution",
-                plots.score_distribution(one.name, edges, shares, (one.n - one.positives, one.positives), cutoff=cut),
-                f"{name}: the median score is {one.medians[1]:.2f} with and {one.medians[0]:.2f} without the outcome.",
+                plots.score_distribution(
+                    outcome.name, edges, shares, (outcome.n - outcome.positives, outcome.positives), cutoff=cut
+                ),
+                f"{name}: the median score is {outcome.medians[1]:.2f} with and {outcome.medians[0]:.2f} without the "
+                "outcome.",
             )
     for name, part in judgement.aurocs.groupby("outcome", sort=False):
         values = ", ".join(f"{row.model} {row.value:.3f}" for row in part.itertuples())

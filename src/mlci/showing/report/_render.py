@@ -137,13 +137,13 @@ def _groups(frame: pd.DataFrame) -> list[dict]:
             for group in part["group"].unique():
                 found = [cells.get((group, outcome)) for outcome in outcomes]
                 shown = [
-                    one
+                    cell
                     and {
-                        "value": number(getattr(one, column), digits),
-                        "spread": spread(getattr(one, f"{column}_low"), getattr(one, f"{column}_high"), digits),
-                        "events": f"{one.positives:,} of {one.n:,}",
+                        "value": number(getattr(cell, column), digits),
+                        "spread": spread(getattr(cell, f"{column}_low"), getattr(cell, f"{column}_high"), digits),
+                        "events": f"{cell.positives:,} of {cell.n:,}",
                     }
-                    for one in found
+                    for cell in found
                 ]
                 rows.append({"group": group, "cells": shown})
             titles = [label(outcome) for outcome in outcomes]

@@ -82,7 +82,7 @@ def headline(judgement: Judgement) -> list[str]:
     people = [name for name in judgement.aurocs["model"].unique() if name in ("Age and sex", "Age", "Sex")]
     for beside, rivals in (
         ("Charlson and Elixhauser", list(CLASSIC)),
-        *((f"{one.lower()} alone", [one]) for one in people),
+        *((f"{name.lower()} alone", [name]) for name in people),
     ):
         found = verdicts(judgement.aurocs, rivals)
         parts = [
@@ -90,7 +90,7 @@ def headline(judgement: Judgement) -> list[str]:
         ]
         if parts:
             said.append(f"Beside {beside}, the index {'; '.join(parts)}.")
-    first = next((one for one in judgement.cut.contrasts if one.above.n and one.below.n), None)
+    first = next((contrast for contrast in judgement.cut.contrasts if contrast.above.n and contrast.below.n), None)
     if first:
         above, below = percent(first.above.rate), percent(first.below.rate)
         said.append(f"At or above its cutoff {above} {phrase(first.outcome)}; below it {below}.")
@@ -100,27 +100,27 @@ def headline(judgement: Judgement) -> list[str]:
 def weak(outcomes: Sequence[Outcome]) -> list[str]:
     """What is weak, outcome by outcome."""
     found = []
-    for one in outcomes:
+    for outcome in outcomes:
         said = []
-        rarer = min(one.positives, one.n - one.positives)
+        rarer = min(outcome.positives, outcome.n - outcome.positives)
         if rarer < FEW:
-            kind = "events" if one.positives == rarer else "admissions without it"
+            kind = "events" if outcome.positives == rarer else "admissions without it"
             said.append(f"only {rarer:,} {kind}, so every figure is rough")
-        slope = one.figures.get("slope")
+        slope = outcome.figures.get("slope")
         if slope and np.isfinite(slope.value) and abs(slope.value - 1) > SLOPE and not slope.low <= 1 <= slope.high:
             way = "too far apart" if slope.value < 1 else "too close together"
             said.append(
                 f"risks lie {way} (calibration slope {number(slope.value, 2)}, {spread(slope.low, slope.high, 2)})"
             )
         top = -1
-        predicted, observed = one.groups.score[top], one.groups.risk[top]
-        outside = not one.groups.low[top] <= predicted <= one.groups.high[top]
-        if len(one.groups.n) > 1 and outside and abs(observed - predicted) > TOP * predicted:
+        predicted, observed = outcome.groups.score[top], outcome.groups.risk[top]
+        outside = not outcome.groups.low[top] <= predicted <= outcome.groups.high[top]
+        if len(outcome.groups.n) > 1 and outside and abs(observed - predicted) > TOP * predicted:
             said.append(
                 f"in the top tenth of risk {percent(observed)} were observed and {percent(predicted)} predicted"
             )
         if said:
-            found.append(f"{label(one.name)}: {'; '.join(said)}.")
+            found.append(f"{label(outcome.name)}: {'; '.join(said)}.")
     return found
 
 
@@ -129,9 +129,9 @@ def trends(outcomes: Sequence[Outcome]) -> str:
     said = []
     for verdict, way in ways.items():
         found = [
-            f"{words(one.name)} (by {100 * one.trend.mean:.1f} points)"
-            for one in outcomes
-            if one.trend.verdict == verdict
+            f"{words(outcome.name)} (by {100 * outcome.trend.mean:.1f} points)"
+            for outcome in outcomes
+            if outcome.trend.verdict == verdict
         ]
         if found:
             said.append(f"{way} for {listing(found)}")
@@ -139,13 +139,13 @@ def trends(outcomes: Sequence[Outcome]) -> str:
 
 
 def cutoff(cut: Cut) -> str:
-    if not any(one.above.n for one in cut.contrasts):
+    if not any(contrast.above.n for contrast in cut.contrasts):
         return f"No admission scores {cut.cutoff.score:.4g} or more: the cutoff sets nobody apart here."
-    shown = [one for one in cut.contrasts if one.above.n and one.below.n]
+    shown = [contrast for contrast in cut.contrasts if contrast.above.n and contrast.below.n]
     if not shown:
         return f"Every admission scores {cut.cutoff.score:.4g} or more: the cutoff sets nobody apart here."
-    said = listing([f"{percent(one.above.rate)} {phrase(one.outcome)}" for one in shown])
-    rest = listing([percent(one.below.rate) for one in shown])
+    said = listing([f"{percent(contrast.above.rate)} {phrase(contrast.outcome)}" for contrast in shown])
+    rest = listing([percent(contrast.below.rate) for contrast in shown])
     return (
         f"Among the {percent(cut.share)} of admissions at or above {cut.cutoff.score:.4g}, {said}; below it "
         f"{rest}{', in the same order' if len(shown) > 1 else ''}."

@@ -1,7 +1,7 @@
 """TRIPOD+AI as an appendix: its 27 items, each answered from what model and cohort know, or left to the authors.
 
 In come findings and, from `--study`, the authors' own answers; out come items with text. The guideline is Collins et
-al., BMJ 2024;385:e078378; its items are told here in short words of our own (`tripod.csv`), to be read beside it.
+al., BMJ 2024;385:e078378; its items are given here in short words of our own (`tripod.csv`), to be read beside it.
 """
 
 import csv
@@ -159,8 +159,8 @@ def _answers(findings: Findings) -> dict[str, str]:
 
 def _results(judgement: Judgement, findings: Findings) -> dict[str, str]:
     """What the evaluation adds."""
-    events = [f"{words(one.name)} {one.positives:,} of {one.n:,}" for one in judgement.outcomes]
-    rarest = min(judgement.outcomes, key=lambda one: min(one.positives, one.n - one.positives))
+    events = [f"{words(outcome.name)} {outcome.positives:,} of {outcome.n:,}" for outcome in judgement.outcomes]
+    rarest = min(judgement.outcomes, key=lambda outcome: min(outcome.positives, outcome.n - outcome.positives))
     own = judgement.aurocs[judgement.aurocs["model"] == "MLCI"]
     aurocs = [f"{words(row.outcome)} {row.value:.3f} ({row.low:.3f} to {row.high:.3f})" for row in own.itertuples()]
     groups = [words(str(by)) for by in judgement.groups["by"].unique()]
