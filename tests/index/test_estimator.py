@@ -203,7 +203,7 @@ def bad(**changes):
         (bad(long_stay=[0] * 1500), {}, "long_stay is 0 wherever it is known"),
         (bad(long_stay=[None] * 1500), {}, "long_stay is never known"),
         (bad(long_stay=[2] * 1500), {}, "column long_stay, row 0: a whole number is not allowed"),
-        (bad(long_stay=["yes"] * 1500), {}, "row 0: 'yes' is not allowed"),
+        (bad(long_stay=["yes"] * 1500), {}, "row 0: text of 3 characters is not allowed"),
         (bad(long_stay=[0, 1]), {}, "has 2 values for 1500 admissions"),
         (bad(mortality=None), {}, "anchor 'mortality' is not among the outcomes long_stay"),
         ([1, 2], {}, "a frame or a dict of columns is needed"),
