@@ -18,6 +18,7 @@ from mlci.tokens import UNK
 
 LINES = 40  # codes that can be typed
 FIRST = 8  # row of the first typed code
+FINAL = FIRST + LINES - 1
 
 
 def write_workbook(
@@ -106,66 +107,84 @@ def _curves(sheet: Any, model: Model, bold: Any) -> None:
 
 
 def _score(sheet: Any, model: Model, last: int, typed: Sequence[tuple[int, str]], formats: dict[str, Any]) -> None:
-    from xlsxwriter.utility import xl_col_to_name as letter
+    """The sheet that scores: a line per code, above them the log-odds and risks, on top score and percentile.
 
+    `last` is the last row of the sheet of weights.
+    """
     outcomes, depths = list(model.outcomes)[: model.state["weights"].shape[1]], sorted(model.vocabulary.depths)
-    final, known = FIRST + LINES - 1, letter(3 + len(depths))  # column of "known"
-    points = len(model.state["knots"][0]) - 2
     sheet.write_string("A1", "Type ICD codes, one per line, with or without dots.", formats["bold"])
     heads = ["ICD version", "Code", "plain", *(f"first {depth}" for depth in depths), "known"]
     heads += [f"{label(name)} (log-odds)" for name in outcomes]
     for column, head in enumerate(heads):
         sheet.write_string(FIRST - 2, column, head, formats["bold"])
-    version, ignored = max(model.vocabulary.versions, default=10), letter(2 * len(outcomes) + 2)
+    version = max(model.vocabulary.versions, default=10)
     for row in range(FIRST, FIRST + LINES):
         own, code = typed[row - FIRST] if row - FIRST < len(typed) else (version, "")
         sheet.write_number(row - 1, 0, own, formats["field"])
         sheet.write_string(row - 1, 1, code, formats["field"])
-        plain = f'SUBSTITUTE(SUBSTITUTE(SUBSTITUTE(UPPER(B{row}),".",""),"-","")," ","")'
-        if model.vocabulary.ignored:
-            rules = f"Curves!${ignored}$2:${ignored}${len(model.vocabulary.ignored) + 1}"
-            plain = f'IF(SUMPRODUCT(--(LEFT(A{row}&":"&{plain},LEN({rules}))={rules}))>0,"",{plain})'
-        sheet.write_formula(row - 1, 2, f"={plain}", None, "")
-        places = []
-        for place, (before, depth) in enumerate(zip([0, *depths], depths)):
-            column = letter(3 + place)
-            # The row of the weight, once for an admission: 0 where the beginning came before or has no weight.
-            key = f'$A{row}&":"&LEFT($C{row},{depth})'
-            match = f"IFERROR(MATCH({key},Weights!$A$2:$A${last},0),0)"
-            sheet.write_formula(row - 1, 3 + place, f"=IF(LEN($C{row})>{before},{match},0)", None, 0)
-            places.append(column)
-        found = "+".join(f"{column}{row}" for column in places)
-        sheet.write_formula(row - 1, 3 + len(depths), f'=IF($C{row}="","",IF({found}>0,1,0))', None, "")
-        for k in range(len(outcomes)):
-            weight, terms = letter(5 + k), []
-            for column in places:
-                earlier = f"COUNTIF({column}${FIRST - 1}:{column}{row - 1},{column}{row})"
-                value = f"INDEX(Weights!${weight}$2:${weight}${last},{column}{row})"
-                terms.append(f"IF({column}{row}=0,0,IF({earlier}>0,0,{value}))")
-            sheet.write_formula(row - 1, 4 + len(depths) + k, "=" + "+".join(terms), None, 0)
+        _line(sheet, model, row, last, depths, len(outcomes))
+    _log_odds(sheet, model, depths, len(outcomes), formats)
+    _summary(sheet, model, depths, len(outcomes), formats)
+    sheet.set_column(0, 2, 14)
+    sheet.set_column(4 + len(depths), 4 + len(depths) + len(outcomes), 24)
+    sheet.freeze_panes(FIRST - 1, 0)
+
+
+def _line(sheet: Any, model: Model, row: int, last: int, depths: Sequence[int], outcomes: int) -> None:
+    """The formulas of one code: its plain text, the row of each beginning's weight, and what they add to log-odds."""
+    plain = f'SUBSTITUTE(SUBSTITUTE(SUBSTITUTE(UPPER(B{row}),".",""),"-","")," ","")'
+    if model.vocabulary.ignored:
+        ignored = _letter(2 * outcomes + 2)
+        rules = f"Curves!${ignored}$2:${ignored}${len(model.vocabulary.ignored) + 1}"
+        plain = f'IF(SUMPRODUCT(--(LEFT(A{row}&":"&{plain},LEN({rules}))={rules}))>0,"",{plain})'
+    sheet.write_formula(row - 1, 2, f"={plain}", None, "")
+    places = []
+    for place, (before, depth) in enumerate(zip([0, *depths], depths)):
+        # The row of the weight, once for an admission: 0 where the beginning came before or has no weight.
+        key = f'$A{row}&":"&LEFT($C{row},{depth})'
+        match = f"IFERROR(MATCH({key},Weights!$A$2:$A${last},0),0)"
+        sheet.write_formula(row - 1, 3 + place, f"=IF(LEN($C{row})>{before},{match},0)", None, 0)
+        places.append(_letter(3 + place))
+    matches = "+".join(f"{column}{row}" for column in places)
+    sheet.write_formula(row - 1, 3 + len(depths), f'=IF($C{row}="","",IF({matches}>0,1,0))', None, "")
+    for k in range(outcomes):
+        weight, terms = _letter(5 + k), []
+        for column in places:
+            earlier = f"COUNTIF({column}${FIRST - 1}:{column}{row - 1},{column}{row})"
+            value = f"INDEX(Weights!${weight}$2:${weight}${last},{column}{row})"
+            terms.append(f"IF({column}{row}=0,0,IF({earlier}>0,0,{value}))")
+        sheet.write_formula(row - 1, 4 + len(depths) + k, "=" + "+".join(terms), None, 0)
+
+
+def _log_odds(sheet: Any, model: Model, depths: Sequence[int], outcomes: int, formats: dict[str, Any]) -> None:
+    """Per outcome, in rows 3 to 5: the log-odds of all codes, the risk, and its part of the score."""
+    points, known = len(model.state["knots"][0]) - 2, _known(depths)
     sheet.write_string("A3", "Log-odds")
     sheet.write_string("A4", "Risk")
     sheet.write_string("A5", "Part of the score")
-    pieces = []
-    for k in range(len(outcomes)):
-        column, key, value = letter(4 + len(depths) + k), letter(2 * k), letter(2 * k + 1)
+    for k in range(outcomes):
+        column, key, value = _letter(4 + len(depths) + k), _letter(2 * k), _letter(2 * k + 1)
         total = f"{column}3"
-        unknown = f"IF(COUNTIF(${known}${FIRST}:${known}${final},0)>0,Curves!${value}$3,0)"
-        sums = f"=Curves!${value}$2+{unknown}+SUM({column}{FIRST}:{column}{final})"
+        unknown = f"IF(COUNTIF({known},0)>0,Curves!${value}$3,0)"
+        sums = f"=Curves!${value}$2+{unknown}+SUM({column}{FIRST}:{column}{FINAL})"
         sheet.write_formula(f"{column}3", sums, formats["number"], 0)
         risk = f"=1/(1+EXP(-(Curves!${value}$4+Curves!${value}$5*{total})))"
         sheet.write_formula(f"{column}4", risk, formats["percent"], 0)
-        knots, bends = (f"Curves!${column_of}$9:${column_of}${8 + points}" for column_of in (key, value))
+        knots, bends = (f"Curves!${name}$9:${name}${8 + points}" for name in (key, value))
         line = f"=Curves!${value}$6+Curves!${value}$8*({total}-Curves!${value}$7)"
         sheet.write_formula(
             f"{column}5", f"{line}+SUMPRODUCT(({total}>{knots})*({total}-{knots})*{bends})", formats["number"], 0
         )
-        pieces.append(f"{column}5")
+
+
+def _summary(sheet: Any, model: Model, depths: Sequence[int], outcomes: int, formats: dict[str, Any]) -> None:
+    """Row 2: the score, its percentile, and how many codes are unknown."""
     sheet.write_string("D2", "Score", formats["bold"])
-    sheet.write_formula("E2", "=" + "+".join(pieces), formats["number"], 0)
-    low, share = letter(2 * len(outcomes)), letter(2 * len(outcomes) + 1)
+    parts = "+".join(f"{_letter(4 + len(depths) + k)}5" for k in range(outcomes))
+    sheet.write_formula("E2", f"={parts}", formats["number"], 0)
     many = len(model.quantiles)
-    scores, shares = (f"Curves!${column_of}$2:${column_of}${many + 1}" for column_of in (low, share))
+    low, share = _letter(2 * outcomes), _letter(2 * outcomes + 1)
+    scores, shares = (f"Curves!${name}$2:${name}${many + 1}" for name in (low, share))
     at = f"MATCH(E2+1E-9,{scores},1)"
     inner = (
         f"INDEX({shares},{at})+(E2-INDEX({scores},{at}))*(INDEX({shares},{at}+1)-INDEX({shares},{at}))"
@@ -175,7 +194,17 @@ def _score(sheet: Any, model: Model, last: int, typed: Sequence[tuple[int, str]]
     sheet.write_string("F2", "Percentile", formats["bold"])
     sheet.write_formula("G2", f"={ends}", formats["number"], 0)
     sheet.write_string("H2", "Unknown codes", formats["bold"])
-    sheet.write_formula("I2", f"=COUNTIF({known}{FIRST}:{known}{final},0)", None, 0)
-    sheet.set_column(0, 2, 14)
-    sheet.set_column(4 + len(depths), 4 + len(depths) + len(outcomes), 24)
-    sheet.freeze_panes(FIRST - 1, 0)
+    sheet.write_formula("I2", f"=COUNTIF({_known(depths)},0)", None, 0)
+
+
+def _known(depths: Sequence[int]) -> str:
+    """The range that says of each code whether the model knows it."""
+    column = _letter(3 + len(depths))
+    return f"${column}${FIRST}:${column}${FINAL}"
+
+
+def _letter(place: int) -> str:
+    """The name of a column by its place from 0: A, B, ..., AA."""
+    from xlsxwriter.utility import xl_col_to_name
+
+    return xl_col_to_name(place)

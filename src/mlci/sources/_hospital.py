@@ -87,24 +87,9 @@ def draft(
     `admissions` names the table and its columns of admission, patient and end of stay, as messages call them; `chosen`
     are the steps by which the expression itself chose the rows.
     """
-    table, admission, patient, end = admissions
+    table, _, _, end = admissions
     where = tables.where[table]
-    if not len(rows):
-        raise InputError(f"{where}: has no rows; at least one admission is needed.")
-    ids = rows["admission_id"]
-    if ids.null_count:
-        raise InputError(f"{where}: column {admission}: {ids.null_count} rows have none; every admission needs one.")
-    repeated = len(rows) - pc.count_distinct(ids).as_py()
-    if repeated:
-        people = tables[patients][patient]
-        twice = tables.fetch(tables[patients].agg(n=people.count() - people.nunique()))["n"][0].as_py()
-        at, column, count = (tables.where[patients], patient, twice) if twice else (where, admission, repeated)
-        raise InputError(f"{at}: column {column}: {count} rows repeat the id of another; each may occur once.")
-    orphans = rows["has_patient"].null_count
-    if orphans:
-        raise InputError(
-            f"{where}: column {patient}: {orphans} admissions have no patient in {tables.where[patients]}."
-        )
+    _check_keys(rows, tables, admissions, patients)
     # Codes in order before rows are removed: then they are numbers into a dictionary, and cheap to move.
     rows = rows.set_column(
         rows.column_names.index("codes"), "codes", codes_in_order(rows["codes"], tables.where[diagnoses])
@@ -124,26 +109,8 @@ def draft(
         has_code = pc.greater(pc.list_value_length(attrition.table["codes"]), 0)
         attrition.keep(has_code, f"at least one ICD-{icd_version} diagnosis")
         if not len(attrition.table):
-            foreign = pc.sum(rows["not_codes"]).as_py() or 0
-            why = f" {foreign:,} rows hold codes of another vocabulary alone, such as SNOMED: map them to ICD first."
-            raise InputError(
-                f"{tables.where[diagnoses]}: none of {len(rows)} admissions has an ICD-{icd_version} diagnosis; "
-                f"--icd-version chooses the other version.{why if foreign else ''}"
-            )
-    counted = "as deaths" if death_day_counts else "as alive, as the paper does (--death-day-counts changes it)"
-    notes = {
-        f"{{}} diagnoses of another ICD version than {icd_version} were dropped.": total("other_codes"),
-        "{} diagnoses whose ICD version cannot be told were dropped.": total("unknown_codes"),
-        "{} conditions hold no ICD code (a chart entry, or another vocabulary alone) and were left out.": total(
-            "not_codes"
-        ),
-        "{} admissions have a date of death on the day of admission and no time of death; mortality_30d counts them "
-        f"{counted}.": total("died_on_the_day"),
-        "{} admissions begin on a day after the date of death; mortality_30d is false, as in the paper.": total(
-            "died_before"
-        ),
-        "{} admissions end before they begin; their long_stay is not known.": total("negative_stay"),
-    }
+            raise _no_codes(rows, tables.where[diagnoses], icd_version)
+    notes = {text: total(name) for name, text in _notes(icd_version, death_day_counts).items()}
     kept = attrition.table.drop_columns(list(CHECKS))
     return Draft(
         table=kept.append_column("icd_version", pa.repeat(pa.scalar(icd_version, pa.int8()), len(kept))),
@@ -162,4 +129,49 @@ def paper_outcomes(icu_hours: int, death_day_counts: bool) -> dict[str, str]:
         + (", or on the day of admission" if death_day_counts else ""),
         "long_stay": "DISCHTIME more than 7 elapsed days after ADMITTIME",
         "icu_transfer": f"first ICU entry {after}",
+    }
+
+
+def _check_keys(rows: pa.Table, tables: Tables, admissions: tuple[str, str, str, str], patients: str) -> None:
+    """Refuse rows of which one has no admission, the admission of another row, or no patient."""
+    table, admission, patient, _ = admissions
+    where = tables.where[table]
+    if not len(rows):
+        raise InputError(f"{where}: has no rows; at least one admission is needed.")
+    ids = rows["admission_id"]
+    if ids.null_count:
+        raise InputError(f"{where}: column {admission}: {ids.null_count} rows have none; every admission needs one.")
+    repeated = len(rows) - pc.count_distinct(ids).as_py()
+    if repeated:
+        people = tables[patients][patient]
+        twice = tables.fetch(tables[patients].agg(n=people.count() - people.nunique()))["n"][0].as_py()
+        at, column, count = (tables.where[patients], patient, twice) if twice else (where, admission, repeated)
+        raise InputError(f"{at}: column {column}: {count} rows repeat the id of another; each may occur once.")
+    orphans = rows["has_patient"].null_count
+    if orphans:
+        raise InputError(
+            f"{where}: column {patient}: {orphans} admissions have no patient in {tables.where[patients]}."
+        )
+
+
+def _no_codes(rows: pa.Table, where: str, icd_version: int) -> InputError:
+    foreign = pc.sum(rows["not_codes"]).as_py() or 0
+    why = f" {foreign:,} rows hold codes of another vocabulary alone, such as SNOMED: map them to ICD first."
+    return InputError(
+        f"{where}: none of {len(rows)} admissions has an ICD-{icd_version} diagnosis; "
+        f"--icd-version chooses the other version.{why if foreign else ''}"
+    )
+
+
+def _notes(icd_version: int, death_day_counts: bool) -> dict[str, str]:
+    """What a cohort's notes say of each column that counts what the rules met; {} is the count."""
+    counted = "as deaths" if death_day_counts else "as alive, as the paper does (--death-day-counts changes it)"
+    return {
+        "other_codes": f"{{}} diagnoses of another ICD version than {icd_version} were dropped.",
+        "unknown_codes": "{} diagnoses whose ICD version cannot be told were dropped.",
+        "not_codes": "{} conditions hold no ICD code (a chart entry, or another vocabulary alone) and were left out.",
+        "died_on_the_day": "{} admissions have a date of death on the day of admission and no time of death; "
+        f"mortality_30d counts them {counted}.",
+        "died_before": "{} admissions begin on a day after the date of death; mortality_30d is false, as in the paper.",
+        "negative_stay": "{} admissions end before they begin; their long_stay is not known.",
     }
