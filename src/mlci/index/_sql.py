@@ -61,24 +61,8 @@ def _number(value: float) -> str:
 
 
 def _view(model: Model, table: str, dialect: str) -> str:
-    vocabulary, outcomes = model.vocabulary, range(1, model.state["weights"].shape[1] + 1)
-    depths = sorted(vocabulary.depths)
-    versions = set(vocabulary.versions)
-    said = f"COALESCE(icd_version, {0 if len(versions) > 1 else max(versions)})" if any(versions) else "0"
-    parts = [
-        f"CASE WHEN LENGTH(code) > {before} THEN SUBSTR(code, 1, {depth}) END AS t{place}"
-        for place, (before, depth) in enumerate(zip([0, *depths], depths))
-    ]
-    places = range(len(depths))
-    found = " ".join(
-        f"LEFT JOIN {WEIGHTS} AS m{place} ON m{place}.icd_version = p.icd_version AND m{place}.code = p.t{place}"
-        for place in places
-    )
-    nowhere = " AND ".join(f"m{place}.id IS NULL" for place in places)
-    lookups = ", ".join(f"m{place}.id AS id{place}" for place in places)
-    sums = ", ".join(f"{' + '.join(f'COALESCE(m{place}.w{k}, 0)' for place in places)} AS s{k}" for k in outcomes)
-    unknown = ", ".join(f"{_number(weight)} AS s{k}" for k, weight in zip(outcomes, model.state["weights"][UNK]))
-    family = ", ".join(f"id{place}" for place in places)
+    """The view: each distinct code looked up, summed by admission, tokens that several codes share counted once."""
+    outcomes, places = range(1, model.state["weights"].shape[1] + 1), range(len(model.vocabulary.depths))
     names = list(model.outcomes)[: len(outcomes)]
     risks = ", ".join(
         f'1 / (1 + EXP(-({_number(shift)} + {_number(slope)} * l{k}))) AS "risk_{name}"'
@@ -91,36 +75,10 @@ def _view(model: Model, table: str, dialect: str) -> str:
     more = "".join(
         f', {_curve("score", curve)} AS "risk_{name}"' for name, curve in model.curves.items() if name not in names
     )
-    shares = np.linspace(0, 100, len(model.quantiles))
-    percentile, pieces, near = steps("score", model.quantiles, shares), "", ""
-    if dialect == "duckdb":  # which joins to the nearest lower row faster than it evaluates a thousand cases
-        rows = ", ".join(f"({', '.join(map(_number, piece))})" for piece in _pieces(model.quantiles, shares))
-        pieces = f", pieces(low, height, slope) AS (VALUES {rows})"
-        near = f" ASOF LEFT JOIN pieces ON scored.score + {_number(NEAR)} >= pieces.low"
-        percentile = f"CASE WHEN low IS NULL THEN {_number(shares[0])} ELSE height + slope * (score - low) END"
+    percentile, pieces, near = _percentile(model, dialect)
     return f"""
 CREATE VIEW {VIEW} AS WITH
-recorded AS (SELECT admission_id, {said} AS icd_version, code AS written FROM {table}),
-distinct_codes AS MATERIALIZED (SELECT DISTINCT icd_version, written FROM recorded WHERE NOT written IS NULL),
-spelled AS (SELECT icd_version, written, {_clean("written")} AS code FROM distinct_codes),
-counting AS (SELECT icd_version, written, code FROM spelled WHERE code <> '' AND NOT ({_ignored(model)})),
-parts AS (SELECT icd_version, written, {", ".join(parts)} FROM counting),
-known AS MATERIALIZED (
-  SELECT p.icd_version, p.written, {lookups}, {sums} FROM parts AS p {found} WHERE NOT ({nowhere})
-),
-lookup AS MATERIALIZED (
-  SELECT icd_version, written, 0 AS unknown, COALESCE({family}) AS family, {family},
-    {", ".join(f"s{k}" for k in outcomes)} FROM known
-  UNION ALL
-  SELECT c.icd_version, c.written, 1 AS unknown, {UNK} AS family, {UNK} AS id0,
-    {"".join(f"NULL AS id{place}, " for place in places[1:])}{unknown}
-  FROM counting AS c LEFT JOIN known AS k ON k.icd_version = c.icd_version AND k.written = c.written
-  WHERE k.written IS NULL
-  UNION ALL
-  SELECT icd_version, written, 1 AS unknown, NULL AS family, {"".join(f"NULL AS id{place}, " for place in places)}
-    {", ".join(f"0 AS s{k}" for k in outcomes)}
-  FROM spelled WHERE code <> '' AND ({_ignored(model)})
-),
+{_lookup(model, table)},
 brought AS (
   SELECT r.admission_id, l.written, l.unknown, l.family, {", ".join(f"l.id{place}" for place in places)},
     {", ".join(f"l.s{k}" for k in outcomes)}
@@ -162,6 +120,63 @@ SELECT admission_id, score, {percentile} AS percentile,
   score >= {_number(model.cutoff.score - NEAR)} AS high_severity,
   CASE WHEN codes > 0 THEN unknown * 1e0 / codes END AS unknown_share
 FROM scored{near}"""
+
+
+def _lookup(model: Model, table: str) -> str:
+    """The steps that give each distinct code its tokens (id0, id1, ...) and what they add to log-odds (s1, s2, ...)."""
+    vocabulary, outcomes = model.vocabulary, range(1, model.state["weights"].shape[1] + 1)
+    depths = sorted(vocabulary.depths)
+    versions = set(vocabulary.versions)
+    said = f"COALESCE(icd_version, {0 if len(versions) > 1 else max(versions)})" if any(versions) else "0"
+    parts = [
+        f"CASE WHEN LENGTH(code) > {before} THEN SUBSTR(code, 1, {depth}) END AS t{place}"
+        for place, (before, depth) in enumerate(zip([0, *depths], depths))
+    ]
+    places = range(len(depths))
+    joins = " ".join(
+        f"LEFT JOIN {WEIGHTS} AS m{place} ON m{place}.icd_version = p.icd_version AND m{place}.code = p.t{place}"
+        for place in places
+    )
+    nowhere = " AND ".join(f"m{place}.id IS NULL" for place in places)
+    lookups = ", ".join(f"m{place}.id AS id{place}" for place in places)
+    sums = ", ".join(f"{' + '.join(f'COALESCE(m{place}.w{k}, 0)' for place in places)} AS s{k}" for k in outcomes)
+    unknown = ", ".join(f"{_number(weight)} AS s{k}" for k, weight in zip(outcomes, model.state["weights"][UNK]))
+    family = ", ".join(f"id{place}" for place in places)
+    return f"""recorded AS (SELECT admission_id, {said} AS icd_version, code AS written FROM {table}),
+distinct_codes AS MATERIALIZED (SELECT DISTINCT icd_version, written FROM recorded WHERE NOT written IS NULL),
+spelled AS (SELECT icd_version, written, {_clean("written")} AS code FROM distinct_codes),
+counting AS (SELECT icd_version, written, code FROM spelled WHERE code <> '' AND NOT ({_ignored(model)})),
+parts AS (SELECT icd_version, written, {", ".join(parts)} FROM counting),
+known AS MATERIALIZED (
+  SELECT p.icd_version, p.written, {lookups}, {sums} FROM parts AS p {joins} WHERE NOT ({nowhere})
+),
+lookup AS MATERIALIZED (
+  SELECT icd_version, written, 0 AS unknown, COALESCE({family}) AS family, {family},
+    {", ".join(f"s{k}" for k in outcomes)} FROM known
+  UNION ALL
+  SELECT c.icd_version, c.written, 1 AS unknown, {UNK} AS family, {UNK} AS id0,
+    {"".join(f"NULL AS id{place}, " for place in places[1:])}{unknown}
+  FROM counting AS c LEFT JOIN known AS k ON k.icd_version = c.icd_version AND k.written = c.written
+  WHERE k.written IS NULL
+  UNION ALL
+  SELECT icd_version, written, 1 AS unknown, NULL AS family, {"".join(f"NULL AS id{place}, " for place in places)}
+    {", ".join(f"0 AS s{k}" for k in outcomes)}
+  FROM spelled WHERE code <> '' AND ({_ignored(model)})
+)"""
+
+
+def _percentile(model: Model, dialect: str) -> tuple[str, str, str]:
+    """The expression of the percentile, and the step and the join that it needs, where it does."""
+    shares = np.linspace(0, 100, len(model.quantiles))
+    if dialect != "duckdb":
+        return steps("score", model.quantiles, shares), "", ""
+    # DuckDB joins to the nearest lower row faster than it evaluates a thousand cases.
+    rows = ", ".join(f"({', '.join(map(_number, piece))})" for piece in _pieces(model.quantiles, shares))
+    return (
+        f"CASE WHEN low IS NULL THEN {_number(shares[0])} ELSE height + slope * (score - low) END",
+        f", pieces(low, height, slope) AS (VALUES {rows})",
+        f" ASOF LEFT JOIN pieces ON scored.score + {_number(NEAR)} >= pieces.low",
+    )
 
 
 def _clean(column: str) -> str:

@@ -261,8 +261,11 @@ def diagnose(
         sample: how many admissions to draw, by default all ("exact") or as many as the authors ("paper").
         seed: of that draw.
 
-    >>> found = diagnose([1, 2, 3, 4], [[0, 0], [0, 1], [1, 1], [1, 1]], ["mortality", "long_stay"])
-    >>> [task.name for task in found.tasks], found.n
+    Returns:
+        What the score reaches of each outcome's bound, by one cut and by the best monotone spacing.
+
+    >>> diagnosis = diagnose([1, 2, 3, 4], [[0, 0], [0, 1], [1, 1], [1, 1]], ["mortality", "long_stay"])
+    >>> [task.name for task in diagnosis.tasks], diagnosis.n
     (['mortality', 'long_stay'], 4)
     """
     from mlci.measures.alignment import quadratic_forms, unit_bandwidth
@@ -287,20 +290,8 @@ def diagnose(
     directions = np.column_stack([v, profiles])
     cuts = scan(score, directions, ties="split" if paper else "keep")
     gains = cuts.rho**2
-    joint = gains[:, 1:] @ weights
-    row = int(np.argmax(joint))
-    best = Threshold(
-        split=int(cuts.split[row]),
-        n=n,
-        score=float(cuts.score[row]),
-        rho2=float(joint[row] / np.sqrt((values**4).sum())),
-        rising=bool(cuts.rho[row, 1:] @ weights > 0),
-    )
-
     if paper:
-        score = 2 * (score - score.min()) / np.ptp(score) - 1
-        pairs = np.random.default_rng(seed).integers(0, n, (2, PAIRS))
-        sigma = float(np.median(np.abs(score[pairs[0]] - score[pairs[1]]))) or float(score.std())
+        score, sigma = _as_the_authors_scale(score, seed)
     elif sigma is None:
         sigma = unit_bandwidth(score)
     forms, norm = quadratic_forms(score, directions, kernel="rbf", sigma=sigma)
@@ -332,11 +323,31 @@ def diagnose(
         objective=objective,
         projected=projected,
         retention=projected / objective if objective > 0 else float("nan"),
-        best_objective=best,
+        best_objective=_best_cut(cuts, weights, values),
         shared=certificates[0],
         tasks=tuple(certificates[1:]),
         scan=cuts,
     )
+
+
+def _best_cut(cuts: Scan, weights: np.ndarray, values: np.ndarray) -> Threshold:
+    """The cut that serves all outcomes best: the weighted sum of their gains, as a share of the bound."""
+    joint = (cuts.rho**2)[:, 1:] @ weights
+    row = int(np.argmax(joint))
+    return Threshold(
+        split=int(cuts.split[row]),
+        n=cuts.n,
+        score=float(cuts.score[row]),
+        rho2=float(joint[row] / np.sqrt((values**4).sum())),
+        rising=bool(cuts.rho[row, 1:] @ weights > 0),
+    )
+
+
+def _as_the_authors_scale(score: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
+    """Scores scaled to [-1, 1], and the median difference of random pairs as the bandwidth."""
+    score = 2 * (score - score.min()) / np.ptp(score) - 1
+    pairs = np.random.default_rng(seed).integers(0, len(score), (2, PAIRS))
+    return score, float(np.median(np.abs(score[pairs[0]] - score[pairs[1]]))) or float(score.std())
 
 
 @dataclass(frozen=True)
