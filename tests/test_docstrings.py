@@ -15,13 +15,14 @@ ROOMS = ("base", "measures", "codes", "judging", "index", "cohort.py", "tokens.p
 # Modules whose public functions all carry an example; the others carry what they have.
 COMPLETE = (
     *("base/complaints", "base/errors", "base/files", "base/names", "base/parquet", "base/tensors"),
+    *("base/extras", "base/plugins", "base/quotes", "base/shares", "base/shown", "base/spreadsheets"),
     *("measures/alignment", "measures/discrimination", "measures/information", "measures/registry"),
     *("measures/resample", "judging/curves", "judging/cutoffs", "judging/evaluate", "judging/rivals", "judging/scores"),
     *("judging/theory", "codes/admissions", "codes/icd", "codes/layout", "codes/search", "codes/zeros", "cohort"),
     *("index/citation", "index/estimator", "index/export", "index/recalibrate", "spark"),
 )
 # Classes whose public methods carry one too.
-CLASSES = ("Admissions", "Layout", "MLCI")
+CLASSES = ("Admissions", "Cohort", "Layout", "MLCI")
 # What these do needs no example to be understood, or a page of them.
 INSIDE = {"energy", "rbf", "features", "coefficients"}
 

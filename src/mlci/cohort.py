@@ -71,10 +71,31 @@ class Cohort:
         restore_zeros: bool = False,
         **options: Any,
     ) -> "Cohort":
-        """A cohort from a pandas, polars (lazy too) or Arrow frame; the words are those of `mlci cohort file`.
+        """Build a cohort from a frame; the words are those of `mlci cohort file`.
 
-        `codes` is a column or a pattern (`DX*`); `outcomes` maps each outcome to its rule (`expired:Y`, `los > 7`).
-        `options` are those of `build_cohort`: `split_by`, `proportions`.
+        Args:
+            frame: pandas, polars (lazy too) or Arrow.
+            id: the column of admissions, where its name does not speak for itself.
+            subject: the column of patients.
+            codes: a column or a pattern (`DX*`), or several.
+            icd_version: 9 or 10 for all codes, or the column that says it.
+            outcomes: each outcome with its rule (`expired:Y`, `los > 7`), or with its column.
+            age: the column of ages in years.
+            sex: the column of sexes.
+            split: the column of train, valid and test.
+            keep: further columns to keep.
+            restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+            **options: those of `build_cohort`: `split_by`, `proportions`.
+
+        Returns:
+            The cohort.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit": [1, 2], "DX1": ["I50.9", "E11.9"], "days": [9, 2]})
+        >>> rules = {"long_stay": "days > 7"}
+        >>> Cohort.from_frame(visits, id="visit", codes="DX*", outcomes=rules, icd_version=10).labels()
+        array([[1.],
+               [0.]])
         """
         said = {"id": id, "subject": subject, "codes": codes, "icd_version": icd_version, "outcomes": outcomes}
         said |= {"age": age, "sex": sex, "split": split, "keep": keep, "restore_zeros": restore_zeros}
@@ -106,15 +127,37 @@ class Cohort:
         return rows
 
     def head(self, n: int = 5) -> pa.Table:
-        """The first admissions."""
+        """Give the first admissions.
+
+        Args:
+            n: how many.
+
+        Returns:
+            An Arrow table, one row per admission.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
+        >>> Cohort.from_frame(visits, icd_version=10).head(1)["codes"].to_pylist()
+        [['I509']]
+        """
         return self.table[:n]
 
     def to_pandas(self) -> Any:
-        """A pandas frame, one row per admission."""
+        """Give the admissions as a pandas frame, one row each.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
+        >>> Cohort.from_frame(visits, icd_version=10).to_pandas()["admission_id"].tolist()
+        [7, 8]
+        """
         return self.table.to_pandas()
 
     def to_polars(self) -> Any:
-        """A polars frame, one row per admission."""
+        """Give the admissions as a polars frame, one row each.
+
+        >>> Cohort.to_polars(cohort)["admission_id"].to_list()  # doctest: +SKIP
+        [7, 8]
+        """
         try:
             import polars
         except ImportError as error:
@@ -122,19 +165,57 @@ class Cohort:
         return polars.from_arrow(self.table)
 
     def split(self, *names: str) -> "Cohort":
-        """The admissions of one or several splits."""
+        """Choose the admissions of one or several splits.
+
+        Args:
+            *names: of train, valid and test.
+
+        Returns:
+            The smaller cohort.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
+        >>> visits["part"] = ["train", "test"]
+        >>> len(Cohort.from_frame(visits, icd_version=10, split="part").split("train"))
+        1
+        """
         for name in names:
             if name not in SPLITS:
                 raise InputError(f"there is no split {name!r}; allowed are {', '.join(SPLITS)}.")
         return self.where(np.isin(self.column("split"), names))
 
     def where(self, rows: np.ndarray) -> "Cohort":
-        """The admissions chosen by a Boolean array; what is known about the cohort stays with them."""
+        """Choose admissions; what is known about the cohort stays with them.
+
+        Args:
+            rows: a Boolean array, one flag per admission.
+
+        Returns:
+            The smaller cohort.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
+        >>> Cohort.from_frame(visits, icd_version=10).where(np.array([False, True])).column("admission_id")
+        array([8])
+        """
         table = self.table.filter(pa.array(rows))
         return Cohort(table, self.source, self.outcomes, self.attrition, self.notes, self.version)
 
     def sample(self, size: int, *, seed: int) -> "Cohort":
-        """At most `size` of the admissions, drawn at random, in their order."""
+        """Draw admissions at random.
+
+        Args:
+            size: how many at most.
+            seed: of the draw.
+
+        Returns:
+            The smaller cohort, in its order.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8, 9], "codes": [["I50.9"], ["E11.9"], ["J18.9"]], "died": [1, 0, 0]})
+        >>> len(Cohort.from_frame(visits, icd_version=10).sample(2, seed=0))
+        2
+        """
         if len(self) <= size:
             return self
         chosen = np.zeros(len(self), dtype=bool)
@@ -142,13 +223,35 @@ class Cohort:
         return self.where(chosen)
 
     def column(self, name: str) -> np.ndarray:
-        """One column as an array."""
+        """Give one column as an array.
+
+        Args:
+            name: of the column; one that is missing is an `InputError`.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
+        >>> Cohort.from_frame(visits, icd_version=10).column("admission_id")
+        array([7, 8])
+        """
         if name not in self.table.column_names:
             raise InputError(f"the cohort has no column {name!r}; it has {', '.join(self.table.column_names)}.")
         return self.table[name].to_numpy()
 
     def labels(self, *names: str) -> np.ndarray:
-        """Outcomes as float64, one column each (all of them by default), NaN where not known."""
+        """Give outcomes as numbers.
+
+        Args:
+            *names: of the outcomes; by default all.
+
+        Returns:
+            A float64 array with a row per admission and a column per outcome, NaN where an outcome is not known.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, None]})
+        >>> Cohort.from_frame(visits, icd_version=10, outcomes={"mortality": "died"}).labels("mortality")
+        array([[ 1.],
+               [nan]])
+        """
         for name in names:
             if name not in self.outcomes:
                 raise InputError(f"the cohort has no outcome {name!r}; it has {', '.join(self.outcomes) or 'none'}.")
@@ -156,7 +259,13 @@ class Cohort:
         return np.column_stack(columns) if columns else np.empty((len(self), 0))
 
     def admissions(self) -> Admissions:
-        """The code lists, dictionary-encoded."""
+        """Give the code lists, dictionary-encoded, as every scorer takes them.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
+        >>> Cohort.from_frame(visits, icd_version=10).admissions().values.tolist()
+        ['I509', 'E119']
+        """
         codes = self.table["codes"].combine_chunks()
         offsets = codes.offsets.to_numpy().astype(np.int64)
         flat = codes.values.slice(offsets[0], offsets[-1] - offsets[0])
@@ -181,7 +290,16 @@ class Cohort:
         )
 
     def describe(self) -> dict[str, list[str]]:
-        """Table 1 as text: each line's name, then its value for all admissions and for each split."""
+        """Give Table 1 as text.
+
+        Returns:
+            Each line's name with its values: for all admissions, and for train, valid and test.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
+        >>> {len(values) for values in Cohort.from_frame(visits, icd_version=10).describe().values()}
+        {4}
+        """
         lines: dict[str, list[str]] = {}
         for part in (self, *map(self.split, SPLITS)):
             for name, text in _table_one(part):
@@ -189,7 +307,19 @@ class Cohort:
         return lines
 
     def write(self, path: str | Path) -> None:
-        """Write the cohort file: Parquet, with what is known about the cohort in its metadata."""
+        """Write the cohort file: Parquet, with what is known about the cohort in its metadata.
+
+        Args:
+            path: the file to write; it appears whole or not at all.
+
+        >>> import tempfile
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Cohort.from_frame(visits, icd_version=10).write(f"{folder}/cohort.parquet")
+        ...     len(read_cohort(f"{folder}/cohort.parquet"))
+        2
+        """
         facts = {
             "source": self.source,
             "outcomes": self.outcomes,
@@ -201,7 +331,13 @@ class Cohort:
             write_parquet(write_facts(self.table, facts), temporary)
 
     def in_order(self) -> "Cohort":
-        """The same admissions by id, so that nothing learned from them depends on the order of a file's rows."""
+        """Sort the admissions by id, so that nothing learned from them depends on the order of a file's rows.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [8, 7], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
+        >>> Cohort.from_frame(visits, icd_version=10).in_order().column("admission_id")
+        array([7, 8])
+        """
         order = pc.sort_indices(self.table["admission_id"]).to_numpy()
         if (order == np.arange(len(self))).all():
             return self

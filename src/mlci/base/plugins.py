@@ -14,7 +14,17 @@ from mlci.base.errors import InputError
 
 
 def plugins(group: str) -> dict[str, ModuleType]:
-    """The modules that installed packages register under a group, by name."""
+    """Load the modules that installed packages register under a group.
+
+    Args:
+        group: `mlci.sources` or `mlci.models`.
+
+    Returns:
+        The modules by name; one that cannot be loaded is an `InputError`.
+
+    >>> plugins("mlci.nothing")
+    {}
+    """
     found = {}
     for point in entry_points(group=group):
         try:

@@ -22,6 +22,12 @@ def check_quotes(stream: IO[bytes], delimiter: str, where: str | Path) -> None:
         stream: the file's bytes, decompressed.
         delimiter: what stands between cells.
         where: the file's name, for the message.
+
+    >>> from io import BytesIO
+    >>> check_quotes(BytesIO(b'visit,ward\\n7,"B2, ""E"" side"\\n'), ",", "visits.csv")
+    >>> check_quotes(BytesIO(b'visit,ward\\n7,B"2\\n'), ",", "visits.csv")
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: visits.csv: line 2: a quotation mark stands within a cell; ...
     """
     beside = np.zeros(256, dtype=bool)  # what may stand outside a quoted cell, next to its marks
     beside[[ord(delimiter), *BREAKS]] = True
