@@ -18,7 +18,17 @@ COMPLETE = (
     *("base/extras", "base/plugins", "base/quotes", "base/shares", "base/shown", "base/spreadsheets"),
     *("measures/alignment", "measures/discrimination", "measures/information", "measures/registry"),
     *("measures/resample", "judging/curves", "judging/cutoffs", "judging/evaluate", "judging/rivals", "judging/scores"),
-    *("judging/theory", "codes/admissions", "codes/icd", "codes/layout", "codes/search", "codes/zeros", "cohort"),
+    *(
+        "judging/theory",
+        "codes/admissions",
+        "codes/icd",
+        "codes/layout",
+        "codes/maps",
+        "codes/parse",
+        "codes/search",
+        "codes/zeros",
+        "cohort",
+    ),
     *("index/citation", "index/estimator", "index/export", "index/recalibrate", "spark"),
 )
 # Classes whose public methods carry one too.

@@ -213,7 +213,22 @@ class Audit:
 
 
 def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Audit:
-    """Look at distinct normalised codes (an Arrow array) and how often each came; `short`: known by their dot."""
+    """Count the codes that look wrong.
+
+    Args:
+        codes: distinct normalised codes, an Arrow array.
+        counts: how often each was recorded.
+        version: 9 or 10.
+        short: recorded codes that had too few digits before their dot.
+
+    Returns:
+        How many codes there are, how many are in no table, in the other version's alone, or lost a zero.
+
+    >>> import pyarrow as pa
+    >>> report = audit(pa.array(["I509", "4280"]), np.array([3, 1]), 10)
+    >>> report.codes, report.unknown, report.other
+    (4, 1, 1)
+    """
     heading = zeros.heading(codes, version)
     unknown = ~icd.known(codes, version) & ~heading
     stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)

@@ -97,5 +97,15 @@ def _sorted(version: int) -> list[str]:
 
 
 def mapped_codes(version: int) -> list[str]:
-    """The codes of `version` that the maps say in the other, in order."""
+    """List the codes of one version that the maps translate to the other.
+
+    Args:
+        version: 9 or 10, of the codes to list.
+
+    Returns:
+        The codes, in order.
+
+    >>> "4280" in mapped_codes(9)
+    True
+    """
     return _sorted(version)

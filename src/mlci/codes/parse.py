@@ -116,7 +116,18 @@ def understand(code: str, version: int) -> Understood | None:
 
 
 def near_misses(code: str, version: int) -> list[str]:
-    """Codes of the table one slip away, the likeliest first: characters that look alike, swapped ones, any other."""
+    """Find the codes one slip away: characters that look alike, two that were swapped, any other single slip.
+
+    Args:
+        code: normalised.
+        version: 9 or 10.
+
+    Returns:
+        Codes of the table, the likeliest first.
+
+    >>> near_misses("I5O9", 10)[0]  # the letter O for a zero
+    'I509'
+    """
     places = range(len(code) + 1)
     alike = _alike(code) | ({"0" + code, "00" + code} if code.isdigit() else set())  # spreadsheets drop zeros
     swapped = {code[:at] + code[at + 1] + code[at] + code[at + 2 :] for at in range(len(code) - 1)}
