@@ -1,4 +1,4 @@
-"""Examples in docstrings are run, and every public function of the rooms that people import has one."""
+"""Examples in docstrings are run, public functions that people import have one, and no pronoun is a name."""
 
 import ast
 import doctest
@@ -33,6 +33,7 @@ COMPLETE = (
 )
 # Classes whose public methods carry one too.
 CLASSES = ("Admissions", "Cohort", "Layout", "MLCI")
+PRONOUNS = {"one", "both", "mine", "each", "what"}
 # What these do needs no example to be understood, or a page of them.
 INSIDE = {"energy", "rbf", "features", "coefficients"}
 
@@ -56,3 +57,17 @@ def test_public_functions_have_an_example(name):
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
     without = {node.name for node in functions if ">>>" not in (ast.get_docstring(node) or "")}
     assert without <= INSIDE
+
+
+def test_no_pronoun_is_a_name():
+    """Outside the training loops, where `each` and `both` still stand for members of a stack."""
+    found = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in sorted((SOURCE / "mlci").rglob("*.py"))
+        if "fitting" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PRONOUNS)
+        or (isinstance(node, ast.arg) and node.arg in PRONOUNS)
+        or (isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in PRONOUNS)
+    ]
+    assert not found
