@@ -343,7 +343,7 @@ def _pages(index: MLCI, render) -> APIRouter:
     pages = APIRouter(include_in_schema=False)
 
     @pages.get("/")
-    def one(
+    def admission_page(
         codes: str = "",
         q: Annotated[str, Query(max_length=200)] = "",
         off: Codes = [],  # noqa: B006  (read only)
