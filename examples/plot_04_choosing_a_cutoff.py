@@ -44,6 +44,7 @@ for name, outcome in zip(names, test.labels().T):
 
 # %%
 # Risk along the score, with the cutoff.
-panels = {name: (curves.binned(new, y), curves.isotonic(new, y)) for name, y in zip(names, test.labels().T)}
-plots.save(plots.risk_curves(panels, cutoff=cutoff.score), "risk.svg")
+for name, outcome in zip(names, test.labels().T):
+    rates, curve = curves.binned(new, outcome, bins=12), curves.isotonic(new, outcome)
+    plots.save(plots.risk_curve(name, rates, curve, cutoff=cutoff.score), f"risk-{name}.svg")
 assert np.isfinite(spacing.apply(new)).all()

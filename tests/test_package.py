@@ -49,7 +49,7 @@ def test_an_empty_environment_scores_without_torch_and_without_network(tmp_path)
     run("sh", "-c", f"{sys.executable} -m {make.replace('/wheels', str(wheels))}", cwd=ROOT)
     [wheel] = wheels.glob("mlci-*.whl")
     packed = zipfile.ZipFile(wheel).namelist()
-    assert {"mlci/py.typed", "mlci/codes/data/titles.parquet", "mlci/showing/card.html.j2"} <= set(packed)
+    assert {"mlci/py.typed", "mlci/codes/data/titles.parquet", "mlci/showing/card/card.html.j2"} <= set(packed)
     assert not [name for name in packed if name.startswith(("tests", "docs", "benchmarks"))]
     assert wheel.stat().st_size < 6e6
 
@@ -70,8 +70,8 @@ def use(mlci: Path, folder: Path) -> None:
     (folder / "admissions.csv").write_text(ADMISSIONS)
     options = {"cwd": folder, "env": {"PATH": "/usr/bin:/bin", "HOME": str(folder), "MPLCONFIGDIR": str(folder)}}
     for line in (
-        "indices admissions.csv -o classic.csv",
-        "score us2010 admissions.csv -o scores.csv",
+        "indices admissions.csv --icd-version 10 -o classic.csv",
+        "score us2010 admissions.csv --icd-version 10 -o scores.csv",
         "cohort synthetic 1500 -o cohort.parquet",
         "fit cohort.parquet -o model.safetensors",
         "report model.safetensors cohort.parquet -o report.html",

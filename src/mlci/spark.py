@@ -51,7 +51,7 @@ def score(
     >>> mlci.spark.score(spark.read.parquet("visits"), "index.safetensors", icd_version=10)  # doctest: +SKIP
     DataFrame[admission_id: bigint, score: double, percentile: double, ...]
     """
-    model = replace(model) if isinstance(model, Model) else load_model(model)  # replaced: without what is cached
+    model = replace(model if isinstance(model, Model) else load_model(model))  # replaced: without what is cached
     layout, rows = _rows(df, icd_version, id, codes)
     doubles = ["score", "percentile", *(f"risk_{name}" for name in model.curves)]
     types = {**dict.fromkeys(doubles, "double"), "high_severity": "boolean", "unknown_share": "double"}

@@ -103,3 +103,13 @@ def test_admissions_unlike_those_of_training_are_told():
     same = as_admissions([["J9601", "A419"]] * 50, icd_version=10)
     columns = model.columns(same)
     assert Tally(model).add(same, columns["percentile"]).doubts() == []  # too few to say
+
+
+def test_a_file_that_does_not_say_its_icd_version_is_refused(tmp_path, mlci_cli):
+    """The ready-made index knows two versions: codes of neither would all be unknown, and their scores mean nothing."""
+    (tmp_path / "visits.csv").write_text("visit_id,DX1,DX2\n1,I50.9,N17.9\n")
+    done = mlci_cli("score", "us2010", "visits.csv", "-o", "scores.csv", code=2)
+    assert "--icd-version 9 or 10" in done.stderr
+    assert not (tmp_path / "scores.csv").exists()
+    mlci_cli("score", "us2010", "visits.csv", "-o", "scores.csv", "--icd-version", 10)
+    assert (tmp_path / "scores.csv").read_text().splitlines()[1].endswith(",0")  # no code is unknown

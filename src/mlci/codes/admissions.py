@@ -615,7 +615,7 @@ class _Encoder:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if _is_text(kind):
             return column
-        if column.null_count == len(column):
+        if pa.types.is_null(kind) or 0 < column.null_count == len(column):
             return pa.nulls(len(column), pa.string())
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
         if not number or not self.restore_zeros:

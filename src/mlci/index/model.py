@@ -305,10 +305,21 @@ def score_file(
                 on_batch(tally.admissions)
 
         for admissions in stream_admissions(source, **options):
+            _check_versions(model, admissions, source)
             put(admissions)
         if not tally.admissions:  # a file without rows has scores without rows
             put(Admissions.from_lists([]))
     return tally
+
+
+def _check_versions(model: Model, admissions: Admissions, source: str | Path) -> None:
+    """Refuse codes of which nobody says the ICD version where the model knows several: none would be understood."""
+    several = len({*model.icd_versions} - {0}) > 1
+    if several and 0 in admissions.versions and not admissions.versions[admissions.indices].all():
+        raise InputError(
+            f"{source}: some codes have no ICD version, and the model knows several; --icd-version 9 or 10 "
+            "(icd_version= in Python) says it for all, or names the column that says it for each."
+        )
 
 
 def _check(model: Model) -> None:
