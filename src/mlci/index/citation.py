@@ -58,9 +58,8 @@ def methods(model: Model) -> str:
     card = model.card
     counts = {part: f"{number:,}" for part, number in card.get("admissions", {}).items()}
     data = f"It was fitted on {counts.get('train', 'an unstated number of')} admissions"
-    data += (
-        f", with {counts['valid']} more for choices made on the way" if card.get("admissions", {}).get("valid") else ""
-    )
+    chosen = counts.get("valid", "0")
+    data += f", with {chosen} more for choices made on the way" if chosen != "0" else ""
     data += f" (source: {card['source']})." if card.get("source") else "."
     versions = " and ".join(f"ICD-{version}" for version in sorted(model.icd_versions) if version)
     outcomes = [_outcome(name, rule, card.get("positives", {}).get(name)) for name, rule in model.outcomes.items()]
