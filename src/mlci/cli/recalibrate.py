@@ -3,6 +3,7 @@
 import click
 
 from mlci.cli._model import MODEL
+from mlci.cli._options import check_output, force, quiet
 
 
 @click.command(short_help="The index stays, its risks become this hospital's.")
@@ -10,20 +11,19 @@ from mlci.cli._model import MODEL
 @click.argument("cohort", type=click.Path(exists=True, dir_okay=False))
 @click.option("-o", "--output", required=True, type=click.Path(), help="The model file to write.")
 @click.option("--page", type=click.Path(), help="An HTML page: calibration before and after, on held-out patients.")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
-def command(model, cohort, output, page, quiet) -> None:
+@force
+@quiet
+def command(model, cohort, output, page, force, quiet) -> None:
     """Fit the risks, percentiles and cutoff of a MODEL to a COHORT; the weights stay, so scores stay the same.
 
     MODEL is a model file or a ready-made index, such as us2010. The splits train and valid are learned from, test is
     kept to judge by. Outcomes that the model does not know, such as death within 30 days, get a risk over the score;
     those with too few events keep the risk they had.
     """
-    from mlci.base.files import atomic, check_writable
-
     for path in filter(None, (output, page)):
-        check_writable(path, inputs=[model, cohort])
-
+        check_output(path, inputs=[model, cohort], force=force)
     import mlci
+    from mlci.base.files import atomic
     from mlci.index.model import load_model
     from mlci.index.recalibrate import EVENTS, recalibrate
 
