@@ -96,6 +96,7 @@ def test_an_interrupted_run_leaves_no_done(cohort, tmp_path, monkeypatch):
     assert {run.status for run in run_benchmark(cohort, tmp_path, models=FAST)} == {"done"}
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_scores(cohort, done, tmp_path):
     folder, _ = done
     runs = run_benchmark(cohort, tmp_path, models=["charlson", "logistic"], jobs=2)

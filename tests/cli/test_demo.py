@@ -6,6 +6,7 @@ from mlci.base.errors import InputError
 from mlci.cli import _demo as demo
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("report")
 def test_demo_goes_on_where_it_stopped_and_does_nothing_twice(tmp_path, monkeypatch):
     """As a person runs it."""

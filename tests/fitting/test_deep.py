@@ -89,6 +89,7 @@ def test_the_score_serves_both_outcomes(fitted):
     assert fitted.state["rho.4.weight"].shape == (1, 16)
 
 
+@pytest.mark.slow
 def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
     """Stopped anywhere: after each member in turn, and while the score is distilled."""
     place = tmp_path / "checkpoint"
@@ -113,6 +114,7 @@ def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
         run(checkpoint=place)
 
 
+@pytest.mark.slow
 def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float64):
     """As on a GPU, with folds of patients, which differ in size, and a run that was stopped in between."""
     config = replace(

@@ -41,6 +41,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
     tests = Path(__file__).parents[1]
     shared = {"WORLD_SIZE": "2"}

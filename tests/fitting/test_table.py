@@ -163,6 +163,7 @@ def test_copies_make_short_lists_count_more():
     assert losses[1] < losses[0] - 0.01
 
 
+@pytest.mark.slow
 def test_fit_and_score_never_import_torch(tmp_path):
     """In a process of its own, whose imports nobody else made."""
     code = f"""

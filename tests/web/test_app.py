@@ -124,6 +124,7 @@ def test_card_tells_what_the_model_is(web, index):
     assert card["training"]["config"]["encoder"] == model.card["config"]["encoder"]
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_nothing(address, tmp_path):
     command = [
         "schemathesis",
@@ -536,6 +537,7 @@ def test_what_is_no_table_is_refused_at_once(web):
     assert "file is missing" in refused(web.post("/files", data={"kind": "csv"}), 422)
 
 
+@pytest.mark.slow
 def test_scores_are_forgotten_in_time_and_files_never_pile_up(index, tmp_path, monkeypatch):
     seen = threading.Event()
 
