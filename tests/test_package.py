@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, require
 
 # A spreadsheet as a hospital keeps it: one row per admission, one column per code.
-ADMISSIONS = "visit_id,DX1,DX2\n1,I50.9,N17.9\n2,E11.9,\n"
+ADMISSIONS = "visit_id,DX1,DX2,expired\n1,I50.9,N17.9,Y\n2,E11.9,,N\n"
 
 
 def steps() -> list[str]:
@@ -72,6 +72,8 @@ def use(mlci: Path, folder: Path) -> None:
     for line in (
         "indices admissions.csv --icd-version 10 -o classic.csv",
         "score us2010 admissions.csv --icd-version 10 -o scores.csv",
+        "cohort file admissions.csv -o visits.parquet",
+        f"cohort mimic4 {ROOT}/tests/data/mimic4_demo -o mimic4.parquet",  # through DuckDB
         "cohort synthetic 1500 -o cohort.parquet",
         "fit cohort.parquet -o model.safetensors",
         "report model.safetensors cohort.parquet -o report.html",

@@ -98,3 +98,10 @@ def test_a_drivers_reason_is_kept_where_it_holds_no_secret():
 def test_the_first_line_of_a_file_without_header_is_not_repeated():
     assert "Miller" not in columns_of(["Miller", "I509"], ["admission_id", "codes"])
     assert columns_of(["Admission_ID", "diagnosis"], ["admission_id", "codes"]) == "it has Admission_ID, diagnosis"
+
+
+@pytest.mark.parametrize(
+    "words", [("report", "us2010", "none.parquet", "-o", "r.html"), ("evaluate", "none.csv", "none.parquet")]
+)
+def test_a_file_that_is_not_there_is_named(mlci_cli, words):
+    assert "none." in mlci_cli(*words, code=2).stderr.splitlines()[-1]

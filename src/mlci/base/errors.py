@@ -81,9 +81,12 @@ def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:
+    except Exception as error:  # readers share no base class: `sentence` knows their errors, others go on
         said = sentence(error)
-        if said is None or (isinstance(error, OSError) and error.errno not in DAMAGE):
+        if isinstance(error, OSError) and error.errno not in DAMAGE:
+            error.filename = error.filename or os.fspath(path)  # Arrow does not say which file
+            raise
+        if said is None:
             raise
         if isinstance(error, MemoryError | RecursionError | UnicodeEncodeError):
             raise InputError(f"{name_of(path)}: {said}") from None

@@ -29,7 +29,7 @@ def plugins(group: str) -> dict[str, ModuleType]:
     for point in entry_points(group=group):
         try:
             found[point.name] = point.load()
-        except Exception as error:
+        except Exception as error:  # importing runs a stranger's code, which may raise anything
             raise InputError(
                 f"{group}: {point.name} ({point.value}) cannot be loaded ({type(error).__name__})."
             ) from error

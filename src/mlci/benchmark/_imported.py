@@ -75,6 +75,7 @@ def read_archive(path: str | Path, *, digest: str, admissions: int) -> Iterator[
                 error.errors(include_url=False, include_input=False, include_context=False), whole="its facts"
             )
             raise InputError(f"{where}: {said}.") from None
+        # What NumPy, zipfile and a model's own checks raise of bytes that anybody may have written.
         except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError, zipfile.BadZipFile):
             raise InputError(f"{where}: is not an archive of runs, as benchmarks/gpu_models.py writes it.") from None
 

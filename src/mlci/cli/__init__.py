@@ -64,7 +64,7 @@ def main() -> None:
         code = 130
     except BrokenPipeError:
         code = 0
-    except Exception as error:
+    except Exception as error:  # the one exit: a traceback could show a patient's values
         if os.environ.get("MLCI_DEBUG"):
             raise
         code = 2 if (said := sentence(error)) else 1

@@ -15,11 +15,13 @@ class Event:
     figures: Mapping[str, float]  # what the epoch reached, by name
     seconds: float  # since the fit began, in this process
     eta: float  # seconds left
+    unit: str = "epoch"  # what this step's rounds are
 
     @property
     def text(self) -> str:
         reached = ", ".join(f"{name} {value:.4f}" for name, value in self.figures.items())
-        return f"{self.step}, epoch {self.epoch}/{self.epochs}: {reached}"
+        rounds = f", {self.unit} {self.epoch}/{self.epochs}" if self.epochs > 1 else ""
+        return f"{self.step}{rounds}" + (f": {reached}" if reached else "")
 
 
 class Clock:
@@ -37,11 +39,20 @@ class Clock:
     def seconds(self) -> float:
         return time.perf_counter() - self.start
 
-    def tell(self, step: str, epoch: int, epochs: int, figures: Mapping[str, float], *, work: float = 1.0) -> None:
+    def tell(
+        self,
+        step: str,
+        epoch: int,
+        epochs: int,
+        figures: Mapping[str, float],
+        *,
+        work: float = 1.0,
+        unit: str = "epoch",
+    ) -> None:
         self.done, self.left, seconds = self.done + work, max(self.left - work, 0.0), self.seconds
         then, before = self.first
         if not before:
             self.first = (seconds, self.done)
         eta = (seconds - then) / (self.done - before) * (self.left if self.left > 1e-9 else 0.0)
         if self.on_event:
-            self.on_event(Event(step, epoch, epochs, dict(figures), seconds, eta))
+            self.on_event(Event(step, epoch, epochs, dict(figures), seconds, eta, unit))

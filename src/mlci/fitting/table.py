@@ -238,7 +238,7 @@ def _choose(
         weights = found if not tried or each.unexplained < _best(tried).unexplained else weights
         tried.append(each)
         saved.keep("penalties", [astuple(each) for each in tried], {"best": weights})
-        clock.tell("penalties", len(tried), ROUNDS, {"deviance explained": 1 - each.unexplained})
+        clock.tell("penalties", len(tried), ROUNDS, {"deviance explained": 1 - each.unexplained}, unit="try")
         return each
 
     def improve(pairs: Iterable[tuple[float, float]]) -> bool:

@@ -157,6 +157,7 @@ def _matrix(path: Path) -> np.ndarray:
         data = _unpacked(path)
     except InputError:
         raise
+    # What bz2, gzip and zipfile raise of damaged, unusual and locked archives.
     except (OSError, EOFError, ValueError, zlib.error, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.errno:  # the file system's own refusal
             raise
