@@ -238,7 +238,8 @@ def _choose(
         weights = found if not tried or each.unexplained < _best(tried).unexplained else weights
         tried.append(each)
         saved.keep("penalties", [astuple(each) for each in tried], {"best": weights})
-        clock.tell("penalties", len(tried), ROUNDS, {"deviance explained": 1 - each.unexplained}, unit="try")
+        rounds = max(ROUNDS, len(tried))  # more, while the best lies at the edge of what was tried
+        clock.tell("penalties", len(tried), rounds, {"deviance explained": 1 - each.unexplained}, unit="try")
         return each
 
     def improve(pairs: Iterable[tuple[float, float]]) -> bool:
