@@ -1,6 +1,7 @@
 """The synthetic hospital: its seed fixes it, its rates and curves are as declared, its raw tables give it back."""
 
 import gzip
+from hashlib import sha256
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +64,34 @@ def test_the_seed_fixes_the_hospital_and_its_beginning_does_not_depend_on_its_si
     other = synthetic.read(500, seed=4).table
     assert not other["true_severity"].equals(small["true_severity"])
     assert pc.count_distinct(large["admission_id"]).as_py() == 30_000
+
+
+def test_the_hospital_of_a_seed_is_the_same_in_every_version():
+    """Two seeds, with and without ICD-9: what fits, figures and golden files of others rest on."""
+    for options, wanted in (({"seed": 3}, "b1bec8f04d7ec147"), ({"seed": 5, "icd9_share": 0.6}, "f0b2d05fcdeae375")):
+        table = synthetic.read(2_000, **options).table.select(["codes", *synthetic.OUTCOMES, "age", "sex"])
+        assert sha256(repr(table.to_pylist()).encode()).hexdigest()[:16] == wanted
+
+
+def test_many_hospitals_differ_as_they_say():
+    table = synthetic.read(40_000, seed=7, hospitals=20).table.to_pandas()
+    truth = table.groupby("hospital")[["true_quality", "true_coding"]].agg(["min", "max"])
+    assert len(truth) == 20
+    assert (truth.xs("min", axis=1, level=1) == truth.xs("max", axis=1, level=1)).all(axis=None)
+    quality, coding = truth["true_quality", "min"], truth["true_coding", "min"]
+    assert [(np.sign(quality) == sign).sum() for sign in (-1, 0, 1)] == [2, 16, 2]
+    assert (coding == 1.4).sum() == 2
+    # At equal severity an outcome's odds differ by the planted effect, and by nothing else.
+    risk = synthetic.response().icu_transfer(table["true_severity"])
+    for sign in (-1, 0, 1):
+        part = np.sign(table["true_quality"]) == sign
+        odds = np.exp(table["true_quality"][part])
+        expected = risk[part] * odds / (1 + risk[part] * (odds - 1))
+        assert abs(table["icu_transfer"][part].sum() / expected.sum() - 1) < 4 / np.sqrt(expected.sum())
+    codes = table.assign(codes=table["codes"].map(len)).groupby("hospital")["codes"].mean()
+    assert codes[coding == 1.4].min() > 1.2 * codes[coding < 1.2].mean()
+    assert table.groupby("hospital")["true_severity"].mean().std() > 0.1  # whom they admit
+    assert table.groupby("subject_id")["hospital"].nunique().max() == 1
 
 
 def test_each_outcome_follows_its_own_curve_of_severity(cohort):
@@ -136,6 +165,8 @@ def test_raw_tables_hold_the_traps_of_the_real_ones(raw):
         (0, {}, "allowed is a whole number from 1"),
         (10, {"seed": -1}, "seed: -1 is negative"),
         (10, {"icd9_share": 1.5}, "icd9_share: 1.5 is not a share"),
+        (10, {"hospitals": 1}, "hospitals: 1 is not allowed; allowed is a whole number from 2"),
+        (10, {"hospitals": 4, "as_mimic4": "raw"}, "no place for a hospital's name"),
     ],
 )
 def test_bad_input_is_told(location, options, message):
@@ -151,6 +182,8 @@ def test_an_interrupted_writer_leaves_no_file(tmp_path):
 
 
 def test_command_line(mlci_cli, tmp_path):
+    mlci_cli("cohort", "synthetic", 300, "--hospitals", 4, "-o", "many.parquet")
+    assert set(mlci.read_cohort(tmp_path / "many.parquet").column("hospital")) <= {"H1", "H2", "H3", "H4"}
     done = mlci_cli("cohort", "synthetic", 300, "--seed", 2, "--as-mimic4", "raw", "-o", "c.parquet")
     assert "300 admissions" in done.stdout
     assert (tmp_path / "raw" / "hosp" / "diagnoses_icd.csv.gz").is_file()

@@ -8,10 +8,9 @@ Each outcome is drawn from severity alone through a response curve of its own. T
 
 Patients come in blocks with a random stream each: memory is bounded, and the first n admissions of a seed are the
 same whatever the size of the hospital. Readmissions come more than 30 days later and the dead do not return, so that
-a death belongs to one admission.
+a death belongs to one admission. Many hospitals instead of one differ in ways that are known (`_network`).
 """
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,24 +19,22 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from scipy.optimize import root_scalar
 from scipy.special import expit
 
 from mlci.base.errors import InputError
-from mlci.codes import icd
 from mlci.sources import Draft, Step
+from mlci.sources._network import Network, shifted
 from mlci.sources._raw import write_mimic4
+from mlci.sources._world import CONTEXTS, GRID, Urn, rows_of, world
 
-DATA = Path(__file__).parent / "data"
 PATIENTS = 2**13  # in a block
 DAY = 86_400
 LONG_STAY, MONTH = 7 * DAY, 30 * DAY
 MOST_CODES = 39  # the most that MIMIC-IV holds for an admission
 AGES = (40, 65)  # where the reasons for admission change
+MOST_HOSPITALS = 1000
 CHRONIC, ACUTE = 0.6, 0.8  # shares of the two burdens in severity
-GRID = np.arange(-3, 3, 0.25) + 0.125  # a burden is known to a code by its cell of this grid
-CONTEXTS = ("medical", "surgical", "cancer", "birth")
 OUTCOMES = {
     "mortality": "died in hospital",
     "mortality_30d": "died within 30 days of admission, in or out of hospital",
@@ -70,120 +67,6 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Urn:
-    """Items with chances, in groups. A draw is one binary search in all groups laid end to end."""
-
-    items: np.ndarray
-    cumulative: np.ndarray  # group g ends at g + 1
-
-    @classmethod
-    def of(cls, groups: list[tuple[np.ndarray, np.ndarray]]) -> "Urn":
-        """From (items, weights) of each group."""
-        ends = [g + np.cumsum(weights) / np.sum(weights) for g, (_, weights) in enumerate(groups)]
-        for g, end in enumerate(ends):
-            end[-1] = g + 1
-        return cls(np.concatenate([items for items, _ in groups]), np.concatenate(ends))
-
-    def draw(self, group: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        # Held off 1 by more than the rounding of `group + uniform`, which must not reach the next group.
-        return self.items[np.searchsorted(self.cumulative, group + uniform * (1 - 1e-9), side="right")]
-
-
-@dataclass(frozen=True)
-class World:
-    """What all hospitals of one ICD version share: codes, how common each is and what it says about severity."""
-
-    codes: np.ndarray
-    principal: Urn  # by reason for admission and acute burden
-    complication: Urn  # by context and acute burden
-    chronic: Urn  # by sex and chronic burden
-
-
-def _rows(name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader((DATA / name).read_text("utf-8").splitlines()))
-
-
-def _in_chapter(category: str, chapter: dict[str, str], version: int) -> bool:
-    if version == 10:
-        return category.startswith(tuple(chapter["icd10"].split()))
-    low, _, high = chapter["icd9"].partition("-")
-    return low <= category <= high if high else category.startswith(low)
-
-
-@cache
-def world(version: int) -> World:
-    rng = np.random.default_rng(version)  # the world is one, whatever the hospital's seed
-    chapters, conditions = _rows("chapters.csv"), _rows("conditions.csv")
-    billable = pq.read_table(icd.DATA / "titles.parquet", filters=[("version", "=", version), ("billable", "=", True)])
-    codes = billable["code"].to_numpy()
-
-    categories, category = np.unique([code[:3] for code in codes], return_inverse=True)
-    of = [next((n for n, row in enumerate(chapters) if _in_chapter(name, row, version)), -1) for name in categories]
-    chapter = np.array(of)[category]
-    # A hospital meets a part of the codes: of the chapters with tens of thousands (injuries), 1,500 each.
-    rank = rng.random(len(codes))
-    keep = np.concatenate(
-        [np.flatnonzero(chapter == c)[np.argsort(rank[chapter == c])][:1500] for c in range(len(chapters))]
-    )
-    prefixes = {prefix: n for n, row in enumerate(conditions) for prefix in row[f"icd{version}"].split()}
-    named = np.array([_longest(code, prefixes) for code in codes])
-    keep = np.union1d(keep, np.flatnonzero((named >= 0) & (chapter >= 0)))
-    codes, category, chapter, named = codes[keep], category[keep], chapter[keep], named[keep]
-
-    # How common: a condition or chapter has its share, its codes a long tail, the unspecified ones (..9, ..0) first.
-    group = np.where(named >= 0, named, len(conditions) + chapter)
-    about = [*conditions, *chapters]
-    chronic = np.array([row["kind"] == "chronic" for row in about])[group]
-    share = np.array([float(row["share"]) for row in about])
-    # Where a condition's first entry is itself a code, it is the commonest.
-    typical = [row[f"icd{version}"].split()[0] for row in conditions]
-    order = rng.random(len(codes)) - 0.5 * np.array([code[-1] in "09" for code in codes]) - 2 * np.isin(codes, typical)
-    common = np.empty(len(codes))
-    for g in np.unique(group):
-        member = np.flatnonzero(group == g)
-        place = np.argsort(np.argsort(order[member]))
-        tail = 1 / (place + 1.5) ** 1.6 if g < len(conditions) else 1 / (place + 4) ** 1.25
-        common[member] = share[g] * tail / tail.sum()
-
-    # What it says: the condition's slope, or one that the codes of a category (three characters) share.
-    slope = np.where(
-        named >= 0,
-        np.array([float(row["slope"]) for row in conditions])[named],
-        rng.normal(0, 0.30, len(categories))[category],
-    ) + rng.normal(0, 0.12, len(codes))
-    twist = rng.normal(0, 0.35, (len(CONTEXTS), len(categories)))[:, category]
-    sexes = np.array([row["sex"] for row in about])[group]
-
-    def groups(
-        rows: np.ndarray, slopes: np.ndarray, common: np.ndarray = common
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """By burden; over all burdens (a normal one) a code is as common as it should be, whatever its slope."""
-        rows = np.flatnonzero(rows)
-        return [(rows, common[rows] * np.exp(slopes[rows] * burden - slopes[rows] ** 2 / 2)) for burden in GRID]
-
-    births = common * np.where(sexes == "F", 10, 1)
-    return World(
-        codes=codes,
-        principal=Urn.of([g for c in range(len(chapters)) for g in groups(chapter == c, slope)]),
-        complication=Urn.of(
-            [
-                g
-                for context, turn in zip(CONTEXTS, twist)
-                for g in groups(
-                    ~chronic & np.isin(sexes, ["", "F"] if context == "birth" else ""), slope + turn, births
-                )
-            ]
-        ),
-        chronic=Urn.of([g for sex in "FM" for g in groups(chronic & np.isin(sexes, ["", sex]), slope)]),
-    )
-
-
-def _longest(code: str, prefixes: dict[str, int]) -> int:
-    """The condition of the longest prefix that fits, or -1."""
-    return next((prefixes[code[:n]] for n in range(len(code), 1, -1) if code[:n] in prefixes), -1)
-
-
-@dataclass(frozen=True)
 class Patients:
     """A block of patients and their planned admissions, without codes."""
 
@@ -201,7 +84,7 @@ class Patients:
 
 
 def _patients(rng: np.random.Generator, many: int) -> Patients:
-    chapters = _rows("chapters.csv")
+    chapters = rows_of("chapters.csv")
     age = 18 + 72 * rng.beta(2, 1.5, many)
     female = rng.random(many) < 0.52
     chronic = 0.55 * (age - 59.1) / 16.8 + 0.83 * rng.normal(size=many)
@@ -255,98 +138,145 @@ def response() -> Response:
     return Response(mean, sd, mortality, after, long_stay, icu_transfer)
 
 
-def admissions(many: int, *, seed: int, icd9_share: float = 0.0) -> Iterator[pa.Table]:
+def admissions(many: int, *, seed: int, icd9_share: float = 0.0, hospitals: int | None = None) -> Iterator[pa.Table]:
     """The hospital's admissions by patient and time, block by block, with all that its databases would hold of them."""
+    network = Network.alone() if hospitals is None else Network.of(hospitals, seed=seed)
     left = many
     block = 0
     while left > 0:
-        table = _block(seed, block, icd9_share).slice(0, left)
+        table = _block(seed, block, icd9_share, network).slice(0, left)
         yield table.set_column(0, "admission_id", pa.array(np.arange(len(table)) + 20_000_001 + many - left))
         left -= len(table)
         block += 1
 
 
-def _block(seed: int, block: int, icd9_share: float) -> pa.Table:
+def _block(seed: int, block: int, icd9_share: float, network: Network) -> pa.Table:
     rng = np.random.default_rng([seed, block])
     people, curves = _patients(rng, PATIENTS), response()
     severity = (people.severity - curves.mean) / curves.sd
-    many = len(severity)
-
-    def happens(risk: np.ndarray | float) -> np.ndarray:
-        return rng.random(many) < risk
-
-    def between(low: np.ndarray | int, high: np.ndarray | int) -> np.ndarray:
-        """Draw a whole number of seconds for each admission, at least `low` and less than `high`."""
-        return np.floor(low + (np.asarray(high) - low) * rng.random(many)).astype(np.int64)
-
-    died = happens(curves.mortality(severity))
-    died_outside = ~died & happens(curves.after_discharge(severity))
-    long_stay = happens(curves.long_stay(severity))
-    icu_transfer = happens(curves.icu_transfer(severity))
-
-    # Times in seconds since admission. A death on the day of admission would be lost on a register that keeps dates
-    # alone, so nobody dies in the first day.
-    longer = LONG_STAY + 1 + (rng.exponential(7 * DAY, many)).astype(np.int64)
-    longer = np.where(died_outside, LONG_STAY + 1 + (longer - LONG_STAY - 1) % (MONTH - 2 * DAY - LONG_STAY), longer)
-    stay = np.where(long_stay, longer, between(np.where(died, DAY, DAY // 3), LONG_STAY + 1))
-    first_icu = between(1, stay)
-    outside = between(np.maximum(stay, DAY), MONTH)
-    # The next admission comes when this one's month is over; a life goes on from there.
-    gap = np.maximum(stay, MONTH) + 2 * DAY + rng.exponential(250 * DAY, many).astype(np.int64)
-    start = np.cumsum(gap) - gap
-    first = people.nth == 0
-    begin = (np.datetime64("2110-01-01", "s") - np.datetime64(0, "s")).astype(np.int64)
-    born_again = begin + rng.integers(0, 80 * 365 * DAY, PATIENTS)
-    admitted = born_again[people.patient] + start - start[first][people.patient]
-
-    # The dead do not return.
-    gone = np.cumsum(died | died_outside)
-    before = gone - (died | died_outside)
-    here = before == before[first][people.patient]
-    last = here & ~np.append(here[1:] & ~first[1:], False)
-    later = (
-        last & ~died & ~died_outside & happens(0.25 * expit(severity - 1))
-    )  # within the year that a register follows
-    death = np.select(
-        [died, died_outside, later], [stay, outside, np.maximum(stay, MONTH) + 2 * DAY + between(0, 300 * DAY)], -1
-    )
-    dod = (admitted + death) // DAY * DAY
-    year = admitted.astype("datetime64[s]").astype("datetime64[Y]").astype(int) + 1970
-    age = people.age.astype(np.int64)[people.patient] + year - year[first][people.patient]
-
+    # A stream of its own, so that one hospital's admissions do not depend on whether others exist.
+    placing = np.random.default_rng([seed, block, 1])
+    hospital = network.place(placing, severity[people.nth == 0])[people.patient]
+    fate = _fate(rng, severity, network.quality[hospital])
+    times = _times(rng, people, severity, fate)
     version = np.where(rng.random(PATIENTS)[people.patient] + 0.15 * people.nth < icd9_share, 9, 10)
-    codes, counts = _codes(rng, people, version)
+    codes, counts = _codes(rng, people, version, network.coding[hospital])
+    many = len(severity)
 
     def when(seconds: np.ndarray, known: np.ndarray | bool = True) -> pa.Array:
         return pa.array(seconds.astype("datetime64[s]"), mask=np.broadcast_to(~np.asarray(known), many))
 
+    # Some are brought to intensive care at once, which is no transfer.
+    at_once = rng.random(many) < 0.02
     table = pa.table(
         {
             "admission_id": pa.nulls(many, pa.int64()),
             "subject_id": 10_000_001 + block * PATIENTS + people.patient,
             "icd_version": pa.array(version, pa.int8()),
             "codes": pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), codes),
-            "mortality": died,
-            "mortality_30d": (death >= 0) & (dod - admitted <= MONTH),
-            "long_stay": long_stay,
-            "icu_transfer": icu_transfer,
-            "age": np.minimum(age, 90).astype(float),  # as MIMIC has it: over 89 is 90
+            "mortality": fate.died,
+            "mortality_30d": times.dead & (times.dod - times.admitted <= MONTH),
+            "long_stay": fate.long_stay,
+            "icu_transfer": fate.icu_transfer,
+            "age": np.minimum(times.age, 90).astype(float),  # as MIMIC has it: over 89 is 90
             "sex": np.where(people.female[people.patient], "F", "M"),
             "true_severity": severity,
-            "admitted": when(admitted),
-            "discharged": when(admitted + stay),
-            "died": when(admitted + stay, died),
-            "dod": when(dod, death >= 0),
-            # Some are brought to intensive care at once, which is no transfer.
-            "first_icu": when(np.where(icu_transfer, admitted + first_icu, admitted), icu_transfer | happens(0.02)),
+            **(_known_of(network, hospital) if len(network) > 1 else {}),
+            "admitted": when(times.admitted),
+            "discharged": when(times.discharged),
+            "died": when(times.discharged, fate.died),
+            "dod": when(times.dod, times.dead),
+            "first_icu": when(
+                np.where(fate.icu_transfer, times.first_icu, times.admitted), fate.icu_transfer | at_once
+            ),
         }
     )
-    return table.filter(pa.array(here))
+    return table.filter(pa.array(times.here))
 
 
-def _codes(rng: np.random.Generator, people: Patients, version: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    """The codes of all admissions, one after the other, and how many each has."""
-    contexts = np.array([CONTEXTS.index(row["context"]) for row in _rows("chapters.csv")])
+def _known_of(network: Network, hospital: np.ndarray) -> dict[str, np.ndarray]:
+    """Each admission's hospital, and what is true of it."""
+    return {
+        "hospital": network.names()[hospital],
+        "true_quality": network.quality[hospital],
+        "true_coding": network.coding[hospital],
+    }
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of each admission."""
+
+    died: np.ndarray  # in hospital
+    died_outside: np.ndarray  # within 30 days of admission
+    long_stay: np.ndarray
+    icu_transfer: np.ndarray
+
+
+def _fate(rng: np.random.Generator, severity: np.ndarray, quality: np.ndarray) -> Fate:
+    """Drawn from severity, and from what the hospital adds to every outcome's log-odds."""
+    curves = response()
+
+    def happens(curve: Curve) -> np.ndarray:
+        return rng.random(len(severity)) < shifted(curve(severity), quality)
+
+    died = happens(curves.mortality)
+    died_outside = ~died & happens(curves.after_discharge)
+    return Fate(died, died_outside, happens(curves.long_stay), happens(curves.icu_transfer))
+
+
+@dataclass(frozen=True)
+class Times:
+    """When it happens, in seconds since 1970, and who is there to be admitted."""
+
+    here: np.ndarray  # not yet dead
+    admitted: np.ndarray
+    discharged: np.ndarray
+    first_icu: np.ndarray  # if there is a transfer
+    dead: np.ndarray  # in hospital, within 30 days or within the year that a register follows
+    dod: np.ndarray  # the day, if dead
+    age: np.ndarray
+
+
+def _times(rng: np.random.Generator, people: Patients, severity: np.ndarray, fate: Fate) -> Times:
+    many, first, fatal = len(severity), people.nth == 0, fate.died | fate.died_outside
+
+    def between(low: np.ndarray | int, high: np.ndarray | int) -> np.ndarray:
+        """Draw a whole number of seconds for each admission, at least `low` and less than `high`."""
+        return np.floor(low + (np.asarray(high) - low) * rng.random(many)).astype(np.int64)
+
+    # A death on the day of admission would be lost on a register that keeps dates alone: nobody dies in the first day.
+    longer = LONG_STAY + 1 + (rng.exponential(7 * DAY, many)).astype(np.int64)
+    within_a_month = LONG_STAY + 1 + (longer - LONG_STAY - 1) % (MONTH - 2 * DAY - LONG_STAY)
+    longer = np.where(fate.died_outside, within_a_month, longer)
+    stay = np.where(fate.long_stay, longer, between(np.where(fate.died, DAY, DAY // 3), LONG_STAY + 1))
+    first_icu = between(1, stay)
+    outside = between(np.maximum(stay, DAY), MONTH)
+    # The next admission comes when this one's month is over; a life goes on from there.
+    gap = np.maximum(stay, MONTH) + 2 * DAY + rng.exponential(250 * DAY, many).astype(np.int64)
+    start = np.cumsum(gap) - gap
+    begin = (np.datetime64("2110-01-01", "s") - np.datetime64(0, "s")).astype(np.int64)
+    born_again = begin + rng.integers(0, 80 * 365 * DAY, PATIENTS)
+    admitted = born_again[people.patient] + start - start[first][people.patient]
+
+    # The dead do not return.
+    before = np.cumsum(fatal) - fatal
+    here = before == before[first][people.patient]
+    last = here & ~np.append(here[1:] & ~first[1:], False)
+    later = last & ~fatal & (rng.random(many) < 0.25 * expit(severity - 1))  # within the year that a register follows
+    much_later = np.maximum(stay, MONTH) + 2 * DAY + between(0, 300 * DAY)
+    death = np.select([fate.died, fate.died_outside, later], [stay, outside, much_later], -1)
+    year = admitted.astype("datetime64[s]").astype("datetime64[Y]").astype(int) + 1970
+    age = people.age.astype(np.int64)[people.patient] + year - year[first][people.patient]
+    dod = (admitted + death) // DAY * DAY
+    return Times(here, admitted, admitted + stay, admitted + first_icu, death >= 0, dod, age)
+
+
+def _codes(
+    rng: np.random.Generator, people: Patients, version: np.ndarray, coding: np.ndarray
+) -> tuple[pa.Array, np.ndarray]:
+    """The codes of all admissions, one after the other, and how many each has; `coding` is the hospital's habit."""
+    contexts = np.array([CONTEXTS.index(row["context"]) for row in rows_of("chapters.csv")])
     burden = people.chronic[people.patient]
     many = len(burden)
 
@@ -355,9 +285,8 @@ def _codes(rng: np.random.Generator, people: Patients, version: np.ndarray) -> t
 
     def number(mean: float, growth: np.ndarray) -> np.ndarray:
         spread = rng.gamma(4, 1 / 4, many)
-        return np.minimum(
-            rng.poisson(np.where(version == 9, 0.8, 1.0) * mean * spread * np.exp(growth)), MOST_CODES - 1
-        )
+        habit = np.where(version == 9, 0.8, 1.0) * coding
+        return np.minimum(rng.poisson(habit * mean * spread * np.exp(growth)), MOST_CODES - 1)
 
     acute, chronic = number(4.5, 0.35 * people.acute), number(7.0, 0.30 * burden)
     chronic = np.minimum(chronic, MOST_CODES - 1 - acute)
@@ -394,11 +323,20 @@ def _codes(rng: np.random.Generator, people: Patients, version: np.ndarray) -> t
     return pc.take(pa.array(np.concatenate(values)), pa.array(code[order])), counts
 
 
-def read(location: int | str, *, seed: int = 0, icd9_share: float = 0.0, as_mimic4: str | Path | None = None) -> Draft:
-    """So many admissions of the hospital of this seed.
+def read(
+    location: int | str,
+    *,
+    seed: int = 0,
+    icd9_share: float = 0.0,
+    hospitals: int | None = None,
+    as_mimic4: str | Path | None = None,
+) -> Draft:
+    """So many admissions of the hospital of this seed, or of several.
 
-    `icd9_share` of the patients are first met in the days of ICD-9; `as_mimic4` is a folder that gets the hospital's
-    raw tables, in the form of MIMIC-IV's.
+    `icd9_share` of the patients are first met in the days of ICD-9. `hospitals` makes the hospital many: the columns
+    `hospital`, `true_quality` and `true_coding` say which it is, what it adds to every outcome's log-odds, and how many
+    codes it records per code that others would (`_network`). `as_mimic4` is a folder that gets the hospital's raw
+    tables, in the form of MIMIC-IV's.
     """
     try:
         many = int(location)
@@ -410,8 +348,16 @@ def read(location: int | str, *, seed: int = 0, icd9_share: float = 0.0, as_mimi
         raise InputError(f"seed: {seed} is negative; allowed is a whole number from 0.")
     if not 0 <= icd9_share <= 1:
         raise InputError(f"icd9_share: {icd9_share} is not a share; allowed is 0 to 1.")
-    blocks = admissions(many, seed=seed, icd9_share=icd9_share)
+    if hospitals is not None and not 2 <= hospitals <= MOST_HOSPITALS:
+        raise InputError(
+            f"hospitals: {hospitals} is not allowed; allowed is a whole number from 2 to {MOST_HOSPITALS}."
+        )
+    if hospitals is not None and as_mimic4 is not None:
+        raise InputError("as_mimic4: MIMIC-IV's tables have no place for a hospital's name; leave out hospitals.")
+    blocks = admissions(many, seed=seed, icd9_share=icd9_share, hospitals=hospitals)
     if as_mimic4 is not None:
         blocks = write_mimic4(blocks, Path(as_mimic4))
     table = pa.concat_tables(block.drop_columns(list(REGISTER)) for block in blocks)
-    return Draft(table, OUTCOMES, (Step("admissions to the synthetic hospital", 0, many),))
+    return Draft(
+        table, OUTCOMES, (Step(f"admissions to the synthetic hospital{'s' * (hospitals is not None)}", 0, many),)
+    )
