@@ -34,6 +34,7 @@ from mlci.codes.comorbidity import write_scores
 def work(folder): write_scores(folder + "/wide.parquet", out)
 """
 MLCI_LONG = MLCI.replace("/wide.", "/long.")
+MLCI_COLUMNS = MLCI.replace("/wide.", "/columns.")
 COMORBIDIPY = """
 import polars as pl
 from comorbidipy import comorbidity, ScoreType, WeightingVariant
@@ -117,6 +118,7 @@ print(json.dumps([*seconds, int(peak[0]) / 1024, before]))
 TOOLS = {
     "mlci": MLCI,
     "mlci, row per code": MLCI_LONG,
+    "mlci, DX1 to DX12": MLCI_COLUMNS,
     "DuckDB join": DUCKDB,
     "DuckDB, our masks": DUCKDB_MASKS,
     "comorbidipy": COMORBIDIPY,
@@ -125,7 +127,8 @@ TOOLS = {
 
 
 def make(folder: Path, admissions: int) -> None:
-    """wide.parquet (a list of codes per admission) and long.parquet (a row per code), with the same content."""
+    """wide.parquet (a list of codes per admission), long.parquet (a row per code) and columns.parquet (a column for
+    each code), with the same content."""
     folder.mkdir(exist_ok=True)
     table = icd._table(10)
     codes = table["code"].filter(table["billable"]).combine_chunks()
@@ -143,6 +146,8 @@ def make(folder: Path, admissions: int) -> None:
                 {"admission_id": np.repeat(ids, CODES), "code": flat, "icd_version": np.full(n * CODES, 10, np.int8)}
             ),
         }
+        each = {f"DX{place + 1}": flat.take(pa.array(np.arange(place, len(flat), CODES))) for place in range(CODES)}
+        parts["columns"] = pa.table({"admission_id": ids, **each, "icd_version": np.full(n, 10, dtype=np.int8)})
         for name, part in parts.items():
             sinks[name] = sinks.get(name) or pq.ParquetWriter(folder / f"{name}.parquet", part.schema)
             sinks[name].write_table(part)

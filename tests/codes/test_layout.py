@@ -117,6 +117,25 @@ def test_missing_is_missing_however_it_is_written():
     assert read([as_admissions(frame)]) == [(1, ["I10"])]
 
 
+def test_columns_of_codes_keep_their_order_whatever_their_dictionaries(tmp_path):
+    from pyarrow import parquet
+
+    table = pa.table(
+        {
+            "visit": [1, 2, 3, 4, 5],
+            "DX1": ["I10", None, "E119", "I10", "N179"],
+            "DX2": pa.nulls(5, pa.string()),
+            "DX3": ["N179", "I10", None, None, "A047"],
+            "DX4": pa.array(["I10", None, "N179", "J449", None]).dictionary_encode(),
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+    found = read(stream_admissions(tmp_path / "a.parquet", icd_version=10, batch=2))
+    expected = [["I10", "N179", "I10"], ["I10"], ["E119", "N179"], ["I10", "J449"], ["N179", "A047"]]
+    assert found == list(zip(range(1, 6), expected))
+    assert read([as_admissions(table.slice(1), icd_version=10)]) == found[1:]
+
+
 @pytest.mark.slow
 def test_a_column_per_code_costs_little_more_than_one_of_text(tmp_path):
     import time

@@ -268,6 +268,8 @@ def file_layout(
     'long'
     """
     layout = find_layout(file.names, file.where, id=id, codes=codes, version=version)
+    if layout.form != "list":  # settled by the names alone
+        return layout
     first = next((rows for rows in file.read(layout.columns, rows=SEEN) if len(rows)), None)
     return layout if first is None else layout.seen(first)
 
@@ -525,6 +527,7 @@ class _Encoder:
         self.restore_zeros, self.first_row = restore_zeros, first_row
         self.rows = self.short = 0
         self.cleaned: tuple[Any, np.ndarray, np.ndarray | None, np.ndarray] | None = None
+        self.merged: tuple[list[Any], Any, list[np.ndarray]] | None = None
 
     def __call__(self, table: "pa.Table") -> Admissions:
         ids, codes, versions, lengths = getattr(self, f"_{self.layout.form}")(table)
@@ -538,27 +541,38 @@ class _Encoder:
         (name,) = self.layout.codes
         lists = self._as_lists(_joined(table[name]), name)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
-        codes = self._indices(lists.flatten(), name)
+        codes = _encoded(self._text(lists.flatten(), name))
+        codes = self._indices(codes.dictionary, _numbers(codes.indices))
         versions = self._versions(table)
         return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
 
     def _wide(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """One row per admission, each code in a column of its own: one dictionary for all of them."""
-        import pyarrow as pa
-
-        kind = pa.dictionary(pa.int32(), pa.string())
-        columns = [self._text(_joined(table[name]), name).cast(kind) for name in self.layout.codes]
-        columns = pa.chunked_array(columns, kind).unify_dictionaries().chunks
-        places = np.empty((len(columns), len(table)), dtype=np.int32)
-        present = np.empty(places.shape, dtype=bool)
-        for place, column in enumerate(columns):
-            places[place], present[place] = _unmasked(column.indices), column.is_valid()
+        columns = [_encoded(self._text(_joined(table[name]), name)) for name in self.layout.codes]
+        self._merge([column.dictionary for column in columns])
+        places = np.zeros((len(columns), len(table)), dtype=np.int32)
+        present = np.ones(places.shape, dtype=bool)
+        for column, moved, place, held in zip(columns, self.merged[2], places, present):
+            if len(moved):
+                moved.take(_unmasked(column.indices), mode="clip", out=place)
+            if column.null_count:
+                held[:] = _truths(column.is_valid())
+        lengths = present.sum(axis=0, dtype=np.int64)
         # Turned once, then taken row by row: an admission's codes keep the columns' order.
-        found = np.ascontiguousarray(places.T)[np.ascontiguousarray(present.T)]
-        lengths = present.sum(axis=0)
-        codes = self._indices(pa.DictionaryArray.from_arrays(pa.array(found), columns[0].dictionary), "")
+        flat = np.ascontiguousarray(places.T)[np.ascontiguousarray(present.T)]
+        codes = self._indices(self.merged[1], flat)
         versions = self._versions(table)
         return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
+
+    def _merge(self, dictionaries: list["pa.Array"]) -> None:
+        """One dictionary in place of several, and where the entries of each stand in it; kept for the next batch."""
+        import pyarrow as pa
+
+        if self.merged and all(map(pa.Array.equals, dictionaries, self.merged[0])):
+            return
+        found = pa.concat_arrays([values.cast(pa.string()) for values in dictionaries]).dictionary_encode()
+        ends = np.cumsum([len(values) for values in dictionaries])[:-1]
+        self.merged = (dictionaries, found.dictionary, np.split(_numbers(found.indices), ends))
 
     def _long(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """One row per code."""
@@ -567,7 +581,8 @@ class _Encoder:
         found = self._ids(table).dictionary_encode()
         ids, group = found.dictionary.to_numpy(zero_copy_only=False), found.indices.to_numpy()
         lengths = np.bincount(group, minlength=len(ids))
-        codes = self._indices(self._text(_joined(table[name]), name), name)
+        codes = _encoded(self._text(_joined(table[name]), name))
+        codes = self._indices(codes.dictionary, _numbers(codes.indices))
         if (group[1:] < group[:-1]).any():
             order = np.argsort(group, kind="stable")
             codes, versions = codes[order], versions[order]
@@ -622,7 +637,7 @@ class _Encoder:
             raise InputError(f"{self.where}: column {name}: the codes are of type {kind}; {_ZEROS}.")
         return pc.replace_substring_regex(column.cast(pa.string()), r"\.0$", "")
 
-    def _indices(self, codes: "pa.Array", name: str) -> np.ndarray:
+    def _indices(self, dictionary: "pa.Array", indices: np.ndarray) -> np.ndarray:
         """Each code's place among the distinct normalised ones (kept in `cleaned`), -1 where there is none."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -630,11 +645,8 @@ class _Encoder:
         from mlci.codes import zeros
         from mlci.codes.icd import normalise_array
 
-        codes = self._text(codes, name)
-        if not pa.types.is_dictionary(codes.type):
-            codes = codes.dictionary_encode()
-        if self.cleaned is None or not codes.dictionary.equals(self.cleaned[0]):
-            raw = codes.dictionary.cast(pa.string())
+        if self.cleaned is None or not dictionary.equals(self.cleaned[0]):
+            raw = dictionary.cast(pa.string())
             text = zeros.restored(raw) if self.restore_zeros else normalise_array(raw)
             found = pc.if_else(pc.is_in(text, pa.array(NO_CODE)), None, text).dictionary_encode()
             place = pc.fill_null(found.indices, -1).to_numpy()
@@ -642,8 +654,8 @@ class _Encoder:
             moved = len(place) != len(values) or (place != np.arange(len(place))).any()
             # The last entry stands for null.
             short = np.append(~np.bool_(self.restore_zeros) & zeros.short(raw), False)
-            self.cleaned = (codes.dictionary, values, np.append(place, np.int32(-1)) if moved else None, short)
-        place, indices, short = self.cleaned[2], _numbers(codes.indices), self.cleaned[3]
+            self.cleaned = (dictionary, values, np.append(place, np.int32(-1)) if moved else None, short)
+        place, short = self.cleaned[2:]
         self.short = int(short[indices].sum()) if short.any() else 0
         return indices if place is None else place[indices]
 
@@ -698,11 +710,23 @@ def _alike(versions: np.ndarray) -> bool:
 
 
 def _unmasked(indices: "pa.Array") -> np.ndarray:
-    """The whole numbers of 32 bits that an array holds, whatever stands where it is null."""
+    """The whole numbers that an array holds, whatever stands where it is null."""
     import pyarrow as pa
 
     values = indices.buffers()[1]
     return pa.Array.from_buffers(indices.type, len(indices), [None, values], offset=indices.offset).to_numpy()
+
+
+def _truths(flags: "pa.BooleanArray") -> np.ndarray:
+    """0 and 1 of an array without nulls; ten times as fast as Arrow's own way."""
+    octets = np.frombuffer(flags.buffers()[1], dtype=np.uint8)
+    return np.unpackbits(octets, bitorder="little")[flags.offset : flags.offset + len(flags)]
+
+
+def _encoded(codes: "pa.Array") -> "pa.DictionaryArray":
+    import pyarrow as pa
+
+    return codes if pa.types.is_dictionary(codes.type) else codes.dictionary_encode()
 
 
 def _numbers(indices: "pa.Array") -> np.ndarray:
