@@ -151,6 +151,53 @@ def test_rules_at_their_edges_in_a_folder_and_a_database(tmp_path):
     known_answer(mlci.build_cohort("tables", f"duckdb://{tmp_path}/own.duckdb", config=LAYOUT, schema=["ward"]))
 
 
+PEOPLE = [
+    ["visit", "mrn", "came", "went", "birth", "home"],
+    [1, 7, "2020-01-01 09:00", "2020-01-03 09:00", "2019-01-01", "HOME"],  # a first birthday; back after 30 days
+    [2, 7, "2020-02-02 09:00", "2020-02-03 09:00", "2019-01-01", "AMA"],  # back 30 days and a second later
+    [3, 7, "2020-03-04 09:01", "", "2019-01-01", ""],  # still here
+    [4, 8, "2021-02-28 00:00", "2021-03-01 00:00", "1948-02-29", "snf"],  # a day before the birthday
+    [5, 9, "2021-03-01 00:00", "2021-03-01 00:00", "", "Home"],
+]
+WRITTEN = ["ICD10", "ICD-10-CM", "10", "icd_10", "10.0"]
+PLACES = {
+    "admissions": {
+        **{"table": "ward.people", "admission_id": "visit", "subject_id": "mrn", "born": "birth"},
+        **{"admitted": "came", "discharged": "went"},
+    },
+    "diagnoses": {"table": "coding.dx", "admission_id": "visit", "code": "icd", "icd_version": "vocabulary"},
+    "outcomes": {"back": "readmission within 30 days", "home": "home:HOME,SNF"},
+}
+
+
+def test_birth_dates_written_versions_schemas_and_readmission(tmp_path):
+    for folder in ("ward", "coding"):
+        (tmp_path / folder).mkdir()
+    write(tmp_path / "ward", people=PEOPLE)
+    dx = [["visit", "icd", "vocabulary"], *[[place + 1, "I10", text] for place, text in enumerate(WRITTEN)]]
+    write(tmp_path / "coding", dx=[*dx, [2, "4019", "ICD-9-CM"]])
+    with duckdb.connect(tmp_path / "own.duckdb") as own:
+        for schema, table in (("ward", "people"), ("coding", "dx")):
+            own.sql(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.{table} AS FROM '{tmp_path}/{schema}/{table}.csv'")
+    for location in (tmp_path, f"duckdb://{tmp_path}/own.duckdb"):
+        found = mlci.build_cohort("tables", location, config=PLACES)
+        assert found.table["age"].to_pylist() == [1, 1, 1, 72, None]
+        assert found.table["back"].to_pylist() == [True, False, None, False, False]
+        assert found.table["home"].to_pylist() == [True, False, None, True, True]
+        assert found.table["icd_version"].to_pylist() == [10] * 5
+        assert any(note.startswith("1 diagnoses of another ICD version") for note in found.notes)
+
+
+def test_an_admission_before_the_birth_has_no_age(tmp_path):
+    people = with_cell(PEOPLE, 1, 4, "2020-01-02")
+    layout = copy.deepcopy(PLACES)
+    layout["admissions"]["table"], layout["diagnoses"] = "people", {**PLACES["diagnoses"], "table": "dx"}
+    folder = write(tmp_path, people=people, dx=[["visit", "icd", "vocabulary"], [1, "I10", 10], [2, "I10", 10]])
+    found = mlci.build_cohort("tables", folder, config=layout)
+    assert found.table["age"].to_pylist() == [None, 1]
+    assert any(note.startswith("1 admissions have an age below 0") for note in found.notes)
+
+
 def test_death_day_counts_changes_a_death_on_the_day(tmp_path):
     folder = write(tmp_path, stays=STAYS, dx=DX)
     cohort = mlci.build_cohort("tables", folder, config=LAYOUT, death_day_counts=True)
@@ -219,6 +266,17 @@ def changed(**sections: dict) -> dict:
         (changed(outcomes={"came": "came"}), r"column came of stays is named both as timestamp and as string"),
         (changed(outcomes={"other": "nowhere"}), r"stays.csv: lacks the column nowhere"),
         (changed(diagnoses={"table": "codes"}), r"lacks the table codes"),
+        (changed(admissions={"born": "birth"}), r"stays.csv: lacks the column birth"),
+        (
+            {**PLACES, "admissions": {**PLACES["admissions"], "admitted": None}},
+            r"admissions.born needs admissions.admitted: an age is that of the day of admission",
+        ),
+        (PLACES, r"lacks the table ward.people; allowed are ward.people.csv"),
+        (
+            changed(outcomes={"week": "readmission within 30 days"}, admissions={"discharged": None}),
+            r"outcomes.week: 'readmission within 30 days' needs admissions.discharged",
+        ),
+        (changed(outcomes={"back": "readmission within a month"}), r"stays.csv: lacks the column readmission within"),
         ({**LAYOUT, "outcomes": {}}, r"outcomes is empty"),
         (None, r"needs the option config"),
     ],
@@ -245,6 +303,11 @@ def with_cell(rows: list[list], row: int, column: int, value: object) -> list[li
             STAYS,
             with_cell(DX, 5, 2, "ICD"),
             r"dx.csv: column version, row 6: text of 3 characters is not an ICD version",
+        ),
+        (
+            STAYS,
+            with_cell(DX, 5, 2, "ICD-11"),
+            r"dx.csv: column version, row 6: text .* allowed is 9 or 10, also as IC",
         ),
         (STAYS, with_cell(DX, 5, 2, ""), r"dx.csv: column version, row 6: empty is not an ICD version"),
         (with_cell(STAYS, 1, 2, "yesterday"), DX, r"stays.csv: column came, row 2: text of 9 characters is not a time"),

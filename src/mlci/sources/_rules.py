@@ -41,6 +41,12 @@ def same_day(first: Expression, second: Expression) -> Expression:
     return first.truncate("D") == second.truncate("D")
 
 
+def years_between(born: Expression, day: Expression) -> Expression:
+    """Birthdays up to and including a day; someone born on 29 February has theirs on 1 March of other years."""
+    early = day.month() * 100 + day.day() < born.month() * 100 + born.day()
+    return (day.year() - born.year() - ibis.ifelse(early, 1, 0)).cast("float64")
+
+
 def stayed_longer(days: int, discharged: Expression, admitted: Expression) -> Expression:
     """A stay of strictly more than `days` elapsed days; null where a time is missing or the stay is negative."""
     x = elapsed(discharged, admitted)

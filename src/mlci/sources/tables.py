@@ -45,10 +45,9 @@ from mlci.base.errors import InputError, kind_of
 from mlci.sources import Attrition, Draft
 from mlci.sources._engine import Tables, codes_in_order, open_tables
 from mlci.sources._outcomes import FORMS, UNKNOWN, Rule, parse
-from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, same_day
+from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, same_day, years_between
 
 LOS = "los_days"  # in a rule: the column of that role, or the time from admission to discharge
-YEAR = 365.2425  # days
 WRITTEN = {version: rf"^(ICD)?[-_ ]?0?{version}([.]0)?([-_ ]?CM)?$" for version in ("9", "10")}
 SPLITS = ("train", "valid", "test")
 RESERVED = ("admission_id", "subject_id", "icd_version", "codes", "split", "age", "sex")
@@ -286,12 +285,13 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
 
     # Versions never mix within an admission: it has the one that most of its codes have, the newer one on a tie.
     newer = _.number_10 >= _.number_9
-    age = _.age if columns.age or not columns.born else (elapsed(_.admitted, _.born) / (DAY * YEAR)).floor()
+    age = _.age if columns.age or not columns.born else years_between(_.born, _.admitted)
     return joined.select(
         *("admission_id", "subject_id", "sex", "split", "odd_version"),
         *(f"kept_{name}" for name in columns.keep),
         *(f"flag_{name}" for name, rule in rules.items() if _of_column(rule)),
-        age=age,
+        age=ibis.ifelse(age >= 0, age, ibis.null("float64")),
+        unborn=age < 0,
         icd_version=ibis.ifelse(newer, 10, 9),
         codes=ibis.ifelse(newer, _.codes_10, _.codes_9),
         other_codes=ibis.ifelse(newer, _.number_9, _.number_10),
@@ -370,6 +370,9 @@ def _draft(layout: Layout, rules: Rules, rows: pa.Table, where: str, *, recorded
         )
     if any(map(_is_stay, rules.values())):
         notes["{} admissions end before they begin; the length of stay is not known."] = count("negative_stay")
+    notes["{} admissions have an age below 0, or begin before the birth of their patient; their age is not known."] = (
+        count("unborn")
+    )
     named = [name for name in ("age", "sex", "split") if getattr(layout.admissions, name)]
     named += ["age"] if layout.admissions.born and not layout.admissions.age else []
     columns = {
