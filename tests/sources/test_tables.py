@@ -162,8 +162,12 @@ PEOPLE = [
 WRITTEN = ["ICD10", "ICD-10-CM", "10", "icd_10", "10.0"]
 PLACES = {
     "admissions": {
-        **{"table": "ward.people", "admission_id": "visit", "subject_id": "mrn", "born": "birth"},
-        **{"admitted": "came", "discharged": "went"},
+        "table": "ward.people",
+        "admission_id": "visit",
+        "subject_id": "mrn",
+        "born": "birth",
+        "admitted": "came",
+        "discharged": "went",
     },
     "diagnoses": {"table": "coding.dx", "admission_id": "visit", "code": "icd", "icd_version": "vocabulary"},
     "outcomes": {"back": "readmission within 30 days", "home": "home:HOME,SNF"},
