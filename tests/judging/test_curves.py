@@ -97,7 +97,9 @@ def test_delta_reads_the_stated_places_of_the_grid():
     score = np.linspace(0, 1, 2_001)
     straight = curves.Isotonic(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
     assert curves.delta(straight, score) == pytest.approx(180 / 199)
-    assert [curves.verdict(x) for x in (0.05, 0.049, 0.01, 0.009)] == ["inc.", "weakly inc.", "weakly inc.", "flat"]
+    assert [curves.verdict(x) for x in (0.05, 0.049, 0.01, 0.009)] == [
+        *("increasing", "weakly increasing", "weakly increasing", "flat")
+    ]
 
 
 def test_trends_over_seeds():
@@ -108,7 +110,7 @@ def test_trends_over_seeds():
     first, flat = curves.trends(scores, outcomes, ["a", "b", "c"])  # nothing is known of c
     assert first.sd == pytest.approx(np.std(first.deltas, ddof=1))
     assert first.deltas[0] == curves.delta(curves.isotonic(score, outcome), score[~np.isnan(outcome)])
-    assert (first.verdict, flat.verdict, flat.mean) == ("inc.", "flat", 0)
+    assert (first.verdict, flat.verdict, flat.mean) == ("increasing", "flat", 0)
     assert np.isnan(curves.trends([score], outcomes, ["a", "b", "c"])[0].sd)
 
 

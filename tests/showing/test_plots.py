@@ -29,6 +29,8 @@ def draw(name: str):
     if name == "risk_curve":
         rates = curves.binned(score, outcomes[:, 0], levels=np.linspace(0.04, 0.96, 24))
         return plots.risk_curve("mortality", rates, fit, cutoff=3.0)
+    if name in ("binned", "isotonic"):
+        return plots.risk_curves(curves.risk_curves([score, score**2], outcomes, NAMES), name, title="MIMIC-IV")
     if name == "score_distribution":
         edges = np.linspace(0, 8, 31)
         shares = [np.histogram(score[outcomes[:, 0] == value], edges)[0] / 500 for value in (0, 1)]
@@ -61,7 +63,7 @@ def draw(name: str):
 
 
 FIGURES = [
-    *("risk_curve", "score_distribution", "threshold_scan", "singular_values"),
+    *("risk_curve", "binned", "isotonic", "score_distribution", "threshold_scan", "singular_values"),
     *("benchmark", "one_benchmark", "calibration", "attrition", "influence", "waterfall", "learning_curves"),
 ]
 

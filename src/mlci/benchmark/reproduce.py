@@ -14,7 +14,6 @@ import pandas as pd
 
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
-from mlci.base.parquet import read_parquet
 from mlci.benchmark import models as baselines
 from mlci.benchmark import tables
 from mlci.benchmark.runs import Run, Settings, run_benchmark
@@ -113,9 +112,7 @@ def compare_scores(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
 
 def test_scores(cohort: Cohort, runs: Sequence[Run]) -> list[np.ndarray]:
     """The index's scores of the test split, one array per seed."""
-    n = len(cohort.split("test"))
-    done = [run for run in runs if run.model.name == INDEX and run.status == "done"]
-    return [read_parquet(run.folder / "scores.parquet")[INDEX].to_numpy()[-n:] for run in done]
+    return list(tables.test_scores(runs, cohort).get(INDEX, {}).values())
 
 
 def compare_diagnostics(cohort: Cohort, runs: Sequence[Run], dataset: str) -> pd.DataFrame:

@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 
 from mlci.base.files import atomic
+from mlci.base.parquet import read_parquet
 from mlci.benchmark import models as baselines
 from mlci.benchmark.models import FAMILIES
 from mlci.benchmark.runs import Run, read_metrics
+from mlci.cohort import Cohort
 from mlci.measures.registry import METRICS, benchmarked
 
 PAPER = {
@@ -68,6 +70,16 @@ def results(runs: Iterable[Run], own: Mapping[str, dict] | None = None) -> pd.Da
     for name, metrics in (own or {}).items():
         rows.extend((OWN, name, name, 0, *cell) for cell in _cells(metrics))
     return pd.DataFrame(rows, columns=["family", "model", "title", "seed", "metric", "outcome", "value"])
+
+
+def test_scores(runs: Iterable[Run], cohort: Cohort) -> dict[str, dict[int, np.ndarray]]:
+    """The scores of the test split of every finished run: by the model's name, then by seed."""
+    n, found = len(cohort.split("test")), {}
+    for run in runs:
+        if run.status == "done":
+            column = read_parquet(run.folder / "scores.parquet")[run.model.name]
+            found.setdefault(run.model.name, {})[run.seed] = column.to_numpy()[-n:]
+    return found
 
 
 def _cells(metrics: Mapping[str, Mapping[str, float | None]]) -> Iterable[tuple[str, str, float]]:

@@ -19,7 +19,7 @@ from mlci.base.errors import name_of, sentence
 
 # The order of the story; a command not named here comes last.
 STORY = (
-    *("demo", "cohort", "indices", "fit", "score", "models", "recalibrate", "export", "evaluate", "diagnose"),
+    *("demo", "cohort", "indices", "fit", "score", "models", "recalibrate", "export", "evaluate", "curves", "diagnose"),
     *("benchmark", "reproduce", "report", "card", "serve", "cite"),
 )
 RESUMED = {"fit", "benchmark", "reproduce", "demo"}

@@ -33,6 +33,18 @@ def check_output(path: str | Path, *, inputs: Iterable[str | Path] = (), force: 
         raise InputError(f"{path}: is a cohort file that would be overwritten; name another output, or say --force.")
 
 
+def check_folder(path: str | Path, names: Iterable[str], *, inputs: Iterable[str | Path], force: bool = False) -> None:
+    """Make a folder of outputs, and say before any work begins that one of its files cannot be written, as above."""
+    from mlci.base.errors import InputError
+
+    folder, sources = Path(path), list(inputs)
+    if not folder.resolve().parent.is_dir():
+        raise InputError(f"{path}: the folder {folder.resolve().parent} does not exist.")
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        check_output(folder / name, inputs=sources, force=force)
+
+
 def _is_cohort(path: Path) -> bool:
     with path.open("rb") as file:
         if file.read(4) != b"PAR1":

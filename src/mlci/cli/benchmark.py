@@ -46,7 +46,7 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
     notes = [f"{run.model.title}: skipped, {run.message}." for run in runs if run.status == "skipped"]
     made = tables.tables(frame, notes)
     tables.write_tables(Path(output), made, frame, runs)
-    draw(Path(output), runs, own)
+    draw(Path(output), cohort, runs, own)
     if not quiet:
         show_tables(made)
     failed = [run.message for run in runs if run.status == "failed"]
@@ -79,11 +79,18 @@ def read_own(scores, cohort) -> dict[str, dict]:
     return found
 
 
-def draw(folder, runs, own=None) -> None:
-    """The dot plots: mean and one SD to each side."""
+def draw(folder, cohort, runs, own=None) -> None:
+    """The dot plots, mean and one SD to each side; and the risk curves of our models, or of all where none is ours."""
     from mlci.benchmark import tables
-    from mlci.showing import plots
+    from mlci.cohort import read_cohort
+    from mlci.showing import curves, plots
 
+    table = read_cohort(cohort)
+    scores = tables.test_scores(runs, table)
+    ours = {run.model.name for run in runs if run.model.family == "mlci"} & scores.keys()
+    drawn = {name: list(seeds.values()) for name, seeds in scores.items() if name in (ours or scores)}
+    if drawn:
+        curves.draw(curves.compute(drawn, table.split("test")), folder / "curves", dataset=table.source)
     summary = tables.summarise(tables.results(runs, own))
     summary["model"] = summary["title"]
     summary["value"] = summary["mean"]

@@ -29,9 +29,8 @@ def command(
     SCORES are Parquet or CSV files with admission_id and one or more score columns; of several scores each is compared
     with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file.
     """
-    from mlci.base.errors import InputError
     from mlci.base.files import atomic
-    from mlci.cohort import read_cohort
+    from mlci.cli._judged import read_judged
     from mlci.judging.evaluate import judge, subgroup
     from mlci.judging.scores import RISK, match, read_scores
 
@@ -39,11 +38,7 @@ def command(
     for path in (output, beside):
         if path is not None:
             check_output(path, inputs=[*scores, cohort], force=force)
-    judged = read_cohort(cohort)
-    if split != "all":
-        judged = judged.split(*split.split(","))
-    if not len(judged):
-        raise InputError(f"{cohort}: has no admission in the split {split}; try --split all.")
+    judged = read_judged(cohort, split)
     size, frames = len(judged), []
     for path in scores:
         frame = read_scores(path, columns=columns, risks=True)

@@ -31,7 +31,7 @@ def command(dataset, location, output, models, seeds, jobs, epochs, device, quie
     names = [name for name in models.split(",") if name]
     with watch(quiet, jobs) as on_change:
         found = reproduce(dataset, location, output, models=names, settings=settings, jobs=jobs, on_change=on_change)
-    draw(Path(output), found.runs)
+    draw(Path(output), Path(output) / "cohort.parquet", found.runs)
     if not quiet:
         show(found)
 

@@ -13,6 +13,7 @@ from mlci.base.errors import InputError
 from mlci.measures._proportion import wilson
 
 GRID = 200  # the end-to-end change is read from the fitted risk at this many evenly spaced score quantiles
+BINS, FEWEST = 60, 10  # quantile bins of a drawn curve, and the admissions that each of them has at least
 INCREASING, WEAKLY_INCREASING = 0.05, 0.01
 
 
@@ -47,7 +48,7 @@ class Isotonic:
         return cls(np.asarray(data["score"], dtype=float), np.asarray(data["risk"], dtype=float))
 
 
-def binned(score, outcome, *, bins: int = 60, levels: Sequence[float] | np.ndarray | None = None) -> Rates:
+def binned(score, outcome, *, bins: int = BINS, levels: Sequence[float] | np.ndarray | None = None) -> Rates:
     """Return the event rate in each quantile bin of the score.
 
     Args:
@@ -171,14 +172,14 @@ def delta(curve: Isotonic, score) -> float:
 
 
 def verdict(change: float) -> str:
-    """Return whether a risk rises with the score: "inc.", "weakly inc." or "flat".
+    """Return whether a risk rises with the score: by 5 points at least, by 1, or less.
 
     >>> verdict(0.2), verdict(0.02), verdict(0.0)
-    ('inc.', 'weakly inc.', 'flat')
+    ('increasing', 'weakly increasing', 'flat')
     """
     if change >= INCREASING:
-        return "inc."
-    return "weakly inc." if change >= WEAKLY_INCREASING else "flat"
+        return "increasing"
+    return "weakly increasing" if change >= WEAKLY_INCREASING else "flat"
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,12 @@ class Trend:
     def verdict(self) -> str:
         return verdict(self.mean)
 
+    @property
+    def points(self) -> str:
+        """The change in percentage points, with its deviation over seeds."""
+        spread = f" ± {100 * self.sd:.1f}" if len(self.deltas) > 1 else ""
+        return f"{100 * self.mean:.1f}{spread} points"
+
 
 def trends(scores: Sequence, outcomes, names: Sequence[str]) -> tuple[Trend, ...]:
     """Return how each outcome's risk rises with the score.
@@ -214,7 +221,33 @@ def trends(scores: Sequence, outcomes, names: Sequence[str]) -> tuple[Trend, ...
 
     >>> [trend] = trends([[1, 2, 3, 4]], [0, 0, 1, 1], ["mortality"])
     >>> trend.mean, trend.verdict
-    (1.0, 'inc.')
+    (1.0, 'increasing')
+    """
+    return tuple(curve.trend for curve in risk_curves(scores, outcomes, names))
+
+
+@dataclass(frozen=True)
+class RiskCurve:
+    """One outcome along one score: the rates of its bins, the nondecreasing fit, and how far it rises over seeds."""
+
+    rates: Rates
+    fit: Isotonic
+    grid: np.ndarray  # evenly spaced quantiles of the score, where the fit is read
+    trend: Trend
+
+
+def risk_curves(scores: Sequence, outcomes, names: Sequence[str], *, bins: int = BINS) -> tuple[RiskCurve, ...]:
+    """Return the curves of the first score, as the paper draws them, with each outcome's trend over all of them.
+
+    Args:
+        scores: one array of scores per seed.
+        outcomes: n x T, NaN where not known.
+        names: of the outcomes; one that is known nowhere is left out.
+        bins: quantile bins; fewer where they would hold less than 10 admissions each.
+
+    >>> [curve] = risk_curves([range(40)], [0] * 20 + [1] * 20, ["mortality"])
+    >>> curve.rates.n.tolist(), curve.trend.verdict
+    ([10, 10, 10, 10], 'increasing')
     """
     outcomes = np.asarray(outcomes, dtype=float).reshape(len(outcomes), -1)
     result = []
@@ -222,9 +255,11 @@ def trends(scores: Sequence, outcomes, names: Sequence[str]) -> tuple[Trend, ...
         known = ~np.isnan(outcome)
         if not known.any():
             continue
-        seeds = [np.asarray(score, dtype=float)[known] for score in scores]
-        changes = tuple(delta(isotonic(score, outcome[known]), score) for score in seeds)
-        result.append(Trend(name, changes, int(known.sum()), int(outcome[known].sum())))
+        outcome, seeds = outcome[known], [np.asarray(score, dtype=float)[known] for score in scores]
+        fits = [isotonic(score, outcome) for score in seeds]
+        trend = Trend(name, tuple(map(delta, fits, seeds)), len(outcome), int(outcome.sum()))
+        rates = binned(seeds[0], outcome, bins=min(bins, max(len(outcome) // FEWEST, 1)))
+        result.append(RiskCurve(rates, fits[0], np.quantile(seeds[0], np.linspace(0, 1, GRID)), trend))
     return tuple(result)
 
 

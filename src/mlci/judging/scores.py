@@ -96,6 +96,39 @@ def match(scores: pd.DataFrame, cohort: Cohort, *, where: str = "scores") -> tup
     return scores.iloc[place[found]].set_axis(own[found]), cohort.where(found)
 
 
+def read_seeds(
+    paths: Sequence[str | Path], cohort: Cohort, *, columns: Sequence[str] = ()
+) -> tuple[dict[str, list[np.ndarray]], Cohort]:
+    """Read score files as indices and their seeds: a column that several files have is one index, a seed in each.
+
+    Args:
+        paths: of score files; the only column `score` of a single file goes by the file's name.
+        cohort: the admissions to judge by.
+        columns: those to read, as in `read_scores`.
+
+    Returns:
+        By index an array of scores for each seed, and the cohort's admissions that every file has, in that order.
+
+    >>> import tempfile
+    >>> cohort = Cohort.from_frame(pd.DataFrame({"visit_id": [1], "codes": [["I50.9"]], "died": [1]}), icd_version=10)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = [Path(folder, f"{seed}.csv") for seed in (11, 101)]
+    ...     _ = [file.write_text("admission_id,paper\\n1,0.5\\n") for file in files]
+    ...     read_seeds(files, cohort)[0]
+    {'paper': [array([0.5]), array([0.5])]}
+    """
+    frames = {path: read_scores(path, columns=columns) for path in paths}
+    for path, frame in frames.items():
+        _, cohort = match(frame, cohort, where=str(path))
+    found: dict[str, list[np.ndarray]] = {}
+    for path, frame in frames.items():
+        matched, _ = match(frame, cohort, where=str(path))
+        for column in matched:
+            name = Path(path).stem if column == "score" and len(frames) == 1 else str(column)
+            found.setdefault(name, []).append(matched[column].to_numpy())
+    return found, cohort
+
+
 def _is_parquet(path: str | Path) -> bool:
     with reading(path, "Parquet or CSV"), open(path, "rb") as file:
         return file.read(4) == b"PAR1"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -22,7 +22,7 @@ from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.base.names import label
 from mlci.index.estimator import Explanation
-from mlci.judging.curves import Isotonic, Rates, Smooth
+from mlci.judging.curves import Isotonic, Rates, RiskCurve, Smooth
 from mlci.judging.theory import Scan
 from mlci.measures.registry import METRICS
 
@@ -123,6 +123,33 @@ def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None =
     axis.set(title=label(name), xlabel="Percentile of the score", ylabel="Risk (% of admissions)")
     axis.set_ylim(0, 1.05 * rates.high.max())
     axis.yaxis.set_major_formatter(PERCENT)
+    return figure
+
+
+@_styled
+def risk_curves(curves: Sequence[RiskCurve], kind: Literal["binned", "isotonic"], *, title: str = "") -> Figure:
+    """The paper's figures: the risk of each outcome along the score, a panel each.
+
+    "binned" shows what was observed in quantile bins, whatever its ups and downs; "isotonic" the nondecreasing fit.
+    """
+    columns, rows = min(2, len(curves)), -(-len(curves) // 2)
+    width, height = 3.6 * columns, 2.5 * rows + 0.3
+    figure = Figure(figsize=(width, height))
+    figure.suptitle(title, x=0.1 / width, y=1 - 0.06 / height, ha="left")
+    for place, curve in enumerate(curves):
+        corner = 3.6 * (place % columns) + 0.68, 2.5 * (rows - 1 - place // columns) + 0.48
+        axis = figure.add_axes((corner[0] / width, corner[1] / height, 2.82 / width, 1.72 / height))
+        if kind == "binned":
+            axis.fill_between(curve.rates.score, curve.rates.low, curve.rates.high, color=BLUE, alpha=0.18, lw=0)
+            axis.plot(curve.rates.score, curve.rates.risk, "o-", color=BLUE, ms=2.5, lw=0.9)
+        else:
+            axis.plot(curve.grid, curve.fit(curve.grid), color=VERMILION)
+            marks = curve.grid[[int(0.05 * (len(curve.grid) - 1)), int(0.95 * (len(curve.grid) - 1))]]
+            axis.plot(marks, curve.fit(marks), "D", color=VERMILION, ms=4, clip_on=False)
+        said = f"Score (Δ = {curve.trend.points}: {curve.trend.verdict})"
+        axis.set(title=label(curve.trend.outcome), xlabel=said, ylabel="Risk (% of admissions)")
+        axis.set_ylim(0, 1.05 * max(axis.dataLim.y1, 0.01))
+        axis.yaxis.set_major_formatter(PERCENT)
     return figure
 
 
@@ -383,6 +410,8 @@ def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure on white, in the format that the name's ending says (svg, pdf, png)."""
+    """Write a figure on white, without a date, in the format that the name's ending says (svg, pdf, png)."""
+    ending = Path(path).suffix.lstrip(".")
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
     with mpl.rc_context(STYLE), atomic(path) as temporary:
-        figure.savefig(temporary, format=Path(path).suffix.lstrip("."), facecolor="white", dpi=200)
+        figure.savefig(temporary, format=ending, facecolor="white", dpi=200, metadata=undated)

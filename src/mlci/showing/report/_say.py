@@ -125,7 +125,7 @@ def weak(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def trends(outcomes: Sequence[Outcome]) -> str:
-    ways = {"inc.": "rises", "weakly inc.": "rises weakly", "flat": "hardly changes"}
+    ways = {"increasing": "rises", "weakly increasing": "rises weakly", "flat": "hardly changes"}
     said = []
     for verdict, way in ways.items():
         found = [

@@ -1,0 +1,112 @@
+"""The paper's risk-curve figures of any index on any cohort, and the tables behind them.
+
+In come the scores of one or more indices, an array for each seed, and the outcomes of the same admissions; out comes a
+folder: per index two figures (binned, isotonic) with a panel for each outcome, as SVG, PDF and PNG; the points of these
+figures as CSV; and the change of each risk with its standard deviation over seeds, the paper's Table 8, in every form.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from mlci.base.grids import Grid, files_of, grid, write
+from mlci.base.names import label
+from mlci.cohort import Cohort
+from mlci.judging.curves import BINS, RiskCurve, risk_curves
+from mlci.showing import plots
+
+KINDS, ENDINGS = ("binned", "isotonic"), ("svg", "pdf", "png")
+TABLES = ("binned.csv", "isotonic.csv", "summary.csv")
+TABLE8 = "table8_risk_curves"
+Curves = dict[str, tuple[RiskCurve, ...]]
+
+
+def file_names(models: Sequence[str]) -> list[str]:
+    """Return the names of all files that `draw` writes for these indices.
+
+    >>> file_names(["CCI+ECI (scalar)"])[:2]
+    ['CCI+ECI_scalar_binned.svg', 'CCI+ECI_scalar_binned.pdf']
+    """
+    pictures = [f"{_stem(model)}_{kind}.{ending}" for model in models for kind in KINDS for ending in ENDINGS]
+    return [*pictures, *TABLES, *(f"{TABLE8}.{ending}" for ending in ("txt", "md", "tex"))]
+
+
+def compute(scores: Mapping[str, Sequence], cohort: Cohort, *, bins: int = BINS) -> Curves:
+    """Return each index's curves on the admissions of a cohort.
+
+    Args:
+        scores: by index, an array of scores for each seed, in the cohort's order; the first is drawn.
+        cohort: the admissions that are judged.
+        bins: quantile bins of the unconstrained curves.
+
+    >>> import mlci
+    >>> visits = pd.DataFrame({"visit_id": range(40), "codes": [["I50.9"]] * 40, "died": [0] * 20 + [1] * 20})
+    >>> found = compute({"age": [range(40)]}, mlci.Cohort.from_frame(visits, icd_version=10))
+    >>> [curve.trend.points for curve in found["age"]]
+    ['100.0 points']
+    """
+    outcomes, names = cohort.labels(), list(cohort.outcomes)
+    return {model: risk_curves(seeds, outcomes, names, bins=bins) for model, seeds in scores.items()}
+
+
+def draw(curves: Curves, folder: Path, *, dataset: str = "") -> list[Path]:
+    """Write the figures and tables into a folder, which is made where it does not exist; say what was written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for model, found in curves.items():
+        for kind in KINDS:
+            figure = plots.risk_curves(found, kind, title=f"{dataset or 'Risk along the score'}: {model}, {kind}")
+            for ending in ENDINGS:
+                written.append(folder / f"{_stem(model)}_{kind}.{ending}")
+                plots.save(figure, written[-1])
+    texts = {name: frame.to_csv(index=False) for name, frame in frames(curves).items()}
+    return [*written, *write(folder, texts | files_of(table8(curves)))]
+
+
+def frames(curves: Curves) -> dict[str, pd.DataFrame]:
+    """The points of the figures, and the change of each risk, as tables by file name."""
+    each = [(model, curve) for model, found in curves.items() for curve in found]
+
+    def stacked(columns: Sequence[str], values) -> pd.DataFrame:
+        parts = []
+        for model, curve in each:
+            part = pd.DataFrame(dict(zip(columns, values(curve))))
+            parts.append(part.assign(model=model, outcome=curve.trend.outcome)[["model", "outcome", *columns]])
+        return pd.concat(parts, ignore_index=True)
+
+    rates = ("score", "risk", "low", "high", "n")
+    trends = [(model, curve.trend) for model, curve in each]
+    return {
+        "binned.csv": stacked(rates, lambda curve: [getattr(curve.rates, name) for name in rates]),
+        "isotonic.csv": stacked(("score", "risk"), lambda curve: [curve.grid, curve.fit(curve.grid)]),
+        "summary.csv": pd.DataFrame(
+            {"model": model, "outcome": trend.outcome, "n": trend.n, "positives": trend.positives}
+            | {"seeds": len(trend.deltas), "change": trend.mean, "sd": trend.sd, "verdict": trend.verdict}
+            for model, trend in trends
+        ),
+    }
+
+
+def table8(curves: Curves) -> Grid:
+    """The paper's Table 8: how far each risk rises along the score."""
+    names = list(dict.fromkeys(curve.trend.outcome for found in curves.values() for curve in found))
+    rows = []
+    for model, found in curves.items():
+        trends = {curve.trend.outcome: curve.trend for curve in found}
+        rows.append([model, *(_cell(trends[name]) if name in trends else "–" for name in names)])
+    seeds = max((len(curve.trend.deltas) for found in curves.values() for curve in found), default=0)
+    spread = f", mean ± SD over {seeds} seeds" if seeds > 1 else ""
+    title = f"Table 8. Change Δ of the isotonic risk along the score, 5% to 95% of the way{spread}"
+    return grid(TABLE8, title, ["model", *map(label, names)], rows)
+
+
+def _cell(trend) -> str:
+    spread = "" if np.isnan(trend.sd) else f" ± {trend.sd:.3f}"
+    return f"{trend.verdict} (Δ = {trend.mean:.3f}{spread})"
+
+
+def _stem(model: str) -> str:
+    return re.sub(r"[^\w.+-]+", "_", model).strip("_") or "score"
