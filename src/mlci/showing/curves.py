@@ -68,17 +68,17 @@ def draw(curves: Curves, folder: Path, *, dataset: str = "") -> list[Path]:
 
 def frames(curves: Curves) -> dict[str, pd.DataFrame]:
     """The points of the figures, and the change of each risk, as tables by file name."""
-    each = [(model, curve) for model, found in curves.items() for curve in found]
+    drawn = [(model, curve) for model, found in curves.items() for curve in found]
 
     def stacked(columns: Sequence[str], values) -> pd.DataFrame:
         parts = []
-        for model, curve in each:
+        for model, curve in drawn:
             part = pd.DataFrame(dict(zip(columns, values(curve))))
             parts.append(part.assign(model=model, outcome=curve.trend.outcome)[["model", "outcome", *columns]])
         return pd.concat(parts, ignore_index=True)
 
     rates = ("score", "risk", "low", "high", "n")
-    trends = [(model, curve.trend) for model, curve in each]
+    trends = [(model, curve.trend) for model, curve in drawn]
     return {
         "binned.csv": stacked(rates, lambda curve: [getattr(curve.rates, name) for name in rates]),
         "isotonic.csv": stacked(("score", "risk"), lambda curve: [curve.grid, curve.fit(curve.grid)]),
