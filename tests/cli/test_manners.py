@@ -1,6 +1,7 @@
 """How commands behave at a terminal: quiet, careful with files, tables that fit, settings that print."""
 
 import io
+import subprocess
 import sys
 
 import pandas as pd
@@ -120,3 +121,24 @@ def test_settings_print_as_toml_and_read_back(recipe, tmp_path):
     assert done.output.strip() == toml_of(config).strip()
     assert "  # " in done.output
     assert "COHORT and -o are needed" in CliRunner().invoke(cli, ["fit"]).output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["score", "us2010"], ["indices"]])
+def test_files_are_scored_without_pandas(tmp_path, command):
+    """Rows of an admission that stand apart are brought together by DuckDB, which asks for pandas too."""
+    source, target = tmp_path / "rows.csv", tmp_path / "scores.csv"
+    source.write_text("admission_id,icd_version,code\n1,9,4280\n2,9,486\n1,9,5849\n")
+    words = [*command, str(source), "-o", str(target), "--quiet"]
+    program = f"""
+import sys
+from mlci.cli import main
+sys.argv[1:] = {words!r}
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert [line.split(",")[0] for line in target.read_text().splitlines()[1:]] == ["1", "2"]

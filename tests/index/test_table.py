@@ -94,6 +94,14 @@ def test_beyond_the_knots_the_last_slopes_go_on():
     np.testing.assert_allclose(curve(np.array([-2.0, 0, 0.5, 1, 2, 3, 5]), knots, heights), [-3, 1, 2, 3, 3.5, 4, 5])
 
 
+@pytest.mark.parametrize("points", [2, 12, 300])
+def test_a_curve_is_what_interpolation_gives(points):
+    rng = np.random.default_rng(points)
+    knots, heights = np.sort(rng.normal(size=points)), np.cumsum(rng.gamma(1, 1, points))
+    x = np.concatenate([rng.uniform(knots[0], knots[-1], 2000), knots])
+    np.testing.assert_array_equal(curve(x, knots, heights), np.interp(x, knots, heights))
+
+
 def test_a_table_is_kept_in_a_file(tmp_path):
     model, data = MODELS["principal"], as_admissions(deep_lists(30), icd_version=10)
     model.save(tmp_path / "m")

@@ -16,6 +16,7 @@ import click
 
 import mlci
 from mlci.base.errors import name_of, sentence
+from mlci.cli._frameless import without_pandas
 
 # The order of the story; a command not named here comes last.
 STORY = (
@@ -51,6 +52,7 @@ def cli() -> None:
 def main() -> None:
     """Run a command, and say in one sentence, without a traceback, what a person has to mend."""
     warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")  # torch's, at the first step on a GPU
+    without_pandas(sys.argv[1:])
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     try:

@@ -18,7 +18,7 @@ from mlci.codes.admissions import Admissions
 from mlci.index._reading import Reading
 from mlci.tokens import PRINCIPAL, Tokens, Vocabulary
 
-ROWS = 4096  # admissions worked on at once: what a core's cache holds
+ROWS = 8192  # admissions worked on at once: what a core's cache holds
 BITS = 52  # a 64-bit number holds whole numbers of so many bits exactly
 STATE = ("calibration", "heights", "intercepts", "knots", "weights")
 
@@ -95,16 +95,11 @@ class TableScorer:
 
     @cached_property
     def _sums(self) -> tuple[np.ndarray, float]:
-        """What a token and its beginnings add together, in whole multiples of a step, two outcomes a complex number.
-
-        Adding up complex numbers takes hardly longer than adding up real ones.
-        """
+        """What a token and its beginnings add together to each outcome, in whole multiples of a step."""
         weights = np.concatenate([np.zeros_like(self.state["weights"][:1]), self.state["weights"][1:]])
         largest = float(np.abs(weights).max(initial=0)) * self.vocabulary.longest
         step = 2.0 ** (np.ceil(np.log2(max(largest, 1e-9))) - BITS)
-        sums = np.rint(weights / step)[self.vocabulary.beginnings].sum(axis=1).T
-        sums = np.concatenate([sums, np.zeros((len(sums) % 2, sums.shape[1]))])
-        return sums[::2] + 1j * sums[1::2], step
+        return np.rint(weights / step)[self.vocabulary.beginnings].sum(axis=1).astype(np.int64), step
 
     @cached_property
     def _family(self) -> np.ndarray:
@@ -122,28 +117,22 @@ class TableScorer:
         """
         sums, step = self._sums
         offsets = tokens.offsets[start : start + ROWS + 1]
-        counts, bits = np.diff(offsets), int(sums.shape[1] - 1).bit_length()
+        counts, bits = np.diff(offsets), int(len(sums) - 1).bit_length()
         kind = np.uint32 if ROWS << bits <= 1 << 32 else np.uint64
         keys = np.repeat(np.arange(len(counts), dtype=kind) << kind(bits), counts)
         keys |= tokens.ids[offsets[0] : offsets[-1]].astype(kind, copy=False)
         keys.sort()
         ids = (keys & kind((1 << bits) - 1)).astype(np.intp)
-        family = self._family[ids]
-        alike = np.empty(len(ids), dtype=bool)
-        alike[1:] = family[1:] == family[:-1]
+        family = self._family.take(ids)
+        alike = np.flatnonzero(family[1:] == family[:-1])
+        alike = alike[keys[alike] >> kind(bits) == keys[alike + 1] >> kind(bits)]
+        added = sums.take(ids, axis=0)
+        added[alike + 1] -= sums.take(self._common(ids[alike], ids[alike + 1]), axis=0)
+        totals = np.zeros((len(counts), sums.shape[1]))
         filled = np.flatnonzero(counts)
-        starts = offsets[filled] - offsets[0]
-        alike[starts] = False
-        twice = np.flatnonzero(alike)
-        common = self._common(ids[twice - 1], ids[twice])
-        totals = np.zeros((len(counts), len(sums)), dtype=np.complex128)
-        for column, pair in zip(totals.T, sums):
-            added = pair[ids]
-            added[twice] -= pair[common]
-            if len(filled):
-                column[filled] = np.add.reduceat(added, starts)
-        intercepts = self.state["intercepts"]
-        return totals.view(np.float64)[:, : len(intercepts)].T * step + intercepts[:, None]
+        if len(filled):
+            totals[filled] = np.add.reduceat(added, offsets[filled] - offsets[0], axis=0)
+        return totals.T * step + self.state["intercepts"][:, None]
 
     def _common(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The deepest token that two tokens both bring."""
@@ -160,6 +149,13 @@ def curve(x: np.ndarray, knots: np.ndarray, heights: np.ndarray) -> np.ndarray:
     >>> curve(np.array([-1.0, 0.5, 3.0]), np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 3.0]))
     array([-1. ,  0.5,  5. ])
     """
-    low, high = np.diff(heights)[[0, -1]] / np.diff(knots)[[0, -1]]
-    beyond = np.minimum(x - knots[0], 0) * low + np.maximum(x - knots[-1], 0) * high
-    return np.interp(x, knots, heights) + beyond
+    slopes = np.diff(heights) / np.diff(knots)
+    slopes = slopes[[0, *range(len(slopes)), -1]]
+    passed = np.zeros(len(x), dtype=np.min_scalar_type(len(knots)))
+    for knot in knots:  # so few that counting is faster than searching
+        passed += (x >= knot).view(np.uint8)
+    place = passed.astype(np.intp)
+    found = x - knots[[0, *range(len(knots))]].take(place)
+    found *= slopes.take(place)
+    found += heights[[0, *range(len(heights))]].take(place)
+    return found

@@ -7,10 +7,11 @@ Needs NumPy, safetensors and pydantic: neither torch nor scikit-learn is importe
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from mlci.base.errors import InputError
 from mlci.base.spreadsheets import defused
 from mlci.base.tablefile import writing
 from mlci.base.tensors import digest, read_tensors, write_tensors
-from mlci.codes.admissions import Admissions, stream_admissions
+from mlci.codes.admissions import Admissions, ahead, stream_admissions
 from mlci.index._deepsets import DeepSetsScorer
 from mlci.index._former import renewed
 from mlci.index._reading import Reading
@@ -29,6 +30,9 @@ from mlci.judging.curves import Isotonic
 from mlci.judging.smooth import Smooth, curve_from
 from mlci.judging.theory import Cutoff
 from mlci.tokens import PRINCIPAL, UNK, Vocabulary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMATS = (1, 2)  # that can be read; the last one is written
 KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
@@ -195,40 +199,44 @@ class Tally:
     unsaid: int = 0  # codes of no ICD version, where the model knows two
     placed: int = 0  # admissions whose percentile was told
     percentiles: float = 0.0  # their sum
+    # The distinct codes that were looked at last, and which lack a leading zero: batches of a file often share them.
+    looked: tuple[np.ndarray | None, np.ndarray] = (None, np.empty(0, dtype=bool))
 
     def add(self, admissions: Admissions, percentile: np.ndarray | None = None) -> "Tally":
         own, foreign = self.model.icd_versions, Counter(self.foreign)
-        for version in np.unique(admissions.versions):
+        often = np.bincount(admissions.indices, minlength=len(admissions.values))  # each distinct code was recorded
+        for version in np.unique(admissions.versions[often > 0]):
             if version and 0 not in own and version not in own:
-                foreign[int(version)] += int(admissions.count(admissions.versions == version).sum())
-        empty = int((np.diff(admissions.offsets) == 0).sum())
-        few = int((self.model.understanding(admissions).share < LEAST_UNDERSTOOD).sum())
+                foreign[int(version)] += int(often[admissions.versions == version].sum())
+        lost = self._stripped(admissions)
         return Tally(
             self.model,
             admissions=self.admissions + len(admissions),
             codes=self.codes + len(admissions.indices),
-            unknown=self.unknown + int(admissions.count(~self.model.known(admissions)).sum()),
-            few=self.few + few,
-            empty=self.empty + empty,
+            unknown=self.unknown + int(often[~self.model.known(admissions)].sum()),
+            few=self.few + int((self.model.understanding(admissions).share < LEAST_UNDERSTOOD).sum()),
+            empty=self.empty + int((np.diff(admissions.offsets) == 0).sum()),
             foreign=foreign,
-            stripped=self.stripped + self._stripped(admissions),
-            unsaid=self.unsaid + (int(admissions.count(admissions.versions == 0).sum()) if len(own) > 1 else 0),
+            stripped=self.stripped + max(int(often[lost].sum()), admissions.short),
+            unsaid=self.unsaid + (int(often[admissions.versions == 0].sum()) if len(own) > 1 else 0),
             placed=self.placed + (0 if percentile is None else int(np.isfinite(percentile).sum())),
             percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
+            looked=(admissions.values, lost),
         )
 
-    def _stripped(self, admissions: Admissions) -> int:
-        """How many codes lack a leading zero; ICD-10 has none to lose."""
+    def _stripped(self, admissions: Admissions) -> np.ndarray:
+        """Which distinct codes lack a leading zero; ICD-10 has none to lose."""
         nine = admissions.versions == 9 if 10 in self.model.icd_versions else admissions.versions != 10
-        if not nine.any():
-            return admissions.short
-        import pyarrow as pa
-
-        from mlci.codes import zeros
-
+        if self.looked[0] is admissions.values and len(self.looked[1]) == len(nine):
+            return self.looked[1]
         lost = np.zeros(len(nine), dtype=bool)
-        lost[nine] = zeros.stripped(pa.array(admissions.values[nine], pa.string()))
-        return max(int(admissions.count(lost).sum()), admissions.short)
+        if nine.any():
+            import pyarrow as pa
+
+            from mlci.codes import zeros
+
+            lost[nine] = zeros.stripped(pa.array(admissions.values[nine], pa.string()))
+        return lost
 
     def doubts(self, *, strict: bool = False) -> list[str]:
         """What the user should be told, a sentence each; `strict` says whether such admissions go without a score."""
@@ -284,32 +292,38 @@ def score_file(
     marks identifiers that a spreadsheet would take for formulas. `on_batch` is called with how many
     are done, `on_scores` with what was written of each batch.
     """
-    import pyarrow as pa
+    options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
+
+    def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:
+        empty = True
+        for admissions in stream_admissions(source, **options):
+            _check_versions(model, admissions, source)
+            columns = model.columns(admissions, strict=strict)
+            yield admissions, columns, _as_table(admissions, columns, defuse)
+            empty = False
+        if empty:  # a file without rows has scores without rows
+            admissions = Admissions.from_lists([])
+            columns = model.columns(admissions, strict=strict)
+            yield admissions, columns, _as_table(admissions, columns, defuse)
 
     tally = Tally(model)
-    options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
     with writing(target, inputs=[source]) as write:  # hardly a value comes twice: no dictionaries
-
-        def put(admissions: Admissions) -> None:
-            nonlocal tally
-            columns = model.columns(admissions, strict=strict)
-            named = {"admission_id": defused(admissions.ids) if defuse else admissions.ids, **columns}
-            kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
-            write(
-                pa.table({name: pa.array(values, kinds.get(name), from_pandas=True) for name, values in named.items()})
-            )
+        for admissions, columns, table in ahead(scored()):  # a batch is read, another scored, a third written
+            write(table)
             tally = tally.add(admissions, columns["percentile"])
             if on_scores:
                 on_scores(admissions, columns)
             if on_batch:
                 on_batch(tally.admissions)
-
-        for admissions in stream_admissions(source, **options):
-            _check_versions(model, admissions, source)
-            put(admissions)
-        if not tally.admissions:  # a file without rows has scores without rows
-            put(Admissions.from_lists([]))
     return tally
+
+
+def _as_table(admissions: Admissions, columns: Mapping[str, np.ndarray], defuse: bool) -> "pa.Table":
+    import pyarrow as pa
+
+    kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
+    named = {"admission_id": defused(admissions.ids) if defuse else admissions.ids, **columns}
+    return pa.table({name: pa.array(values, kinds.get(name), from_pandas=True) for name, values in named.items()})
 
 
 def _check_versions(model: Model, admissions: Admissions, source: str | Path) -> None:
