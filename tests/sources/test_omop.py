@@ -104,19 +104,22 @@ def test_the_demo_as_published_in_omop(shared_data):
     assert [(step.removed, step.left) for step in ours.attrition] == [(0, 852), (582, 270), (147, 123)]
 
 
-def test_visits_that_are_left_out_are_counted_by_concept(shared_data):
-    cohort = build_cohort("omop", shared_data / "mimic4_demo_omop")
+def test_what_is_left_out_is_told_with_the_way_to_count_it(demos):
+    cohort = build_cohort("omop", demos / "mimic4_demo_omop")
     (said,) = [note for note in cohort.notes if "not inpatient by their concept" in note]
     assert said.startswith("801 visits")
-    assert "119 of concept 8870" in said
-    assert "--visits" in said
+    assert "119 of concept 8870, 77 of concept 581385, 18 of concept 8883 last over a night" in said
+    assert "--visits 9201,262,8717,8870,581385,8883 counts them too" in said
+    (said,) = [note for note in cohort.notes if "care sites" in note]
+    assert "Neuro Intermediate" in said
+    assert "--icu-sites" in said
 
 
 def test_descendants_of_an_inpatient_concept_are_inpatient(tmp_path):
     folder = visit(tmp_path)
     text = (folder / "visit_occurrence.csv").read_text()
     (folder / "visit_occurrence.csv").write_text(text.replace(",9201,", ",4711,"))
-    with pytest.raises(mlci.InputError, match=r"has no inpatient visit; 1 visits .*1 of concept 4711\); --visits"):
+    with pytest.raises(mlci.InputError, match=r"has no inpatient visit; 1 visits .*4711\); of .*--visits .*,4711"):
         build_cohort("omop", folder)
     assert len(build_cohort("omop", folder, visits=[4711])) == 1
     assert len(build_cohort("omop", folder, visits="all")) == 1
@@ -126,6 +129,33 @@ def test_descendants_of_an_inpatient_concept_are_inpatient(tmp_path):
         build_cohort("omop", folder, visits="inpatient")
 
 
-def test_codes_of_another_vocabulary_alone_are_told(tmp_path):
-    with pytest.raises(mlci.InputError, match="1 rows hold codes of another vocabulary alone, such as SNOMED"):
-        build_cohort("omop", visit(tmp_path, conditions=[(3, "84114007")]))
+def test_snomed_alone_is_taken_back_by_the_maps_of_the_vocabulary(tmp_path):
+    folder = visit(tmp_path)
+    header = [*hospitals.OMOP["condition_occurrence"], "condition_concept_id"]
+    conditions = [[1, 1, 7, 3, "84114007", 3], [2, 1, 7, 0, "a fall", 13], [3, 1, 7, 0, "a cold", 23]]
+    icd = {"ICD10CM": ["I50", "I50.9", "W19", "R29.6", "E86.0"], "ICD9CM": ["428.0", "428.9"]}
+    codes = [(name, code) for name, listed in icd.items() for code in listed]
+    concepts = [[100 + place, *code] for place, code in enumerate(codes)]
+    tables = {
+        "condition_occurrence": conditions,
+        "concept": [*concepts, [3, "SNOMED", "84114007"], [13, "SNOMED", "x"], [23, "SNOMED", "y"]],
+    }
+    headers = {"condition_occurrence": header, "concept": hospitals.OMOP["concept"]}
+    hospitals.write(folder, tables, headers)
+    with pytest.raises(
+        mlci.InputError, match="3 rows hold codes of another vocabulary alone, such as SNOMED: the table"
+    ):
+        build_cohort("omop", folder)
+    maps = ["100,3,Maps to", "3,101,Mapped from", "102,13,Maps to", "103,13,Maps to", "105,3,Maps to", "106,3,Maps to"]
+    lines = ["concept_id_1,concept_id_2,relationship_id", *maps, "104,3,Is a"]
+    (folder / "concept_relationship.csv").write_text("\n".join(lines))
+    cohort = build_cohort("omop", folder)
+    assert cohort.table["codes"].to_pylist() == [["I509"]]  # rather than the heading I50
+    assert any("1 were taken back to ICD-10" in note and "1 were left out" in note for note in cohort.notes)
+    assert any(note.startswith("2 conditions hold no ICD code") for note in cohort.notes)
+    assert build_cohort("omop", folder, icd_version=9).table["codes"].to_pylist() == [["4289"]]
+    # Beside recorded ICD codes a standard concept is a chart entry, not a diagnosis.
+    hospitals.write(
+        folder, {"condition_occurrence": [*conditions, [4, 1, 7, 0, "N17.9", 0]]}, {"condition_occurrence": header}
+    )
+    assert build_cohort("omop", folder).table["codes"].to_pylist() == [["N179"]]

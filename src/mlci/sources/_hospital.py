@@ -156,7 +156,10 @@ def _check_keys(rows: pa.Table, tables: Tables, admissions: tuple[str, str, str,
 
 def _no_codes(rows: pa.Table, where: str, icd_version: int) -> InputError:
     foreign = pc.sum(rows["not_codes"]).as_py() or 0
-    why = f" {foreign:,} rows hold codes of another vocabulary alone, such as SNOMED: map them to ICD first."
+    why = (
+        f" {foreign:,} rows hold codes of another vocabulary alone, such as SNOMED: the table concept_relationship, "
+        "with its rows 'Maps to' between ICD and standard concepts, takes them back to ICD."
+    )
     return InputError(
         f"{where}: none of {len(rows)} admissions has an ICD-{icd_version} diagnosis; "
         f"--icd-version chooses the other version.{why if foreign else ''}"

@@ -7,7 +7,8 @@ one inside. Intensive care is recognised by the concept of a visit detail or by 
 
 The ICD version of a diagnosis is that of its source concept. Where the vocabulary has no row for it, the source value
 counts if only one ICD version can have written it; what both can have written (some codes that begin with E or V) has
-the version of most other codes of the visit, and is dropped and counted where that does not tell.
+the version of most other codes of the visit, and is dropped and counted where that does not tell. Data that hold no ICD
+code at all are taken back to ICD from their standard concepts, where the vocabulary's maps are there (`_snomed`).
 """
 
 from collections.abc import Sequence
@@ -16,11 +17,13 @@ from typing import Any
 
 import ibis
 import ibis.expr.types as ir
+import pyarrow as pa
+import pyarrow.compute as pc
 from ibis import _
 
 from mlci.base.errors import InputError
 from mlci.codes.icd import check_version
-from mlci.sources import Draft, Step, _hospital
+from mlci.sources import Draft, Step, _hospital, _snomed
 from mlci.sources._engine import Tables, open_tables
 from mlci.sources._rules import died_within, elapsed, known, placed, stayed_longer
 
@@ -45,12 +48,14 @@ TABLES = {
     "condition_occurrence": {
         "condition_occurrence_id": "int64",
         "visit_occurrence_id": "int64",
+        "condition_concept_id": "int64?",
         "condition_source_concept_id": "int64",
         "condition_source_value": "string",
     },
     "observation": {
         "observation_id": "int64",
         "visit_occurrence_id": "int64",
+        "observation_concept_id": "int64?",
         "observation_source_concept_id": "int64",
         "observation_source_value": "string",
     },
@@ -61,6 +66,7 @@ TABLES = {
         "concept_name": "string?",
     },
     "concept_ancestor": {"ancestor_concept_id": "int64", "descendant_concept_id": "int64"},
+    "concept_relationship": _snomed.COLUMNS,
     "death": {"person_id": "int64", "death_date": "timestamp", "death_datetime": "timestamp?"},
     "person": {"person_id": "int64", "gender_concept_id": "int64", "year_of_birth": "int64"},
 }
@@ -68,8 +74,9 @@ INPATIENT = (9201, 262, 8717)  # inpatient; emergency room and inpatient; inpati
 INTENSIVE = (32037, 581379)  # intensive care; inpatient critical care facility
 EMERGENCY, OUTPATIENT = (8870, 9203), (38004207, 9202)  # rooms; clinics
 INTENSIVE_SITES = r"(INTENSIVE CARE|CRITICAL CARE|CORONARY CARE|ICU)"
-OPTIONAL = ("care_site", "observation", "concept_ancestor")
-ALIASES = {name: f"2b_{name}" for name in ("concept", "concept_ancestor")}  # as the demo of MIMIC-IV is published
+NEARLY_INTENSIVE = r"(INTERMEDIATE|STEP.?DOWN|HIGH DEPENDENCY)"
+OPTIONAL = ("care_site", "observation", "concept_ancestor", "concept_relationship")
+ALIASES = {name: f"2b_{name}" for name in ("concept", *OPTIONAL[2:])}  # as the demo of MIMIC-IV is published
 VOCABULARIES = {"ICD9CM": 9, "ICD10CM": 10, "ICD10": 10}
 # What one ICD version alone can have written, in capitals; then what both can.
 SHAPES = {
@@ -105,6 +112,11 @@ def read(
         step, left_out = _left_out(tables, concepts)
         if not len(rows):
             raise InputError(f"{tables.where['visit_occurrence']}: has no inpatient visit; {left_out}")
+        notes = [left_out, _nearly_intensive(tables, sites)]
+        if "concept_relationship" in tables and not _coded(rows):
+            rows = tables.fetch(admissions(tables, **options, mapped=True))
+            notes.append(_back_words(rows, icd_version))
+        rows = rows.drop_columns(["own_codes", "mapped_codes", "vague_codes"])
         found = _hospital.draft(
             rows,
             tables,
@@ -125,7 +137,20 @@ def read(
             negative_stays=negative_stays,
             chosen=step,
         )
-    return replace(found, notes=(*([left_out] if left_out else []), *found.notes))
+    return replace(found, notes=(*filter(None, notes), *found.notes))
+
+
+def _coded(rows: pa.Table) -> bool:
+    """Whether any visit has an ICD code, of either version."""
+    return any(pc.sum(rows[name]).as_py() for name in ("own_codes", "other_codes"))
+
+
+def _back_words(rows: pa.Table, icd_version: int) -> str:
+    mapped, vague = (pc.sum(rows[name]).as_py() or 0 for name in ("mapped_codes", "vague_codes"))
+    return (
+        f"no diagnosis has an ICD code; {mapped:,} were taken back to ICD-{icd_version} from their standard concepts "
+        f"by the vocabulary's maps, {vague:,} were left out because their concept stands for several categories."
+    )
 
 
 def _concepts(visits: str | Sequence[int] | None) -> tuple[int, ...] | None:
@@ -150,19 +175,45 @@ def _descending(tables: Any, concepts: tuple[int, ...]) -> Any:
 
 
 def _left_out(tables: Tables, concepts: tuple[int, ...] | None) -> tuple[tuple[Step, Step], str]:
-    """How many visits there are and count, and a sentence on the concepts of those that do not."""
+    """How many visits there are and count, and a sentence on the concepts of those that do not.
+
+    A concept of which most visits last over a night may be this hospital's word for an admission: the sentence says
+    how to count it.
+    """
     visits = tables["visit_occurrence"]
-    counts = visits.group_by("visit_concept_id").agg(n=_.count())
+    night = ibis.ifelse(visits.visit_end_date > visits.visit_start_date, 1, 0)
+    counts = visits.group_by("visit_concept_id").agg(n=_.count(), nights=night.sum())
     inside = ibis.literal(True) if concepts is None else _descending(tables, concepts)(counts.visit_concept_id)
-    rows = tables.fetch(counts.mutate(inside=inside.fill_null(False)).order_by([ibis.desc("n"), "visit_concept_id"]))
-    total, kept = (sum(row["n"] for row in rows.to_pylist() if row["inside"] or part) for part in (True, False))
-    others = {row["visit_concept_id"]: row["n"] for row in rows.to_pylist() if not row["inside"]}
+    found = tables.fetch(counts.mutate(inside=inside.fill_null(False)).order_by([ibis.desc("n"), "visit_concept_id"]))
+    rows = found.to_pylist()
+    total, kept = (sum(row["n"] for row in rows if row["inside"] or part) for part in (True, False))
     steps = Step("rows of visit_occurrence", 0, total), Step("inpatient by its visit concept", total - kept, kept)
-    said = ", ".join(f"{n:,} of concept {concept}" for concept, n in list(others.items())[:8])
-    text = (
-        f"{total - kept:,} visits are not inpatient by their concept ({said}); --visits names the concepts that count."
+    others = [row for row in rows if not row["inside"]]
+    if concepts is None or not others:
+        return steps, ""
+    said = ", ".join(f"{row['n']:,} of concept {row['visit_concept_id']}" for row in others[:8])
+    over = [row for row in others if 2 * row["nights"] > row["n"] and row["visit_concept_id"]]
+    advice = "--visits names the concepts that count."
+    if over:
+        lasting = ", ".join(f"{row['nights']:,} of concept {row['visit_concept_id']}" for row in over)
+        wanted = ",".join(str(concept) for concept in (*concepts, *(row["visit_concept_id"] for row in over)))
+        advice = f"of these {lasting} last over a night: if they are admissions, --visits {wanted} counts them too."
+    return steps, f"{total - kept:,} visits are not inpatient by their concept ({said}); {advice}"
+
+
+def _nearly_intensive(tables: Tables, icu_sites: tuple[str, ...]) -> str:
+    """A sentence on care sites that some hospitals count as intensive care and others do not."""
+    if "care_site" not in tables:
+        return ""
+    sites = tables["care_site"]
+    name = ibis.coalesce(sites.care_site_name, sites.care_site_source_value)
+    plain, given = name.upper(), [site.strip().upper() for site in icu_sites]
+    nearly = plain.re_search(NEARLY_INTENSIVE) & ~plain.re_search(INTENSIVE_SITES) & plain.notin([*given, ""])
+    names = tables.fetch(sites.filter(nearly).select(name=name).distinct().order_by("name"))["name"].to_pylist()
+    said = "; ".join(names[:8]) + ("; ..." if len(names) > 8 else "")
+    return (
+        f"care sites that do not count as intensive care: {said} (--icu-sites NAME,NAME counts them)." if said else ""
     )
-    return steps, text if others else ""
 
 
 def admissions(
@@ -172,8 +223,12 @@ def admissions(
     visits: tuple[int, ...] | None = INPATIENT,
     icu_sites: tuple[str, ...] = (),
     death_day_counts: bool = False,
+    mapped: bool = False,
 ) -> ir.Table:
-    """One row per inpatient visit; `codes` is null where none is of the ICD version."""
+    """One row per inpatient visit; `codes` is null where none is of the ICD version.
+
+    `mapped`: take standard concepts back to ICD where no ICD code was recorded.
+    """
     chosen = tables["visit_occurrence"]
     if visits is not None:
         chosen = chosen.filter(_descending(tables, visits)(chosen.visit_concept_id))
@@ -198,7 +253,7 @@ def admissions(
         .left_join(deaths, "person_id", rname="death_{name}")
         .left_join(units, "visit_occurrence_id", rname="icu_{name}")
         .left_join(_wards(tables), "visit_occurrence_id", rname="ward_{name}")
-        .left_join(_codes(tables, icd_version), "visit_occurrence_id", rname="code_{name}")
+        .left_join(_codes(tables, icd_version, mapped=mapped), "visit_occurrence_id", rname="code_{name}")
     ).mutate(
         start=ibis.coalesce(_.visit_start_datetime, _.visit_start_date),
         death=ibis.coalesce(_.death_datetime, _.death_date),
@@ -224,6 +279,9 @@ def admissions(
         "other_codes",
         "unknown_codes",
         "not_codes",
+        "own_codes",
+        "mapped_codes",
+        "vague_codes",
         "has_patient",
         admission_id=_.visit_occurrence_id,
         subject_id=_.person_id,
@@ -264,7 +322,7 @@ def _intensive(tables: Any, icu_sites: tuple[str, ...]) -> ir.Table:
     return details.filter(by_concept | details.care_site_id.isin(units))
 
 
-def _codes(tables: Any, icd_version: int) -> ir.Table:
+def _codes(tables: Any, icd_version: int, *, mapped: bool = False) -> ir.Table:
     """The diagnoses of each visit, in the order of their ids: the CDM has no other."""
     recorded = [_recorded(tables["condition_occurrence"], "condition", 0)]
     if "observation" in tables:
@@ -289,6 +347,7 @@ def _codes(tables: Any, icd_version: int) -> ir.Table:
             (_.sure.notnull(), _.sure), (_.either & (_.tens > _.nines), 10), (_.either & (_.nines > _.tens), 9)
         )
     )
+    conditions = _with_back(tables, conditions, icd_version) if mapped else conditions.mutate(mapped=0, vague=0)
     # A code that maps to two standard concepts stands in two rows: it was recorded once.
     again = ibis.row_number().over(ibis.window(group_by=["visit_occurrence_id", "code"], order_by="position"))
     conditions = conditions.mutate(again=again).filter((_.again == 0) | _.version.isnull())
@@ -297,6 +356,25 @@ def _codes(tables: Any, icd_version: int) -> ir.Table:
         other_codes=(_.version != icd_version).sum(),
         unknown_codes=(_.version.isnull() & _.either).sum(),
         not_codes=(_.version.isnull() & ~_.either & (_.part == 0)).sum(),
+        own_codes=(_.version == icd_version).sum(),
+        mapped_codes=_.mapped.sum(),
+        vague_codes=_.vague.sum(),
+    )
+
+
+def _with_back(tables: Any, conditions: ir.Table, icd_version: int) -> ir.Table:
+    """Conditions without an ICD code get the one that their standard concept is taken back to, if it is sure enough."""
+    names = tuple(name for name, number in VOCABULARIES.items() if number == icd_version)
+    back = _snomed.taken_back(tables, names)
+    silent = _.version.isnull() & ~_.either & (_.part == 0)
+    return (
+        conditions.left_join(back, [("concept", "standard")])
+        .mutate(
+            mapped=ibis.ifelse(silent & (_.categories == 1), 1, 0), vague=ibis.ifelse(silent & (_.categories > 1), 1, 0)
+        )
+        .mutate(
+            code=ibis.ifelse(_.mapped == 1, _.back, _.code), version=ibis.ifelse(_.mapped == 1, icd_version, _.version)
+        )
     )
 
 
@@ -305,6 +383,7 @@ def _recorded(table: ir.Table, name: str, part: int) -> ir.Table:
     return table.select(
         "visit_occurrence_id",
         row_id=table[f"{name}_occurrence_id" if name == "condition" else f"{name}_id"],
+        concept=table[f"{name}_concept_id"],
         source_concept=table[f"{name}_source_concept_id"],
         value=table[f"{name}_source_value"],
         part=ibis.literal(part),
