@@ -33,7 +33,7 @@ def test_markdown_has_one_bar_more_than_columns_in_every_row():
 
 def test_latex_escapes_and_joins_mathematics():
     text = grids.as_latex(RANKED)
-    assert r"Distance correlation \& more Trees: skipped." in text
+    assert r"Distance correlation \& more. Trees: skipped." in text
     assert r"long\_stay ($\times$10$^{10}$) & $\rho_\star^{2}$ \\" in text
     assert r"\textbf{1.00 $\pm$ 0.10} & 5\% \\" in text
     assert r"A $\oplus$ B & \underline{0.90} & $-$1 \\" in text

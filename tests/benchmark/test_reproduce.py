@@ -8,6 +8,7 @@ import pytest
 import hospitals
 from mlci.base.errors import InputError
 from mlci.benchmark import reproduce as module
+from mlci.benchmark import tables
 from mlci.benchmark.runs import Settings
 from mlci.sources import synthetic
 
@@ -31,8 +32,19 @@ def test_the_demos_run_whole_and_say_how_small_they_are(dataset, demos, tmp_path
     assert row["in_sds"] == pytest.approx((row["mean"] - row["paper"]) / deviation)
     assert set(found.diagnostics["quantity"]) >= {"sigma_1", "J", "J1", "j_v", "rho2_v", "nhsic", "rho2"}
     assert found.diagnostics["paper"].notna().all()
+    assert list(found.diagnostics.query("quantity == 'j_v'")["seed"]) == [11, 101]  # a place is not averaged
+    retention = found.diagnostics.query("quantity == 'gamma'")["paper"].iloc[0]
+    thresholds = (tmp_path / "tables" / "table4_thresholds.txt").read_text()
+    assert (retention, "2.74%" in thresholds) == {"mimic4": (0.64, True), "mimic3": (0.38, False)}[dataset]
+    assert f"the paper, {module.TITLES[dataset]}" in thresholds
     assert list(found.curves["outcome"]) == ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
-    for name in ("cohort.parquet", "tables/beside_paper_scores.csv", "tables/table1_dcorr.md", "tables/remarks.txt"):
+    for name in (
+        "cohort.parquet",
+        "tables/beside_paper_scores.csv",
+        "tables/table1_dcorr.md",
+        "tables/remarks.txt",
+        "tables/table8_risk_curves.tex",
+    ):
         assert (tmp_path / name).exists()
 
 
@@ -53,7 +65,7 @@ def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
     stays = dict(zip(truth["admission_id"].to_pylist(), truth["long_stay"].to_pylist())) | {strange: None}
     assert cohort.table["long_stay"].to_pylist() == list(stays.values())
     severity = truth["true_severity"].to_numpy()[cohort.column("split") == "test"]
-    follows = [np.corrcoef(score, severity)[0, 1] for score in module.test_scores(cohort, found.runs)]
+    follows = [np.corrcoef(score, severity)[0, 1] for score in tables.test_scores(found.runs, cohort)["paper"].values()]
     assert len(follows) == 2
     assert min(follows) > 0.25
     # Every cell has the paper's beside it; where both have seeds, the difference is told in their deviations.

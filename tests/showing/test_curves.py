@@ -4,8 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from mlci.base.grids import as_text
 from mlci.cohort import Cohort
 from mlci.judging import curves as judging
+from mlci.judging.paper_tables import changes, curve_table
 from mlci.judging.scores import read_seeds
 from mlci.showing import curves
 
@@ -51,7 +53,7 @@ def test_the_change_is_told_with_its_deviation(hospital):
     [died, _] = curves.compute({"x": seeds}, cohort)["x"]
     mean, sd = np.mean(died.trend.deltas), np.std(died.trend.deltas, ddof=1)
     assert died.trend.points == f"{100 * mean:.1f} ± {100 * sd:.1f} points"
-    assert f"increasing (Δ = {mean:.3f} ± {sd:.3f})" in curves.table8({"x": (died,)}).sections[0].rows[0][1][0].text
+    assert f"increasing (Δ = {mean:.3f} ± {sd:.3f})" in as_text(curve_table({"x": changes([died.trend])}))
 
 
 def test_command_line(mlci_cli, hospital, tmp_path):

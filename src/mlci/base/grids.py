@@ -108,7 +108,7 @@ def as_markdown(table: Grid) -> str:
 def as_latex(table: Grid) -> str:
     """A booktabs table: the best of a column bold, the second underlined."""
     marks = {0: "{}", BEST: r"\textbf{{{}}}", SECOND: r"\underline{{{}}}"}
-    caption = " ".join([table.title, *table.notes])
+    caption = " ".join([f"{table.title}.", *table.notes])
     lines = [r"\begin{table}", rf"\caption{{{_latex(caption)}}}", r"\centering"]
     lines += [rf"\begin{{tabular}}{{l{'c' * (len(table.heads) - 1)}}}", r"\toprule", _row(map(_latex, table.heads))]
     for section in table.sections:

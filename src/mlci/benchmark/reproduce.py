@@ -13,15 +13,15 @@ import numpy as np
 import pandas as pd
 
 from mlci.base.errors import InputError
-from mlci.base.files import atomic
+from mlci.base.grids import Grid, write
+from mlci.benchmark import diagnostics, tables
 from mlci.benchmark import models as baselines
-from mlci.benchmark import tables
+from mlci.benchmark.diagnostics import Diagnosed
 from mlci.benchmark.runs import Run, Settings, run_benchmark
 from mlci.cohort import Cohort, build_cohort, read_cohort
-from mlci.judging.curves import trends
-from mlci.judging.theory import diagnose
 
-DATASETS = ("mimic3", "mimic4")
+TITLES = {"mimic3": "MIMIC-III", "mimic4": "MIMIC-IV"}
+COMPARED = ("scores", "diagnostics", "curves")
 SAMPLE = {"mimic4": 5000, "mimic3": 11909}  # admissions that the paper's diagnostics take
 INDEX = "paper"  # the model that diagnostics and curves are about
 
@@ -29,9 +29,9 @@ INDEX = "paper"  # the model that diagnostics and curves are about
 @dataclass(frozen=True)
 class Reproduction:
     runs: list[Run]
-    tables: list[tables.Table]
+    tables: list[Grid]
     scores: pd.DataFrame  # model, metric, outcome: ours beside the paper's
-    diagnostics: pd.DataFrame  # quantity, outcome: likewise
+    diagnostics: pd.DataFrame  # quantity, outcome, seed: likewise
     curves: pd.DataFrame  # outcome: likewise
     remarks: tuple[str, ...]  # what a reader must know before comparing
 
@@ -47,8 +47,8 @@ def reproduce(
     on_change: Callable[[list[Run]], None] | None = None,
 ) -> Reproduction:
     """Build the cohort (once; it is kept in the folder), do the runs that are left, and compare."""
-    if dataset not in DATASETS:
-        raise InputError(f"dataset: '{dataset}' is not known; allowed are {', '.join(DATASETS)}.")
+    if dataset not in TITLES:
+        raise InputError(f"dataset: '{dataset}' is not known; allowed are {', '.join(TITLES)}.")
     baselines.choose(models)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -61,21 +61,20 @@ def reproduce(
         raise InputError(f"{path}: is a cohort of {cohort.source}, not of {dataset}; choose another folder.")
     runs = run_benchmark(path, directory, models=models, settings=settings, jobs=jobs, on_change=on_change)
     frame = tables.results(runs)
-    made = tables.tables(frame, [f"{run.model.title}: {run.status}, {run.message}" for run in runs if run.message])
+    diagnosed, silent = diagnostics.diagnose(runs, cohort, sample=SAMPLE[dataset])
+    notes = [f"{run.model.title}: {run.status}, {run.message}" for run in runs if run.message]
+    made = [*tables.tables(frame, notes), *diagnostics.tables(diagnosed, paper=paper_row(dataset))]
     tables.write_tables(directory, made, frame, runs)
     found = Reproduction(
         runs=runs,
         tables=made,
         scores=compare_scores(frame, dataset),
-        diagnostics=compare_diagnostics(cohort, runs, dataset),
-        curves=compare_curves(cohort, runs, dataset),
-        remarks=(*sizes(cohort, dataset), *cohort.notes, *failures(runs)),
+        diagnostics=compare_diagnostics(diagnosed.get(INDEX), dataset),
+        curves=compare_curves(diagnosed.get(INDEX), dataset),
+        remarks=(*sizes(cohort, dataset), *cohort.notes, *failures(runs), *silent),
     )
-    for name in ("scores", "diagnostics", "curves"):
-        with atomic(directory / "tables" / f"beside_paper_{name}.csv") as temporary:
-            getattr(found, name).to_csv(temporary, index=False)
-    with atomic(directory / "tables" / "remarks.txt") as temporary:
-        temporary.write_text("\n".join([*found.remarks, ""]))
+    files = {f"beside_paper_{name}.csv": getattr(found, name).to_csv(index=False) for name in COMPARED}
+    write(directory / "tables", files | {"remarks.txt": "\n".join([*found.remarks, ""])})
     return found
 
 
@@ -110,32 +109,28 @@ def compare_scores(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
     return beside(ours.loc[ours["metric"].isin(["dcorr", "mi"])], paper, ["title", "metric", "outcome"])
 
 
-def test_scores(cohort: Cohort, runs: Sequence[Run]) -> list[np.ndarray]:
-    """The index's scores of the test split, one array per seed."""
-    return list(tables.test_scores(runs, cohort).get(INDEX, {}).values())
+def paper_row(dataset: str) -> dict[str, dict]:
+    """The paper's own row of Tables 3, 4, 5 and 8."""
+    rows = paper_diagnostics(dataset).to_dict("records")
+    changes = {row["outcome"]: (row["value"], row["sd"]) for row in rows if row["quantity"] == "delta"}
+    printed = {(row["quantity"], row["outcome"]): row["value"] for row in rows if row["table"].startswith("tab:")}
+    figures = {key: value for key, value in printed.items() if key[0] != "delta"}
+    return {f"the paper, {TITLES[dataset]}": {"figures": figures, "changes": changes}}
 
 
-def compare_diagnostics(cohort: Cohort, runs: Sequence[Run], dataset: str) -> pd.DataFrame:
-    """The paper's three diagnostic tables, by its protocol, for each seed; mean and SD over seeds beside the paper."""
-    test, rows = cohort.split("test"), []
-    for score in test_scores(cohort, runs):
-        found = diagnose(score, test.labels(), list(cohort.outcomes), protocol="paper", sample=SAMPLE[dataset])
-        rows += [(f"sigma_{k}", "", value) for k, value in enumerate(found.singular_values, start=1)]
-        rows += [("energy_ratio", "", found.energy), ("J", "", found.objective), ("J1", "", found.projected)]
-        rows += [("n", "", found.n), ("j_J", "", found.best_objective.split), ("j_v", "", found.shared.threshold.split)]
-        rows += [("tail", "", found.shared.threshold.tail), ("rho2_v", "", found.shared.threshold.rho2)]
-        rows += [("nhsic", task.name, task.nhsic) for task in found.tasks]
-        rows += [("rho2", task.name, task.threshold.rho2) for task in found.tasks]
-    frame = pd.DataFrame(rows, columns=["quantity", "outcome", "value"])
-    ours = frame.groupby(["quantity", "outcome"], sort=False)["value"].agg(mean="mean", sd="std").reset_index()
-    return beside(ours, paper_diagnostics(dataset), ["quantity", "outcome"])
+def compare_diagnostics(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
+    """The figures of the paper's three diagnostic tables for each seed, beside the paper's: a place is not averaged."""
+    figures = found.figures if found else {}
+    rows = [(*key, seed, value) for seed, values in figures.items() for key, value in values.items()]
+    ours = pd.DataFrame(rows, columns=["quantity", "outcome", "seed", "value"])
+    paper = paper_diagnostics(dataset).rename(columns={"value": "paper"})[["quantity", "outcome", "paper"]]
+    joined = ours.merge(paper, on=["quantity", "outcome"], how="left")
+    return joined.assign(difference=joined["value"] - joined["paper"])
 
 
-def compare_curves(cohort: Cohort, runs: Sequence[Run], dataset: str) -> pd.DataFrame:
+def compare_curves(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
     """The rise of the isotonic risk from the 5th to the 95th percentile of the score."""
-    test, scores = cohort.split("test"), test_scores(cohort, runs)
-    found = trends(scores, test.labels(), list(cohort.outcomes)) if scores else ()
-    rows = [("delta", trend.outcome, trend.mean, trend.sd, trend.verdict) for trend in found]
+    rows = [("delta", trend.outcome, trend.mean, trend.sd, trend.verdict) for trend in (found.trends if found else ())]
     ours = pd.DataFrame(rows, columns=["quantity", "outcome", "mean", "sd", "verdict"])
     joined = beside(ours, paper_diagnostics(dataset), ["quantity", "outcome"])
     return joined.assign(verdict=ours["verdict"])

@@ -32,8 +32,10 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
     from pathlib import Path
 
     from mlci.base.errors import InputError
+    from mlci.benchmark import diagnostics, tables
     from mlci.benchmark import runs as benchmark
-    from mlci.benchmark import tables
+    from mlci.cli._tables import show_grid
+    from mlci.cohort import read_cohort
 
     names = [name for name in models.split(",") if name]
     settings = benchmark.Settings(seeds=numbers(seeds), epochs=epochs, anchor=anchor, device=device)
@@ -44,11 +46,13 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
         runs = benchmark.run_benchmark(cohort, output, models=names, settings=settings, jobs=jobs, on_change=on_change)
     frame = tables.results(runs, own)
     notes = [f"{run.model.title}: skipped, {run.message}." for run in runs if run.status == "skipped"]
-    made = tables.tables(frame, notes)
+    diagnosed, silent = diagnostics.diagnose(runs, read_cohort(cohort))
+    made = [*tables.tables(frame, [*notes, *silent]), *diagnostics.tables(diagnosed)]
     tables.write_tables(Path(output), made, frame, runs)
     draw(Path(output), cohort, runs, own)
     if not quiet:
-        show_tables(made)
+        for table in made:
+            show_grid(table)
     failed = [run.message for run in runs if run.status == "failed"]
     if failed:
         raise InputError(f"{len(failed)} of {len(runs)} runs failed; the first: {failed[0]}")
@@ -115,29 +119,6 @@ def show_models() -> None:
         missing = f" (skipped: needs {model.missing})" if model.missing else ""
         table.add_row(model.name, model.family, model.title + missing, ", ".join(reported[1]) if reported else "none")
     Console().print(table)
-
-
-def show_tables(made) -> None:
-    """The tables on the terminal: best bold, second underlined."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console, styles = Console(), {0: "", 1: "bold", 2: "underline"}
-    for table in made:
-        shown = Table(title=table.title, title_justify="left")
-        shown.add_column("model")
-        for outcome, power in zip(table.outcomes, table.powers):
-            shown.add_column(f"{outcome}\n×10^{power}", justify="right")
-        for family, rows in table.groups():
-            shown.add_section()
-            shown.add_row(Text(family, style="italic"))
-            for model, cells in rows:
-                texts = (Text(cell.text(power), styles[cell.place]) for cell, power in zip(cells, table.powers))
-                shown.add_row(Text(model), *texts)
-        console.print(shown)
-        for note in table.notes:
-            console.print(note)
 
 
 def watch(quiet: bool, jobs: int):

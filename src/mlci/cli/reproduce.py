@@ -41,6 +41,7 @@ def show(found) -> None:
     from rich.text import Text
 
     from mlci.cli._tables import show as show_table
+    from mlci.cli._tables import show_grid
 
     console = Console()
     for remark in found.remarks:
@@ -48,8 +49,7 @@ def show(found) -> None:
     parts = {
         "Distance correlation": (found.scores[found.scores["metric"] == "dcorr"], ["title", "outcome"], 100),
         "Mutual information": (found.scores[found.scores["metric"] == "mi"], ["title", "outcome"], 100),
-        "Diagnostics of the index": (found.diagnostics, ["quantity", "outcome"], 1),
-        "Rise of the risk curves": (found.curves, ["quantity", "outcome"], 1),
+        "Rise of the risk curves": (found.curves, ["outcome"], 1),
     }
     for title, (frame, keys, scale) in parts.items():
         rows = []
@@ -60,6 +60,9 @@ def show(found) -> None:
             rows.append([*(str(row[key]) for key in keys), ours, paper, difference, sds])
         heads = [*keys, "ours", "paper", "difference", "in SDs"]
         show_table(title + (" (x 100)" if scale == 100 else ""), heads, rows, left=len(keys))
+    for table in found.tables:
+        if table.name.startswith(("table3", "table4", "table5", "table8")):
+            show_grid(table)
 
 
 def cell(value, sd, scale: int) -> str:

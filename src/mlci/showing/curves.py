@@ -9,13 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from mlci.base.grids import Grid, files_of, grid, write
-from mlci.base.names import label
+from mlci.base.grids import files_of, write
 from mlci.cohort import Cohort
 from mlci.judging.curves import BINS, RiskCurve, risk_curves
+from mlci.judging.paper_tables import changes, curve_table
 from mlci.showing import plots
 
 KINDS, ENDINGS = ("binned", "isotonic"), ("svg", "pdf", "png")
@@ -62,8 +61,9 @@ def draw(curves: Curves, folder: Path, *, dataset: str = "") -> list[Path]:
             for ending in ENDINGS:
                 written.append(folder / f"{_stem(model)}_{kind}.{ending}")
                 plots.save(figure, written[-1])
+    table = curve_table({model: changes([curve.trend for curve in found]) for model, found in curves.items()})
     texts = {name: frame.to_csv(index=False) for name, frame in frames(curves).items()}
-    return [*written, *write(folder, texts | files_of(table8(curves)))]
+    return [*written, *write(folder, texts | files_of(table))]
 
 
 def frames(curves: Curves) -> dict[str, pd.DataFrame]:
@@ -88,24 +88,6 @@ def frames(curves: Curves) -> dict[str, pd.DataFrame]:
             for model, trend in trends
         ),
     }
-
-
-def table8(curves: Curves) -> Grid:
-    """The paper's Table 8: how far each risk rises along the score."""
-    names = list(dict.fromkeys(curve.trend.outcome for found in curves.values() for curve in found))
-    rows = []
-    for model, found in curves.items():
-        trends = {curve.trend.outcome: curve.trend for curve in found}
-        rows.append([model, *(_cell(trends[name]) if name in trends else "–" for name in names)])
-    seeds = max((len(curve.trend.deltas) for found in curves.values() for curve in found), default=0)
-    spread = f", mean ± SD over {seeds} seeds" if seeds > 1 else ""
-    title = f"Table 8. Change Δ of the isotonic risk along the score, 5% to 95% of the way{spread}"
-    return grid(TABLE8, title, ["model", *map(label, names)], rows)
-
-
-def _cell(trend) -> str:
-    spread = "" if np.isnan(trend.sd) else f" ± {trend.sd:.3f}"
-    return f"{trend.verdict} (Δ = {trend.mean:.3f}{spread})"
 
 
 def _stem(model: str) -> str:
