@@ -1,0 +1,349 @@
+"""Hospitals compared: observed events beside those that a score leads to expect, group by group.
+
+A cohort, scores of its admissions and a column that tells groups (hospital, ward, year) come in. Each score is
+recalibrated within the cohort, with every group left out of what judges it (`_crossfit`); out come tables: observed and
+expected events, their ratio with its interval, risk-adjusted rates, funnel limits that make room for usual differences,
+ratios drawn together by their precision, and ranks whose intervals carry the patients' and the recalibration's chance.
+A group with fewer than ten expected events is shown and never ranked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from mlci.base.errors import InputError
+from mlci.base.shown import html_table, text_table
+from mlci.cohort import Cohort
+from mlci.judging._coding import coding
+from mlci.judging._crossfit import CrossFit, cross_fit, design
+from mlci.judging.evaluate import _columns, subgroup
+from mlci.measures import ratios, resample
+from mlci.measures._arrays import as_scores
+from mlci.measures.discrimination import auroc
+
+LEAST = 10  # expected events, or a group is neither ranked nor judged
+ALERT, ALARM = 0.95, 0.998  # shares of usual groups between the funnel's limits
+VERDICTS = ("low", "as expected", "high")
+TOO_FEW = "too few"
+FAR = 10  # ranks
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Groups judged by each score.
+
+    `table` has a row per model and group, `models` one per model, `coding` one per group; `changes` has a row per pair
+    of models. `left_out` counts admissions whose group or outcome is not known.
+    """
+
+    by: str
+    outcome: str
+    adjusted_by: tuple[str, ...]
+    weighted_by: str | None
+    overdispersion: str
+    resamples: int
+    admissions: int
+    events: int
+    rate: float
+    left_out: int
+    source: str
+    table: pd.DataFrame
+    models: pd.DataFrame
+    changes: pd.DataFrame
+    coding: pd.DataFrame
+
+    def of(self, model: str) -> pd.DataFrame:
+        """The rows of a model, the highest ratio first, those of too few events last."""
+        part = self.table[self.table["model"] == model]
+        return part.sort_values(["ranked", "ratio", "group"], ascending=[False, False, True], ignore_index=True)
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        heads = ["model", self.by, "n", "observed", "expected", "O/E", "95% interval", "verdict", "rank"]
+        rows = []
+        for model in self.models["model"]:
+            for row in self.of(model).itertuples():
+                rank = f"{row.rank:.0f} ({row.rank_low:.0f}-{row.rank_high:.0f})" if row.ranked else ""
+                figures = [f"{row.n:,}", f"{row.observed:,.0f}", f"{row.expected:,.1f}", f"{row.ratio:.2f}"]
+                rows.append([model, row.group, *figures, f"{row.low:.2f} to {row.high:.2f}", row.verdict, rank])
+        return heads, rows
+
+    def __repr__(self) -> str:
+        heads, rows = self._cells()
+        return text_table(rows, heads)
+
+    def _repr_html_(self) -> str:
+        heads, rows = self._cells()
+        return html_table(rows, heads)
+
+
+def compare(
+    cohort: Cohort,
+    scores: Any,
+    *,
+    by: str,
+    outcome: str,
+    adjust: Sequence[str] = (),
+    weights: str | None = None,
+    overdispersion: str = "additive",
+    resamples: int = 200,
+) -> Comparison:
+    """Compare groups of admissions by observed and expected events.
+
+    Args:
+        cohort: the admissions, with their outcomes and groups.
+        scores: one number per admission, or a frame or mapping of several scores.
+        by: the column that tells groups, as hospital, ward or year; `age_band` is made from age.
+        outcome: the outcome to count.
+        adjust: columns that the expected counts take into account beside the score, as age and sex.
+        weights: a column of survey weights.
+        overdispersion: what room the funnel makes for usual differences between groups: `additive`, `multiplicative`,
+            `shmi` or `none` (`mlci.measures.ratios.dispersion`).
+        resamples: of patients, for the intervals of ranks; 0 gives none.
+
+    >>> from mlci.cohort import build_cohort
+    >>> hospitals = build_cohort("synthetic", 4_000, hospitals=4)
+    >>> found = compare(hospitals, hospitals.column("true_severity"), by="hospital", outcome="long_stay", resamples=20)
+    >>> found.table[["group", "n", "verdict"]].shape
+    (4, 3)
+    """
+    if overdispersion not in ratios.METHODS:
+        raise InputError(f"overdispersion {overdispersion!r}: allowed are {', '.join(ratios.METHODS)}.")
+    ground = _prepare(cohort, by, outcome, weights)
+    models = {name: as_scores(column, name) for name, column in _columns(scores, "score").items()}
+    for name, values in models.items():
+        if len(values) != len(cohort):
+            raise InputError(f"{name}: has {len(values)} admissions and the cohort has {len(cohort)}.")
+    others = [(name, _column(cohort, name)[ground.rows]) for name in adjust]
+    fits = {}
+    for name, values in models.items():
+        laid_out = design(values[ground.rows], others)
+        fits[name] = cross_fit(laid_out, ground.outcome, ground.weight, ground.starts)
+    drawn = _resampled(ground, fits, resamples) if resamples else {}
+    tables = {name: _judged(ground, fit, overdispersion, drawn.get(name)) for name, fit in fits.items()}
+    table = pd.concat([part.table.assign(model=name) for name, part in tables.items()], ignore_index=True)
+    summary = [{"model": name, **part.summary} for name, part in tables.items()]
+    return Comparison(
+        by=by,
+        outcome=outcome,
+        adjusted_by=tuple(adjust),
+        weighted_by=weights,
+        overdispersion=overdispersion,
+        resamples=resamples,
+        admissions=len(ground.outcome),
+        events=int(ground.outcome.sum()),
+        rate=ground.rate,
+        left_out=len(cohort) - len(ground.outcome),
+        source=cohort.source,
+        table=table[["model", *(name for name in table if name != "model")]],
+        models=pd.DataFrame(summary),
+        changes=changes(table),
+        coding=coding(cohort, ground.places(len(cohort)), ground.names),
+    )
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """The admissions that are compared, sorted by group and patient."""
+
+    rows: np.ndarray  # of the cohort
+    outcome: np.ndarray
+    weight: np.ndarray  # of mean 1
+    patient: np.ndarray
+    group: np.ndarray
+    starts: np.ndarray  # of the groups
+    names: list[str]
+
+    @property
+    def rate(self) -> float:
+        return float(self.weight @ self.outcome / self.weight.sum())
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """By group."""
+        return np.add.reduceat(values, self.starts)
+
+    def places(self, size: int) -> np.ndarray:
+        """The group of each of the cohort's admissions, -1 for those that are not compared."""
+        found = np.full(size, -1)
+        found[self.rows] = self.group
+        return found
+
+
+def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Ground:
+    y = cohort.labels(outcome)[:, 0]
+    number, names = pd.factorize(_column(cohort, by), sort=True)
+    weight = np.ones(len(cohort)) if weights is None else _weights(cohort, weights)
+    known = ~np.isnan(y) & (number >= 0) & (weight > 0)
+    met = np.unique(number[known])
+    if len(met) < 2:
+        raise InputError(f"column {by}: has fewer than two groups with a known {outcome}; two are needed to compare.")
+    patient = resample._numbered(cohort.column("subject_id"))
+    rows = np.flatnonzero(known)
+    rows = rows[np.lexsort((patient[rows], number[rows]))]
+    group = np.searchsorted(met, number[rows])
+    return _Ground(
+        rows=rows,
+        outcome=y[rows],
+        weight=weight[rows] / weight[rows].mean(),
+        patient=patient[rows],
+        group=group,
+        starts=np.flatnonzero(np.diff(group, prepend=-1)),
+        names=[str(names[place]) for place in met],
+    )
+
+
+def _column(cohort: Cohort, name: str) -> np.ndarray:
+    """A column in its own kind of number or word; `age_band` is made from age."""
+    return cohort.table[name].to_pandas().to_numpy() if name in cohort.table.column_names else subgroup(cohort, name)
+
+
+def _weights(cohort: Cohort, name: str) -> np.ndarray:
+    column = _column(cohort, name)
+    try:
+        weight = column.astype(float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"column {name}: is not numeric; a weight is a number from 0.") from error
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        row = int(np.argmax(~np.isfinite(weight) | (weight < 0)))
+        raise InputError(f"column {name}, row {row + 1}: is empty or negative; a weight is a number from 0.")
+    return weight
+
+
+def _resampled(ground: _Ground, fits: Mapping[str, CrossFit], resamples: int) -> dict[str, np.ndarray]:
+    """Ratios of each model and group in the same resamples of patients: model -> resamples x groups.
+
+    The recalibration is carried along to first order: an expected count moves with the weights of the model of the
+    other groups, and these with the resampled events. Only sums are needed, over what a patient has in a group.
+    """
+    pairs = np.flatnonzero(np.diff(ground.group, prepend=-1) | np.diff(ground.patient, prepend=-1))
+    starts = np.searchsorted(pairs, ground.starts)
+    size = len(starts)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(values, pairs, axis=0)
+
+    observed = summed(ground.weight * ground.outcome)
+    counted, gradients = [observed], []
+    for fit in fits.values():
+        own = np.einsum("ij,ij->i", fit.gradient, fit.answer[ground.group])
+        counted.append(summed(ground.weight * fit.risk - own))
+        gradients.append(summed(fit.gradient))
+    everything = np.hstack(gradients)
+    whole = np.arange(len(pairs))
+
+    def statistic(weights: resample.Weights) -> np.ndarray:
+        drawn = weights(whole)
+        sums = [np.add.reduceat(drawn * values, starts, axis=1) for values in counted]
+        return np.hstack([*sums, (drawn - 1) @ everything])
+
+    [figures] = resample.bootstrap([statistic], ground.patient[pairs], resamples=resamples)
+    seen, found = figures[:, :size], {}
+    moved = np.split(figures[:, size * len(counted) :], np.cumsum([part.shape[1] for part in gradients])[:-1], axis=1)
+    for place, (name, fit) in enumerate(fits.items(), start=1):
+        own = ground.sums(fit.gradient)
+        expected = figures[:, size * place : size * (place + 1)] + moved[place - 1] @ fit.answer.T
+        expected += np.einsum("ij,ij->i", own, fit.answer)
+        found[name] = seen / np.maximum(expected, 1e-9)
+    return found
+
+
+@dataclass(frozen=True)
+class _Judged:
+    table: pd.DataFrame
+    summary: dict[str, float]
+
+
+def _judged(ground: _Ground, fit: CrossFit, method: str, drawn: np.ndarray | None) -> _Judged:
+    """The table of a model and what it says of all groups together."""
+    weight, y = ground.weight, ground.outcome
+    observed, expected = ground.sums(weight * y), ground.sums(weight * fit.risk)
+    ratio = observed / expected
+    # What an unweighted count of the same precision would be; without weights, the expected count itself.
+    effective = expected**2 / ground.sums(weight**2 * fit.risk)
+    counted = ratio * effective
+    ranked = effective >= LEAST
+    spread = ratios.dispersion(counted[ranked], effective[ranked], method=method)
+    low, high = ratios.interval(counted, effective)
+    known = ratios.prior(counted, effective)
+    drawn_to, drawn_low, drawn_high = ratios.shrunk(counted, effective, known)
+    frame = {
+        "group": ground.names,
+        "n": np.diff(np.append(ground.starts, len(y))),
+        "events": ground.sums(y).astype(int),
+        "observed": observed,
+        "expected": expected,
+        "effective": effective,
+        "ranked": ranked,
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "rate": observed / ground.sums(weight),
+        "adjusted": ratio * ground.rate,
+        "adjusted_low": low * ground.rate,
+        "adjusted_high": high * ground.rate,
+        "shrunk": drawn_to,
+        "shrunk_low": drawn_low,
+        "shrunk_high": drawn_high,
+        "z": ratios.standing(counted, effective, spread),
+        "alert": _verdict(ratio, effective, ranked, spread, ALERT),
+        "verdict": _verdict(ratio, effective, ranked, spread, ALARM),
+        **_ranks(ratio, ranked, drawn),
+    }
+    summary = {
+        "auroc": float(auroc(fit.risk, y)),
+        "phi": spread.phi,
+        "tau2": spread.tau2,
+        "spread": known.sd,
+        "ranked": int(ranked.sum()),
+        **{word: int((frame["verdict"] == word).sum()) for word in VERDICTS},
+    }
+    return _Judged(pd.DataFrame(frame), summary)
+
+
+def _verdict(ratio, effective, ranked, spread: ratios.Dispersion, level: float) -> np.ndarray:
+    low, high = ratios.funnel(effective, spread, level=level)
+    words = np.select([ratio < low, ratio > high], [VERDICTS[0], VERDICTS[2]], VERDICTS[1])
+    return np.where(ranked, words, TOO_FEW)
+
+
+def _ranks(ratio: np.ndarray, ranked: np.ndarray, drawn: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Rank 1 has the lowest ratio; limits from resampled ratios, the same resamples for every group."""
+    found = {name: np.full(len(ratio), np.nan) for name in ("rank", "rank_low", "rank_high")}
+    found |= {"resampled_low": np.full(len(ratio), np.nan), "resampled_high": np.full(len(ratio), np.nan)}
+    found["rank"][ranked] = rankdata(ratio[ranked])
+    if drawn is not None:
+        found["resampled_low"], found["resampled_high"] = np.quantile(drawn, [0.025, 0.975], axis=0)
+        if ranked.any():
+            places = rankdata(drawn[:, ranked], axis=1)
+            found["rank_low"][ranked], found["rank_high"][ranked] = np.quantile(places, [0.025, 0.975], axis=0)
+    return found
+
+
+def changes(table: pd.DataFrame) -> pd.DataFrame:
+    """Count what the choice of a score changes: for each pair of models, over the groups that both rank.
+
+    Args:
+        table: of a `Comparison`, with the columns model, group, ranked, verdict and rank.
+
+    Returns:
+        One row per pair: groups, how many have another verdict, the share that moves ten ranks or more, and the largest
+        move.
+
+    >>> frame = pd.DataFrame({"model": list("aabb"), "group": list("xyxy"), "ranked": True, "rank": [1, 2, 2, 1]})
+    >>> changes(frame.assign(verdict=["low", "high", "low", "low"])).to_dict("records")[0]["other_verdict"]
+    1
+    """
+    models, rows = list(dict.fromkeys(table["model"])), []
+    parts = {name: table[(table["model"] == name) & table["ranked"]].set_index("group") for name in models}
+    for place, first in enumerate(models):
+        for second in models[place + 1 :]:
+            shared = parts[first].index.intersection(parts[second].index)
+            left, right = parts[first].loc[shared], parts[second].loc[shared]
+            moved = np.abs(left["rank"] - right["rank"])
+            other = int((left["verdict"] != right["verdict"]).sum())
+            far = float(np.mean(moved >= FAR)) if len(shared) else np.nan
+            rows.append((first, second, len(shared), other, far, float(moved.max()) if len(shared) else np.nan))
+    return pd.DataFrame(rows, columns=["model", "versus", "groups", "other_verdict", "far", "farthest"])

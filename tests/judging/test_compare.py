@@ -1,0 +1,187 @@
+"""Hospitals compared: planted outliers are found, small ones never ranked, ranks carry the recalibration's chance."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import mlci
+from mlci.judging import compare as module
+from mlci.judging._crossfit import cross_fit, design
+from mlci.judging.compare import TOO_FEW, compare
+
+SIZES = {"A": 900, "B": 700, "C": 800, "D": 60, "E": 1000, "F": 600}
+
+
+def hospitals(*, effect: float = 0.0, seed: int = 0, patients: int = 1) -> mlci.Cohort:
+    """Six hospitals; B adds `effect` to the log-odds of death, D is small."""
+    rng = np.random.default_rng(seed)
+    name = np.repeat([*SIZES], [*SIZES.values()])
+    n = len(name)
+    severity = rng.normal(0, 1, n) + 0.5 * (name == "C")
+    died = rng.random(n) < 1 / (1 + np.exp(2.2 - severity - effect * (name == "B")))
+    frame = pd.DataFrame({"visit_id": np.arange(n), "subject_id": np.arange(n) // patients, "died": died * 1})
+    frame["codes"] = [["I50.9"]] * n
+    options = {"icd_version": 10, "outcomes": {"mortality": "died"}, "subject": "subject_id"}
+    keep = {"hospital": name, "severity": severity, "age": rng.uniform(20, 90, n), "weight": rng.uniform(1, 5, n)}
+    return mlci.Cohort.from_frame(frame.assign(**keep), keep=list(keep), **options)
+
+
+@pytest.fixture(scope="module")
+def cohort() -> mlci.Cohort:
+    return hospitals(effect=0.9)
+
+
+@pytest.fixture(scope="module")
+def found(cohort):
+    scores = {"severity": cohort.column("severity"), "age": cohort.column("age")}
+    return compare(cohort, scores, by="hospital", outcome="mortality", overdispersion="none", resamples=100)
+
+
+def test_the_planted_outlier_is_found_and_no_other(found):
+    table = found.of("severity").set_index("group")
+    assert table["verdict"].to_dict() == {
+        **dict.fromkeys("ACEF", "as expected"),
+        "B": "high",
+        "D": TOO_FEW,
+    }
+    assert table.loc["B", "ratio"] > 1.3
+    # Age knows nothing of whom hospitals admit: C, whose patients are sicker, is blamed.
+    assert found.of("age").set_index("group").loc["C", "verdict"] == "high"
+    assert found.changes.to_dict("records")[0]["other_verdict"] >= 1
+
+
+def test_counts_ratios_and_rates_are_what_they_say(found, cohort):
+    table = found.of("severity").set_index("group")
+    died, name = cohort.labels("mortality")[:, 0], cohort.column("hospital")
+    assert table["n"].to_dict() == SIZES
+    for group, row in table.iterrows():
+        assert row["observed"] == row["events"] == died[name == group].sum()
+        assert row["ratio"] == pytest.approx(row["observed"] / row["expected"])
+        assert row["adjusted"] == pytest.approx(row["ratio"] * died.mean())
+        assert row["low"] < row["ratio"] < row["high"]
+    assert found.events == died.sum()
+    assert found.rate == pytest.approx(died.mean())
+    alike = hospitals()
+    table = compare(alike, alike.column("severity"), by="hospital", outcome="mortality", resamples=0).table
+    assert table["expected"].sum() == pytest.approx(table["observed"].sum(), rel=0.02)
+
+
+def test_fewer_than_ten_expected_events_are_shown_and_never_ranked(found):
+    table = found.of("severity").set_index("group")
+    assert table.loc["D", "expected"] < 10
+    assert not table.loc["D", "ranked"]
+    assert np.isnan(table.loc["D", ["rank", "rank_low", "rank_high"]].astype(float)).all()
+    assert table.index[-1] == "D"
+    assert sorted(table["rank"].dropna()) == [1, 2, 3, 4, 5]
+
+
+def test_ranks_and_their_intervals(found):
+    table = found.of("severity").set_index("group").drop("D")
+    assert table.loc["B", ["rank", "rank_low", "rank_high"]].tolist() == [5, 5, 5]
+    assert (table["rank_low"] <= table["rank"]).all()
+    assert (table["rank"] <= table["rank_high"]).all()
+    assert (table["rank_high"] - table["rank_low"]).drop("B").min() >= 1  # nobody else's rank is certain
+
+
+def test_a_resample_s_shortcut_is_the_fit_it_stands_for():
+    """Expected counts of resampled patients by sums, against models that are fitted to the resample anew."""
+    cohort = hospitals(patients=3)
+    ground = module._prepare(cohort, "hospital", "mortality", None)
+    model = design(cohort.column("severity")[ground.rows])
+    fit = cross_fit(model, ground.outcome, ground.weight, ground.starts)
+    drawn = {}
+
+    def once(statistics, patients, *, resamples):
+        rng, many = np.random.default_rng(5), 1 + max(patients)
+        drawn["counts"] = np.array([np.bincount(rng.integers(0, many, many), minlength=many) for _ in range(resamples)])
+        return [statistics[0](lambda rows: drawn["counts"][:, patients[rows]].astype(float))]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.resample, "bootstrap", once)
+        ratios = module._resampled(ground, {"": fit}, 3)[""]
+
+    def still(weight: np.ndarray) -> np.ndarray:
+        return ground.sums(weight * fit.risk)
+
+    for counts, found in zip(drawn["counts"], ratios):
+        weight = counts[ground.patient].astype(float)
+        anew = cross_fit(model, ground.outcome, weight, ground.starts)
+        observed, expected = (ground.sums(weight * values) for values in (ground.outcome, anew.risk))
+        assert found == pytest.approx(observed / expected, rel=0.03)
+        # Nearer by far than with the recalibration left as it was.
+        carried, left = (np.abs(np.log(guess * expected / observed)) for guess in (found, observed / still(weight)))
+        assert carried.mean() < left.mean() / 3
+
+
+def test_patients_come_and_go_with_all_their_admissions():
+    """Copies of an admission widen the interval as copies must, not as new patients would."""
+    ratios = []
+    for patients in (1, 4):
+        cohort = hospitals(patients=patients)
+        table = compare(cohort, cohort.column("severity"), by="hospital", outcome="mortality", resamples=300).table
+        ratios.append((table["resampled_high"] - table["resampled_low"]).to_numpy())
+    assert ratios[1] == pytest.approx(ratios[0], rel=0.4)  # independent outcomes: a patient's four admissions are four
+
+
+def test_equal_weights_change_nothing_and_others_count(cohort):
+    severity = cohort.column("severity")
+    options = {"by": "hospital", "outcome": "mortality", "resamples": 0}
+    plain = compare(cohort, severity, **options)
+    equal = compare(_with(cohort, "weight", np.full(len(cohort), 7.0)), severity, weights="weight", **options)
+    pd.testing.assert_frame_equal(plain.table, equal.table)
+    weighted = compare(cohort, severity, weights="weight", **options).table.set_index("group")
+    died, name, weight = cohort.labels("mortality")[:, 0], cohort.column("hospital"), cohort.column("weight")
+    for group, row in weighted.iterrows():
+        assert row["rate"] == pytest.approx(np.average(died[name == group], weights=weight[name == group]))
+        assert row["effective"] < row["expected"] * 1.2
+    assert weighted["effective"].sum() < plain.table["effective"].sum()  # unequal weights cost precision
+
+
+def _with(cohort: mlci.Cohort, name: str, values) -> mlci.Cohort:
+    import pyarrow as pa
+
+    table = cohort.table.set_column(cohort.table.column_names.index(name), name, pa.array(values))
+    return mlci.Cohort(table, cohort.source, cohort.outcomes)
+
+
+def test_age_on_request(cohort):
+    score = np.zeros(len(cohort))
+    with_it = compare(cohort, score, by="hospital", outcome="mortality", adjust=["severity"], resamples=0)
+    without = compare(cohort, score, by="hospital", outcome="mortality", resamples=0)
+    assert with_it.models["auroc"][0] > 0.7 > without.models["auroc"][0]
+
+
+def test_what_is_not_known_is_left_out_and_counted(cohort):
+    names = cohort.column("hospital").astype(object)
+    names[:50] = None
+    part = _with(cohort, "hospital", names)
+    found = compare(part, part.column("severity"), by="hospital", outcome="mortality", resamples=0)
+    assert found.left_out == 50
+    assert found.table["n"].sum() == len(cohort) - 50
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": "ward"}, "has no column ward to group by"),
+        ({"by": "icd_version"}, "has fewer than two groups with a known mortality"),
+        ({"outcome": "sepsis"}, "has no outcome 'sepsis'; it has mortality"),
+        ({"overdispersion": "large"}, "overdispersion 'large': allowed are additive"),
+        ({"weights": "hospital"}, "column hospital: is not numeric"),
+        ({"weights": "severity"}, "column severity, row .*: is empty or negative"),
+        ({"adjust": ["height"]}, "has no column height"),
+    ],
+)
+def test_bad_input_is_told(cohort, options, message):
+    with pytest.raises(mlci.InputError, match=message):
+        compare(cohort, cohort.column("severity"), **{"by": "hospital", "outcome": "mortality", **options})
+
+
+def test_a_score_of_another_length_is_told(cohort):
+    with pytest.raises(mlci.InputError, match="score: has 3 admissions and the cohort has 4060"):
+        compare(cohort, [1.0, 2.0, 3.0], by="hospital", outcome="mortality")
+
+
+def test_it_looks_well_in_a_notebook(found):
+    assert "O/E" in repr(found)
+    assert found._repr_html_().count("<tr>") == 1 + 2 * len(SIZES)
