@@ -3,8 +3,8 @@
 In come a score, columns to adjust by, an outcome and groups of admissions; out come risks from a logistic model, smooth
 in the score, whose every group is left out once: no hospital's own events decide what is expected of it. The model is
 fitted to all admissions; leaving a group out is a Newton step from there, repeated until it stands still for groups so
-large or so unusual that the first step could fall short. What resampling needs of the fit is kept, so that a resample of
-patients costs sums, not fits.
+large or so unusual that the first step could fall short. What resampling needs of the fit is kept, so that a resample
+of patients costs sums, not fits.
 """
 
 from collections.abc import Sequence

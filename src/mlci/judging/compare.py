@@ -104,11 +104,13 @@ def compare(
             `shmi` or `none` (`mlci.measures.ratios.dispersion`).
         resamples: of patients, for the intervals of ranks; 0 gives none.
 
-    >>> from mlci.cohort import build_cohort
-    >>> hospitals = build_cohort("synthetic", 4_000, hospitals=4)
-    >>> found = compare(hospitals, hospitals.column("true_severity"), by="hospital", outcome="long_stay", resamples=20)
-    >>> found.table[["group", "n", "verdict"]].shape
-    (4, 3)
+    >>> visits = pd.DataFrame({"visit_id": range(400), "ward": ["east", "west"] * 200, "codes": [["I50.9"]] * 400})
+    >>> visits["died"] = [0, 0, 1, 0, 0, 0, 0, 1] * 50
+    >>> cohort = Cohort.from_frame(visits, icd_version=10, keep=["ward"])
+    >>> compare(cohort, range(400), by="ward", outcome="mortality", resamples=20).table[["group", "observed"]]
+      group  observed
+    0  east      50.0
+    1  west      50.0
     """
     if overdispersion not in ratios.METHODS:
         raise InputError(f"overdispersion {overdispersion!r}: allowed are {', '.join(ratios.METHODS)}.")

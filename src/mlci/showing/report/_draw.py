@@ -3,35 +3,14 @@
 A figure shows one outcome, so that a phone shows it whole; the page lays several side by side where there is room.
 """
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from mlci.base.names import label
 from mlci.judging.theory import Diagnosis
 from mlci.showing import plots
+from mlci.showing._pages import Album, Picture
 from mlci.showing._words import percent
 from mlci.showing.report._compute import Findings, Judgement
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A drawing with its text alternative, ready for the page."""
-
-    svg: str
-    caption: str
-
-
-class Album:
-    """Pictures by section, in the order they were drawn."""
-
-    def __init__(self) -> None:
-        self.pictures: dict[str, list[Picture]] = {}
-
-    def add(self, section: str, figure: plots.Figure, said: str, *, caption: bool = True) -> None:
-        shown = self.pictures.setdefault(section, [])
-        drawn = plots.svg(figure, prefix=f"{section}{len(shown)}", alternative=said)
-        shown.append(Picture(drawn, said if caption else ""))
 
 
 def draw(findings: Findings) -> dict[str, list[Picture]]:

@@ -2,21 +2,18 @@
 
 import platform
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 
 import numpy as np
 import pandas as pd
 
 import mlci
-from mlci.base.names import cell, label, words
+from mlci.base.names import label, words
 from mlci.measures.registry import reported
-from mlci.showing import plots
-from mlci.showing._words import listing, number, percent, spread, versions
+from mlci.showing._pages import Picture, environment
+from mlci.showing._words import number, percent, spread
 from mlci.showing.report import _say as say
 from mlci.showing.report._compute import LEAST, OWN, Findings, Judgement
-from mlci.showing.report._draw import Picture
 from mlci.showing.report._tripod import items
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "matplotlib")
@@ -41,6 +38,8 @@ def render(
         "python": platform.python_version(),
         "command": command,
         "least": LEAST,
+        "say": say,
+        "isfinite": np.isfinite,
     }
     if judgement is not None:
         view |= {
@@ -52,7 +51,7 @@ def render(
             "group_tables": _groups(judgement.groups),
             "weighting": say.weighting(judgement.weights),
         }
-    return _environment().get_template("report.html.j2").render(view)
+    return environment("report").get_template("report.html.j2").render(view)
 
 
 def _table_one(findings: Findings) -> dict[str, list[str]]:
@@ -151,32 +150,3 @@ def _groups(frame: pd.DataFrame) -> list[dict]:
                 {"by": words(by), "metric": title, "outcomes": titles, "rows": rows, "ratio": column == "ratio"}
             )
     return tables
-
-
-@cache
-def _environment():
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
-    environment = Environment(
-        loader=PackageLoader("mlci.showing.report", "."),
-        autoescape=select_autoescape(["html", "j2"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "percent": percent,
-        "listing": listing,
-        "label": label,
-        "cell": cell,
-        "number": number,
-        "versions": versions,
-    }
-    style = files("mlci.showing.report").joinpath("style.css").read_text()
-    environment.globals |= {
-        "style": style.replace("/* dark figures */", plots.dark_style()),
-        "say": say,
-        "spread": spread,
-        "isfinite": np.isfinite,
-    }
-    return environment
