@@ -1,7 +1,7 @@
 """The whole three-seed protocol on one GPU: 12 Stage-1 and 3 Stage-2 fits, stacked. Needs NumPy, torch, safetensors.
 
 python benchmarks/gpu_fit.py                    MIMIC-IV-sized made-up admissions
-python benchmarks/gpu_fit.py --ablations        the other kernel and the cross-entropy twin in the same stack
+python benchmarks/gpu_fit.py --objective bce    the cross-entropy twin (or multi-rbf, energy)
 python benchmarks/gpu_fit.py --eager            one fit of one seed beside it, a kernel launch at a time
 python benchmarks/gpu_fit.py --profile          where a step's time goes
 """
@@ -9,7 +9,6 @@ python benchmarks/gpu_fit.py --profile          where a step's time goes
 import argparse
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from mlci.config import EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SelectionConfig
 from mlci.fitting import Split
-from mlci.fitting.paper import fit, fit_many
+from mlci.fitting.paper import fit, fit_seeds
 from mlci.tokens import Tokens
 
 OUTCOMES = ("mortality", "mortality_30d", "long_stay", "icu_transfer")
@@ -44,27 +43,26 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--ablations", action="store_true")
+    parser.add_argument("--objective", default="rbf", choices=("rbf", "multi-rbf", "energy", "bce"))
     parser.add_argument("--pooling", default="mean+max")
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     rng = np.random.default_rng(1)
     train, valid = made(options.admissions, rng), made(options.admissions * 25_228 // 178_178, rng)
-    facts = {"device": options.device, "stack": True}
-    encoder = EncoderConfig(pooling=options.pooling)
-    config = PaperConfig(
-        encoder=encoder, optimiser=OptimiserConfig(stage1_epochs=options.epochs, stage2_epochs=options.epochs)
-    )
-    short = PaperConfig(encoder=encoder, optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
     seeds = (11, 101, 1001)[: options.seeds]
+    facts = {"seeds": seeds, "device": options.device, "stack": True}
+    bce = options.objective == "bce"
 
-    def jobs(config: PaperConfig) -> list[tuple[PaperConfig, int]]:
-        bce = replace(config, objective=ObjectiveConfig(kind="bce"), selection=SelectionConfig(stage1="own"))
-        several = replace(config, objective=ObjectiveConfig(kernel="multi-rbf"))
-        return [(each, seed) for each in ((config, several, bce) if options.ablations else (config,)) for seed in seeds]
+    def config(epochs: int) -> PaperConfig:
+        return PaperConfig(
+            encoder=EncoderConfig(pooling=options.pooling),
+            objective=ObjectiveConfig(kind="bce") if bce else ObjectiveConfig(kernel=options.objective),
+            optimiser=OptimiserConfig(stage1_epochs=epochs, stage2_epochs=epochs),
+            selection=SelectionConfig(stage1="own" if bce else "anchor"),
+        )
 
-    fit_many(made(4_096, rng), made(2_048, rng), jobs=jobs(short), **facts)  # start-up: libraries, allocator
+    fit_seeds(made(4_096, rng), made(2_048, rng), config=config(1), **facts)  # start-up: libraries, allocator
 
     def tell(event):
         reached = event.figures["validation"]
@@ -72,20 +70,19 @@ def main() -> None:
 
     if options.profile:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            fit_many(train, valid, jobs=jobs(short), **facts)
+            fit_seeds(train, valid, config=config(1), **facts)
         print(profile.key_averages().table(sort_by="cuda_time_total", row_limit=40, max_name_column_width=90))
         return
     start = time.perf_counter()
-    fit_many(train, valid, jobs=jobs(config), on_event=tell, **facts)
+    fit_seeds(train, valid, config=config(options.epochs), on_event=tell, **facts)
     seconds = time.perf_counter() - start
-    fits = len(jobs(config))
-    steps = -(-options.admissions // 256) * options.epochs * fits * (len(OUTCOMES) + 1)
-    print(f"stacked: {seconds:.2f} s for {fits} models and seeds, {steps / seconds:,.0f} model-steps/s")
+    steps = -(-options.admissions // 256) * options.epochs * len(seeds) * (len(OUTCOMES) + 1)
+    print(f"stacked: {seconds:.2f} s for {len(seeds)} seeds, {steps / seconds:,.0f} model-steps/s")
     if options.device == "cuda":
         print(f"peak device memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
     if options.eager:
         start = time.perf_counter()
-        fit(train, valid, config=short, seed=11, device=options.device, stack=False)
+        fit(train, valid, config=config(1), seed=11, device=options.device, stack=False)
         seconds = (time.perf_counter() - start) * options.epochs
         print(f"one by one, eager: {seconds * len(seeds):.0f} s for {len(seeds)} seeds (one epoch of each fit, scaled)")
 

@@ -84,9 +84,9 @@ def begin(path: str) -> None:
     DATA.update(read(path)[1])
 
 
-def work(jobs: list[tuple], device: str) -> tuple[dict[str, dict], dict[str, np.ndarray]]:
+def work(model: baselines.Baseline, seeds: list[int], device: str) -> tuple[dict[str, dict], dict[str, np.ndarray]]:
     about, arrays = {}, {}
-    for (model, seed), (_, scores, cost) in zip(jobs, baselines.run(jobs, DATA[jobs[0][0].tokens], device=device)):
+    for seed, (_, scores, cost) in zip(seeds, baselines.run(model, seeds, DATA[model.tokens], device=device)):
         key = f"{model.name}/{seed}"
         about[key] = {"model": asdict(model), "seed": seed, "cost": cost}
         arrays |= {f"{key}/{name}": score.astype(np.float32) for name, score in scores.items()}
@@ -117,7 +117,7 @@ def run(source: str, target: str, *, models: list[str], seeds: list[int], proces
     with ProcessPoolExecutor(
         processes, mp_context=multiprocessing.get_context("spawn"), initializer=begin, initargs=(source,)
     ) as pool:
-        pending = [pool.submit(work, jobs, device) for jobs in baselines.at_once(left, device)]
+        pending = [pool.submit(work, *job, device) for job in baselines.at_once(left, device)]
         for number, future in enumerate(as_completed(pending), start=1):
             done, scores = future.result()
             about |= done

@@ -205,15 +205,15 @@ def finish(kind: str, seed: int, config: DeepConfig, logits: list[np.ndarray], d
 def direct(kernel: str, seeds: list[int], epochs: int, device: str) -> list[dict]:
     """No risks: alignment with the outcomes themselves, the paper's two stages, on tokens of three depths."""
     from mlci.fitting.encoders import score
-    from mlci.fitting.paper import fit_many
+    from mlci.fitting.paper import fit_seeds
 
     start, data = time.perf_counter(), SOURCE.data["deep"]
     config = PaperConfig(
         objective=ObjectiveConfig(kernel=kernel),
         optimiser=OptimiserConfig(stage1_epochs=epochs, stage2_epochs=epochs),
     )
-    jobs, found = [(config, seed) for seed in seeds], []
-    for fit in fit_many(data["train"], data["valid"], jobs=jobs, device=device, stack=True):
+    found, facts = [], {"config": config, "seeds": seeds, "device": device, "stack": True}
+    for fit in fit_seeds(data["train"], data["valid"], **facts):
         scores = {}
         for name in ("valid", "test"):
             scores[f"student/{name}"] = score(config.encoder, fit.state, data[name].tokens, device=device)

@@ -64,7 +64,7 @@ def gradients() -> dict[str, np.ndarray]:
     passes, own = Autograd(model, lambda tokens: on(torch.device("cpu"), tokens)), group.share(len(data))
     scores = group.gather(passes.forward(data.tokens.take(np.arange(len(data))[own])), len(data))
     objective = Alignments(ObjectiveConfig(), [0.3], torch.ones(1, 3))
-    _, gradient = objective.step(scores[None], torch.from_numpy(data.outcomes)[None])
+    _, gradient = objective.step(scores[None], [torch.from_numpy(data.outcomes)[None]])
     passes.backward(gradient[0, own])
     group.sum_gradients(model.parameters())
     return {f"gradient.{name}": parameter.grad.numpy() for name, parameter in model.named_parameters()}

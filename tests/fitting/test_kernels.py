@@ -37,11 +37,11 @@ def test_alignments_and_their_gradients_are_those_of_the_slow_form(kernel, valid
     weights = torch.rand(3, 2, generator=rng)
     facts = (ObjectiveConfig(kernel=kernel, validity=validity), [0.9, 0.7, 1.1], weights)
     slow, fast = Alignments(*facts), kernels.StackedAlignments(*facts)
-    values, gradient = slow.step(scores.double(), outcomes.double())
+    values, gradient = slow.step(scores.double(), [outcomes.double()])
     labels = fast.labels(outcomes)
-    found, slope = fast.step(scores, *labels)
+    found, slope = fast.step(scores, labels)
     np.testing.assert_allclose(found, values, atol=1e-6)
-    quality, judged = fast.judge(torch.tensor([[1.0, 2.0]]), scores, *labels)
+    quality, judged = fast.judge(torch.tensor([[1.0, 2.0]]), scores, labels)
     np.testing.assert_allclose(judged, values, atol=1e-6)
     np.testing.assert_allclose(quality, values @ torch.tensor([1.0, 2.0]).double(), atol=2e-6)
     size = gradient.abs().amax(1, keepdim=True).clamp(min=1e-12)
@@ -49,7 +49,7 @@ def test_alignments_and_their_gradients_are_those_of_the_slow_form(kernel, valid
 
 
 @pytest.mark.parametrize("most", [False, True])
-@pytest.mark.parametrize("how", ["mean", "mean and sum", "weighted"])
+@pytest.mark.parametrize("how", ["mean", "sum", "weighted"])
 def test_pooling_is_that_of_torch(how, most):
     rng = torch.Generator().manual_seed(5)
     table = torch.randn(30, 24, generator=rng).relu()  # as after phi; a width that is no power of two
@@ -57,10 +57,9 @@ def test_pooling_is_that_of_torch(how, most):
     offsets = torch.tensor([0, 3, 3, 23, 40])
     where = torch.randint(0, 30, (45,), generator=rng)  # the last places are filling
     norm = torch.randn(2, 2, 48 if most else 24, generator=rng)
-    sums = torch.tensor([1.0, 0.0]) if how == "mean and sum" else None
 
     def with_logits(function, table, logits, *rest):
-        return function(table, logits if how == "weighted" else None, *rest, sums, most)
+        return function(table, logits if how == "weighted" else None, *rest, how == "sum", most)
 
     both = [
         outputs_and_gradients(partial(with_logits, function), table, logits, where, offsets, *norm)
@@ -103,13 +102,13 @@ def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
         optimiser=OptimiserConfig(batch=20, stage1_epochs=1, stage2_epochs=1),
     )
     train, valid = (two_outcomes(made(rows, seed)) for rows, seed in ((40, 1), (30, 2)))
-    facts = {"jobs": [(config, 11)], "stack": True}
-    plain = paper.fit_many(train, valid, **facts)[0]
+    facts = {"config": config, "seed": 11, "stack": True}
+    plain = paper.fit(train, valid, **facts)
     monkeypatch.setattr(paper, "Alignments", kernels.StackedAlignments)
     for name in ("activate", "deactivate"):
         monkeypatch.setattr(stacks, name, getattr(kernels, name))
     monkeypatch.setattr(stacks, "pooled", kernels.Pool.apply)
-    fast = paper.fit_many(train, valid, **facts)[0]
+    fast = paper.fit(train, valid, **facts)
     for one, other in zip(*((*fit.record.stage1.values(), fit.record.stage2) for fit in (fast, plain))):
         assert one.epoch == other.epoch
         assert one.bandwidth == pytest.approx(other.bandwidth, rel=1e-5)

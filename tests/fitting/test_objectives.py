@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from mlci.fitting._objectives import (
     Alignments,
     CrossEntropies,
     MeanLosses,
-    alignment,
     entropy,
     large_alignment,
     squares,
@@ -39,6 +39,28 @@ def batch(seed: int, n: int = 40, outcomes: int = 3, missing: float = 0.2) -> tu
     y = (rng.random((n, outcomes)) < 0.4).astype(float)
     y[rng.random(y.shape) < missing] = np.nan
     return torch.from_numpy(rng.normal(size=n)).requires_grad_(), torch.from_numpy(y)
+
+
+class Aligned(torch.autograd.Function):
+    """The values of `Alignments` as torch differentiates them, from the gradients that it gives of their sums."""
+
+    @staticmethod
+    def forward(ctx, scores, y, sigma, options):
+        ctx.save_for_backward(scores, y)
+        ctx.facts = sigma, options
+        return Alignments(ObjectiveConfig(**options), [sigma], scores.new_ones(1, y.shape[1])).step(
+            scores[None], [y[None]]
+        )[0][0]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (scores, y), (sigma, options) = ctx.saved_tensors, ctx.facts
+        objective = Alignments(ObjectiveConfig(**options), [sigma], -grad[None])
+        return objective.step(scores[None], [y[None]])[1][0], None, None, None
+
+
+def alignment(scores: torch.Tensor, y: torch.Tensor, *, sigma: float = 1.0, **options) -> torch.Tensor:
+    return Aligned.apply(scores, y, sigma, options)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -110,7 +132,7 @@ def test_the_floor_holds_the_norm_up():
 )
 def test_guards_give_zero(y):
     scores = torch.tensor([0.1, 0.5, -0.3, 0.2])
-    values, gradient = aligned(torch.tensor([1.0, 0.0])).step(scores[None], y[None])
+    values, gradient = aligned(torch.tensor([1.0, 0.0])).step(scores[None], [y[None]])
     assert values[0, 0] == 0
     assert gradient.eq(0).all()
 
@@ -122,7 +144,7 @@ def aligned(weights: torch.Tensor, **options) -> Alignments:
 def test_equal_scores_give_zero_and_a_finite_gradient():
     y = torch.tensor([[0.0], [1.0]]).repeat(3, 1)
     for kernel in KERNELS:
-        values, gradient = aligned(torch.ones(1), kernel=kernel, floor=0.0).step(torch.zeros(1, 6), y[None])
+        values, gradient = aligned(torch.ones(1), kernel=kernel, floor=0.0).step(torch.zeros(1, 6), [y[None]])
         assert values == 0
         assert gradient.isfinite().all()
 
@@ -132,7 +154,7 @@ def test_equal_scores_give_zero_and_a_finite_gradient():
 def test_the_gradient_is_that_of_the_weighted_sum(kernel, validity):
     scores, y = batch(4)
     weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
-    values, gradient = aligned(weights, kernel=kernel, validity=validity).step(scores.detach()[None], y[None])
+    values, gradient = aligned(weights, kernel=kernel, validity=validity).step(scores.detach()[None], [y[None]])
     expected = alignment(scores, y, sigma=SIGMA, kernel=kernel, validity=validity)
     torch.testing.assert_close(values[0], expected.detach())
     torch.testing.assert_close(gradient[0], torch.autograd.grad(-(weights @ expected), scores)[0])
@@ -144,8 +166,8 @@ def test_a_splits_quality_is_the_batch_value_of_all_its_rows(kernel, validity):
     scores, y = batch(5, n=120)
     weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
     objective = aligned(weights, kernel=kernel, validity=validity)
-    values, _ = objective.step(scores.detach()[None], y[None])
-    quality, each = objective.judge(weights[None], scores.detach()[None], y[None])
+    values, _ = objective.step(scores.detach()[None], [y[None]])
+    quality, each = objective.judge(weights[None], scores.detach()[None], [y[None]])
     np.testing.assert_allclose(each, values, rtol=1e-9)
     assert quality.item() == pytest.approx(float(weights @ values[0]), rel=1e-9)
 
@@ -153,7 +175,7 @@ def test_a_splits_quality_is_the_batch_value_of_all_its_rows(kernel, validity):
 def test_energy_quality_is_the_evaluation_metric():
     scores, y = batch(6)
     weights = torch.ones(1, 3)
-    _, each = aligned(weights[0], kernel="energy", validity="outcome").judge(weights, scores.detach()[None], y[None])
+    _, each = aligned(weights[0], kernel="energy", validity="outcome").judge(weights, scores.detach()[None], [y[None]])
     peer = distance_correlation(scores.detach().numpy(), y.numpy())
     np.testing.assert_allclose(each[0].sqrt(), peer, rtol=1e-12)
 
@@ -171,10 +193,10 @@ def test_cross_entropy_is_the_weighted_mean_over_known_outcomes():
         return total / rows
 
     objective = CrossEntropies(len(y), weights[None])
-    values, gradient = objective.step(scores.detach()[None], y[None])
+    values, gradient = objective.step(scores.detach()[None], [y[None]])
     assert values[0, 2] > 0
     torch.testing.assert_close(gradient[0], torch.autograd.grad(loss(scores), scores)[0])
-    quality, judged = objective.judge(weights[None], scores.detach()[None], y[None])
+    quality, judged = objective.judge(weights[None], scores.detach()[None], [y[None]])
     assert quality.item() == pytest.approx(-loss(scores).item())
     torch.testing.assert_close(judged, values)
 
@@ -185,7 +207,7 @@ def test_cross_entropy_of_a_split_is_the_mean_of_its_batches():
     one = torch.ones(1, 1)
 
     def quality(rows: slice, size: int) -> float:
-        return CrossEntropies(size, one).judge(one, scores.detach()[None, rows], y[None, rows])[0].item()
+        return CrossEntropies(size, one).judge(one, scores.detach()[None, rows], [y[None, rows]])[0].item()
 
     assert quality(slice(None), 10) == pytest.approx((quality(slice(10), 10) + quality(slice(20, 25), 5)) / 3)
 
@@ -199,7 +221,7 @@ def test_strengths_are_never_below_zero():
 
 def test_no_known_outcome_is_a_zero_loss():
     y = torch.full((1, 4, 2), math.nan)
-    values, gradient = CrossEntropies(4, torch.ones(1, 2)).step(torch.zeros(1, 4), y)
+    values, gradient = CrossEntropies(4, torch.ones(1, 2)).step(torch.zeros(1, 4), [y])
     assert values.eq(0).all()
     assert gradient.eq(0).all()
 
@@ -207,7 +229,7 @@ def test_no_known_outcome_is_a_zero_loss():
 def test_a_missing_outcome_costs_only_itself():
     y = torch.tensor([[[1, 0], [0, math.nan], [1, 1], [0, math.nan]]])
     losses = MeanLosses(entropy, torch.ones(1, 2))
-    values, gradient = losses.step(torch.zeros(1, 4, 2), *losses.labels(y))
+    values, gradient = losses.step(torch.zeros(1, 4, 2), losses.labels(y))
     assert float(values.sum()) == pytest.approx(2 * math.log(2))
     np.testing.assert_allclose(gradient[0], [[-0.125, 0.25], [0.125, 0], [-0.125, -0.25], [0.125, 0]])
 
@@ -222,7 +244,7 @@ def test_mean_losses_have_the_gradient_of_autograd_and_an_empty_batch_has_none(l
     if loss is entropy:
         y[0, 5:, 1], y[1, :, 2] = torch.nan, torch.nan
     losses = MeanLosses(loss, torch.ones(3, columns))
-    values, gradient = losses.step(scores.squeeze(2), *losses.labels(y))
+    values, gradient = losses.step(scores.squeeze(2), losses.labels(y))
     for model in range(2):
         own, known = scores[model].clone().requires_grad_(), ~y[model].isnan()
         each = torch.where(known, loss(own, y[model].nan_to_num())[0], 0).sum(0) / known.sum(0).clamp(min=1)
@@ -240,12 +262,13 @@ def test_large_batches_give_the_gram_matrix_form_and_its_gradient(kernel, validi
     scores = torch.tensor(np.r_[rng.normal(size=60), 2.0, 2.0, 9.0], requires_grad=True)
     outcomes = torch.tensor((rng.random((63, 3)) < 0.3).astype(float))
     outcomes[:4, 1] = torch.nan
-    options = {"sigma": 0.7, "kernel": kernel, "floor": 1e-4, "validity": validity}
-    expected, found = alignment(scores, outcomes, **options), large_alignment(scores, outcomes, **options)
+    options = {"kernel": kernel, "validity": validity}
+    large = partial(large_alignment, sigma=0.7, config=ObjectiveConfig(**options))
+    expected, found = alignment(scores, outcomes, sigma=0.7, **options), large(scores, outcomes)
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)
     weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
     gradients = [torch.autograd.grad(each @ weights, scores)[0] for each in (expected, found)]
     smooth_at = slice(60 if kernel == "energy" else None)  # |s - s'| has no derivative where scores are equal
     torch.testing.assert_close(*(each[smooth_at] for each in gradients), rtol=1e-8, atol=1e-11)
     smooth = torch.tensor(rng.normal(size=12), requires_grad=True)
-    assert torch.autograd.gradcheck(lambda s: large_alignment(s, outcomes[10:22], **options), (smooth,))
+    assert torch.autograd.gradcheck(lambda s: large(s, outcomes[10:22]), (smooth,))

@@ -101,8 +101,8 @@ def test_the_kept_state_is_that_of_the_kept_epoch():
     objective = Alignments(config.objective, [result.record.stage2.bandwidth], torch.ones(1, 3))
     rows = paper.judges(VALID, config, 3)
     weights = torch.tensor([list(result.weights.values())], dtype=torch.float64)
-    given = (torch.from_numpy(array[rows])[None] for array in (scores(result, VALID), VALID.outcomes))
-    quality = float(objective.judge(weights, *given)[0])
+    found, known = (torch.from_numpy(array[rows])[None] for array in (scores(result, VALID), VALID.outcomes))
+    quality = float(objective.judge(weights, found, [known])[0])
     assert quality == pytest.approx(result.record.stage2.quality, rel=1e-9)
 
 

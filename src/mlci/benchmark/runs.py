@@ -146,8 +146,8 @@ def run_benchmark(
     left = [run for run in runs if run.status == "left"]
     if jobs == 1:
         by_job = {(run.model, run.seed): run for run in left}
-        for some in baselines.at_once(by_job, settings.device):
-            work([by_job[job] for job in some])
+        for model, seeds in baselines.at_once(by_job, settings.device):
+            work([by_job[model, seed] for seed in seeds])
     else:
         with ThreadPoolExecutor(jobs) as pool, children:
             try:
@@ -190,9 +190,9 @@ def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Split]) -> None:
 
 
 def execute(runs: Sequence[Run], parts: Mapping[str, Split], cohort: Cohort, *, device: str = "cpu") -> None:
-    """Fit models of one shape at once, score and measure each; DONE comes last."""
-    jobs = [(run.model, run.seed) for run in runs]
-    for run, (state, scores, cost) in zip(runs, baselines.run(jobs, parts, device=device)):
+    """Fit a model with the seeds of these runs, score and measure each; DONE comes last."""
+    fits = baselines.run(runs[0].model, [run.seed for run in runs], parts, device=device)
+    for run, (state, scores, cost) in zip(runs, fits):
         run.folder.mkdir(parents=True, exist_ok=True)
         baselines.save(run.folder / "model.safetensors", run.model, state)
         finish(run, scores, cost, cohort)

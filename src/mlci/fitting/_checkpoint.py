@@ -70,7 +70,7 @@ def _read(path: Path, fingerprint: str) -> dict[str, Entry]:
         for key, array in found.items():
             name, _, rest = key.partition("/")
             arrays[name][rest] = array
-        entries = {name: Entry(each, arrays[name]) for name, each in facts["entries"].items()}
+        entries = {name: Entry(fact, arrays[name]) for name, fact in facts["entries"].items()}
     except (KeyError, TypeError, AttributeError):
         raise InputError(f"{path}: is not the checkpoint of a fit; remove it or name another file.") from None
     if facts["fingerprint"] != fingerprint:

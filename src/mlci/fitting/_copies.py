@@ -32,6 +32,6 @@ def copies(tokens: Tokens, parents: np.ndarray, *, seed: int) -> Tokens:
     place = code - before[row]  # of the token's code in its admission
     drawn = np.random.default_rng([seed, 2]).random(int(first.sum()))[code] < KEPT
     kept = [np.ones(len(ids), bool), first, place < FEW, first & (place < FEW), place < 1, drawn]
-    lengths = [np.bincount(row[each], minlength=len(tokens)) for each in kept]
+    lengths = [np.bincount(row[form], minlength=len(tokens)) for form in kept]
     offsets = np.concatenate([[0], *lengths]).cumsum()
-    return Tokens(np.concatenate([ids[each] for each in kept]), offsets)
+    return Tokens(np.concatenate([ids[form] for form in kept]), offsets)

@@ -10,11 +10,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlci.base.errors import InputError
 from mlci.config import EncoderConfig
@@ -71,11 +71,19 @@ class Pace:
     fused: bool = True  # torch's AdamW in one pass, which rounds differently
 
     def size(self, n: int) -> int:
-        """Admissions in a batch, of n."""
+        """Say how many admissions a batch has, of n.
+
+        >>> Pace(256, 0.001, steps=10).size(1_000)  # ten steps at least, of at least 16 admissions
+        100
+        """
         return min(self.batch, max(LEAST, n // self.steps))
 
     def cuts(self, n: int) -> np.ndarray:
-        """Where batches begin among n admissions, and the end."""
+        """Say where batches begin among n admissions, and where the last one ends.
+
+        >>> Pace(256, 0.001).cuts(600), Pace(256, 0.001, even=True).cuts(600)
+        (array([  0, 256, 512, 600]), array([  0, 300, 600]))
+        """
         if self.even:
             parts = max(1, round(n / self.batch))
             return np.concatenate([[0], np.cumsum([len(part) for part in np.array_split(np.empty(n), parts)])])
@@ -84,9 +92,9 @@ class Pace:
     def optimiser(
         self, parameters: Sequence[Tensor], steps: int
     ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.OneCycleLR | None]:
-        """AdamW, and the schedule of its rate for so many steps an epoch."""
-        options = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
-        adam = torch.optim.AdamW(parameters, **options, fused=self.fused)
+        """Make AdamW, and the schedule of its rate for so many steps an epoch."""
+        rate, decay = self.learning_rate, self.weight_decay
+        adam = torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=self.fused)
         if self.cycle is None:
             return adam, None
         return adam, torch.optim.lr_scheduler.OneCycleLR(adam, self.learning_rate, total_steps=steps * self.cycle)
@@ -105,15 +113,16 @@ class Place:
     weights: bool = True
 
     def trained(self) -> list[Trained]:
-        """The records so far; none before the first epoch was over."""
+        """Give the records so far; none before the first epoch was over."""
         entry = self.saved.entries.get(self.name)
-        return [_trained(each) for each in entry.facts] if entry else []
+        return [_trained(facts) for facts in entry.facts] if entry else []
 
     def kept(self) -> dict[str, Tensor]:
-        """The weights of the kept epochs so far."""
+        """Give the weights of the kept epochs so far."""
         return self._part("best")
 
     def resume(self, engine: Engine) -> None:
+        """Bring an engine to where its last epoch ended."""
         engine.load(self._part("model"))
         state: dict[int, dict[str, Tensor]] = {}
         for key, tensor in self._part("adam").items():
@@ -137,7 +146,7 @@ class Place:
                 for name, tensor in tensors.items()
             }
         pause = 0.0 if last else engine.pause
-        self.saved.keep(self.name, [asdict(each) for each in trained], arrays, pause=pause)
+        self.saved.keep(self.name, [asdict(record) for record in trained], arrays, pause=pause)
 
     def _part(self, part: str) -> dict[str, Tensor]:
         start, arrays = f"{part}.", self.saved.entries[self.name].arrays
@@ -161,7 +170,7 @@ def train(
     tell: Callable[[int, list[Trained]], None],
     held_out: Split | None = None,
     judge: Judge | None = None,
-    improvements: Sequence[float] | None = None,
+    improvement: float | None = None,
     place: Place | None = None,
     rate: str = "learning_rate",
 ) -> tuple[list[Trained], dict[str, Tensor]]:
@@ -174,31 +183,32 @@ def train(
         tell: hears of each epoch, with the records.
         held_out: the split that `judge` judges the scores of; without it the last values are the quality.
         judge: gives each model's quality, and the values it is made of.
-        improvements: by how much an epoch of each model must be better to be kept; None: the last one is kept.
+        improvement: by how much an epoch must be better to be kept; None: the last one is kept.
         place: where in a checkpoint the models lie.
         rate: the setting to lower where scores become infinite.
 
     Returns:
         The record of each model, and the weights of the kept epochs, with the models along the first axis.
     """
-    begun = len(trained[0].history)
-    best = engine.state()
-    if improvements is not None and (place is None or place.weights):
-        best = {name: weight.clone() for name, weight in (place.kept() if place and begun else best).items()}
-        best = {name: weight.to(engine.state()[name].device) for name, weight in best.items()}
+    begun, best = len(trained[0].history), engine.state()
+    selecting = improvement is not None and (place is None or place.weights)
+    if selecting:
+        start = place.kept() if place and begun else best
+        best = {name: start[name].clone().to(weight.device) for name, weight in best.items()}
     for epoch in range(begun + 1, epochs + 1):
         values = engine.epoch(epoch).tolist()
-        quality, validation = [-sum(each) for each in values], values
+        quality, validation = [-sum(losses) for losses in values], values
         if held_out is not None and judge is not None:
             scores = engine.predict(held_out)
             if not scores.isfinite().all():
                 raise InputError(f"The scores are no longer finite after epoch {epoch}; lower {rate}.")
             quality, validation = judge(scores)
+        least = -np.inf if improvement is None else improvement
         for model, facts in enumerate(zip(values, validation, quality)):
             record = Epoch(tuple(facts[0]), tuple(facts[1]), facts[2])
-            trained[model] = trained[model].after(record, improvements[model] if improvements else -np.inf)
-        if improvements is not None and (place is None or place.weights):
-            better = [model for model, each in enumerate(trained) if each.epoch == epoch]
+            trained[model] = trained[model].after(record, least)
+        if selecting:
+            better = [model for model, record in enumerate(trained) if record.epoch == epoch]
             for name, weight in engine.state().items():
                 best[name][better] = weight[better]
         with place.saved.lock if place else contextlib.nullcontext():
@@ -217,16 +227,17 @@ def fresh(
     spread: float = 1.0,
     **options: float,
 ) -> Encoder:
-    """An encoder at its start; `spread` is the standard deviation of its embeddings."""
+    """Make an encoder at its start; `spread` is the standard deviation of its embeddings, `options` its own."""
     with seeded(*seed, device=torch.device("cpu")):
         model = encoders.build(config, vocabulary_size, **options)
     if spread != 1.0:
         with torch.no_grad():
-            model.embedding.weight.mul_(spread)  # pyright: ignore[reportCallIssue]
+            cast(nn.Embedding, model.embedding).weight.mul_(spread)
     return model.to(device)
 
 
 def drawn(*seed: int) -> np.random.Generator:
+    """Make the generator of some numbers: a seed, a step, an epoch."""
     return np.random.default_rng(np.random.SeedSequence(seed))
 
 
@@ -244,8 +255,9 @@ def seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
 
 @contextlib.contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """Give torch so many threads in the block, when the calling thread asks it; and take numbers below 1e-38 as zero:
-    the moments of tokens long unseen fade to such, and arithmetic with them is slow.
+    """Give torch so many threads in the block, and take numbers below 1e-38 as zero.
+
+    The moments of tokens long unseen fade to such numbers, and arithmetic with them is slow.
     """
     before = torch.get_num_threads()
     torch.set_flush_denormal(True)
@@ -258,9 +270,9 @@ def limited(threads: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def roomy(what: str) -> Iterator[None]:
-    """Say in one sentence that the GPU's memory is too small for something."""
+def roomy(work: str) -> Iterator[None]:
+    """Say in one sentence that the GPU's memory is too small for the work of the block."""
     try:
         yield
     except torch.cuda.OutOfMemoryError:
-        raise InputError(f"The GPU's memory is too small for {what}; take fewer of them, or --device cpu.") from None
+        raise InputError(f"The GPU's memory is too small for {work}; take fewer of them, or --device cpu.") from None

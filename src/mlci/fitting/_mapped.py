@@ -42,10 +42,10 @@ def map_cohort(
 ) -> Splits:
     """The splits of a cohort file, from the files in `folder` if they were made of it before."""
     path, folder, head = Path(path), Path(folder), cohort_head(path)
-    rules = head.outcomes if outcomes is None else {name: head.outcomes.get(name) for name in outcomes}
-    for name, rule in rules.items():
-        if rule is None:
+    for name in outcomes or ():
+        if name not in head.outcomes:
             raise InputError(f"{path}: has no outcome {name}; there is {', '.join(head.outcomes) or 'none'}.")
+    rules = {name: head.outcomes[name] for name in (head.outcomes if outcomes is None else outcomes)}
     stamp = path.stat()
     key = [head.version, stamp.st_size, stamp.st_mtime_ns, list(rules), json.loads(json.dumps(asdict(tokens)))]
     if group.rank == 0 and _facts(folder).get("key") != key:
@@ -55,7 +55,7 @@ def map_cohort(
     vocabulary = Vocabulary.from_dict(facts["vocabulary"])
     train, valid = (_open(folder / split, tuple(rules), len(vocabulary)) for split in SPLITS)
     train = replace(train, subjects=_opened(folder / "train.subjects", np.int64))
-    return Splits(vocabulary, tuple(facts["icd_versions"]), dict(rules), head.source, train, valid)
+    return Splits(vocabulary, tuple(facts["icd_versions"]), rules, head.source, train, valid)
 
 
 def _facts(folder: Path) -> dict[str, Any]:

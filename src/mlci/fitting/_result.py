@@ -98,7 +98,8 @@ class PaperRecord:
         kept, weights = self.stage2, tuple(self.weights.values())
         best = kept.history[kept.epoch - 1]
         first = tuple(
-            (name, self.weights[name], each.epoch, each.quality, each.bandwidth) for name, each in self.stage1.items()
+            (name, self.weights[name], alone.epoch, alone.quality, alone.bandwidth)
+            for name, alone in self.stage1.items()
         )
         last = tuple(zip(self.stage1, best.objective, best.validation))
         lines = {

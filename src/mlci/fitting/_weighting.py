@@ -20,6 +20,28 @@ def stage2_weights(strength: Sequence[float] | np.ndarray, config: WeightConfig)
     return weights / weights.mean()
 
 
+def check_values(split: Split, where: str) -> None:
+    """Refuse a split without admissions, and outcomes other than 0, 1 and NaN; `where` names the split."""
+    if not len(split):
+        raise InputError(f"The {where} split has no admissions; a fit needs some.")
+    wrong = split.outcomes[~np.isnan(split.outcomes) & (split.outcomes != 0) & (split.outcomes != 1)]
+    if len(wrong):
+        raise InputError(f"An outcome of the {where} split has the value {wrong[0]:g}; allowed is 0, 1 and null.")
+
+
+def with_classes(train: Split, *, omit: bool = False) -> list[str]:
+    """Name the outcomes that have both classes in the training split; refuse others unless they may be omitted."""
+    found = []
+    for name, column in zip(train.names, train.outcomes.T):
+        classes = np.unique(column[~np.isnan(column)])
+        if len(classes) == 2:
+            found.append(name)
+        elif not omit:
+            fault = f"is {classes[0]:g} wherever it is known" if len(classes) else "is never known"
+            raise InputError(f"Outcome {name} {fault} in the training split; both classes are needed (leave it out).")
+    return found
+
+
 def check_outcomes(
     train: Split, valid: Split, *, anchor: str | None = None, together: bool = False, omit: bool = False
 ) -> list[str]:
@@ -34,19 +56,8 @@ def check_outcomes(
     """
     splits = {"training": train, "validation": valid}
     for name, split in splits.items():
-        if not len(split):
-            raise InputError(f"The {name} split has no admissions; a fit needs some.")
-        wrong = split.outcomes[~np.isnan(split.outcomes) & (split.outcomes != 0) & (split.outcomes != 1)]
-        if len(wrong):
-            raise InputError(f"An outcome of the {name} split has the value {wrong[0]:g}; allowed is 0, 1 and null.")
-    active = []
-    for name, column in zip(train.names, train.outcomes.T):
-        classes = np.unique(column[~np.isnan(column)])
-        if len(classes) == 2:
-            active.append(name)
-        elif not omit:
-            what = f"is {classes[0]:g} wherever it is known" if len(classes) else "is never known"
-            raise InputError(f"Outcome {name} {what} in the training split; both classes are needed (leave it out).")
+        check_values(split, name)
+    active = with_classes(train, omit=omit)
     if not active or (anchor is not None and anchor not in active):
         raise InputError(f"The anchor '{anchor}' is not among the outcomes {', '.join(active)}; name one of these.")
     if together:

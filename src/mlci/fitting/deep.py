@@ -38,6 +38,7 @@ from mlci.measures.alignment import nhsic
 
 SCORED = 65_536  # admissions whose logits are collapsed at once
 MEMBERS, COLLAPSE, DISTIL = 100, 2, 3  # which step draws
+UNTRAINED = Trained(0, -np.inf, None, ())
 Tell = Callable[[str, int, int, dict[str, float]], None]  # hears of a step, its epoch, how many, what was reached
 
 
@@ -59,9 +60,6 @@ def fit(
 ) -> Fit:
     """Fit the recipe; no patient of the training split is in two folds.
 
-    In the result, `honest` is the score from risks of members that have not seen the admission, which is what risk
-    curves must be drawn on.
-
     Args:
         train: the split to learn from.
         valid: the split that tells how well each step went.
@@ -71,6 +69,10 @@ def fit(
         group: the processes that share the members.
         checkpoint: a file; members that were finished before an interruption are not trained again.
         on_event: hears of each epoch.
+
+    Returns:
+        A fit whose `honest` is the score from risks of members that have not seen the admission, which is what risk
+        curves must be drawn on.
     """
     where = torch.device(device)
     _check(train, valid, config)
@@ -101,14 +103,17 @@ def fit(
             "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
         )
     weights = dict(zip(train.names, taught.weights.tolist()))
-    strength = dict(zip(train.names, taught.strength))
-    record = DeepRecord(config.posterior.members, strength, weights, history)
+    record = DeepRecord(config.posterior.members, dict(zip(train.names, taught.strength)), weights, history)
     return Fit(state, weights, record, seconds=clock.seconds, honest=taught.honest)
 
 
 def rounds(numbers: Sequence[int], config: DeepConfig, device: torch.device, many: int) -> list[list[Sequence[int]]]:
-    """Say which members each of so `many` processes trains at a time: its share of all where they are best trained at
-    once, else one.
+    """Say which members each of so `many` processes trains at a time.
+
+    Its share of all where they are best trained at once, else one:
+
+    >>> rounds(range(3), DeepConfig(), torch.device("cpu"), 2)
+    [[range(0, 1), range(1, 2)], [range(2, 3), range(3, 3)]]
     """
     if stacked.pays(config.encoder, config.posterior.batch, device) and numbers:
         ends = [-(-len(numbers) * process // many) for process in range(many + 1)]  # the first, who tells, has some
@@ -131,20 +136,20 @@ def members(
     """Give the logits of all admissions, training split first, by each of the members, which lack their fold."""
     options, held_out = config.posterior, others[0]
     known = torch.from_numpy(held_out.outcomes)
+    counts = (known == known).sum(0).clamp(min=1)
 
     def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
-        values = []
-        for logits in scores.cpu():
-            each = cross_entropy(logits.view_as(known), known).sum(0)
-            values.append((each / (known == known).sum(0).clamp(min=1)).tolist())
-        return [-sum(each) for each in values], values
+        losses = [cross_entropy(logits.view_as(known), known).sum(0) / counts for logits in scores.cpu()]
+        values = [loss.tolist() for loss in losses]
+        return [-sum(loss) for loss in values], values
 
     def trained(some: Sequence[int]) -> list[np.ndarray]:
         who = f"members {some[0] + 1}-{some[-1] + 1}" if len(some) > 1 else f"member {some[0] + 1}"
 
         def told(epoch: int, records: list[Trained]) -> None:
-            loss = np.mean([sum(each.history[-1].objective) for each in records])
-            found = {"cross-entropy": float(loss), "validation": -np.mean([e.history[-1].quality for e in records])}
+            last = [record.history[-1] for record in records]
+            loss = float(np.mean([sum(reached.objective) for reached in last]))
+            found = {"cross-entropy": loss, "validation": -float(np.mean([reached.quality for reached in last]))}
             tell(f"risks, {who}/{options.members}", epoch, options.epochs, found)
 
         pupils = Pupils(options, config.encoder, device, rate="posterior.learning_rate")
@@ -152,15 +157,15 @@ def members(
         seeds = [(seed, MEMBERS + number) for number in some]
         engines, _ = pupils.learn(train, rows, seeds, entropy, held_out, judge, told)
         scores = [torch.cat([engine.predict(split) for split in (train, *others)], 1) for engine in engines]
-        return [each.cpu().numpy().reshape(-1, len(train.names)) for logits in scores for each in logits]
+        return [member.cpu().numpy().reshape(-1, len(train.names)) for logits in scores for member in logits]
 
     for shares in rounds(numbers, config, device, group.count):
         own = shares[group.rank]
         with own_errors():
-            mine = dict(zip(own, trained(own))) if own else {}
+            found = dict(zip(own, trained(own))) if own else {}
         nothing = torch.zeros(len(train) + sum(map(len, others)), len(train.names)).numpy()
         for number in (number for share in shares for number in share):
-            yield group.sum(mine.get(number, nothing))
+            yield group.sum(found.get(number, nothing))
 
 
 @dataclass(frozen=True)
@@ -202,11 +207,9 @@ class Pupils:
                 if stack:
                     engine = stacked.Stacked(models, split, pace, seeds, rows=rows, **dropout)
                 else:
-                    [own], [seed] = rows[some], seeds[some]
-                    engine = single.of_tokens(models[0], split, pace, seed, rows=own, **dropout)
+                    engine = single.of_tokens(models[0], split, pace, seeds[some][0], rows=rows[some][0], **dropout)
                 engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
-                begun = [Trained(0, -np.inf, None, ()) for _ in models]
-                facts = {"epochs": options.epochs, "tell": tell, "rate": self.rate}
+                begun, facts = [UNTRAINED] * len(models), {"epochs": options.epochs, "tell": tell, "rate": self.rate}
                 done, _ = train(engine, begun, held_out=held_out, judge=judge, **facts)
             engines.append(engine)
             records += done
@@ -222,7 +225,7 @@ class Posteriors:
 
     @property
     def honest(self) -> np.ndarray:
-        """Of a training admission the logits of the member that has not seen it, of others the mean."""
+        """The logits of a training admission by the member that has not seen it; of others, the mean."""
         n = len(self.folds)
         return np.concatenate([self.logits[self.folds, np.arange(n)], self.logits[:, n:].mean(0)])
 
@@ -294,7 +297,7 @@ def collapse(
     feed = single.Feed(lambda rows, _: torch.from_numpy(rows), labels.astype(np.float32))
     engine = single.Single(net, passes, feed, pace, (seed, COLLAPSE), rng=lambda _: rng)
     engine.aim(Alignments(kernel, [1.0], torch.from_numpy(np.float32(weights))[None]))
-    train(engine, [Trained(0, -np.inf, None, ())], epochs=options.epochs, tell=lambda *_: None)
+    train(engine, [UNTRAINED], epochs=options.epochs, tell=lambda *_: None)
 
     def score(logits: np.ndarray) -> np.ndarray:
         with torch.no_grad():  # some at a time, as hidden layers are many times as wide as the logits

@@ -78,6 +78,13 @@ def softmax_average(where: Tensor, table: Tensor, offsets: Tensor, logits: Tenso
     return weighted_sum(where, table, offsets, weights)
 
 
+def averaged(how: str, table: Tensor, logits: Tensor | None, where: Tensor, offsets: Tensor) -> Tensor:
+    """Pool each admission's rows of `table` by the softmax of their `logits`, or else by their `mean` or `sum`."""
+    if logits is not None:
+        return softmax_average(where, table, offsets, logits)
+    return F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True)
+
+
 INDEX = 29  # bits that a float32 leaves free at the end of a float64
 _csr = partial(torch.sparse_csr_tensor, check_invariants=False)
 with warnings.catch_warnings():  # torch says once in a process that these tensors may still change
@@ -178,9 +185,9 @@ class DeepSets(Encoder):
             from mlci.fitting._engines.kernels import Pool
 
             norm = (self.norm.weight[None], self.norm.bias[None])
-            sums = table.new_ones(1) if self.poolings[0] == "sum" else None
-            logits = self.logits(self.poolings[0], table)
-            return Pool.apply(table, logits, where, offsets, *norm, sums, "max" in self.poolings).squeeze(0)
+            how, most = self.poolings[0], "max" in self.poolings
+            logits = self.logits(how, table)
+            return Pool.apply(table, logits, where, offsets, *norm, how == "sum", most).squeeze(0)
         return self.norm(torch.cat([self.pool(how, where, table, offsets) for how in self.poolings], dim=1))
 
     def logits(self, how: str, table: Tensor) -> Tensor | None:
@@ -190,11 +197,9 @@ class DeepSets(Encoder):
         return F.logsigmoid(self.gate(table)).squeeze(1) if how == "gated" else None
 
     def pool(self, how: str, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
-        if (logits := self.logits(how, table)) is not None:
-            return softmax_average(where, table, offsets, logits)
         if how == "max":
             return Largest.apply(where, table, offsets)
-        return F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True)
+        return averaged(how, table, self.logits(how, table), where, offsets)
 
 
 class BagMLP(Encoder):
@@ -315,8 +320,8 @@ class AttentionBlock(nn.Module):
         heads, width = self.attention.num_heads, rows.shape[1]
         (ask, *weights), (ask_shift, *shifts) = self._weights(width)
         asked = _look_up(F.linear(rows, ask, ask_shift) / math.sqrt(width // heads), at)
-        both = F.linear(points, torch.cat(weights), torch.cat(shifts)).split(width, 2)
-        queries, keys, values = (each.unflatten(2, (heads, -1)).transpose(1, 2) for each in (asked, *both))
+        offered = F.linear(points, torch.cat(weights), torch.cat(shifts)).split(width, 2)
+        queries, keys, values = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in (asked, *offered))
         read = ((queries @ keys.transpose(2, 3)).softmax(3) @ values).transpose(1, 2).flatten(2).flatten(0, 1)
         return self._finish(rows.index_select(0, at.flatten()[place]), read.index_select(0, place))
 
@@ -414,7 +419,7 @@ def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor
     device, training = next(model.parameters()).device, model.training
     model.eval()
     rows = slice(0, len(tokens)) if rows is None else rows
-    scores = torch.cat([model(*each) for each in batches(tokens, rows, device)])
+    scores = torch.cat([model(*batch) for batch in batches(tokens, rows, device)])
     model.train(training)
     return scores
 

@@ -1,4 +1,4 @@
-"""The paper's recipe: tokens and outcomes of two splits in, the oriented weights of one encoder out.
+"""The recipe `paper`: tokens and outcomes of two splits in, the oriented weights of one encoder out.
 
 Stage 1 fits one model per outcome and takes from each only how well it does on the validation split; Stage 2 fits one
 model to all outcomes, weighted so that weak ones are not drowned. Encoder, objective and every constant come from the
@@ -10,9 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
-from itertools import groupby, pairwise
-from operator import itemgetter
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +19,19 @@ import torch
 from torch import Tensor
 
 from mlci.base.errors import InputError
-from mlci.config import ObjectiveConfig, PaperConfig
+from mlci.config import PaperConfig
 from mlci.fitting import encoders
 from mlci.fitting._checkpoint import Checkpoint
 from mlci.fitting._data import Split, Splits, fingerprint
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._loop import Engine, Pace, Place, fresh, limited, roomy, train
+from mlci.fitting._loop import Engine, Judge, Pace, Place, fresh, limited, roomy, train
 from mlci.fitting._objectives import (
     LARGE,
     Alignments,
     CrossEntropies,
     Judging,
-    Mixture,
-    is_signless,
     known_rows,
     needs_bandwidth,
     strength,
@@ -46,24 +42,17 @@ from mlci.fitting._weighting import check_outcomes, stage2_weights
 from mlci.measures.alignment import bandwidth
 
 PAIRS = 65_536  # validation admissions whose pairs are summed one by one on a GPU
-Job = tuple[PaperConfig, int]  # a config and a seed
 
 
 @dataclass(frozen=True)
 class Task:
-    """One model's fit: `number` is its place among the fits of its job, `outcome` what it learns (None: all)."""
+    """One model's fit: `number` is its place among the fits of its seed, `outcome` what it learns (None: all)."""
 
-    config: PaperConfig
     seed: int
     number: int
     outcome: str | None
     weights: np.ndarray  # over outcomes
     judge: np.ndarray  # weights of the outcomes that judge its epochs
-    epochs: int
-
-    @property
-    def seeds(self) -> tuple[int, int]:
-        return self.seed, self.number
 
 
 def fit_splits(splits: Splits, *, config: PaperConfig, **options: Any) -> Fit:
@@ -74,15 +63,16 @@ def fit_splits(splits: Splits, *, config: PaperConfig, **options: Any) -> Fit:
 
 
 def fit(train: Split, valid: Split, *, config: PaperConfig, seed: int, **options: Any) -> Fit:
-    """Fit in two stages; `options` are those of `fit_many`."""
-    return fit_many(train, valid, jobs=[(config, seed)], **options)[0]
+    """Fit in two stages; `options` are those of `fit_seeds`."""
+    return fit_seeds(train, valid, config=config, seeds=[seed], **options)[0]
 
 
-def fit_many(
+def fit_seeds(
     train: Split,
     valid: Split,
     *,
-    jobs: Sequence[Job],
+    config: PaperConfig,
+    seeds: Sequence[int],
     device: str = "cpu",
     stack: bool | None = None,
     threads: int | None = None,
@@ -90,12 +80,13 @@ def fit_many(
     checkpoint: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> list[Fit]:
-    """Fit each job, a config and a seed.
+    """Fit with several seeds, on a GPU with all of them at once.
 
     Args:
         train: the split to learn from.
         valid: the split that judges.
-        jobs: configs and seeds; where they are trained at once, the configs must have one `shape`.
+        config: every constant.
+        seeds: the same seed gives the same bits on the CPU.
         device: cpu, cuda or cuda:N.
         stack: whether to train all models of a stage at once (None: where the device gains by it).
         threads: how many fits of Stage 1 run side by side on the CPU (None: as many as torch has, which
@@ -104,56 +95,36 @@ def fit_many(
         group: the processes that share each step.
         checkpoint: a file; what was done before an interruption is not done again.
         on_event: hears of each epoch.
+
+    Returns:
+        A fit per seed.
     """
     where = torch.device(device)
-    if stack is None:
-        stack = group.count == 1 and all(stacked.pays(c.encoder, c.optimiser.batch, where) for c, _ in jobs)
-    jobs, order = _sorted(jobs, stack)
-    names = {tuple(active(train, valid, config)) for config, _ in jobs}.pop()
+    if stack and not stacked.stackable(config.encoder, config.optimiser.batch):
+        raise InputError(
+            "Fits are stacked for deepsets that average or sum codes, and for set transformers, in batches of at "
+            f"most {LARGE}; fit others one by one."
+        )
+    stack = group.count == 1 and trained_at_once(config, device) if stack is None else stack
+    names = active(train, valid, config)
     aside = (threads or torch.get_num_threads()) if where.type == "cpu" and group.count == 1 and not stack else 1
     with nullcontext() if stack else limited(1):
-        run = _Run(train.only(names), valid.only(names), where, stack, aside, group)
-        run.open(jobs, checkpoint, on_event)
-        fits = run.both_stages(jobs, train.names)
-    return [fit for _, fit in sorted(zip(order, fits), key=itemgetter(0))]
+        run = _Run(train.only(names), valid.only(names), config, where, stack, aside, group)
+        run.open(seeds, checkpoint, on_event)
+        return run.fits(seeds, train.names)
 
 
-def shape(config: PaperConfig) -> PaperConfig | None:
-    """What fits must share to be trained at once, if they can be: all but the objective, who judges Stage 1, and
-    whether codes are summed or averaged.
+def trained_at_once(config: PaperConfig, device: str) -> bool:
+    """Say whether fits of this config are best trained at once on this device.
+
+    >>> trained_at_once(PaperConfig(), "cpu")  # there, a fit has a core of its own
+    False
     """
-    if not stacked.stackable(config.encoder, config.optimiser.batch):
-        return None
-    return replace(
-        config,
-        encoder=replace(config.encoder, pooling=config.encoder.pooling.replace("sum", "mean")),
-        objective=ObjectiveConfig(),
-        selection=replace(config.selection, stage1="anchor"),
-    )
-
-
-def at_once(config: PaperConfig, device: str) -> PaperConfig | None:
-    """The shape of fits that are best trained at once on this device; None: one by one."""
-    pays = stacked.pays(config.encoder, config.optimiser.batch, torch.device(device))
-    return shape(config) if pays else None
-
-
-def _sorted(jobs: Sequence[Job], stack: bool) -> tuple[list[Job], list[int]]:
-    """Jobs with those of one objective beside each other, where one launch is for all of these; and which each was."""
-    if not stack:
-        return list(jobs), list(range(len(jobs)))
-    shapes = {shape(config) for config, _ in jobs}
-    if len(shapes) > 1 or None in shapes:
-        raise InputError(
-            "Fits are stacked for deepsets of one shape that average or sum codes, and for set transformers, in "
-            f"batches of at most {LARGE}; fit others one by one."
-        )
-    order = sorted(range(len(jobs)), key=lambda job: repr(jobs[job][0].objective))
-    return [jobs[job] for job in order], order
+    return stacked.pays(config.encoder, config.optimiser.batch, torch.device(device))
 
 
 def active(train: Split, valid: Split, config: PaperConfig) -> list[str]:
-    """Name the outcomes that take part; what would make a fit meaningless is told before it begins."""
+    """Name the outcomes that take part in a fit; refuse what would make it meaningless."""
     aligned = config.objective.kind == "alignment"
     return check_outcomes(
         train,
@@ -166,77 +137,76 @@ def active(train: Split, valid: Split, config: PaperConfig) -> list[str]:
 
 @dataclass
 class _Run:
-    """Both stages of some jobs."""
+    """Both stages of a config with some seeds."""
 
     train: Split
     valid: Split
+    config: PaperConfig
     device: torch.device
     stack: bool
     threads: int
     group: Group
 
-    def open(self, jobs: Sequence[Job], checkpoint: Path | None, on_event: Callable[[Event], None] | None) -> None:
+    def open(self, seeds: Sequence[int], checkpoint: Path | None, on_event: Callable[[Event], None] | None) -> None:
         """Take up what a checkpoint holds, and start the clock."""
-        smallest = min(min(config.optimiser.batch, len(self.train)) for config, _ in jobs)
+        options, fits = self.config.optimiser, len(seeds) * len(self.train.names)
+        smallest = min(options.batch, len(self.train))
         if self.group.count > smallest:
             raise InputError(
                 f"{self.group.count} processes are more than the {smallest} admissions of a batch; "
                 "start at most so many."
             )
-        facts = [(asdict(config), seed) for config, seed in jobs]
         shared = checkpoint is not None or self.group.count > 1
-        key = fingerprint(self.train, self.valid, "paper", self.stack, facts) if shared else ""
+        facts = ("paper", self.stack, asdict(self.config), list(seeds))
+        key = fingerprint(self.train, self.valid, *facts) if shared else ""
         self.saved = Checkpoint(checkpoint, key, writes=self.group.rank == 0)
         done = {name: len(entry.facts[0]["history"]) for name, entry in self.saved.entries.items()}
         self.group.agree(f"{key} {sum(done.values())}")
-        options, fits = jobs[0][0].optimiser, len(jobs) * len(self.train.names)
         self.parallel = min(self.threads, fits)
-        first, second = (options.stage1_epochs, fits), (options.stage2_epochs, len(jobs))
-        work = first[0] * fits / self.parallel + second[0] * second[1]
+        work = options.stage1_epochs * fits / self.parallel + options.stage2_epochs * len(seeds)
         for name, epochs in done.items():
             many = len(self.saved.entries[name].facts)
             work -= epochs * many / (self.parallel if name.startswith("1") else 1)
         self.clock, self.stop = Clock(work, on_event), threading.Event()
 
-    def both_stages(self, jobs: Sequence[Job], outcomes: Sequence[str]) -> list[Fit]:
-        names = self.train.names
-        unit, fits = np.eye(len(names)), []
-
-        def judge(config: PaperConfig, number: int) -> np.ndarray:
-            """Judged by its own outcome, a fit needs no anchor."""
-            return unit[number if config.selection.stage1 == "own" else names.index(config.selection.anchor)]
-
+    def fits(self, seeds: Sequence[int], outcomes: Sequence[str]) -> list[Fit]:
+        """Fit a model per outcome, weigh the outcomes by how well these did, and fit a model of all outcomes."""
+        config, names, unit = self.config, self.train.names, np.eye(len(self.train.names))
+        own = config.selection.stage1 == "own"  # judged by its own outcome, a fit needs no anchor
         tasks = [
-            Task(config, seed, number, name, unit[number], judge(config, number), config.optimiser.stage1_epochs)
-            for config, seed in jobs
+            Task(seed, number, name, unit[number], unit[number if own else names.index(config.selection.anchor)])
+            for seed in seeds
             for number, name in enumerate(names)
         ]
-        first = [record for records, _ in self._stage(1, tasks) for record in records]
-        stages = [dict(zip(names, first[at : at + len(names)])) for at in range(0, len(first), len(names))]
+        trained = [record for records, _ in self._stage(1, tasks) for record in records]
+        stages = [dict(zip(names, trained[at : at + len(names)])) for at in range(0, len(trained), len(names))]
         weights = [
-            stage2_weights([strength(config.objective, each.quality) for each in stage.values()], config.weights)
-            for (config, _), stage in zip(jobs, stages)
+            stage2_weights([strength(config.objective, alone.quality) for alone in stage.values()], config.weights)
+            for stage in stages
         ]
-        tasks = [
-            Task(config, seed, len(names), None, own, own, config.optimiser.stage2_epochs)
-            for (config, seed), own in zip(jobs, weights)
-        ]
+        tasks = [Task(seed, len(names), None, weight, weight) for seed, weight in zip(seeds, weights)]
         kept = [
             (record, {name: weight[place] for name, weight in best.items()})
             for records, best in self._stage(2, tasks)
             for place, record in enumerate(records)
         ]
-        for task, stage1, (stage2, best) in zip(tasks, stages, kept):
-            fits.append(self._oriented(task, stage1, stage2, best, outcomes))
-        return fits
+        return [
+            self._oriented(weight, stage1, stage2, best, outcomes)
+            for weight, stage1, (stage2, best) in zip(weights, stages, kept)
+        ]
 
     def _stage(self, stage: int, tasks: list[Task]) -> list[tuple[list[Trained], dict[str, Tensor]]]:
-        """Train the models of all tasks: at once, or side by side; what fails first is what is raised."""
+        """Train the models of all tasks, at once or side by side; raise what fails first."""
         groups = [tasks] if self.stack else [[task] for task in tasks]
         if self.threads == 1 or len(groups) == 1:
             return [self._train(stage, place, group) for place, group in enumerate(groups)]
+
+        def aside(place: int, group: list[Task]) -> tuple[list[Trained], dict[str, Tensor]]:
+            with limited(1):
+                return self._train(stage, place, group)
+
         with ThreadPoolExecutor(self.threads) as pool:
-            futures = [pool.submit(self._aside, stage, place, group) for place, group in enumerate(groups)]
+            futures = [pool.submit(aside, place, group) for place, group in enumerate(groups)]
             try:
                 for future in as_completed(futures):
                     future.result()
@@ -246,113 +216,102 @@ class _Run:
                 raise
             return [future.result() for future in futures]
 
-    def _aside(self, *facts: Any) -> tuple[list[Trained], dict[str, Tensor]]:
-        with limited(1):
-            return self._train(*facts)
-
     def _train(self, stage: int, number: int, tasks: list[Task]) -> tuple[list[Trained], dict[str, Tensor]]:
-        """Train models together; their records, and the weights of their kept epochs."""
-        place = Place(self.saved, f"{stage}.{number}", weights=stage == 2)
-        trained, epochs = place.trained(), tasks[0].epochs
+        """Train models together; give their records, and the weights of their kept epochs."""
+        options, place = self.config.optimiser, Place(self.saved, f"{stage}.{number}", weights=stage == 2)
+        trained, epochs = place.trained(), options.stage1_epochs if stage == 1 else options.stage2_epochs
         if trained and len(trained[0].history) == epochs:
             return trained, place.kept()
+
+        def tell(epoch: int, records: list[Trained]) -> None:
+            last = [record.history[-1] for record in records]
+            values = np.mean([reached.objective for reached in last], axis=0).tolist()
+            figures = dict(zip(self.train.names, values))
+            figures["validation"] = float(np.mean([reached.quality for reached in last]))
+            step = f"stage {stage}, {tasks[0].outcome}" if stage == 1 and len(tasks) == 1 else f"stage {stage}"
+            work = len(tasks) / (self.parallel if stage == 1 else 1)
+            self.clock.tell(step, epoch, epochs, figures, work=work)
+
         with roomy(f"{len(tasks)} fits at once") if self.stack else nullcontext():
             engine = self._engine(tasks)
             if not trained:
-                trained = [Trained(0, -np.inf, sigma, ()) for sigma in self._sigmas(engine, tasks)]
-            parts, judging = self._objectives(tasks, [each.bandwidth for each in trained])
-            engine.aim(Mixture(parts) if len(parts) > 1 else parts[0][1])
+                trained = [Trained(0, -np.inf, sigma, ()) for sigma in self._sigmas(engine, len(tasks))]
+            judge = self._aim(engine, tasks, [record.bandwidth for record in trained])
             if trained[0].history:
                 place.resume(engine)
-
-            def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
-                found = [by.judge(own, scores[at].gather(1, rows), *y) for at, by, own, rows, y in judging]
-                quality, values = (torch.cat(each).tolist() for each in zip(*found))
-                return quality, values
-
-            def tell(epoch: int, trained: list[Trained]) -> None:
-                self._tell(stage, tasks, epoch, trained)
-
-            improvements = [task.config.selection.improvement for task in tasks]
-            options = {"held_out": self.valid, "judge": judge, "improvements": improvements, "place": place}
-            return train(engine, trained, epochs=epochs, tell=tell, **options, rate="optimiser.learning_rate")
+            return train(
+                engine,
+                trained,
+                epochs=epochs,
+                tell=tell,
+                held_out=self.valid,
+                judge=judge,
+                improvement=self.config.selection.improvement,
+                place=place,
+                rate="optimiser.learning_rate",
+            )
 
     def _engine(self, tasks: list[Task]) -> Engine:
-        options = tasks[0].config.optimiser
+        options, seeds = self.config.optimiser, [(task.seed, task.number) for task in tasks]
         pace = Pace(options.batch, options.learning_rate, options.weight_decay)
-        size, seeds = self.train.vocabulary_size, [task.seeds for task in tasks]
-        models = [fresh(task.config.encoder, size, task.seeds, self.device) for task in tasks]
+        models = [fresh(self.config.encoder, self.train.vocabulary_size, seed, self.device) for seed in seeds]
         if self.stack:
             return stacked.Stacked(models, self.train, pace, seeds)
         return single.quickest(models[0], self.train, pace, seeds[0], group=self.group, stop=self.stop)
 
-    def _sigmas(self, engine: Engine, tasks: list[Task]) -> list[float | None]:
-        """The kernel's width of each model, from the scores that it gives the training split at its start."""
-        if not any(needs_bandwidth(task.config.objective) for task in tasks):
-            return [None] * len(tasks)
-        initial = engine.predict(self.train).cpu().numpy()
-
-        def sigma(task: Task, scores: np.ndarray) -> float | None:
-            wanted = needs_bandwidth(task.config.objective)
-            return bandwidth(scores, **asdict(task.config.bandwidth)) if wanted else None
-
-        if len(tasks) == 1:
-            return [sigma(tasks[0], initial[0])]
+    def _sigmas(self, engine: Engine, models: int) -> list[float | None]:
+        """Give the kernel's width of each model, from the scores that it gives the training split at its start."""
+        if not needs_bandwidth(self.config.objective):
+            return [None] * models
+        options = asdict(self.config.bandwidth)
         with ThreadPoolExecutor() as pool:
-            return list(pool.map(sigma, tasks, initial))
+            return list(pool.map(lambda s: bandwidth(s, **options), engine.predict(self.train).cpu().numpy()))
 
-    def _objectives(
-        self, tasks: list[Task], sigmas: list[float | None]
-    ) -> tuple[list[tuple[slice, Judging]], list[tuple[slice, Judging, Tensor, Tensor, tuple[Tensor, ...]]]]:
-        """What neighbours with one objective are after; and who judges them: by which weights, on which admissions."""
-        ends = [0, *np.cumsum([len(list(each)) for _, each in groupby(task.config.objective for task in tasks)])]
-        parts, judging = [], []
-        for at in (slice(*each) for each in pairwise(map(int, ends))):
-            own, config = tasks[at], tasks[at.start].config
-            weights, judge = (
-                torch.from_numpy(np.stack(each)).to(self.device)
-                for each in ([task.weights for task in own], [task.judge for task in own])
-            )
-            rows = np.stack([judges(self.valid, config, task.number) for task in own])
-            by = part = CrossEntropies(config.optimiser.batch, weights.float())
-            if config.objective.kind == "alignment":
-                by = part = Alignments(config.objective, sigmas[at], weights.float())
-                if self.device.type == "cuda" and self.stack:
-                    part = kernels().StackedAlignments(config.objective, sigmas[at], weights.float())
-                    by = part if rows.shape[1] <= PAIRS else by
-            parts.append((at, part))
-            outcomes = torch.from_numpy(self.valid.outcomes[rows]).to(self.device)
-            judging.append((at, by, judge, torch.from_numpy(rows).to(self.device), by.labels(outcomes)))
-        return parts, judging
+    def _aim(self, engine: Engine, tasks: list[Task], sigmas: list[float | None]) -> Judge:
+        """Say what the models are after; give what judges their validation scores."""
+        config, device = self.config.objective, self.device
+        weights, counts = (
+            torch.from_numpy(np.stack(rows)).to(device)
+            for rows in ([task.weights for task in tasks], [task.judge for task in tasks])
+        )
+        rows = np.stack([judges(self.valid, self.config, task.number) for task in tasks])
+        judging: Judging = CrossEntropies(self.config.optimiser.batch, weights.float())
+        objective = judging
+        if config.kind == "alignment":
+            judging = objective = Alignments(config, sigmas, weights.float())
+            if device.type == "cuda" and self.stack:
+                objective = kernels().StackedAlignments(config, sigmas, weights.float())
+                judging = objective if rows.shape[1] <= PAIRS else judging
+        engine.aim(objective)
+        labels = judging.labels(torch.from_numpy(self.valid.outcomes[rows]).to(device))
+        places = torch.from_numpy(rows).to(device)
 
-    def _tell(self, stage: int, tasks: list[Task], epoch: int, trained: list[Trained]) -> None:
-        last = [each.history[-1] for each in trained]
-        values = np.mean([each.objective for each in last], axis=0).tolist()
-        figures = {**dict(zip(self.train.names, values)), "validation": float(np.mean([e.quality for e in last]))}
-        step = f"stage {stage}, {tasks[0].outcome}" if stage == 1 and len(tasks) == 1 else f"stage {stage}"
-        work = len(tasks) / (self.parallel if stage == 1 else 1)
-        self.clock.tell(step, epoch, tasks[0].epochs, figures, work=work)
+        def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
+            quality, values = judging.judge(counts, scores.gather(1, places), labels)
+            return quality.tolist(), values.tolist()
+
+        return judge
 
     def _oriented(
         self,
-        task: Task,
+        weights: np.ndarray,
         stage1: dict[str, Trained],
         stage2: Trained,
         best: dict[str, Tensor],
         outcomes: Sequence[str],
     ) -> Fit:
         """Turn the kept model so that larger means sicker, by the anchor on the validation split."""
-        config, valid = task.config, self.valid
+        config, valid = self.config, self.valid
         model = encoders.loaded(config.encoder, {name: tensor.to(self.device) for name, tensor in best.items()})
         orientation = 1
-        if is_signless(config.objective):
+        if config.objective.kind == "alignment":  # to which a score and its negative are equally good
             column = valid.names.index(config.selection.anchor)
             rows = np.broadcast_to(known_rows(valid.outcomes, config.objective.validity), valid.outcomes.shape)
             scores = encoders.predict(model, valid.tokens).cpu().numpy()
             if np.cov(scores[rows[:, column]], valid.outcomes[rows[:, column], column])[0, 1] < 0:
                 orientation = -1
                 model.negate()
-        known = dict(zip(valid.names, task.weights.tolist()))
+        known = dict(zip(valid.names, weights.tolist()))
         measure = "cross-entropy" if config.objective.kind == "bce" else "nHSIC"
         return Fit(
             state={name: tensor.cpu().numpy().copy() for name, tensor in model.state_dict().items()},
@@ -363,7 +322,10 @@ class _Run:
 
 
 def judges(valid: Split, config: PaperConfig, number: int) -> np.ndarray:
-    """The validation admissions that judge one fit: all that count, or a deterministic subsample of them."""
+    """Choose the rows of the validation split that judge a fit: all that count, or a deterministic subsample of them.
+
+    `number` is the fit's place among those of its seed: each has a subsample of its own.
+    """
     limit = config.selection.subsample
     rows = np.arange(len(valid))
     if config.objective.kind == "alignment":

@@ -28,6 +28,7 @@ from mlci.fitting._presence import Presence
 from mlci.fitting._processes import Group
 from mlci.fitting._result import Fit, Record, RecordTable
 from mlci.fitting._ridge import Prior, Regressions
+from mlci.fitting._weighting import check_values, with_classes
 from mlci.tokens import Tokens
 
 SPREAD = 4.0**-3  # the first variance of a weight that is tried; wider ones follow, or narrower ones
@@ -83,8 +84,8 @@ class TableRecord:
                     "Variances of the weights that were tried",
                     ("Variance", "Deviance explained"),
                     tuple(
-                        (f"{each.common:.2g} in common, {each.own:.2g} of an outcome's own", 1 - each.unexplained)
-                        for each in self.tried
+                        (f"{pair.common:.2g} in common, {pair.own:.2g} of an outcome's own", 1 - pair.unexplained)
+                        for pair in self.tried
                     ),
                 ),
             ),
@@ -222,7 +223,7 @@ def _choose(
         count=config.penalty.folds,
     )
     former = saved.entries.get("penalties")
-    done = [Tried(*each) for each in former.facts] if former else []
+    done = [Tried(*pair) for pair in former.facts] if former else []
     weights = np.array(former.arrays["best"]) if former else sample.start()
     tried: list[Tried] = []
 
@@ -234,13 +235,13 @@ def _choose(
         found = sample.solve(Prior(common, own), weights, tolerance=ROUGH)
         log_odds = sample.log_odds(found)
         calibration = [calibrate(column, known) for column, known in zip(log_odds.T, sample.outcomes.T)]
-        each = Tried(common, own, float(_unexplained(log_odds, sample.outcomes, np.stack(calibration)).mean()))
-        weights = found if not tried or each.unexplained < _best(tried).unexplained else weights
-        tried.append(each)
-        saved.keep("penalties", [astuple(each) for each in tried], {"best": weights})
+        attempt = Tried(common, own, float(_unexplained(log_odds, sample.outcomes, np.stack(calibration)).mean()))
+        weights = found if not tried or attempt.unexplained < _best(tried).unexplained else weights
+        tried.append(attempt)
+        saved.keep("penalties", [astuple(pair) for pair in tried], {"best": weights})
         rounds = max(ROUNDS, len(tried))  # more, while the best lies at the edge of what was tried
-        clock.tell("penalties", len(tried), rounds, {"deviance explained": 1 - each.unexplained}, unit="try")
-        return each
+        clock.tell("penalties", len(tried), rounds, {"deviance explained": 1 - attempt.unexplained}, unit="try")
+        return attempt
 
     def improve(pairs: Iterable[tuple[float, float]]) -> bool:
         """Go along the pairs for as long as they get better; whether any did."""
@@ -268,7 +269,7 @@ def _choose(
 
 
 def _best(tried: Sequence[Tried]) -> Tried:
-    return min(tried, key=lambda each: each.unexplained)
+    return min(tried, key=lambda pair: pair.unexplained)
 
 
 def _unexplained(log_odds: np.ndarray, outcomes: np.ndarray, calibration: np.ndarray) -> np.ndarray:
@@ -285,14 +286,6 @@ def _unexplained(log_odds: np.ndarray, outcomes: np.ndarray, calibration: np.nda
 
 def _check(train: Split, config: TableConfig) -> None:
     """Refuse what would make a fit meaningless before it begins."""
-    if not len(train):
-        raise InputError("The training split has no admissions; a fit needs some.")
-    for name, column in zip(train.names, train.outcomes.T):
-        classes = np.unique(column[~np.isnan(column)])
-        if not np.isin(classes, (0, 1)).all():
-            wrong = classes[~np.isin(classes, (0, 1))][0]
-            raise InputError(f"An outcome of the training split has the value {wrong:g}; allowed is 0, 1 and null.")
-        if len(classes) < 2:
-            what = f"is {classes[0]:g} wherever it is known" if len(classes) else "is never known"
-            raise InputError(f"Outcome {name} {what} in the training split; both classes are needed (leave it out).")
+    check_values(train, "training")
+    with_classes(train)
     check_importance(config.curve.importance, train.names, where="curve")

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -66,13 +66,13 @@ class Baseline(ABC):
         """How codes become the tokens that it is given."""
         return TokenConfig()
 
-    def shape(self, device: str) -> Hashable:
-        """Models of equal shape, and all their seeds, are best fitted at once on this device; None: one by one."""
-        return None
+    def at_once(self, device: str) -> bool:
+        """Say whether fits of several seeds are best made at once on this device."""
+        return False
 
-    def fit_many(self, jobs: Sequence[tuple[Self, int]], train: Split, valid: Split, *, device: str) -> list[State]:
-        """A fit of each model with its seed; all of them have the shape of this one."""
-        return [model.fit(train, valid, seed=seed, device=device) for model, seed in jobs]
+    def fit_seeds(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list[State]:
+        """Fit with each seed."""
+        return [self.fit(train, valid, seed=seed, device=device) for seed in seeds]
 
     @property
     def missing(self) -> str:
@@ -143,25 +143,25 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> dict[str, Spli
     }
 
 
-def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[list[tuple[Baseline, int]]]:
-    """Models with their seeds, those together that are best fitted together on this device."""
-    groups: dict[Hashable, list[tuple[Baseline, int]]] = {}
+def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[tuple[Baseline, list[int]]]:
+    """Group jobs, a model and a seed each, by what is best fitted at once on this device: a model with its seeds."""
+    groups: dict[Hashable, tuple[Baseline, list[int]]] = {}
     for model, seed in jobs:
-        groups.setdefault(model.shape(device) or (model.name, seed), []).append((model, seed))
+        groups.setdefault((model, None if model.at_once(device) else seed), (model, []))[1].append(seed)
     return list(groups.values())
 
 
 def run(
-    jobs: Sequence[tuple[Baseline, int]], parts: Mapping[str, Split], *, device: str = "cpu"
+    model: Baseline, seeds: Sequence[int], parts: Mapping[str, Split], *, device: str = "cpu"
 ) -> Iterator[tuple[State, dict[str, np.ndarray], dict[str, float | str]]]:
-    """Fit models of one shape with their seeds: the state, the scores of valid and test, and what it cost.
+    """Fit a model with some seeds: the state, the scores of valid and test, and what it cost.
 
-    Jobs share the time of their fits. Processor time is what a run costs, however busy the machine.
+    Seeds share the time of their fits. Processor time is what a run costs, however busy the machine.
     """
     start = _clocks()
-    states = jobs[0][0].fit_many(jobs, parts["train"], parts["valid"], device=device)
-    fitting = (_clocks() - start) / len(jobs)
-    for (model, _), state in zip(jobs, states, strict=True):
+    states = model.fit_seeds(parts["train"], parts["valid"], seeds=seeds, device=device)
+    fitting = (_clocks() - start) / len(seeds)
+    for state in states:
         start = _clocks()
         scores = {name: model.score(state, parts[name]) for name in ("valid", "test")}
         wall, processor = (fitting + _clocks() - start).tolist()

@@ -6,7 +6,7 @@ by the validation split. They differ in the encoder, its pooling, the loss and t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -52,16 +52,15 @@ class Neural(Baseline):
 
         return fit(train, valid, config=self.config(), seed=seed, device=device).state
 
-    def shape(self, device: str) -> PaperConfig | None:
-        from mlci.fitting.paper import at_once
+    def at_once(self, device: str) -> bool:
+        from mlci.fitting.paper import trained_at_once
 
-        return at_once(self.config(), device)
+        return trained_at_once(self.config(), device)
 
-    def fit_many(self, jobs: Sequence[tuple[Self, int]], train: Split, valid: Split, *, device: str) -> list[State]:
-        from mlci.fitting.paper import fit_many
+    def fit_seeds(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list[State]:
+        from mlci.fitting.paper import fit_seeds
 
-        configs = [(model.config(), seed) for model, seed in jobs]
-        return [fit.state for fit in fit_many(train, valid, jobs=configs, device=device)]
+        return [fit.state for fit in fit_seeds(train, valid, config=self.config(), seeds=seeds, device=device)]
 
     def score(self, state: State, part: Split) -> np.ndarray:
         from mlci.fitting.encoders import score

@@ -1,9 +1,8 @@
 """GPU kernels for what torch does in many small ones: pooling codes, and the alignment with its gradient.
 
 Tensors come in, tensors go out, equal to their torch counterparts in `stacks`, `stacked` and `_objectives` within
-rounding. A step
-of stacked fits is mostly launching kernels: with these an alignment is three launches instead of seventy. Triton comes
-with torch for CUDA; where it is missing, fits are made one by one.
+rounding. A step of stacked fits is mostly launching kernels: with these an alignment is three launches instead of
+seventy. Triton comes with torch for CUDA; where it is missing, fits are made one by one.
 """
 
 from collections.abc import Sequence
@@ -40,17 +39,9 @@ def _pairs(gap, precisions, FACTORS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n"])
 def _products(
-    scores,
-    columns,
-    precisions,
-    products,
-    n,
-    groups,
-    FACTORS: tl.constexpr,
-    W: tl.constexpr,
-    R: tl.constexpr,
-    B: tl.constexpr,
-):
+    scores, columns, precisions, products, n, groups,
+    FACTORS: tl.constexpr, W: tl.constexpr, R: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
     """The Gram matrix times the columns, of R rows of one problem."""
     problem, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     scores += problem // groups * n
@@ -103,18 +94,9 @@ def _centred(
 
 @triton.jit(do_not_specialize=["n"])
 def _squares(
-    scores,
-    columns,
-    precisions,
-    products,
-    squares,
-    n,
-    groups,
-    FACTORS: tl.constexpr,
-    W: tl.constexpr,
-    R: tl.constexpr,
-    B: tl.constexpr,
-):
+    scores, columns, precisions, products, squares, n, groups,
+    FACTORS: tl.constexpr, W: tl.constexpr, R: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
     """The sum of squares of the centred Gram matrix, over R rows of one problem."""
     problem, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     count, half = _halves(columns, products, problem, n, W, B)
@@ -159,10 +141,8 @@ def _gradients(
     pull = tl.load(pulls + problem * W + wide)
     # Below the floor the norm is a constant and has no gradient.
     shrink = tl.where(size > floor, tl.sum(pull * value) / (size * size), 0.0)
-    mine = (
-        tl.load(columns + rows[:, None] * W + wide[None, :], mask=rows[:, None] < n, other=0.0)
-        * (pull * scale)[None, :]
-    )
+    own = tl.load(columns + rows[:, None] * W + wide[None, :], mask=rows[:, None] < n, other=0.0)
+    own *= (pull * scale)[None, :]
     total = tl.zeros([R], dtype=tl.float32)
     for start in range(0, n, B):
         others = start + tl.arange(0, B)
@@ -170,8 +150,8 @@ def _gradients(
             scores, columns, products, precisions, rows, others, n, count, half, FACTORS=FACTORS, W=W
         )
         theirs = tl.load(columns + others[:, None] * W + wide[None, :], mask=others[:, None] < n, other=0.0)
-        both = tl.dot(mine, tl.trans(theirs), input_precision="ieee")
-        total += tl.sum((both - shrink * centred) * slope, axis=1)
+        products_of = tl.dot(own, tl.trans(theirs), input_precision="ieee")
+        total += tl.sum((products_of - shrink * centred) * slope, axis=1)
     tl.store(gradient + problem * n + rows, 2 * total, mask=rows < n)
     if block == 0:
         tl.store(values + problem * W + wide, value)
@@ -228,8 +208,6 @@ def alignment(
 class StackedAlignments:
     """`_objectives.Alignments` on a GPU."""
 
-    tensors = 2
-
     def __init__(self, config: ObjectiveConfig, sigmas: Sequence[float | None], weights: Tensor) -> None:
         self.config, self.weights = config, weights
         widths = weights.new_tensor([sigma or 1.0 for sigma in sigmas])
@@ -248,19 +226,19 @@ class StackedAlignments:
     def labels(self, outcomes: Tensor) -> tuple[Tensor, Tensor]:
         return labels(outcomes, self.config.validity)
 
-    def step(self, scores: Tensor, columns: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         facts = {"precisions": self.precisions, "floor": self.config.floor, "pulls": self.pulls}
-        values, gradient = alignment(scores, columns, units, **facts)
+        values, gradient = alignment(scores, *labels, **facts)
         return self.among(values), gradient
 
-    def judge(self, weights: Tensor, scores: Tensor, columns: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        values, _ = alignment(scores, columns, units, precisions=self.precisions, floor=self.config.floor)
+    def judge(self, weights: Tensor, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        values, _ = alignment(scores, *labels, precisions=self.precisions, floor=self.config.floor)
         return (self.among(values) * weights).sum(1), self.among(values)
 
 
 @triton.jit(do_not_specialize=["batch"])
 def _pool(
-    table, logits, sums, where, offsets, weight, bias, normed, units, scales, masses, winners, batch, width,
+    table, logits, where, offsets, weight, bias, normed, units, scales, masses, winners, batch, width,
     WEIGHTED: tl.constexpr, SUMS: tl.constexpr, MOST: tl.constexpr, D: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     bag = tl.program_id(0).to(tl.int64)
@@ -294,10 +272,8 @@ def _pool(
     if WEIGHTED:
         mean = total / tl.where(end > begin, mass, 1.0)
         tl.store(masses + bag, peak + tl.log(tl.where(end > begin, mass, 1.0)))
-    elif SUMS:
-        mean = tl.where(tl.load(sums + bag // batch) > 0, total, total / count)
     else:
-        mean = total / count
+        mean = total if SUMS else total / count
     # LayerNorm over all features.
     if MOST:
         best = tl.where(winner >= 0, best, 0.0)
@@ -323,7 +299,7 @@ def _pool(
 
 @triton.jit(do_not_specialize=["batch"])
 def _unpool(
-    gradient, table, logits, sums, where, offsets, weight, units, scales, masses, winners,
+    gradient, table, logits, where, offsets, weight, units, scales, masses, winners,
     by_table, by_logits, weights, biases, batch, width,
     WEIGHTED: tl.constexpr, SUMS: tl.constexpr, MOST: tl.constexpr, D: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
@@ -351,11 +327,8 @@ def _unpool(
         winner = tl.load(winners + bag * width + wide, mask=real, other=-1)
         tl.atomic_add(by_table + winner * width + wide, best, mask=(winner >= 0) & real, sem="relaxed")
     mean = (mean - level - unit * tilt) * scale
-    count = tl.maximum(end - begin, 1).to(tl.float32)
-    if SUMS:
-        mean = tl.where(tl.load(sums + bag // batch) > 0, mean, mean / count)
-    elif not WEIGHTED:
-        mean /= count
+    if not (SUMS or WEIGHTED):
+        mean /= tl.maximum(end - begin, 1).to(tl.float32)
     average = 0.0  # of what the rows would change
     if WEIGHTED:
         mass = tl.load(masses + bag)
@@ -386,16 +359,16 @@ class Pool(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx, table: Tensor, logits: Tensor | None, where: Tensor, offsets: Tensor, weight: Tensor, bias: Tensor,
-        sums: Tensor | None, most: bool,
+        sums: bool, most: bool,
     ) -> Tensor:  # fmt: skip
         bags, (fits, size), width = len(offsets) - 1, weight.shape, table.shape[1]
         normed, units = (table.new_empty(bags, size) for _ in range(2))
         scales, masses = table.new_empty(2, bags)
         winners = where.new_empty(bags if most else 0, width)
         ctx.sizes = (bags // fits, width)
-        ctx.fixed = {"WEIGHTED": logits is not None, "SUMS": sums is not None, "MOST": most}
+        ctx.fixed = {"WEIGHTED": logits is not None, "SUMS": sums, "MOST": most}
         ctx.fixed |= {"D": triton.next_power_of_2(width), "C": CODES, "num_warps": 1}
-        given = (table, table if logits is None else logits, table if sums is None else sums, where, offsets, weight)
+        given = (table, table if logits is None else logits, where, offsets, weight)
         found = (units, scales, masses, winners)
         _pool[(bags,)](*given, bias, normed, *found, *ctx.sizes, **ctx.fixed)
         ctx.save_for_backward(*given, *found)
@@ -403,7 +376,7 @@ class Pool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        table, logits, _, _, offsets, weight, *_ = ctx.saved_tensors
+        table, logits, _, offsets, weight, *_ = ctx.saved_tensors
         weighted = ctx.fixed["WEIGHTED"]
         by_table, by_logits = torch.zeros_like(table), torch.zeros_like(logits) if weighted else table
         weights, biases = gradient.new_zeros(2, *weight.shape)
@@ -415,9 +388,9 @@ class Pool(torch.autograd.Function):
 @triton.jit(do_not_specialize=["rows"])
 def _activate(y, bias, rows, width, D: tl.constexpr, R: tl.constexpr):
     fit, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    each, wide = block * R + tl.arange(0, R), tl.arange(0, D)
-    inside = (each < rows)[:, None] & (wide < width)[None, :]
-    place = y + (fit * rows + each[:, None]) * width + wide[None, :]
+    line, wide = block * R + tl.arange(0, R), tl.arange(0, D)
+    inside = (line < rows)[:, None] & (wide < width)[None, :]
+    place = y + (fit * rows + line[:, None]) * width + wide[None, :]
     shift = tl.load(bias + fit * width + wide, mask=wide < width, other=0.0)
     tl.store(place, tl.maximum(tl.load(place, mask=inside, other=0.0) + shift[None, :], 0.0), mask=inside)
 
@@ -432,9 +405,9 @@ def activate(y: Tensor, bias: Tensor) -> Tensor:
 @triton.jit(do_not_specialize=["rows"])
 def _deactivate(gradient, y, out, sums, rows, width, D: tl.constexpr, R: tl.constexpr):
     fit, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    each, wide = block * R + tl.arange(0, R), tl.arange(0, D)
-    inside = (each < rows)[:, None] & (wide < width)[None, :]
-    place = (fit * rows + each[:, None]) * width + wide[None, :]
+    line, wide = block * R + tl.arange(0, R), tl.arange(0, D)
+    inside = (line < rows)[:, None] & (wide < width)[None, :]
+    place = (fit * rows + line[:, None]) * width + wide[None, :]
     alive = tl.load(y + place, mask=inside, other=0.0) > 0
     passed = tl.where(alive, tl.load(gradient + place, mask=inside, other=0.0), 0.0)
     tl.store(out + place, passed, mask=inside)

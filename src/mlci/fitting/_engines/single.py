@@ -123,7 +123,7 @@ class Single:
             own = self.group.share(len(rows))
             outcomes = torch.from_numpy(self.feed.outcomes[rows]).to(self.device)
             scores = self.group.gather(self.passes.forward(self.feed.take(rows[own], rng)), len(rows))
-            values, gradient = objective.step(scores[None], *objective.labels(outcomes[None]))
+            values, gradient = objective.step(scores[None], objective.labels(outcomes[None]))
             self.passes.backward(gradient[0, own])
             self.group.sum_gradients(self.passes.parameters)
             self.optimiser.step()

@@ -7,6 +7,7 @@ the next epoch while the device trains.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -65,8 +66,8 @@ class Stacked:
         self.batch, self.most = max(sizes), max(self.counts)
         self.slots = []  # where in the grid of steps x batch each admission of a model stands
         for own, size in zip(self.rows, sizes):
-            each = torch.arange(len(own))
-            self.slots.append(each // size * self.batch + each % size)
+            place = torch.arange(len(own))
+            self.slots.append(place // size * self.batch + place % size)
         weights = list(self.stack.weights.values())
         self.optimiser = self._optimiser(weights)
         self.residents: dict[int, tuple[Split, Resident]] = {id(split): (split, self.train)}
@@ -88,19 +89,16 @@ class Stacked:
         self.steps = Steps(self.stack, objective, self.optimiser, self.split.vocabulary_size)
 
     def epoch(self, number: int) -> Tensor:
-        draws = [each.result() for each in self.ahead.pop(number, None) or self._draw(number)]
+        draws = [drawing.result() for drawing in self.ahead.pop(number, None) or self._draw(number)]
         if self.pace.cycle is None or number < self.pace.cycle:
             self.ahead = {number + 1: self._draw(number + 1)}
         data, orders = self._laid_out(draws)
-        if self.dropout:
-            with seeded(*self.seeds[0], number, device=self.device):
-                total = self.steps.epoch(data, orders, self.batch)
-        else:
+        with seeded(*self.seeds[0], number, device=self.device) if self.dropout else nullcontext():
             total = self.steps.epoch(data, orders, self.batch)
         return total / torch.tensor(self.counts, device=self.device)[:, None]
 
     def _laid_out(self, draws: list[tuple[np.ndarray, np.ndarray | None]]) -> tuple[Resident, Tensor]:
-        """The admissions, thinned if they are to be, and the order of each model's, models x places."""
+        """Give the admissions, thinned if they are to be, and the order of each model's, models x places."""
         if not self.pace.token_dropout and len({len(order) for order, _ in draws}) == 1:  # nothing to fill
             return self.train, torch.from_numpy(np.stack([order for order, _ in draws])).to(self.device)
         data, places = self.train, [torch.from_numpy(order) for order, _ in draws]
@@ -121,8 +119,8 @@ class Stacked:
             order = own[rng.permutation(len(own))]
             return order, rng.random(tokens) >= share if share else None
 
-        many = self.tokens or [0] * len(self.rows)
-        return [self.threads.submit(draw, *each) for each in zip(self.rows, self.seeds, many)]
+        tokens = self.tokens or [0] * len(self.rows)
+        return [self.threads.submit(draw, *model) for model in zip(self.rows, self.seeds, tokens)]
 
     def predict(self, split: Split) -> Tensor:
         if id(split) not in self.residents:
@@ -179,7 +177,7 @@ class Steps:
         parts = (part.index_select(0, self.step).squeeze(0) for part in self.layout.parts)
         tokens, where, offsets, *labels = parts
         scores = self.stack.scores(tokens, where, offsets)
-        values, gradient = self.objective.step(scores.detach(), *labels)
+        values, gradient = self.objective.step(scores.detach(), labels)
         scores.backward(gradient)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
@@ -209,31 +207,34 @@ class Steps:
 
 
 def cycle(pace: Pace, steps: int) -> Tensor:
-    """What `adamw` needs at each step, from torch's own schedule, which turns the first moment's memory as well."""
+    """Tabulate what `adamw` needs at each step, by torch's own schedule, which turns the first moment's memory too."""
     optimiser = torch.optim.AdamW([torch.zeros(())], lr=pace.learning_rate, weight_decay=pace.weight_decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, pace.learning_rate, total_steps=steps)
     rates = []
     for step in range(1, steps + 1):
-        rate, (one, two) = optimiser.param_groups[0]["lr"], optimiser.param_groups[0]["betas"]
-        bias, root = 1 - one**step, (1 - two**step) ** -0.5
-        rates.append((1 - rate * pace.weight_decay, 1 - one, 1 - two, rate / bias, root))
+        rate, (first, second) = optimiser.param_groups[0]["lr"], optimiser.param_groups[0]["betas"]
+        bias, root = 1 - first**step, (1 - second**step) ** -0.5
+        rates.append((1 - rate * pace.weight_decay, 1 - first, 1 - second, rate / bias, root))
         optimiser.step()  # without a gradient: nothing but the order that the schedule wants
         schedule.step()
     return torch.tensor(rates, dtype=torch.float64)
 
 
 def adamw(weight: Tensor, gradient: Tensor, moment: Tensor, square: Tensor, rates: Tensor) -> None:
-    """A step of each fit, by its row of `rates`: what remains of the weight, what of the gradient and of its square
-    enters the moments, the step's length, and the factor of the second moment's root.
+    """Take a step of each fit, by its row of `rates`: what remains of the weight, what of the gradient and of its
+    square enters the moments, the step's length, and the factor of the second moment's root.
     """
-    keep, one, two, length, root = rates.T.reshape(5, -1, *[1] * (weight.dim() - 1))
-    moment.lerp_(gradient, one)
-    square.lerp_(gradient.square(), two)
+    keep, first, second, length, root = rates.T.reshape(5, -1, *[1] * (weight.dim() - 1))
+    moment.lerp_(gradient, first)
+    square.lerp_(gradient.square(), second)
     weight.mul_(keep).sub_(length * moment / (square.sqrt() * root + 1e-8))
 
 
 class CycledAdamW(torch.optim.Optimizer):
-    """Each fit's AdamW. What changes from step to step lies on the device, where a recorded step finds it."""
+    """AdamW with rates that differ between fits and steps, on the device, where a recorded step finds them.
+
+    Torch's own has one rate for a tensor, and would move a fit that is out of admissions on by its momentum.
+    """
 
     def __init__(self, weights: list[Tensor], rates: Tensor) -> None:
         super().__init__(weights, {})

@@ -16,7 +16,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from mlci.fitting._engines.layout import Resident
-from mlci.fitting.encoders import DeepSets, Encoder, Largest, SetTransformer, softmax_average
+from mlci.fitting.encoders import DeepSets, Encoder, Largest, SetTransformer, averaged
 from mlci.tokens import UNK
 
 SCORED = 2**21  # admissions scored at once, counted for each model: what the device holds does not grow with the split
@@ -58,8 +58,8 @@ class Layer(torch.autograd.Function):
         gradient, bias = deactivate(gradient, y)
         fits, rows, width = x.shape
         parts = math.gcd(rows, 2 ** int(math.log2(max(1, Layer.PARTS // fits))))
-        cut = [each.reshape(fits * parts, rows // parts, -1) for each in (gradient, x)]
-        product = torch.bmm(cut[0].mT, cut[1]).view(fits, parts, -1, width).sum(1)
+        slopes, inputs = (tensor.reshape(fits * parts, rows // parts, -1) for tensor in (gradient, x))
+        product = torch.bmm(slopes.mT, inputs).view(fits, parts, -1, width).sum(1)
         return torch.bmm(gradient, weight), product, bias
 
 
@@ -79,28 +79,16 @@ class Pick(torch.autograd.Function):
 
 
 def pooled(
-    table: Tensor,
-    logits: Tensor | None,
-    where: Tensor,
-    offsets: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    sums: Tensor | None,
-    most: bool,
-) -> Tensor:
-    """An average of each bag's rows, with their max beside it, and the LayerNorm: fits x admissions x features.
+    table: Tensor, logits: Tensor | None, where: Tensor, offsets: Tensor, weight: Tensor, bias: Tensor,
+    sums: bool, most: bool,
+) -> Tensor:  # fmt: skip
+    """Average each bag's rows, with their max beside it, and normalise: fits x admissions x features.
 
-    The average is by a softmax of `logits` if given; fits marked in `sums` have the sum instead.
+    The average is by a softmax of `logits` if given; with `sums` it is the sum instead.
     """
     where = where[: int(offsets[-1])]
-    if logits is None:
-        average = F.embedding_bag(where, table, offsets, mode="mean", include_last_offset=True)
-        if sums is not None:
-            each = sums.repeat_interleave((len(offsets) - 1) // len(sums))
-            average = average * torch.where(each > 0, offsets.diff(), 1)[:, None]
-    else:
-        average = softmax_average(where, table, offsets, logits)
-    features = torch.cat([average, Largest.apply(where, table, offsets)], dim=1) if most else average
+    features = averaged("sum" if sums else "mean", table, logits, where, offsets)
+    features = torch.cat([features, Largest.apply(where, table, offsets)], dim=1) if most else features
     features = features.view(len(weight), -1, weight.shape[1])
     return torch.addcmul(bias[:, None], F.layer_norm(features, features.shape[-1:]), weight[:, None])
 
@@ -133,14 +121,14 @@ class Stack(ABC):
         """fits x admissions scores of a split, from the features of the whole vocabulary."""
         features = self._features(self.weights["embedding.weight"])
         fits, size = self.weights["embedding.weight"].shape[:2]
-        each = torch.arange(fits, device=data.ids.device)[:, None]
+        fit = torch.arange(fits, device=data.ids.device)[:, None]
         longest = max(1, int(data.counts.max()))
         rows, scores = max(1, SCORED // (fits * (longest if self.padded else 1))), []
         for start in range(0, len(data), rows):
             offsets = data.starts[start : start + rows + 1]
             ids = data.ids[int(offsets[0]) : int(offsets[-1])]
-            bags = (offsets[:-1] - offsets[0] + each * len(ids)).flatten()
-            where = (ids + each * size).flatten()
+            bags = (offsets[:-1] - offsets[0] + fit * len(ids)).flatten()
+            where = (ids + fit * size).flatten()
             scores.append(self._scores(features, where, F.pad(bags, (0, 1), value=fits * len(ids)), longest))
         return torch.cat(scores, dim=1)
 
@@ -163,8 +151,7 @@ class Sets(Stack):
         super().__init__(models, longest)
         self.dropout = models[0].dropout.p
         device = models[0].embedding.weight.device
-        sums = torch.tensor([model.poolings[0] == "sum" for model in models], device=device).float()
-        self.sums, self.most = sums if sums.any() else None, "max" in models[0].poolings
+        self.sums, self.most = models[0].poolings[0] == "sum", "max" in models[0].poolings
         self._pool = kernels().Pool.apply if device.type == "cuda" else pooled
 
     def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
@@ -211,7 +198,7 @@ class Transformers(Stack):
     def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
         (table,) = features
         fits, rows, _ = table.shape
-        begin, count = (each.view(fits, -1, 1) for each in (offsets[:-1], offsets.diff()))
+        begin, count = (bags.view(fits, -1, 1) for bags in (offsets[:-1], offsets.diff()))
         rank = torch.arange(longest, device=where.device)
         fit = torch.arange(fits, device=where.device)[:, None, None]
         own = F.pad(where, (0, 1))[(begin + rank).clamp(max=len(where))] - fit * (rows - 1) + 1
