@@ -2,9 +2,11 @@
 
 import csv
 import gc
+import shutil
 from pathlib import Path
 
 import ibis
+import pandas as pd
 import pytest
 
 import hospitals
@@ -119,6 +121,32 @@ def test_duckdb_database_gives_the_same_cohort(source, demo, tmp_path):
     database.disconnect()
     there = build_cohort(source, f"duckdb://{tmp_path}/hospital.duckdb", prefix="x_")
     assert there == build_cohort(source, folder)
+
+
+@pytest.mark.parametrize("source", DEMOS)
+def test_every_row_of_the_diagnoses_is_written_or_counted_out(source, demo, tmp_path):
+    folder = shutil.copytree(demo(source), tmp_path / "copy")
+    before = build_cohort(source, folder)
+    table, key, code = {
+        "mimic3": ("DIAGNOSES_ICD", "hadm_id", "icd9_code"),
+        "mimic4": ("hosp/diagnoses_icd", "hadm_id", "icd_code"),
+        "omop": ("condition_occurrence", "visit_occurrence_id", "condition_source_value"),
+    }[source]
+    file = folder / f"{table}.csv"
+    rows = pd.read_csv(file, dtype=str)
+    first = rows[rows[key] == str(before.table["admission_id"][0])].head(1)
+    nobody, nowhere, blank = (
+        first.assign(**{column: value}) for column, value in ((key, "999"), (key, None), (code, None))
+    )
+    if source == "omop":
+        blank = blank.assign(condition_source_concept_id="0")
+    pd.concat([rows, nobody, nowhere, blank]).to_csv(file, index=False)
+    after = build_cohort(source, folder)
+    assert after.table.equals(before.table)
+    assert sorted({*after.notes} - {*before.notes}) == [
+        "1 diagnoses hold no ICD code (none, a chart entry, another vocabulary alone) and were left out.",
+        f"2 rows of {Path(table).name.lower()} belong to no row of {next(iter(find(source).TABLES))} and were dropped.",
+    ]
 
 
 @pytest.fixture(

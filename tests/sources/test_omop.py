@@ -70,12 +70,21 @@ def test_dates_without_times(tmp_path, case, expected):
 
 
 def test_the_version_of_a_code_is_told_or_the_code_is_dropped(tmp_path):
-    conditions = [(2, "x"), (1, "x"), (0, "E86.0"), (0, "V45.81"), (0, "428.0"), (3, "i50.9 "), (0, "heart failure")]
+    conditions = [
+        (2, "x"),
+        (1, "x"),
+        (0, "E86.0"),
+        (0, "V45.81"),
+        (0, "428.0"),
+        (3, "i50.9 "),
+        (0, "heart failure"),
+        (0, ""),
+    ]
     cohort = build_cohort("omop", visit(tmp_path, conditions=conditions))
     assert cohort.table["codes"].to_pylist() == [["E860", "I509"]]
     assert any(note.startswith("2 diagnoses of another ICD version") for note in cohort.notes)
     assert any(note.startswith("2 diagnoses whose ICD version cannot be told") for note in cohort.notes)
-    assert any(note.startswith("1 conditions hold no ICD code") for note in cohort.notes)
+    assert any(note.startswith("2 diagnoses hold no ICD code") for note in cohort.notes)
     # Beside more codes of one version, what both can have written is of that one.
     more = build_cohort("omop", visit(tmp_path / "more", conditions=[*conditions, (0, "N17.9")]))
     assert more.table["codes"].to_pylist() == [["E860", "V4581", "I509", "N179"]]
@@ -143,7 +152,7 @@ def test_snomed_alone_is_taken_back_by_the_maps_of_the_vocabulary(tmp_path):
     headers = {"condition_occurrence": header, "concept": hospitals.OMOP["concept"]}
     hospitals.write(folder, tables, headers)
     with pytest.raises(
-        mlci.InputError, match="3 rows hold codes of another vocabulary alone, such as SNOMED: the table"
+        mlci.InputError, match="3 rows hold no code, or one of another vocabulary alone, such as SNOMED: the table"
     ):
         build_cohort("omop", folder)
     maps = ["100,3,Maps to", "3,101,Mapped from", "102,13,Maps to", "103,13,Maps to", "105,3,Maps to", "106,3,Maps to"]
@@ -152,7 +161,7 @@ def test_snomed_alone_is_taken_back_by_the_maps_of_the_vocabulary(tmp_path):
     cohort = build_cohort("omop", folder)
     assert cohort.table["codes"].to_pylist() == [["I509"]]  # rather than the heading I50
     assert any("1 were taken back to ICD-10" in note and "1 were left out" in note for note in cohort.notes)
-    assert any(note.startswith("2 conditions hold no ICD code") for note in cohort.notes)
+    assert any(note.startswith("2 diagnoses hold no ICD code") for note in cohort.notes)
     assert build_cohort("omop", folder, icd_version=9).table["codes"].to_pylist() == [["4289"]]
     # Beside recorded ICD codes a standard concept is a chart entry, not a diagnosis.
     hospitals.write(

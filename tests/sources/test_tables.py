@@ -381,6 +381,7 @@ def test_a_folder_is_no_pattern(tmp_path, name):
 def test_diagnoses_of_no_admission_are_counted(tmp_path):
     cohort = own(tmp_path, [[0, "I10", 1], [1, "E11", 1], [7, "E11", 1], [8, "", 1], [9, "E11", 2]])
     assert "2 diagnoses belong to no row of the admissions and were dropped." in cohort.notes
+    assert "1 diagnoses hold no code and were dropped." in cohort.notes
 
 
 def test_a_stray_quotation_mark_swallows_nothing(tmp_path):

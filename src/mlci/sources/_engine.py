@@ -73,6 +73,10 @@ class Tables:
                 raise
             raise InputError(_csv_sentence(str(error)) or self._cast_sentence() or self._sentence(error)) from None
 
+    def count(self, expression: ir.Table) -> int:
+        """How many rows an expression has, counted where the tables lie."""
+        return self.fetch(expression.agg(n=expression.count()))["n"][0].as_py()
+
     def _cast_sentence(self) -> str | None:
         """The first text in a table of DuckDB that is not of its column's type."""
         for name, table in self.tables.items() if self.backend.name == "duckdb" else ():

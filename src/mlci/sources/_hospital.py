@@ -28,7 +28,9 @@ def mimic(
     wanted = ibis.ifelse(_.icd_version == icd_version, placed(_.icd_code, _.seq_num), ibis.null("string"))
     codes = diagnoses.group_by("hadm_id").agg(
         codes=wanted.collect(),
-        other_codes=(_.icd_version != icd_version).sum(),
+        other_codes=((_.icd_version != icd_version) & _.icd_code.notnull()).sum(),
+        unknown_codes=(_.icd_version.isnull() & _.icd_code.notnull()).sum(),
+        not_codes=_.icd_code.isnull().sum(),
     )
     stays = tables["icustays"].group_by("hadm_id").agg(first_icu=_.intime.min(), icu_stays=_.count())
     patients = tables["patients"].mutate(has_patient=True)
@@ -39,6 +41,8 @@ def mimic(
         "subject_id",
         "codes",
         "other_codes",
+        "unknown_codes",
+        "not_codes",
         "has_patient",
         admission_id=_.hadm_id,
         mortality=_.deathtime.notnull(),
@@ -47,8 +51,6 @@ def mimic(
         icu_transfer=entered_after(icu_hours, _.first_icu, _.icu_stays, _.admittime),
         age=capped(age),
         sex=_.gender,
-        unknown_codes=0,
-        not_codes=0,
         negative_stay=elapsed(_.dischtime, _.admittime) < 0,
         **deaths_before(_.dod, _.admittime),
     )
@@ -87,7 +89,7 @@ def draft(
     `admissions` names the table and its columns of admission, patient and end of stay, as messages call them; `chosen`
     are the steps by which the expression itself chose the rows.
     """
-    table, _, _, end = admissions
+    table, key, _, end = admissions
     where = tables.where[table]
     _check_keys(rows, tables, admissions, patients)
     # Codes in order before rows are removed: then they are numbers into a dictionary, and cheap to move.
@@ -110,7 +112,9 @@ def draft(
         attrition.keep(has_code, f"at least one ICD-{icd_version} diagnosis")
         if not len(attrition.table):
             raise _no_codes(rows, tables.where[diagnoses], icd_version)
-    notes = {text: total(name) for name, text in _notes(icd_version, death_day_counts).items()}
+    astray = tables.count(tables[diagnoses].anti_join(tables[table], key))
+    notes = {f"{{}} rows of {diagnoses} belong to no row of {table} and were dropped.": astray}
+    notes |= {text: total(name) for name, text in _notes(icd_version, death_day_counts).items()}
     kept = attrition.table.drop_columns(list(CHECKS))
     return Draft(
         table=kept.append_column("icd_version", pa.repeat(pa.scalar(icd_version, pa.int8()), len(kept))),
@@ -157,7 +161,7 @@ def _check_keys(rows: pa.Table, tables: Tables, admissions: tuple[str, str, str,
 def _no_codes(rows: pa.Table, where: str, icd_version: int) -> InputError:
     foreign = pc.sum(rows["not_codes"]).as_py() or 0
     why = (
-        f" {foreign:,} rows hold codes of another vocabulary alone, such as SNOMED: the table concept_relationship, "
+        f" {foreign:,} rows hold no code, or one of another vocabulary alone, such as SNOMED: the table concept_relationship, "
         "with its rows 'Maps to' between ICD and standard concepts, takes them back to ICD."
     )
     return InputError(
@@ -172,7 +176,7 @@ def _notes(icd_version: int, death_day_counts: bool) -> dict[str, str]:
     return {
         "other_codes": f"{{}} diagnoses of another ICD version than {icd_version} were dropped.",
         "unknown_codes": "{} diagnoses whose ICD version cannot be told were dropped.",
-        "not_codes": "{} conditions hold no ICD code (a chart entry, or another vocabulary alone) and were left out.",
+        "not_codes": "{} diagnoses hold no ICD code (none, a chart entry, another vocabulary alone) and were left out.",
         "died_on_the_day": "{} admissions have a date of death on the day of admission and no time of death; "
         f"mortality_30d counts them {counted}.",
         "died_before": "{} admissions begin on a day after the date of death; mortality_30d is false, as in the paper.",

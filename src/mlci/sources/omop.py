@@ -334,7 +334,7 @@ def _codes(tables: Any, icd_version: int, *, mapped: bool = False) -> ir.Table:
     shapes = [(_.concept_code.isnull() & value.re_search(shape), number) for number, shape in SHAPES.items()]
     conditions = rows.left_join(concepts, [("source_concept", "concept_id")]).mutate(
         sure=ibis.cases(*((_.vocabulary_id == name, number) for name, number in VOCABULARIES.items()), *shapes),
-        either=_.concept_code.isnull() & value.re_search(EITHER),
+        either=(_.concept_code.isnull() & value.re_search(EITHER)).fill_null(False),
         code=ibis.coalesce(_.concept_code, value),
         position=ibis.row_number().over(ibis.window(group_by="visit_occurrence_id", order_by=["part", "row_id"])),
     )

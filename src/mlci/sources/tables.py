@@ -123,10 +123,10 @@ def read(
     with open_tables(location, _wanted(layout, rules, where), schemas=schema, prefix=prefix) as tables:
         rows = tables.fetch(admissions(tables, layout, rules, death_day_counts=death_day_counts))
         _check(tables, layout, rules, rows, negative_stays=negative_stays)
-        coded = _coded(tables, layout)
-        recorded = tables.fetch(coded.agg(n=coded.count()))["n"][0].as_py()
+        recorded = tables.count(_coded(tables, layout))
+        blank = tables.count(tables[layout.diagnoses.table]) - recorded
     where = f"{tables.where[layout.diagnoses.table]}: column {layout.diagnoses.position}"
-    return _draft(layout, rules, rows, where, recorded=recorded, death_day_counts=death_day_counts)
+    return _draft(layout, rules, rows, where, recorded=recorded, blank=blank, death_day_counts=death_day_counts)
 
 
 def _layout(config: Any) -> tuple[Layout, str]:
@@ -350,7 +350,16 @@ def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, nega
         )
 
 
-def _draft(layout: Layout, rules: Rules, rows: pa.Table, where: str, *, recorded: int, death_day_counts: bool) -> Draft:
+def _draft(
+    layout: Layout,
+    rules: Rules,
+    rows: pa.Table,
+    where: str,
+    *,
+    recorded: int,
+    blank: int,
+    death_day_counts: bool,
+) -> Draft:
     attrition = Attrition(rows, f"rows of {layout.admissions.table}")
     attrition.keep(pc.greater(pc.list_value_length(rows["codes"]), 0), "has a diagnosis")
     table = attrition.table
@@ -361,6 +370,7 @@ def _draft(layout: Layout, rules: Rules, rows: pa.Table, where: str, *, recorded
     belonging = pc.sum(rows["all_codes"]).as_py() or 0
     notes = {
         "{} diagnoses belong to no row of the admissions and were dropped.": recorded - belonging,
+        "{} diagnoses hold no code and were dropped.": blank,
         "{} diagnoses of another ICD version than the rest of their admission were dropped.": count("other_codes"),
     }
     if any(rule.kind == "death" for rule in rules.values()):
