@@ -1,11 +1,18 @@
 """A model file gives back no single admission: quantiles are means of ten, small counts are not told."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlci.index._aggregates import LEAST, counted, quantiles, without_small_cells
+from mlci.cli.fit import summary
+from mlci.index import _aggregates
+from mlci.index._aggregates import LEAST, counted, quantiles, tokens_of_one_patient, without_small_cells
+from mlci.index.estimator import MLCI
 from mlci.judging.theory import Contrast, Cutoff, Rate
+from small_fits import made
 
 
 @given(st.integers(2, 3000), st.integers(0, 9))
@@ -41,3 +48,27 @@ def test_small_counts_are_not_told():
     assert (told.tail, [one.outcome for one in told.contrasts]) == (0, ["a"])
     assert without_small_cells(Cutoff(0.5, 0.9, 97, 100, ())).tail == 100
     assert without_small_cells(Cutoff(0.5, 0.9, 40, 100, ())).tail == 40
+
+
+@given(st.integers(1, 60), st.integers(0, 9), st.sampled_from([3, 1000]))
+def test_tokens_of_one_patient_are_counted(n, seed, at_once):
+    split = made(n, seed, vocabulary=30)
+    subjects = np.random.default_rng(seed).integers(0, 1 + n // 2, n)
+    whose = [set() for _ in range(30)]
+    for row, subject in enumerate(subjects.tolist()):
+        for token in split.tokens.ids[split.tokens.offsets[row] : split.tokens.offsets[row + 1]]:
+            whose[token].add(subject)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_aggregates, "AT_ONCE", at_once)
+        assert tokens_of_one_patient(replace(split, subjects=subjects)) == sum(len(own) == 1 for own in whose[2:])
+
+
+def test_a_fit_says_how_many_tokens_are_of_one_patient():
+    codes = [["I50.9"], ["E11.9"]] * 40 + [["Q87.1"]] * 12 + [["N17.9"]] * 12
+    subjects = [*range(80), *([80] * 12), *range(81, 93)]
+    outcomes = {"mortality": [1, 0] * 52}
+    split = ["train"] * 80 + ["train"] * 24
+    split[:20] = ["valid"] * 20
+    index = MLCI().fit(codes, outcomes, subjects=subjects, split=split, icd_version=10)
+    assert index.model_.card["tokens_of_one_patient"] == 2  # Q87 and Q871
+    assert "(2 of one patient alone: `min_admissions` leaves rare ones out)" in summary(index.model_)

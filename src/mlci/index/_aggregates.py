@@ -9,10 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from mlci.fitting._data import Split
 from mlci.judging.theory import Contrast, Cutoff
+from mlci.tokens import SPECIAL
 
 LEAST = 10  # admissions behind every figure
 MOST_STEPS = 1000
+AT_ONCE = 100_000  # admissions, as tokens may lie on disk
 
 
 def quantiles(scores: np.ndarray) -> np.ndarray:
@@ -34,6 +37,22 @@ def counted(names: Sequence[str], outcomes: np.ndarray) -> dict[str, int]:
     """Admissions with each outcome, but for those that fewer than ten have, or lack."""
     events, known = np.nansum(outcomes, axis=0), np.sum(~np.isnan(outcomes), axis=0)
     return {name: int(many) for name, many, of in zip(names, events, known) if min(many, of - many) >= LEAST}
+
+
+def tokens_of_one_patient(train: Split) -> int:
+    """How many tokens of the vocabulary occur in the admissions of a single patient alone.
+
+    They would tell that this patient is among the training admissions to whoever knows the patient's codes.
+    """
+    rows = np.arange(len(train))
+    patients = rows if train.subjects is None else np.unique(train.subjects, return_inverse=True)[1]
+    first, last = np.full(train.vocabulary_size, len(rows)), np.full(train.vocabulary_size, -1)
+    for start in range(0, len(rows), AT_ONCE):
+        part = train.tokens.take(rows[start : start + AT_ONCE])
+        owner = np.repeat(patients[start : start + AT_ONCE], part.counts)
+        np.minimum.at(first, part.ids, owner)
+        np.maximum.at(last, part.ids, owner)
+    return int(np.sum((first == last)[len(SPECIAL) :]))
 
 
 def without_small_cells(cutoff: Cutoff) -> Cutoff:

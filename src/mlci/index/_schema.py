@@ -150,6 +150,7 @@ class CardFacts(_Checked):
     admissions: dict[Name, Count] = {}
     positives: dict[Name, Count | None] = {}
     validation: dict[Name, HeldOutFacts] = {}
+    tokens_of_one_patient: Count = 0
 
 
 class Facts(_Checked):

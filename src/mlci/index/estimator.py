@@ -29,7 +29,7 @@ from mlci.fitting._data import Splits, in_memory
 from mlci.fitting._mapped import map_cohort
 from mlci.fitting._processes import check_device, world
 from mlci.fitting._result import Fit
-from mlci.index._aggregates import LEAST, counted, quantiles, without_small_cells
+from mlci.index._aggregates import LEAST, counted, quantiles, tokens_of_one_patient, without_small_cells
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index._held_out import held_out
 from mlci.index._reading import Reading
@@ -543,6 +543,7 @@ def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "admissions": {part: len(taken) for part, taken in data.items()},
             "validation": held_out(scores["valid"], judged, labels_of["valid"], names, least=LEAST),
             "positives": counted(names, splits.train.outcomes),
+            "tokens_of_one_patient": tokens_of_one_patient(splits.train),
         },
     )
 
