@@ -33,6 +33,7 @@ KINDS = {  # how often each comes
     "flipped model": 14,
     "forged model": 22,
     "table": 22,
+    "workbook": 8,
     "flipped table": 8,
     "cohort": 14,
     "scores": 8,
@@ -138,6 +139,7 @@ class Whole:
             '[admissions]\ntable = "stays"\nadmission_id = "id"\nsubject_id = "mrn"\n[diagnoses]\ntable = "dx"\n'
             'admission_id = "id"\ncode = "icd"\nposition = "rank"\nicd_version = 10\n[outcomes]\ndied = "died"\n'
         )
+        self.workbook = hostile.as_workbook(self.long)
         self.config = '[tokens]\ndepths = [4]\nmax_codes = 256\n[encoder]\nwidth = 8\n[selection]\nanchor = "died"\n'
         if folder.exists():
             return
@@ -275,6 +277,14 @@ def table(whole: Whole, place: Path, rng: random.Random) -> str:
     if rng.random() < 0.3:
         return judged(run("indices", source, "-o", place / "i.csv", "--icd-version", "10"), place / "i.csv")
     return scored(whole, place, rng.choice((whole.deep, whole.table)), source, same=None)
+
+
+def workbook(whole: Whole, place: Path, rng: random.Random) -> str:
+    import hostile
+
+    source = place / "a.xlsx"
+    source.write_bytes(hostile.spoilt_workbook(whole.workbook, rng))
+    return scored(whole, place, whole.table, source, same=None)
 
 
 def flipped_table(whole: Whole, place: Path, rng: random.Random) -> str:

@@ -5,6 +5,8 @@ import copy
 import gzip
 import io
 import json
+import re
+import zipfile
 from collections.abc import Callable
 from random import Random
 
@@ -175,6 +177,58 @@ def packed(data: bytes, rng: Random) -> tuple[bytes, str]:
     if rng.random() < 0.3:
         data = rng.choice((flipped, cut, spliced))(data, rng)
     return data, ending
+
+
+def as_workbook(text: str) -> bytes:
+    """A CSV as a workbook of one sheet."""
+    import xlsxwriter
+
+    file = io.BytesIO()
+    with xlsxwriter.Workbook(file, {"in_memory": True}) as book:
+        sheet = book.add_worksheet()
+        for row, line in enumerate(text.splitlines()):
+            sheet.write_row(row, 0, line.split(","))
+    return file.getvalue()
+
+
+def spoilt_workbook(data: bytes, rng: Random) -> bytes:
+    """A workbook with bytes out of place: in the archive, or in one of its parts that is then packed anew."""
+    damage = rng.choice((flipped, flipped, cut, spliced))
+    if rng.random() < 0.4:
+        return damage(data, rng)
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+        chosen = rng.choice([part.filename for part in old.infolist()] + ["xl/worksheets/sheet1.xml"] * 10)
+        for part in old.infolist():
+            content = old.read(part)
+            if part.filename == chosen:
+                content = damage(content, rng) if rng.random() < 0.4 else _other_cells(content, rng)
+            if part.filename != chosen or rng.random() < 0.95:
+                new.writestr(part.filename, content)
+    return file.getvalue()
+
+
+def _other_cells(content: bytes, rng: Random) -> bytes:
+    """XML with one of its attributes or texts replaced by another."""
+    places = list(re.finditer(rb'(?<==")[^"]*(?=")|(?<=>)[^<]+(?=<)', content))
+    if not places:
+        return content
+    place = rng.choice(places)
+    odd = (
+        b"XFD1048576",
+        b"A999999999999",
+        b"-1",
+        b"0",
+        b"s",
+        b"99999999",
+        b"e",
+        b"d",
+        b"1e999",
+        b"",
+        b"&lt;",
+        b"x" * 70_000,
+    )
+    return content[: place.start()] + rng.choice(odd) + content[place.end() :]
 
 
 def spoilt_toml(text: str, rng: Random) -> str:

@@ -10,6 +10,7 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xlsxwriter
 
 from mlci.web import _protocol
 from webserver import running, toy_index
@@ -80,6 +81,17 @@ def test_a_small_file_that_holds_a_huge_cell_is_refused_unread(web):
     _, page = sent(web, "a.parquet", bomb.getvalue())
     assert "holds cells of more than 1,000 characters" in page
     assert pa.default_memory_pool().bytes_allocated() - before < 1_000_000
+
+
+def test_a_small_workbook_that_would_fill_the_memory_is_refused_unread(web):
+    book = io.BytesIO()
+    with xlsxwriter.Workbook(book) as made:
+        sheet = made.add_worksheet()
+        sheet.write_row(0, 0, ["admission_id", "codes"])
+        sheet.write_row(1_048_575, 16_382, ["x", "x"])
+    assert len(book.getvalue()) < 10_000
+    _, page = sent(web, "a.xlsx", book.getvalue())
+    assert "a.xlsx: 4 cells lie in 1,048,576 rows and 16,384 columns; save the table as CSV." in page
 
 
 def test_connections_that_never_ask_make_room(monkeypatch):

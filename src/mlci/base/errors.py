@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 # Libraries that read files and databases: their complaints quote what they read.
 READERS = ("pyarrow", "duckdb", "_duckdb", "zlib", "lzma", "_lzma", "gzip", "zipfile", "safetensors", "openpyxl")
-READERS += ("psycopg", "pyspark", "py4j", "ibis", "sqlglot")
+READERS += ("xml", "pyexpat", "python_calamine", "psycopg", "pyspark", "py4j", "ibis", "sqlglot")
 REFUSALS = {
     errno.ENOENT: "no such file or folder",
     errno.EACCES: "no permission",

@@ -19,6 +19,7 @@ from mlci.base.errors import InputError, name_of, reading
 from mlci.base.files import atomic, scratch
 from mlci.base.parquet import WRITTEN, open_parquet, plain
 from mlci.base.quotes import check_quotes
+from mlci.base.workbooks import check_workbook
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,8 @@ EXCEL_ROWS = 1_048_575  # below its header
 KINDS = ".csv, .tsv, .txt (also .gz, .bz2, .zst), .parquet or .xlsx"
 MAGIC = {b"PAR1": "parquet", b"PK": "xlsx", b"\x1f\x8b": "csv.gz", b"BZh": "csv.bz2", b"\x28\xb5\x2f": "csv.zst"}
 _CSV = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$")
-_EXCEL = re.compile(r"\.(xlsx|xlsm|xlsb|xls|ods)$")
+_EXCEL = re.compile(r"\.(xlsx|xlsm)$")
+_OTHER_SHEETS = re.compile(r"\.(xls|xlsb|ods|numbers)$")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ def _open(path: Path, where: str) -> TableFile:
         return _open_csv(path, where)
     if _EXCEL.search(name):
         return _open_excel(path, where)
+    if _OTHER_SHEETS.search(name):
+        raise InputError(f"{where}: a spreadsheet is read as .xlsx; save it as that, or as CSV.")
     return _open_parquet(path, where)
 
 
@@ -169,15 +173,13 @@ def _open_excel(path: Path, where: str) -> TableFile:
     import pyarrow as pa
 
     try:
-        from python_calamine import CalamineError, CalamineWorkbook
+        from python_calamine import CalamineWorkbook
     except ImportError as error:
         raise InputError(f"{where}: reading Excel needs `pip install 'mlci[excel]'`; or save it as CSV.") from error
-    try:
-        with CalamineWorkbook.from_path(path) as book:
-            sheets = (book.get_sheet_by_index(place) for place in range(len(book.sheet_names)))
-            cells = next((found for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))), [])
-    except CalamineError as error:
-        raise InputError(f"{where}: is not a workbook that can be read ({type(error).__name__}).") from error
+    check_workbook(path, where)
+    with reading(where, "a workbook"), CalamineWorkbook.from_path(path) as book:
+        sheets = (book.get_sheet_by_index(place) for place in range(len(book.sheet_names)))
+        cells = next((found for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))), [])
     start = next((place for place, row in enumerate(cells) if any(cell != "" for cell in row)), len(cells))
     if start == len(cells):
         raise InputError(f"{where}: is empty; a header row and rows below it are needed.")

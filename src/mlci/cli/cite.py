@@ -12,8 +12,10 @@ def command(model: str | None) -> None:
     """
     from mlci.index.citation import bibtex, methods
 
-    click.echo(bibtex())
-    if model:
-        from mlci.index.estimator import load
+    if model is None:
+        click.echo(bibtex())
+        return
+    from mlci.index.estimator import load
 
-        click.echo(f"\n{methods(load(model).model_)}")
+    described = methods(load(model).model_)  # first: of a model that cannot be read nothing is printed
+    click.echo(f"{bibtex()}\n{described}")

@@ -1,0 +1,165 @@
+"""Workbooks before they are opened: how much they hold once unpacked, and how far apart their cells lie.
+
+A workbook is an archive, so a small file may hold a huge one; and its reader lays cells out as a rectangle, so that two
+cells in opposite corners of a sheet take as much memory as a full sheet. In comes the name of a file; what would take
+more than a workbook may is an error before the reader sees it. All is counted; what the file says of itself is not
+believed.
+"""
+
+import zipfile
+from collections.abc import Iterator
+from functools import reduce
+from pathlib import Path
+from string import ascii_uppercase, digits
+from typing import Any
+from xml.parsers import expat
+
+from mlci.base.errors import InputError, reading
+
+MOST_UNPACKED = 500_000_000  # bytes, and characters of all cells together
+MOST_CELLS = 20_000_000  # of the rectangle around a sheet's cells
+MOST_EMPTY = 1_000_000  # cells of a rectangle of which few are filled
+FILLED = 30  # one cell in so many, beyond that
+LONGEST = 32_767  # characters of a cell, by Excel's own rule
+BLOCK = 1 << 18  # bytes, more than such a cell takes however it is written
+STRINGS = "xl/sharedStrings.xml"
+WRITTEN_IN_XML = (".xml", ".rels", ".vml")
+CELLS = b"sheetData"  # the element that holds them
+
+
+def check_workbook(path: Path, where: str) -> None:
+    """Refuse a workbook (.xlsx) that is damaged or would take too much memory.
+
+    Args:
+        path: the file.
+        where: as messages call it.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    ...     archive.writestr("xl/worksheets/sheet1.xml", '<sheetData><c r="A1"/><c r="XFD1048576"/></sheetData>')
+    ...     archive.close()
+    ...     check_workbook(Path(file.name), "far.xlsx")
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: far.xlsx: 2 cells lie in 1,048,576 rows and 16,384 columns; save the table as CSV.
+    """
+    try:
+        with reading(where, "a workbook"), zipfile.ZipFile(path) as archive:
+            _check(archive, where)
+    except InputError:
+        raise
+    except (ValueError, LookupError, RuntimeError):  # a number that is none, an unknown encoding, a password
+        raise InputError(
+            f"{where}: is not a workbook that can be read: it is damaged, locked, or of another kind."
+        ) from None
+
+
+def _check(archive: zipfile.ZipFile, where: str) -> None:
+    lengths: list[int] = []
+    unpacked = 0
+    for part in sorted(archive.infolist(), key=lambda part: part.filename != STRINGS):
+        strings = part.filename == STRINGS
+        found = _Strings(lengths) if strings else _Sheet()
+        unpacked += _read(archive, part, found, where, most=MOST_UNPACKED - unpacked)
+        if isinstance(found, _Sheet):
+            found.check(where)
+            if found.refers * max(lengths, default=0) > MOST_UNPACKED:  # perhaps: each cell holds its text anew
+                _read(archive, part, _References(lengths, where), where, most=MOST_UNPACKED)
+
+
+def _read(archive: zipfile.ZipFile, part: zipfile.ZipInfo, found: Any, where: str, *, most: int) -> int:
+    """Hand the elements and texts of a part to `found`; how many bytes it has."""
+    unpacked, end = 0, b""
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.CharacterDataHandler = found.start, getattr(found, "text", None)
+    for block in _blocks(archive, part):
+        unpacked += len(block)
+        if unpacked > most:
+            raise InputError(f"{where}: unpacks to more than {MOST_UNPACKED // 10**6:,} MB; save the table as CSV.")
+        if part.filename.lower().endswith(WRITTEN_IN_XML):
+            if b"<" not in block and len(block) == BLOCK:
+                raise InputError(f"{where}: holds a text of more than {LONGEST:,} characters; save the table as CSV.")
+            parser.Parse(block)
+        elif CELLS in end + block:  # a sheet that passes for a picture
+            raise zipfile.BadZipFile
+        end = block[-len(CELLS) :]
+    return unpacked
+
+
+def _blocks(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> Iterator[bytes]:
+    part.file_size = MOST_UNPACKED + BLOCK  # the stream ends where its content does, not where it says
+    with archive.open(part) as stream:
+        while block := stream.read(BLOCK):
+            yield block
+
+
+class _Strings:
+    """The texts that cells refer to by number, each with its length."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = lengths
+
+    def start(self, name: str, _: dict[str, str]) -> None:
+        if name.endswith("si"):
+            self.lengths.append(0)
+
+    def text(self, data: str) -> None:
+        if self.lengths:
+            self.lengths[-1] += len(data)
+
+
+class _Sheet:
+    """The cells of a sheet: how many, how far right and down, and how many refer to a text."""
+
+    def __init__(self) -> None:
+        self.cells = self.refers = self.row = self.unnamed = self.most_unnamed = 0
+        self.rows, self.columns = {"0"}, {""}  # as they are written: each is made a number once
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        if name == "v":
+            return
+        name = name.rpartition(":")[2]
+        if name == "c":
+            self.cells += 1
+            self.refers += attributes.get("t") == "s"
+            if place := attributes.get("r"):
+                self.columns.add(place.rstrip(digits))
+                self.rows.add(place.lstrip(ascii_uppercase))
+            else:
+                self.unnamed += 1
+                self.most_unnamed = max(self.most_unnamed, self.unnamed)
+                self.rows.add(str(self.row))
+        elif name == "row":
+            self.row, self.unnamed = int(attributes.get("r", self.row + 1)), 0
+
+    def check(self, where: str) -> None:
+        down, right = max(map(int, self.rows)), max(map(_number, self.columns)) + self.most_unnamed
+        if down * right > min(MOST_CELLS, max(MOST_EMPTY, FILLED * self.cells)):
+            raise InputError(
+                f"{where}: {self.cells:,} cells lie in {down:,} rows and {right:,} columns; save the table as CSV."
+            )
+
+
+class _References:
+    """How much text the cells of a sheet have that refer to one."""
+
+    def __init__(self, lengths: list[int], where: str) -> None:
+        self.lengths, self.where = lengths, where
+        self.characters, self.refers, self.number = 0, False, ""
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        if name.rpartition(":")[2] != "c":
+            return
+        place = int(self.number) if self.number.strip().isdecimal() else len(self.lengths)
+        self.characters += self.lengths[place] if place < len(self.lengths) else 0
+        if self.characters > MOST_UNPACKED:
+            raise InputError(f"{self.where}: its cells hold more than {MOST_UNPACKED:,} characters; save it as CSV.")
+        self.refers, self.number = attributes.get("t") == "s", ""
+
+    def text(self, data: str) -> None:
+        if self.refers and len(self.number) < 20:
+            self.number += data
+
+
+def _number(letters: str) -> int:
+    """The number of a column: A is 1, Z 26, AA 27."""
+    return reduce(lambda number, letter: number * 26 + ord(letter) - ord("A") + 1, letters, 0)
