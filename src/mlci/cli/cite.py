@@ -18,4 +18,4 @@ def command(model: str | None) -> None:
     from mlci.index.estimator import load
 
     described = methods(load(model).model_)  # first: of a model that cannot be read nothing is printed
-    click.echo(f"{bibtex()}\n{described}")
+    click.echo(f"{bibtex()}\n\n{described}")
