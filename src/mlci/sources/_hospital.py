@@ -161,8 +161,8 @@ def _check_keys(rows: pa.Table, tables: Tables, admissions: tuple[str, str, str,
 def _no_codes(rows: pa.Table, where: str, icd_version: int) -> InputError:
     foreign = pc.sum(rows["not_codes"]).as_py() or 0
     why = (
-        f" {foreign:,} rows hold no code, or one of another vocabulary alone, such as SNOMED: the table concept_relationship, "
-        "with its rows 'Maps to' between ICD and standard concepts, takes them back to ICD."
+        f" {foreign:,} rows hold no code, or one of another vocabulary alone, such as SNOMED: the table "
+        "concept_relationship, with its rows 'Maps to' between ICD and standard concepts, takes them back to ICD."
     )
     return InputError(
         f"{where}: none of {len(rows)} admissions has an ICD-{icd_version} diagnosis; "
