@@ -102,6 +102,66 @@ def test_figures_are_whole_at_every_width(folder, monkeypatch, width):
     assert "interval" not in plain.output
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_tables_of_a_benchmark_show_whole_figures(monkeypatch, capsys, width):
+    from mlci.base.grids import Entry, Grid, Section
+    from mlci.cli._tables import show_grid
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    outcomes = ("mortality", "mortality_30d", "long_stay", "icu_transfer", "non_home_discharge")
+    cells = tuple(Entry(f"{11 * (place + 1)}.00 ± 0.10", place % 3) for place in range(5))
+    rows = tuple((name, cells) for name in ("MLCI", "a name of a model that is longer than any column"))
+    heads = ("model", *(f"{outcome} (×10²)" for outcome in outcomes))
+    show_grid(Grid("t", "Title", heads, (Section("Ours", rows),), ("A note.",)))
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= width
+    assert "…" not in said
+    for place, outcome in enumerate(outcomes):
+        assert outcome in said
+        assert said.count(f"{11 * (place + 1)}.00 ± 0.10") == 2
+
+
+def test_what_is_read_is_said_at_once_and_without_a_password(tmp_path, monkeypatch):
+    import mlci.cohort
+
+    def built(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mlci.cohort, "build_cohort", built)
+    words = ["cohort", "mimic4", "postgres://ann:secret@db.example:5432/mimic?password=x", "-o", str(tmp_path / "c")]
+    done = CliRunner().invoke(cli, words)
+    assert done.stderr.startswith("Reading postgres://db.example:5432/mimic (mimic4) ...")
+    assert "secret" not in done.output
+    assert CliRunner().invoke(cli, [*words, "-q"]).stderr.strip() in ("", "Aborted!")
+
+
+def test_a_folder_of_outputs_loses_nothing(folder):
+    out = folder / "theory"
+    out.mkdir()
+    run("indices", folder / "c.parquet", "-o", out / "outcomes.csv", "-q")
+    before = (out / "outcomes.csv").read_bytes()
+    with pytest.raises(mlci.InputError, match=r"outcomes.csv: is read by this command and would be overwritten"):
+        run("diagnose", out / "outcomes.csv", folder / "c.parquet", "--split", "all", "-o", out)
+    tables = folder / "bench" / "tables"
+    tables.mkdir(parents=True)
+    (tables / "results.csv").write_bytes(before)
+    own = f"own={tables / 'results.csv'}"
+    with pytest.raises(mlci.InputError, match=r"results.csv: is read by this command"):
+        run("benchmark", folder / "c.parquet", "-o", folder / "bench", "--models", "cci", "--scores", own)
+    assert (out / "outcomes.csv").read_bytes() == (tables / "results.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", [("score", "us2010"), ("indices",)])
+def test_codes_tell_their_version_and_it_is_said(tmp_path, command):
+    (tmp_path / "a.csv").write_text("visit_id,DX1,DX2\n1,I50.9,N17.9\n2,E11.9,\n")
+    (tmp_path / "odd.csv").write_text("visit_id,DX1,DX2\n1,I50.9,428.0\n")
+    done = run(*command, tmp_path / "a.csv", "-o", tmp_path / "s.csv", "-q")
+    assert f"{tmp_path}/a.csv: the codes were taken for ICD-10" in done.stderr
+    assert len(pd.read_csv(tmp_path / "s.csv")) == 2
+    with pytest.raises(mlci.InputError, match="cannot be told from them"):
+        run(*command, tmp_path / "odd.csv", "-o", tmp_path / "s.csv")
+
+
 def test_a_table_too_wide_comes_row_by_row(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "30")
     show("T", ["model", "first", "second"], [["a long name of a model", "0.123456", "0.654321"]])

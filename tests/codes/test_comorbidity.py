@@ -245,7 +245,7 @@ def test_command_warns_of_the_other_version(mlci_cli, tmp_path):
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
-        ("admission_id,code\n1,I509\n", [], "some codes have no ICD version"),
+        ("admission_id,DX1,DX2\n1,I509,4280\n", [], "cannot be told from them (50% fit ICD-9, 50% ICD-10)"),
         ("admission_id,code\n1,I509\n", ["--icd-version", "11"], "ICD version 11 is not known; allowed are 9 and 10"),
         (
             "admission_id,code,icd_version\n1,I509,7\n",

@@ -52,6 +52,20 @@ def test_outcomes_as_array_series_and_frame(index):
         mlci.MLCI(recipe="table").fit(CODES, np.zeros((2, 2, 2)))
 
 
+def test_lists_of_several_outcomes_are_columns_or_refused():
+    from mlci.index.estimator import _columns
+
+    rows = [[0, 1], [1, 0], [1, None]]
+    for given in (rows, [tuple(row) for row in rows], [np.array(row, dtype=object) for row in rows]):
+        found = _columns(given, 3)
+        assert list(found) == ["outcome_0", "outcome_1"]
+        np.testing.assert_array_equal(found["outcome_1"], [1, 0, np.nan])
+    with pytest.raises(mlci.InputError, match="2 rows for 3 admissions; a row for each admission is needed, or a dict"):
+        _columns([[0, 1, 1], [1, 0, 0]], 3)
+    with pytest.raises(mlci.InputError, match="the rows are of different length"):
+        _columns([[0, 1], [1]], 2)
+
+
 def test_settings_as_file_and_dictionary(tmp_path, index):
     (tmp_path / "t.toml").write_text(toml_of(TableConfig()))
     for config in (str(tmp_path / "t.toml"), {"tokens": {"max_codes": 256}}):

@@ -21,6 +21,11 @@ def columns(command: Callable) -> Callable:
     return command
 
 
+def shown(path: str | Path) -> str:
+    """What messages call an input."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
 def check_output(path: str | Path, *, inputs: Iterable[str | Path] = (), force: bool = False) -> None:
     """Say before any work begins that an output cannot be written, is an input, or is a cohort that would be lost."""
     from mlci.base.errors import InputError

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+NAMES = 22  # characters of a row's name at the least, before columns move to a block of their own
+
 
 def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
     """Print a table whose first `left` columns are words; one that is wider than the terminal comes row by row."""
@@ -32,24 +34,48 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, lef
 
 
 def show_grid(table) -> None:
-    """Print a table of `mlci.base.grids`: the best of a column bold, the second underlined."""
+    """Print a table of `mlci.base.grids`: the best of a column bold, the second underlined.
+
+    Columns that do not fit beside the names come in a block below, so that no figure is cut.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console, styles = Console(highlight=False), ("", "bold", "underline")
-    shown = Table(title=table.title, title_justify="left")
-    for place, head in enumerate(table.heads):
-        shown.add_column(head.replace(" (×", "\n(×"), justify="right" if place else "left")
-    for section in table.sections:
-        shown.add_section()
-        if section.heading:
-            shown.add_row(Text(section.heading, style="italic"))
-        for name, row in section.rows:
-            shown.add_row(Text(name), *(Text(cell.text, styles[cell.place]) for cell in row))
-    console.print(shown)
+    heads = [head.replace(" (×", "\n(×") for head in table.heads]
+    names, blocks = _blocks(table, heads, console.width)
+    for place, block in enumerate(blocks):
+        shown = Table(title=None if place else table.title, title_justify="left")
+        shown.add_column(heads[0], width=names)
+        for k in block:
+            shown.add_column(heads[k + 1], justify="right", no_wrap=True)
+        for section in table.sections:
+            shown.add_section()
+            if section.heading:
+                shown.add_row(Text(section.heading, style="italic"))
+            for name, row in section.rows:
+                shown.add_row(Text(name), *(Text(row[k].text, styles[row[k].place]) for k in block))
+        console.print(shown)
     for note in table.notes:
         console.print(note)
+
+
+def _blocks(table, heads: Sequence[str], width: int) -> tuple[int, list[list[int]]]:
+    """How wide names may be, and the columns of each block."""
+    rows = [(name, row) for section in table.sections for name, row in section.rows]
+    names = max(_width(text) for text in (heads[0], *(section.heading for section in table.sections), *dict(rows)))
+    figures = [
+        max(_width(text) for text in (head, *(row[k].text for _, row in rows))) + 3 for k, head in enumerate(heads[1:])
+    ]
+    room = width - 4 - sum(figures)
+    names = min(names, max(room, NAMES))
+    blocks: list[list[int]] = [[]]
+    for k, figure in enumerate(figures):
+        if blocks[-1] and sum(figures[other] for other in blocks[-1]) + figure > width - 4 - names:
+            blocks.append([])
+        blocks[-1].append(k)
+    return names, blocks
 
 
 def _width(text: str) -> int:

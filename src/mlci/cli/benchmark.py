@@ -2,7 +2,7 @@
 
 import click
 
-from mlci.cli._options import quiet
+from mlci.cli._options import check_output, quiet
 
 
 @click.command("benchmark", short_help="Fit every model on a cohort and print the paper's tables.")
@@ -39,6 +39,8 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
 
     names = [name for name in models.split(",") if name]
     settings = benchmark.Settings(seeds=numbers(seeds), epochs=epochs, anchor=anchor, device=device)
+    for there in Path(output, "tables").glob("*.*"):  # all that is written anew; runs are kept
+        check_output(there, inputs=[cohort, *(word.partition("=")[2] for word in scores)])
     own = read_own(scores, cohort)
     if imported:
         benchmark.import_runs(imported, cohort, output)

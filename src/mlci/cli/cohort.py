@@ -77,12 +77,13 @@ def command(
     Parquet tables, or the URL of a database that holds them (postgres://..., duckdb://...); of file, one CSV, Parquet
     or Excel table (- for standard input) with a row per admission or per code.
     """
-    from mlci.base.errors import InputError
-    from mlci.cohort import build_cohort, read_cohort
+    from mlci.base.errors import InputError, address
 
     if describe is not None:
         if words or output:
             raise click.UsageError("--describe takes a cohort file and nothing else.")
+        from mlci.cohort import read_cohort
+
         _describe(read_cohort(describe))
         return
     if len(words) != 2 or (output is None and not dry_run):
@@ -111,6 +112,10 @@ def command(
     check_output(output, inputs=[location, *filter(None, [chosen.get("config")])], force=force)
     if source == "file" and not quiet:
         chosen["tell"] = lambda meaning: _tell(meaning, location, output)
+    if not quiet:  # within the first second: what comes next loads an engine
+        click.echo(f"Reading {address(location) if '://' in location else location} ({source}) ...", err=True)
+    from mlci.cohort import build_cohort
+
     cohort = build_cohort(source, location, **chosen)
     cohort.write(output)
     if not quiet:

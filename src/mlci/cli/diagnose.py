@@ -4,6 +4,9 @@ from pathlib import Path
 
 import click
 
+from mlci.cli._options import check_folder, force
+
+RECORD = "diagnosis.json"
 TITLES = {
     "rank_one": "Do the outcomes share one direction? (J, J1: floored objective and its part along that direction)",
     "thresholds": "Best cuts: j_v for the shared direction v, j_J for all outcomes (high severity: this score or more)",
@@ -28,7 +31,8 @@ TITLES = {
 )
 @click.option("--sample", type=click.IntRange(2), help="Admissions drawn at random.  [exact: all; paper: 5000]")
 @click.option("--seed", type=int, default=12345, show_default=True, help="Of the draw.")
-def command(scores: Path, cohort: Path, output: Path | None, column, split: str, outcomes, **options) -> None:
+@force
+def command(scores: Path, cohort: Path, output: Path | None, column, split: str, outcomes, force, **options) -> None:
     """Can these scores serve several outcomes at once, and where lies their cutoff?
 
     SCORES is a Parquet or CSV file with admission_id and one or more score columns, COHORT a cohort file. Prints how
@@ -46,8 +50,8 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
 
     if options["protocol"] == "paper" and options["sigma"] is not None:
         raise click.UsageError("--sigma does not go with --protocol paper, which takes its own.")
-    if output is not None and not output.parent.is_dir():
-        raise InputError(f"{output}: the folder {output.parent} does not exist.")
+    if output is not None:
+        check_folder(output, [*(f"{title}.csv" for title in TITLES), RECORD], inputs=[scores, cohort], force=force)
     judged = read_cohort(cohort)
     for name in outcomes:
         if name not in judged.outcomes:
@@ -74,13 +78,12 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
         if not diagnosis.shared.threshold.rising:
             click.echo(f"{name}: beyond its best cut the outcomes are rarer, not commoner; it may be turned around.")
     if output is not None:
-        output.mkdir(exist_ok=True)
         for title, frame in tables.items():
             with atomic(output / f"{title}.csv", inputs=[scores, cohort]) as temporary:
                 frame.to_csv(temporary, index=False)
-        with atomic(output / "diagnosis.json", inputs=[scores, cohort]) as temporary:
+        with atomic(output / RECORD, inputs=[scores, cohort]) as temporary:
             temporary.write_text(json.dumps({name: diagnosis.to_dict() for name, diagnosis in found.items()}, indent=1))
-        click.echo(f"Written to {output}: {', '.join(f'{title}.csv' for title in tables)}, diagnosis.json.")
+        click.echo(f"Written to {output}: {', '.join(f'{title}.csv' for title in tables)}, {RECORD}.")
 
 
 def _print(title: str, frame) -> None:

@@ -1,6 +1,6 @@
 import click
 
-from mlci.cli._options import check_output, columns, force, quiet
+from mlci.cli._options import check_output, columns, force, quiet, shown
 
 
 def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -59,6 +59,7 @@ def command(admissions, output, weights, no_hierarchy, flags, force, quiet, **na
             weights=weights,
             hierarchy=not no_hierarchy,
             with_flags=flags,
+            on_guess=lambda said: click.echo(f"{shown(admissions)}: {said}", err=True),
             progress=lambda n: bar.advance(task, n),
         )
     for audit in done.audits:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from mlci.cli._model import MODEL
-from mlci.cli._options import check_output, columns, force, quiet
+from mlci.cli._options import check_output, columns, force, quiet, shown
 
 
 @click.command("score")
@@ -48,7 +48,8 @@ def command(model, admissions, output, meds, strict, force, quiet, **named) -> N
     if index.vocabulary.primary and not quiet:
         click.echo("The model takes the first code of an admission as its principal diagnosis: order counts.", err=True)
     with _counting(quiet) as on_batch:
-        tally = score_file(index, admissions, output, strict=strict, on_batch=on_batch, **named)
+        options = {"on_batch": on_batch, "on_guess": lambda said: click.echo(f"{shown(admissions)}: {said}", err=True)}
+        tally = score_file(index, admissions, output, strict=strict, **options, **named)
     if not quiet:
         seconds = time.perf_counter() - start
         click.echo(f"{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)

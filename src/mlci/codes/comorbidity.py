@@ -20,6 +20,7 @@ from mlci.base.files import scratch
 from mlci.base.tablefile import writing
 from mlci.codes import icd, zeros
 from mlci.codes.admissions import BATCH, Admissions, ahead, as_admissions, stream_rows
+from mlci.codes.versions import Guess
 
 SHORT = {"charlson": "cci", "elixhauser": "eci"}
 PAPER = ("charlson", "vw")
@@ -482,11 +483,13 @@ def write_scores(
     hierarchy: bool = True,
     with_flags: bool = False,
     batch: int = BATCH,
+    on_guess: Callable[[str], None] | None = None,
     progress: Callable[[int], None] = lambda admissions: None,
 ) -> Written:
     """Score a file of admissions into a Parquet, CSV or Excel file, in memory that does not grow with it.
 
-    `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves.
+    `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves. With
+    `on_guess`, which is called with a sentence, the codes may tell their ICD version where the file does not.
     CCI+ECI is fitted on the training split where the file has one, else on all its admissions. Its moments are known
     only at the end, so the scores wait in a temporary file.
     """
@@ -501,8 +504,9 @@ def write_scores(
         sink = None
         options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros}
         options |= {"batch": batch, "unused": True}
+        guess = Guess(str(source), on_guess) if on_guess else lambda batch: batch
         for admissions, carried in stream_rows(source, carry=("split",), **options):
-            bits = coder(admissions)
+            bits = coder(guess(admissions))
             bits = drop_milder(bits) if hierarchy else bits
             found = scores(bits, columns)
             rows = {"admission_id": admissions.ids, **dict(zip(columns, found.T))}

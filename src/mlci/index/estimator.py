@@ -460,15 +460,30 @@ def _take(data, outcomes, chosen, split, subjects, icd_version) -> dict[str, Any
     }
 
 
+def _stacked(outcomes: Sequence[Any]) -> np.ndarray:
+    """A list of outcomes as an array: a value for each admission, or a row of values."""
+    widths = {len(row) if isinstance(row, list | tuple | np.ndarray) else 0 for row in outcomes}
+    if len(widths) > 1:
+        raise InputError("outcomes: the rows are of different length; each admission needs one value for each outcome.")
+    stacked = np.empty((len(outcomes), *filter(None, widths)), dtype=object)
+    stacked[:] = list(outcomes)
+    return stacked
+
+
 def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
     """Outcomes as float64 columns, NaN = null; an array has no names, so its columns are numbered."""
     if isinstance(outcomes, pd.Series):
         outcomes = {outcomes.name or "outcome": outcomes.tolist()}
-    if isinstance(outcomes, list) and not any(isinstance(value, list) for value in outcomes):
-        outcomes = np.array(outcomes, dtype=object)
+    if isinstance(outcomes, list | tuple):
+        outcomes = _stacked(outcomes)
     if isinstance(outcomes, np.ndarray):
         if outcomes.ndim not in (1, 2):
             raise InputError(f"outcomes: an array of one or two dimensions is needed, not of {outcomes.ndim}.")
+        if outcomes.ndim == 2 and len(outcomes) != length:
+            raise InputError(
+                f"outcomes: {len(outcomes)} rows for {length} admissions; a row for each admission is needed, or a "
+                "dict of columns."
+            )
         outcomes = (
             {"outcome": outcomes} if outcomes.ndim == 1 else {f"outcome_{k}": y for k, y in enumerate(outcomes.T)}
         )

@@ -21,6 +21,7 @@ from mlci.base.spreadsheets import defused
 from mlci.base.tablefile import writing
 from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, ahead, stream_admissions
+from mlci.codes.versions import Guess
 from mlci.index._deepsets import DeepSetsScorer
 from mlci.index._former import renewed
 from mlci.index._reading import Reading
@@ -283,20 +284,24 @@ def score_file(
     restore_zeros: bool = False,
     defuse: bool = False,
     strict: bool = False,
+    on_guess: Callable[[str], None] | None = None,
     on_batch: Callable[[int], None] | None = None,
     on_scores: Callable[[Admissions, Mapping[str, np.ndarray]], None] | None = None,
 ) -> Tally:
     """Score a file of any size in bounded memory: `admission_id` and `Model.columns`, to Parquet, CSV or Excel by name.
 
     `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves; `defuse`
-    marks identifiers that a spreadsheet would take for formulas. `on_batch` is called with how many
-    are done, `on_scores` with what was written of each batch.
+    marks identifiers that a spreadsheet would take for formulas. With `on_guess`, which is called with a sentence, the
+    codes may tell their ICD version where the file does not and the model knows several. `on_batch` is called with how
+    many are done, `on_scores` with what was written of each batch.
     """
     options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
 
     def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:
         empty = True
-        for admissions in stream_admissions(source, **options):
+        several = len({*model.icd_versions} - {0}) > 1
+        guess = Guess(str(source), on_guess) if on_guess and several else lambda batch: batch
+        for admissions in map(guess, stream_admissions(source, **options)):
             _check_versions(model, admissions, source)
             columns = model.columns(admissions, strict=strict)
             yield admissions, columns, _as_table(admissions, columns, defuse)

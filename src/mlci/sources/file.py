@@ -35,9 +35,9 @@ import pyarrow.compute as pc
 
 from mlci.base.errors import InputError, kind_of
 from mlci.base.tablefile import TableFile, open_table
-from mlci.codes import icd, zeros
 from mlci.codes.admissions import ROW, Admissions, as_table, file_layout, said_version, stream_table
 from mlci.codes.layout import Layout, named_column
+from mlci.codes.versions import guess_version
 from mlci.sources import Attrition, Draft
 from mlci.sources._outcomes import Rule, known, parse
 from mlci.sources._people import ages, sexes
@@ -66,7 +66,6 @@ KEYS = {
     },
     "diagnoses": {"codes": "codes", "icd_version": "icd_version"},
 }
-SURE = 0.9  # of the codes must be of one ICD version, to guess it
 SHOWN = 5  # rows of a dry run
 
 
@@ -326,27 +325,8 @@ def _version(batches: list[Admissions], meaning: Meaning, where: str) -> tuple[i
             counts[value] = counts.get(value, 0) + int(number)
     if not counts:
         return 0, []
-    version, share = guess_version(counts)
-    if version is None:
-        raise InputError(
-            f"{where}: the ICD version of the codes cannot be told from them ({share:.0%} fit); --icd-version 9 or 10 "
-            "says it, or names the column that does."
-        )
-    return version, [f"the codes were taken for ICD-{version}: {share:.1%} of them are; --icd-version says otherwise."]
-
-
-def guess_version(counts: Mapping[str, int]) -> tuple[int | None, float]:
-    """The ICD version that nearly all codes (with how often each came) belong to, and the share that does."""
-    codes = pa.array(list(counts), pa.string())
-    many = np.fromiter(counts.values(), dtype=np.int64, count=len(counts))
-    fits = {}
-    for version in icd.VERSIONS:
-        good = icd.known(codes, version) | zeros.heading(codes, version)
-        fits[version] = good | (zeros.stripped(codes) if version == 9 else False)
-    shares = {version: float(many[good].sum() / max(many.sum(), 1)) for version, good in fits.items()}
-    best = max(shares, key=lambda version: shares[version])
-    other = {9: 10, 10: 9}[best]
-    return (best if shares[best] >= SURE and shares[best] > shares[other] else None), shares[best]
+    version, said = guess_version(counts, where)
+    return version, [said]
 
 
 def _codes(batches: list[Admissions], silent: int) -> tuple[pa.ListArray, np.ndarray, int]:
