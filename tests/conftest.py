@@ -24,8 +24,10 @@ os.environ |= {"COLUMNS": "120", "NO_COLOR": "1", "NO_PROXY": "127.0.0.1,localho
 os.environ.pop("FORCE_COLOR", None)
 REQUIRE_ALL = os.environ.get("MLCI_REQUIRE_ALL") == "1"
 # The first example of a test may import or compile something slow, and so may the machine be; a law is not broken by
-# that. Hypothesis' own profile for CI says the same, and takes the same examples in every run.
-hypothesis.settings.register_profile("mlci", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# that. Hypothesis' own profile for CI says the same, and takes the same hundred examples in every run.
+hypothesis.settings.register_profile(
+    "mlci", deadline=None, max_examples=30, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("ci" if REQUIRE_ALL else "mlci")
 
 ROOT = Path(__file__).parents[1]

@@ -27,7 +27,8 @@ def place(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 5])
 def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path, kills):
     words = ["fit", place / "cohort.parquet", "--recipe", "paper", "--config", place / "quick.toml", "-o"]
     whole, target, checkpoint = (tmp_path / name for name in ("whole", "killed", ".killed.checkpoint"))

@@ -175,6 +175,7 @@ def test_members_speak_only_of_what_they_have_not_seen():
     np.testing.assert_array_equal(both.honest[-2:], logits[:, -2:].mean(0))
 
 
+@pytest.mark.slow
 def test_collapse_beats_the_sum_of_logits_and_weights_matter():
     plain, energy, balanced = teach(method="sum"), teach(objective="energy"), teach()
     assert min(squares(energy).sum(), squares(balanced).sum()) > squares(plain).sum() + 0.03

@@ -106,7 +106,9 @@ def test_postgres_gives_the_same_cohort(source, demo, postgres):
 
 
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("source", DEMOS)
+@pytest.mark.parametrize(
+    "source", [pytest.param(source, marks=[pytest.mark.slow] * (source != "mimic4")) for source in DEMOS]
+)
 def test_spark_gives_the_same_cohort(source, demo, spark):
     folder = demo(source)
     assert build_cohort(source, load_spark(spark, source, folder)) == build_cohort(source, folder)

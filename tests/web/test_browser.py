@@ -252,7 +252,7 @@ def test_a_server_that_is_gone_is_told(browser, index):
     page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_no_barrier(browser, address, scheme):
     context = browser.new_context(base_url=address, color_scheme=scheme)
     page, axe = context.new_page(), Axe()

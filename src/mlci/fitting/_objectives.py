@@ -8,7 +8,7 @@ kernel -|s - s'| the same expression is the squared distance correlation.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -71,7 +71,7 @@ def known_rows(outcomes: Array, validity: str) -> Array:
     >>> known_rows(np.array([[0, 1], [1, np.nan]]), "intersection").tolist()
     [[True], [False]]
     """
-    known = cast(Array, outcomes == outcomes)
+    known: Any = outcomes == outcomes
     return known.all(1)[:, None] if validity == "intersection" else known
 
 

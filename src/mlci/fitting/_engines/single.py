@@ -27,10 +27,12 @@ class Passes(Protocol):
 
     parameters: list[nn.Parameter]
 
-    def forward(self, batch: Any) -> Tensor: ...
+    def forward(self, batch: Any, /) -> Tensor:
+        """Give the scores of a batch."""
+        ...
 
     def backward(self, gradient: Tensor) -> None:
-        """Of the last forward pass."""
+        """Fill the gradients of the parameters, from that by the scores of the last forward pass."""
         ...
 
 

@@ -77,8 +77,8 @@ class Stacked:
     def _optimiser(self, weights: list[Tensor]) -> torch.optim.Optimizer:
         pace = self.pace
         if pace.cycle is None:
-            options = {"lr": pace.learning_rate, "weight_decay": pace.weight_decay}
-            return torch.optim.AdamW(weights, **options, fused=True, capturable=self.device.type == "cuda")
+            capturable, rate, decay = self.device.type == "cuda", pace.learning_rate, pace.weight_decay
+            return torch.optim.AdamW(weights, lr=rate, weight_decay=decay, fused=True, capturable=capturable)
         cycles = {n: cycle(pace, pace.cycle * n).view(pace.cycle, n, 5) for n in set(self.counts)}
         rates = torch.tensor([1.0, 0, 0, 0, 0], dtype=torch.float64).repeat(pace.cycle, self.most, len(self.rows), 1)
         for model, count in enumerate(self.counts):
@@ -248,5 +248,6 @@ class CycledAdamW(torch.optim.Optimizer):
         rates = self.rates.index_select(0, self.count).squeeze(0)
         move = kernels().adamw if rates.is_cuda else adamw
         for weight, state in self.state.items():
-            move(weight, weight.grad, state["moment"], state["square"], rates)
+            if weight.grad is not None:
+                move(weight, weight.grad, state["moment"], state["square"], rates)
         self.count += 1
