@@ -29,6 +29,7 @@ COMPLETE = (
         "codes/zeros",
         "cohort",
     ),
+    *("judging/compare", "measures/ratios"),
     *("index/citation", "index/estimator", "index/export", "index/recalibrate", "spark"),
 )
 # Classes whose public methods carry one too.

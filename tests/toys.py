@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from mlci.codes.admissions import as_admissions
@@ -15,6 +16,8 @@ from mlci.judging.theory import Cutoff
 from mlci.tokens import Vocabulary
 
 CODES = [f"{letter}{number:02d}{last}" for letter in "ABCDEIJKN" for number in range(8) for last in range(3)]
+
+SIX = {"A": 900, "B": 700, "C": 800, "D": 60, "E": 1000, "F": 600}  # hospitals and their admissions
 
 
 def random_state(vocabulary_size: int, *, width: int = 16, pools: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
@@ -170,3 +173,17 @@ def toy_cohort(n: int, *, seed: int = 0, names=("mortality", "long_stay")) -> Co
         }
     )
     return Cohort(table, "a made-up hospital", {name: f"rule of {name}" for name in names})
+
+
+def six_hospitals(*, effect: float = 0.0, seed: int = 0, patients: int = 1) -> Cohort:
+    """Six hospitals; B adds `effect` to the log-odds of death, D is small."""
+    rng = np.random.default_rng(seed)
+    name = np.repeat([*SIX], [*SIX.values()])
+    n = len(name)
+    severity = rng.normal(0, 1, n) + 0.5 * (name == "C")
+    died = rng.random(n) < 1 / (1 + np.exp(2.2 - severity - effect * (name == "B")))
+    frame = pd.DataFrame({"visit_id": np.arange(n), "subject_id": np.arange(n) // patients, "died": died * 1})
+    frame["codes"] = [["I50.9"]] * n
+    options = {"icd_version": 10, "outcomes": {"mortality": "died"}, "subject": "subject_id"}
+    keep = {"hospital": name, "severity": severity, "age": rng.uniform(20, 90, n), "weight": rng.uniform(1, 5, n)}
+    return Cohort.from_frame(frame.assign(**keep), keep=list(keep), **options)

@@ -21,6 +21,7 @@ _HOME = {
     "distance_correlation": "mlci.measures.alignment",
     "mutual_information": "mlci.measures.information",
     "evaluate": "mlci.judging.evaluate",
+    "compare": "mlci.judging.compare",
     "InputError": "mlci.base.errors",
 }
 _MODULES = {"plots": "mlci.showing.plots", "report": "mlci.showing.report", "spark": "mlci.spark"}

@@ -7,28 +7,13 @@ import pytest
 import mlci
 from mlci.judging import compare as module
 from mlci.judging._crossfit import cross_fit, design
-from mlci.judging.compare import TOO_FEW, compare
-
-SIZES = {"A": 900, "B": 700, "C": 800, "D": 60, "E": 1000, "F": 600}
-
-
-def hospitals(*, effect: float = 0.0, seed: int = 0, patients: int = 1) -> mlci.Cohort:
-    """Six hospitals; B adds `effect` to the log-odds of death, D is small."""
-    rng = np.random.default_rng(seed)
-    name = np.repeat([*SIZES], [*SIZES.values()])
-    n = len(name)
-    severity = rng.normal(0, 1, n) + 0.5 * (name == "C")
-    died = rng.random(n) < 1 / (1 + np.exp(2.2 - severity - effect * (name == "B")))
-    frame = pd.DataFrame({"visit_id": np.arange(n), "subject_id": np.arange(n) // patients, "died": died * 1})
-    frame["codes"] = [["I50.9"]] * n
-    options = {"icd_version": 10, "outcomes": {"mortality": "died"}, "subject": "subject_id"}
-    keep = {"hospital": name, "severity": severity, "age": rng.uniform(20, 90, n), "weight": rng.uniform(1, 5, n)}
-    return mlci.Cohort.from_frame(frame.assign(**keep), keep=list(keep), **options)
+from mlci.judging.compare import HIDDEN, TOO_FEW, compare
+from toys import SIX, six_hospitals
 
 
 @pytest.fixture(scope="module")
 def cohort() -> mlci.Cohort:
-    return hospitals(effect=0.9)
+    return six_hospitals(effect=0.9)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +38,7 @@ def test_the_planted_outlier_is_found_and_no_other(found):
 def test_counts_ratios_and_rates_are_what_they_say(found, cohort):
     table = found.of("severity").set_index("group")
     died, name = cohort.labels("mortality")[:, 0], cohort.column("hospital")
-    assert table["n"].to_dict() == SIZES
+    assert table["n"].to_dict() == SIX
     for group, row in table.iterrows():
         assert row["observed"] == row["events"] == died[name == group].sum()
         assert row["ratio"] == pytest.approx(row["observed"] / row["expected"])
@@ -61,7 +46,7 @@ def test_counts_ratios_and_rates_are_what_they_say(found, cohort):
         assert row["low"] < row["ratio"] < row["high"]
     assert found.events == died.sum()
     assert found.rate == pytest.approx(died.mean())
-    alike = hospitals()
+    alike = six_hospitals()
     table = compare(alike, alike.column("severity"), by="hospital", outcome="mortality", resamples=0).table
     assert table["expected"].sum() == pytest.approx(table["observed"].sum(), rel=0.02)
 
@@ -75,6 +60,27 @@ def test_fewer_than_ten_expected_events_are_shown_and_never_ranked(found):
     assert sorted(table["rank"].dropna()) == [1, 2, 3, 4, 5]
 
 
+def test_suppression_hides_what_a_small_count_could_be_told_from(cohort):
+    """The rule of the report: ten admissions with the outcome and ten without."""
+    names = cohort.column("hospital").astype(object)
+    names[names == "D"] = np.where(np.arange((names == "D").sum()) < 7, "G", "D")
+    part = _with(cohort, "hospital", names)
+    found = compare(part, part.column("severity"), by="hospital", outcome="mortality", resamples=20)
+    shown = found.suppressed().table.set_index("group")
+    assert found.table.set_index("group").loc[["D", "G"], "events"].max() < 10
+    for group in "DG":
+        figures = shown.loc[group, ["events", "observed", "expected", "ratio", "high", "rate", "shrunk", "z", "rank"]]
+        assert figures.isna().all()
+        assert shown.loc[group, "verdict"] == HIDDEN
+    assert np.isnan(shown.loc["G", "n"])
+    assert shown.loc["D", "n"] == 53
+    assert sorted(shown["rank"].dropna()) == [1, 2, 3, 4, 5]
+    assert HIDDEN in repr(found.suppressed())
+    # One hidden count alone could be told from the sum of all: another is hidden with it.
+    alone = compare(cohort, cohort.column("severity"), by="hospital", outcome="mortality", resamples=0).suppressed()
+    assert (alone.table["verdict"] == HIDDEN).sum() == 2
+
+
 def test_ranks_and_their_intervals(found):
     table = found.of("severity").set_index("group").drop("D")
     assert table.loc["B", ["rank", "rank_low", "rank_high"]].tolist() == [5, 5, 5]
@@ -85,7 +91,7 @@ def test_ranks_and_their_intervals(found):
 
 def test_a_resample_s_shortcut_is_the_fit_it_stands_for():
     """Expected counts of resampled patients by sums, against models that are fitted to the resample anew."""
-    cohort = hospitals(patients=3)
+    cohort = six_hospitals(patients=3)
     ground = module._prepare(cohort, "hospital", "mortality", None)
     model = design(cohort.column("severity")[ground.rows])
     fit = cross_fit(model, ground.outcome, ground.weight, ground.starts)
@@ -117,7 +123,7 @@ def test_patients_come_and_go_with_all_their_admissions():
     """Copies of an admission widen the interval as copies must, not as new patients would."""
     ratios = []
     for patients in (1, 4):
-        cohort = hospitals(patients=patients)
+        cohort = six_hospitals(patients=patients)
         table = compare(cohort, cohort.column("severity"), by="hospital", outcome="mortality", resamples=300).table
         ratios.append((table["resampled_high"] - table["resampled_low"]).to_numpy())
     assert ratios[1] == pytest.approx(ratios[0], rel=0.4)  # independent outcomes: a patient's four admissions are four
@@ -184,4 +190,4 @@ def test_a_score_of_another_length_is_told(cohort):
 
 def test_it_looks_well_in_a_notebook(found):
     assert "O/E" in repr(found)
-    assert found._repr_html_().count("<tr>") == 1 + 2 * len(SIZES)
+    assert found._repr_html_().count("<tr>") == 1 + 2 * len(SIX)

@@ -8,7 +8,7 @@ A group with fewer than ten expected events is shown and never ranked.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from mlci.measures.discrimination import auroc
 LEAST = 10  # expected events, or a group is neither ranked nor judged
 ALERT, ALARM = 0.95, 0.998  # shares of usual groups between the funnel's limits
 VERDICTS = ("low", "as expected", "high")
-TOO_FEW = "too few"
+TOO_FEW, HIDDEN = "too few", "hidden"
 FAR = 10  # ranks
 
 
@@ -61,22 +61,46 @@ class Comparison:
         part = self.table[self.table["model"] == model]
         return part.sort_values(["ranked", "ratio", "group"], ascending=[False, False, True], ignore_index=True)
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
-        heads = ["model", self.by, "n", "observed", "expected", "O/E", "95% interval", "verdict", "rank"]
+    def suppressed(self) -> "Comparison":
+        """The same without what tells of fewer than ten admissions with or without the outcome.
+
+        Every figure of such a group from which the count could be told is left out, its rank among them, and the counts
+        of all groups with it where a single one could be told from the sum: then the next smallest is hidden too.
+        """
+        first = self.table.drop_duplicates("group").set_index("group")
+        fewest = np.minimum(first["events"], first["n"] - first["events"])
+        hidden = fewest[fewest < LEAST].index
+        if len(hidden) == 1:
+            hidden = fewest.nsmallest(2).index
+        rows = self.table["group"].isin(hidden)
+        told = [name for name in self.table if name not in ("model", "group", "n", "ranked", "verdict", "alert")]
+        table = self.table.astype(dict.fromkeys(["n", *told], float))
+        table.loc[rows, told] = np.nan
+        table.loc[rows, ["verdict", "alert"]] = HIDDEN
+        table.loc[rows, "ranked"] = False
+        table["rank"] = table.groupby("model")["rank"].rank()  # a gap would tell where the hidden ones stand
+        table.loc[table["n"] < LEAST, "n"] = np.nan
+        coded = self.coding.astype({"n": float})
+        coded.loc[coded["n"] < LEAST, ["n", "codes", "ratio", "z"]] = np.nan
+        return replace(self, table=table, coding=coded)
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows of a table for a terminal: model, group, counts, ratio and rank with their intervals."""
         rows = []
         for model in self.models["model"]:
             for row in self.of(model).itertuples():
-                rank = f"{row.rank:.0f} ({row.rank_low:.0f}-{row.rank_high:.0f})" if row.ranked else ""
-                figures = [f"{row.n:,}", f"{row.observed:,.0f}", f"{row.expected:,.1f}", f"{row.ratio:.2f}"]
-                rows.append([model, row.group, *figures, f"{row.low:.2f} to {row.high:.2f}", row.verdict, rank])
-        return heads, rows
+                rank = f"{row.rank:.0f} {row.rank_low:.0f}-{row.rank_high:.0f}" if row.ranked else ""
+                ratio = f"{row.ratio:.2f} {row.low:.2f}-{row.high:.2f}" if row.verdict != HIDDEN else HIDDEN
+                counts = [f"{row.n:,.0f}", f"{row.observed:,.0f}", f"{row.expected:,.1f}", ratio, row.verdict, rank]
+                rows.append([model, row.group, *(cell.replace("nan", "–") for cell in counts)])
+        return ["model", self.by, "n", "O", "E", "O/E 95%", "verdict", "rank 95%"], rows
 
     def __repr__(self) -> str:
-        heads, rows = self._cells()
+        heads, rows = self.cells()
         return text_table(rows, heads)
 
     def _repr_html_(self) -> str:
-        heads, rows = self._cells()
+        heads, rows = self.cells()
         return html_table(rows, heads)
 
 

@@ -129,6 +129,39 @@ def read_seeds(
     return found, cohort
 
 
+def read_models(
+    paths: Sequence[str | Path], cohort: Cohort, *, columns: Sequence[str] = ()
+) -> tuple[dict[str, np.ndarray], Cohort]:
+    """Read score files as models: every column of every file is one.
+
+    Args:
+        paths: of score files; a file's only column, or its column `score`, goes by the file's name.
+        cohort: the admissions to judge by.
+        columns: those to read, as in `read_scores`.
+
+    Returns:
+        An array of scores for each model, and the cohort's admissions that every file has, in that order.
+
+    >>> import tempfile
+    >>> cohort = Cohort.from_frame(pd.DataFrame({"visit_id": [1], "codes": [["I50.9"]], "died": [1]}), icd_version=10)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "ours.csv")
+    ...     _ = file.write_text("admission_id,score\\n1,0.5\\n")
+    ...     read_models([file], cohort)[0]
+    {'ours': array([0.5])}
+    """
+    frames = {Path(path): read_scores(path, columns=columns) for path in paths}
+    for path, frame in frames.items():
+        _, cohort = match(frame, cohort, where=str(path))
+    found: dict[str, np.ndarray] = {}
+    for path, frame in frames.items():
+        matched, _ = match(frame, cohort, where=str(path))
+        for column in matched:
+            name = path.stem if column == "score" or (matched.shape[1] == 1 and len(frames) > 1) else str(column)
+            found[name if name not in found else f"{path.stem}:{column}"] = matched[column].to_numpy()
+    return found, cohort
+
+
 def _is_parquet(path: str | Path) -> bool:
     with reading(path, "Parquet or CSV"), open(path, "rb") as file:
         return file.read(4) == b"PAR1"

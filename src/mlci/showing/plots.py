@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
-from matplotlib.ticker import FixedLocator, FuncFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
@@ -25,6 +25,9 @@ from mlci.index.estimator import Explanation
 from mlci.judging.curves import Isotonic, Rates, RiskCurve, Smooth
 from mlci.judging.theory import Scan
 from mlci.measures.registry import METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 GREY = "#7B8794"
@@ -36,6 +39,7 @@ DARK = {BLUE: "#56B4E9", VERMILION: "#FF8A4C", GREEN: "#2FC99B", GREY: "#9AA4AE"
 LONGEST = 46  # letters of a name beside a bar
 POINTS = 400  # a line on paper shows no more
 TICKS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)  # of a normal scale
+COUNT = FuncFormatter(lambda value, _: f"{value:,.6g}")
 PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.6g}%")
 
 STYLE: dict[Any, Any] = {
@@ -365,6 +369,65 @@ def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
     margin = 0.1 * (ends.max() - ends.min()) or 1.0
     axis.set_xlim(ends.min() - margin, ends.max() + margin)
     axis.grid(axis="y", visible=False)
+    return figure
+
+
+@_styled
+def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) -> Figure:
+    """Ratios of observed to expected events over the expected ones, between the limits of chance.
+
+    `points` has the columns group, effective (expected events), ratio and verdict; `limits` has effective and low95,
+    high95, low998 and high998. Its columns that begin with exact are those of chance alone, drawn faintly where room is
+    made for usual differences. Up to `most` outliers are named.
+    """
+    figure, axis = _panel((5.6, 3.8), left=0.6)
+    for column in [name for name in limits if name.startswith("exact")]:
+        axis.plot(limits["effective"], limits[column], color=GREY, lw=0.7, ls=":")
+    for level, dash in (("95", "--"), ("998", "-")):
+        for side in ("low", "high"):
+            said = f"{'95' if level == '95' else '99.8'}% limits" if side == "low" else None
+            axis.plot(limits["effective"], limits[f"{side}{level}"], color=GREY, lw=1.1, ls=dash, label=said)
+    axis.axhline(1, color=INK, lw=0.8)
+    for verdict, colour, mark in (("as expected", BLUE, "o"), ("high", VERMILION, "^"), ("low", GREEN, "v")):
+        part = points[points["verdict"] == verdict]
+        axis.plot(part["effective"], part["ratio"], mark, ms=4.5, color=colour, label=verdict, ls="none")
+    out = points[points["verdict"].isin(["low", "high"])]
+    for row in out.reindex(np.abs(np.log(out["ratio"])).sort_values(ascending=False).index).head(most).itertuples():
+        axis.annotate(str(row.group)[:24], (row.effective, row.ratio), (4, 4), textcoords="offset points", fontsize=7)
+    usual = np.interp(np.median(points["effective"]), limits["effective"], limits["high998"])
+    top = max(float(points["ratio"].max()), 1.3, float(usual))
+    axis.set(xlabel="Expected events", ylabel="Observed / expected", ylim=(0, 1.08 * top))
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(FixedLocator([digit * 10.0**power for power in range(8) for digit in (1, 2, 5)]))
+    axis.xaxis.set_major_formatter(COUNT)
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.legend(loc="lower right", fontsize=7, ncols=2)
+    return figure
+
+
+@_styled
+def caterpillar(names: Sequence[str], points: "pd.DataFrame", *, labelled: int = 70) -> Figure:
+    """Ratios with their intervals, one line per group in the order given, and the shrunken ratio beside each.
+
+    `points` has ratio, low, high, shrunk and verdict. More than `labelled` groups are drawn thin, and of these the
+    outliers alone are named.
+    """
+    many = len(names) > labelled
+    names = [name if len(name) <= LONGEST // 2 else name[: LONGEST // 2 - 1] + "…" for name in map(str, names)]
+    outlying = points["verdict"].isin(["low", "high"]).to_numpy()
+    shown = [name if not many or out else "" for name, out in zip(names, outlying)]
+    figure, axis = _panel((5.6, (6.5 if many else 0.17 * len(names)) + 0.9), left=_room(shown))
+    rows = np.arange(len(names))
+    for verdict, colour, mark in (("", BLUE, "o"), ("high", VERMILION, "^"), ("low", GREEN, "v")):
+        chosen = (points["verdict"] == verdict).to_numpy() if verdict else ~outlying
+        part = points[chosen]
+        axis.hlines(rows[chosen], part["low"], part["high"], color=colour, lw=0.5 if many else 1.2)
+        axis.plot(part["ratio"], rows[chosen], mark, ms=2 if many else 4, color=colour, ls="none")
+    axis.plot(points["shrunk"], rows, "D", ms=1.5 if many else 3, color=INK, markerfacecolor="none", mew=0.7)
+    axis.axvline(1, color=INK, lw=0.8)
+    axis.set_yticks(rows[[bool(name) for name in shown]], [name for name in shown if name], fontsize="small")
+    axis.set(xlabel="Observed / expected, 95% interval (◇ shrunken)", ylim=(len(names) - 0.4, -0.6))
+    axis.grid(visible=False, axis="y")
     return figure
 
 

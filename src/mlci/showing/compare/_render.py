@@ -1,0 +1,162 @@
+"""Render the page of a comparison: tables and pictures in, one HTML text without script or outside request out."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+import mlci
+from mlci.base.names import label, words
+from mlci.judging.compare import ALARM, FAR, HIDDEN, LEAST, TOO_FEW, VERDICTS, Comparison
+from mlci.showing._pages import Picture, environment
+from mlci.showing._words import listing, number, percent, spread
+
+ROOM = {
+    "additive": "with room for usual differences between groups (an additive variance; Spiegelhalter)",
+    "multiplicative": "with room for usual differences between groups (a factor on the variance; Spiegelhalter)",
+    "shmi": "with room for usual differences between groups (as the Summary Hospital-level Mortality Indicator has it)",
+    "none": "of chance alone",
+}
+
+
+def render(found: Comparison, pictures: Mapping[str, Sequence[Picture]], *, command: str) -> str:
+    """The page as text."""
+    models = [
+        {
+            "name": row.model,
+            "said": _said(found, row),
+            "pictures": pictures.get(f"model{place}", ()),
+            "rows": [_row(line) for line in found.of(row.model).itertuples()],
+        }
+        for place, row in enumerate(found.models.itertuples())
+    ]
+    view = {
+        "found": found,
+        "title": f"{label(found.outcome)} by {words(found.by)}",
+        "by": label(found.by),
+        "flags": _flags(found),
+        "lead": _lead(found),
+        "tiles": _tiles(found),
+        "models": models,
+        "summary": found.models.to_dict("records"),
+        "changes": found.changes.to_dict("records"),
+        "differing": _differing(found),
+        "coding": _coding(found.coding),
+        "room": ROOM[found.overdispersion],
+        "least": LEAST,
+        "far": FAR,
+        "version": mlci.__version__,
+        "command": command,
+    }
+    return environment("compare").get_template("compare.html.j2").render(view)
+
+
+def _names(frame: pd.DataFrame, verdict: str) -> list[str]:
+    return frame.loc[frame["verdict"] == verdict, "group"].astype(str).tolist()
+
+
+def _lead(found: Comparison) -> str:
+    """The comparison by the first model in two sentences."""
+    model = found.models["model"][0]
+    frame = found.of(model)
+    high, low = (_names(frame, word) for word in (VERDICTS[2], VERDICTS[0]))
+    judged = int(frame["ranked"].sum())
+    if not high and not low:
+        return f"By {model}, none of {judged} groups lies beyond the 99.8% limits."
+    parts = [
+        f"{side} events than expected in {listing(names)}" for side, names in (("more", high), ("fewer", low)) if names
+    ]
+    return f"Of {judged} groups judged by {model}, these lie beyond the 99.8% limits: {'; '.join(parts)}."
+
+
+def _flags(found: Comparison) -> list[str]:
+    """What a reader must know before any figure."""
+    said = []
+    if "synthetic" in found.source.lower():
+        said.append("The admissions are synthetic: nobody was ever in these hospitals; no figure holds for patients.")
+    frame = found.of(found.models["model"][0])
+    few, hidden = _names(frame, TOO_FEW), _names(frame, HIDDEN)
+    if few:
+        said.append(f"Groups with fewer than {LEAST} expected events are shown and never ranked: {listing(few)}.")
+    if hidden:
+        said.append(f"Figures that would tell of fewer than {LEAST} admissions are hidden: those of {listing(hidden)}.")
+    if found.left_out:
+        said.append(f"{found.left_out:,} admissions are left out: their group or outcome is not known.")
+    coders = _names(found.coding, "many")
+    if coders:
+        said.append(
+            f"More codes per admission than others record for the same kind of patient: {listing(coders)}. Their "
+            "patients look sicker than they may be, and their ratios lower."
+        )
+    return said
+
+
+def _tiles(found: Comparison) -> list[dict[str, str]]:
+    first = found.models.iloc[0]
+    frame = found.of(first["model"])
+    out = sum((frame["verdict"] == word).sum() for word in (VERDICTS[0], VERDICTS[2]))
+    return [
+        {"name": "Admissions", "value": f"{found.admissions:,}", "note": found.source},
+        {"name": label(found.outcome), "value": percent(found.rate), "note": f"{found.events:,} admissions"},
+        {"name": "Groups", "value": f"{len(frame):,}", "note": f"{int(frame['ranked'].sum()):,} of them ranked"},
+        {"name": "Beyond 99.8% limits", "value": str(out), "note": f"by {first['model']}"},
+    ]
+
+
+def _said(found: Comparison, row) -> str:
+    """What a model says of all groups together."""
+    frame = found.of(row.model)
+    by_chance = (1 - ALARM) * row.ranked
+    found_room = row.tau2 > 0 if found.overdispersion != "multiplicative" else row.phi > 1
+    differ = (
+        "Groups differ more than chance allows" if found_room else "Groups differ no more than chance allows"
+    ) + f" (mean squared z-score {row.phi:.2f})"
+    shrunk = f"the true ratios have an estimated standard deviation of {row.spread:.2f}"
+    out = int(frame["verdict"].isin([VERDICTS[0], VERDICTS[2]]).sum())
+    return (
+        f"{differ}; {shrunk}. {out} of {row.ranked} lie beyond the 99.8% limits {ROOM[found.overdispersion]}, "
+        f"where about {by_chance:.1f} would by chance. The recalibrated risks have an AUROC of {row.auroc:.3f}."
+    )
+
+
+def _row(line) -> dict[str, str]:
+    """A group's cells as text; what is hidden is a dash."""
+
+    def ranged(value: float, low: float, high: float, digits: int) -> tuple[str, str]:
+        return number(value, digits), spread(low, high, digits)
+
+    rate = (100 * line.adjusted, 100 * line.adjusted_low, 100 * line.adjusted_high)
+    rank = (f"{line.rank:.0f}", f"{line.rank_low:.0f} to {line.rank_high:.0f}" if np.isfinite(line.rank_low) else "")
+    return {
+        "group": str(line.group),
+        "n": f"{line.n:,.0f}" if np.isfinite(line.n) else f"under {LEAST}",
+        "observed": number(line.observed, 0) if line.verdict != HIDDEN else "hidden",
+        "expected": number(line.expected, 1),
+        "ratio": ranged(line.ratio, line.low, line.high, 2),
+        "rate": ranged(*rate, 2),
+        "shrunk": ranged(line.shrunk, line.shrunk_low, line.shrunk_high, 2),
+        "rank": rank if line.ranked else ("–", ""),
+        "verdict": line.verdict,
+        "beyond": line.verdict in (VERDICTS[0], VERDICTS[2]),
+    }
+
+
+def _differing(found: Comparison) -> list[dict]:
+    """Groups on whose verdict the models do not agree."""
+    wide = found.table.pivot(index="group", columns="model", values="verdict")[list(found.models["model"])]
+    apart = wide[wide.apply(lambda row: len(set(row)) > 1, axis=1)]
+    return [{"group": str(group), "verdicts": list(row)} for group, row in zip(apart.index, apart.to_numpy())]
+
+
+def _coding(frame: pd.DataFrame) -> list[dict[str, str]]:
+    ordered = frame.sort_values("ratio", ascending=False)
+    return [
+        {
+            "group": str(row.group),
+            "codes": number(row.codes, 1),
+            "expected": number(row.expected, 1),
+            "ratio": number(row.ratio, 2),
+            "verdict": row.verdict,
+        }
+        for row in ordered.itertuples()
+    ]

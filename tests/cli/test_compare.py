@@ -1,0 +1,57 @@
+"""`mlci compare`: from files to a page, a table and what a terminal shows."""
+
+import pandas as pd
+import pytest
+
+from toys import six_hospitals
+
+
+@pytest.fixture
+def files(tmp_path):
+    cohort = six_hospitals(effect=0.9)
+    cohort.write(tmp_path / "cohort.parquet")
+    frame = {name: cohort.column(name) for name in ("admission_id", "severity", "age")}
+    pd.DataFrame(frame).to_csv(tmp_path / "scores.csv", index=False)
+    return tmp_path
+
+
+WORDS = ("compare", "cohort.parquet", "scores.csv", "--by", "hospital", "--outcome", "mortality", "--resamples", 20)
+
+
+def test_a_page_and_what_the_terminal_shows(files, mlci_cli):
+    options = ("--overdispersion", "none", "--adjust", "age", "--suppress")
+    said = mlci_cli(*WORDS, *options, "-o", "page.html", "--score", "severity").stdout
+    assert "adjusted by severity" in said
+    assert "hidden" in said
+    page = (files / "page.html").read_text()
+    assert "In-hospital mortality by hospital" in page
+    assert "mlci compare cohort.parquet" in page
+
+
+def test_a_table_and_several_scores(files, mlci_cli):
+    said = mlci_cli(*WORDS, "--weights", "weight", "--split", "train,valid", "-o", "table.csv").stdout
+    assert "severity and age:" in said
+    assert "groups have another verdict" in said
+    table = pd.read_csv(files / "table.csv")
+    assert set(table["model"]) == {"severity", "age"}
+    assert table["n"].sum() < 2 * 4060
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-o", "page.pdf"), "page.pdf: is neither a page"),
+        (("-o", "cohort.parquet"), "cohort.parquet: is neither a page"),
+        (("--by", "ward"), "no column ward"),
+        (("--score", "points"), "has no numeric column points"),
+        (("--split", "later"), "later"),
+    ],
+)
+def test_bad_words_are_told(files, mlci_cli, options, message):
+    assert message in mlci_cli(*WORDS, *options, code=2).stderr
+
+
+def test_inputs_are_never_overwritten(files, mlci_cli):
+    before = (files / "scores.csv").read_bytes()
+    assert "scores.csv" in mlci_cli(*WORDS, "-o", "scores.csv", code=2).stderr
+    assert (files / "scores.csv").read_bytes() == before

@@ -1,0 +1,73 @@
+"""The page of a comparison: whole, without network, and true to its tables."""
+
+import re
+
+import numpy as np
+import pytest
+
+from mlci.judging.compare import compare
+from mlci.measures.ratios import Dispersion
+from mlci.showing import plots
+from mlci.showing.compare import build
+from mlci.showing.compare._draw import limits
+from toys import SIX, six_hospitals
+
+
+@pytest.fixture(scope="module")
+def found():
+    cohort = six_hospitals(effect=0.9)
+    scores = {"severity": cohort.column("severity"), "age & <b>": cohort.column("age")}
+    return compare(cohort, scores, by="hospital", outcome="mortality", overdispersion="none", resamples=20)
+
+
+@pytest.fixture(scope="module")
+def page(found):
+    return build(found, command="mlci compare cohort.parquet scores.csv")
+
+
+def test_it_holds_every_group_figure_and_verdict(page, found):
+    assert page.count("<svg") == 4  # a funnel and a caterpillar for each score
+    rows = re.findall(r'<tr[^>]*><th scope="row">(\w)</th><td>([\w ]+)</td><td>([\d,]+)</td>', page)
+    assert [row[0] for row in rows[: len(SIX)]] == found.of("severity")["group"].tolist()
+    assert rows[0] == ("B", "high", "700")
+    assert rows[len(SIX) - 1] == ("D", "too few", "60")
+    assert "more events than expected in B." in page
+    assert "shown and never ranked: D." in page
+    assert "What the choice of index changes" in page
+
+
+def test_it_needs_nobody_and_runs_nothing(page):
+    assert "<script" not in page
+    assert not re.findall(r'(?:src|href)="(?!#)', page)
+    assert "default-src 'none'" in page
+    assert "age &amp; &lt;b&gt;" in page
+    assert "age & <b>" not in page
+
+
+def test_what_is_suppressed_is_not_on_the_page(found):
+    page = build(found.suppressed(), command="")
+    [row] = re.findall(r'<th scope="row">D</th>.*?</tr>', page)[:1]
+    assert "hidden" in row
+    events = found.table.loc[found.table["group"] == "D", "events"].iloc[0]
+    assert f"<td>{events}</td>" not in row
+
+
+def test_limits_are_drawn_twice_only_where_they_differ():
+    import pandas as pd
+
+    effective = pd.Series([10.0, 200.0])
+    alike, apart = limits(effective, Dispersion("none", 1, 0)), limits(effective, Dispersion("additive", 2, 0.01))
+    assert not [name for name in alike if name.startswith("exact")]
+    assert len([name for name in apart if name.startswith("exact")]) == 4
+    assert (apart["high998"] > apart["high95"]).all()
+
+
+def test_hundreds_of_groups_are_drawn_and_the_outliers_named():
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    ratio = np.sort(rng.uniform(0.5, 1.5, 300))
+    points = pd.DataFrame({"ratio": ratio, "low": ratio - 0.2, "high": ratio + 0.2, "shrunk": ratio})
+    points["verdict"] = ["low", *["as expected"] * 298, "high"]
+    figure = plots.caterpillar([f"H{number}" for number in range(300)], points)
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["H0", "H299"]
