@@ -154,6 +154,12 @@ def changed(column: str, row: int, value: object) -> pd.DataFrame:
         (VISITS.drop(columns=["expired", "los"]), {"outcomes": None}, "no column is an outcome by its name; --outcome"),
         (VISITS.assign(DX1="X9999", DX2="QQQ"), {"icd_version": None}, "the ICD version of the codes cannot be told"),
         (VISITS[:0], {}, "has no rows"),
+        # Guessed by its name, as most of its values fit: the odd one is an error, and the outcome is not passed over.
+        (
+            changed("expired", 0, "maybe"),
+            {"outcomes": None},
+            "column expired, row 2: text of 5 characters is not 0 or 1",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told_by_column_and_row(tmp_path, frame, said, words):

@@ -242,17 +242,26 @@ def _configured(config: Any) -> dict[str, Any]:
 
 
 def _guessed_outcomes(file: TableFile, free: Sequence[str]) -> dict[str, str]:
-    """Outcomes by the names of columns, where the values fit."""
+    """Outcomes by the names of columns, where most values fit: one that does not is then an error, not a silence."""
     lower = {name.lower(): name for name in reversed(free)}
     texts: dict[str, str] = {}
     for outcome, names, form in GUESSES:
         column = next((lower[name] for name in names if name in lower), None)
         if column is None or outcome in texts:
             continue
-        rule = parse(form.format(column), outcome)
-        if all(_misfit(part[column], rule) is None for part in file.read([column])):
+        rule = replace(parse(form.format(column), outcome), column=column)
+        if _mostly_fits(file, rule):
             texts[outcome] = form.format(column)
     return texts
+
+
+def _mostly_fits(file: TableFile, rule: Rule) -> bool:
+    fitting = odd = 0
+    for part in file.read([rule.column]):
+        value, said = _apply(part[rule.column], rule)
+        fitting += len(value) - value.null_count
+        odd += pc.sum(pc.and_(pc.is_null(value), said)).as_py() or 0
+    return fitting > odd or not odd
 
 
 def _apply(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:
@@ -261,13 +270,6 @@ def _apply(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, pa
     number = table.text.strip().try_cast("float64")
     rows = table.select(value=rule.of(table.text, number), said=known(table.text)).to_pyarrow()
     return rows["value"].combine_chunks(), rows["said"].combine_chunks()
-
-
-def _misfit(column: pa.ChunkedArray | pa.Array, rule: Rule) -> int | None:
-    """The place of the first value that the rule does not allow."""
-    value, said = _apply(column, rule)
-    row = pc.index(pc.and_(pc.is_null(value), said), True).as_py()
-    return None if row < 0 else row
 
 
 def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
