@@ -11,7 +11,18 @@ from conftest import ROOT
 
 SOURCE = ROOT / "src"
 FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_WHITESPACE
-ROOMS = ("base", "measures", "codes", "judging", "fitting", "index", "cohort.py", "tokens.py", "spark.py")
+ROOMS = (
+    "base",
+    "measures",
+    "codes",
+    "judging",
+    "judging/theory",
+    "fitting",
+    "index",
+    "cohort.py",
+    "tokens.py",
+    "spark.py",
+)
 # Modules whose public functions all carry an example; the others carry what they have.
 COMPLETE = (
     *("base/complaints", "base/errors", "base/files", "base/names", "base/parquet", "base/tensors"),
@@ -19,7 +30,12 @@ COMPLETE = (
     *("measures/alignment", "measures/discrimination", "measures/information", "measures/registry"),
     *("measures/resample", "judging/curves", "judging/cutoffs", "judging/evaluate", "judging/rivals", "judging/scores"),
     *(
-        "judging/theory",
+        "judging/theory/_cutoff",
+        "judging/theory/_diagnosis",
+        "judging/theory/_noise",
+        "judging/theory/_setting",
+        "judging/theory/_spacing",
+        "judging/paper_tables",
         "codes/admissions",
         "codes/icd",
         "codes/layout",

@@ -104,9 +104,39 @@ def test_diagnose_prints_and_saves_what_the_library_finds(tmp_path, mlci_cli):
     assert len(pd.read_csv(tmp_path / "out" / "outcomes.csv")) == 4
 
 
+def test_diagnose_checks_the_laws_with_weights(tmp_path, mlci_cli):
+    make(tmp_path)
+    words = (
+        "--column",
+        "score",
+        "--weights",
+        "mortality=3,long_stay=0",
+        "--noise",
+        "0.01",
+        "-o",
+        "out",
+        "--floor",
+        "9999",
+    )
+    done = mlci_cli("diagnose", "scores.csv", "cohort.parquet", "--check", *words).stdout
+    assert "mortality 3" in done
+    assert "long_stay was left out: its weight is 0" in done
+    assert "floored at 9999" in done
+    laws = pd.read_csv(tmp_path / "out" / "checks.csv").set_index("law")["verdict"]
+    assert laws["J(s) ≥ J1(s)"].startswith("holds by")
+    assert "the floor 1e+04 is above ε⋆" in laws.filter(like="ε₀ ≤ ε⋆").iloc[0]
+    assert "noise" in " ".join(laws.index)
+    assert mlci_cli("diagnose", "scores.csv", "cohort.parquet", "-q").stdout == ""
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (
+            ["scores.csv", "cohort.parquet", "--weights", "x=1"],
+            "weights: 'x' is no outcome here; allowed are mortality",
+        ),
+        (["scores.csv", "cohort.parquet", "--weights", "mortality=a"], "'mortality=a' is not OUTCOME=NUMBER"),
         (["other.csv", "cohort.parquet"], "none of its 1 admissions is among the 200 of the cohort"),
         (["same.csv", "cohort.parquet"], "all scores are equal"),
         (["scores.csv", "cohort.parquet", "--outcome", "never"], "never: it is never present in 200 admissions"),

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 import oracles
 from mlci.base.errors import InputError
 from mlci.judging import theory
+from mlci.judging.theory import _checks as checks
+from mlci.judging.theory._ascent import best_monotone
 
 NAMES = ["mortality", "long_stay", "icu_transfer"]
 
@@ -268,3 +271,133 @@ def test_bad_input_is_said(score, outcomes, options, said):
 def test_spacing_refuses_an_outcome_with_one_class():
     with pytest.raises(InputError, match="both classes"):
         theory.best_spacing([1, 2, 3], [1, 1, 1])
+
+
+def settled(case, **options):
+    score, outcomes, weights = case
+    return theory.settle(score, outcomes, NAMES, weights=weights, sigma=0.9, **options)
+
+
+@settings(max_examples=10)
+@given(cases())
+def test_every_law_holds_on_random_data(case):
+    score, outcomes, weights = case
+    found = theory.check(score, outcomes, NAMES, weights=weights, sigma=0.9, noise=0.01)
+    assert [law.law for law in found if law.holds is False] == []
+    assert sum(law.holds is True for law in found) >= 11
+    assert all(law.verdict.startswith("holds") for law in found if law.holds)
+
+
+def cut_of(setting):
+    return theory.scan(setting.score, setting.v).best(0)
+
+
+@dataclass(frozen=True)
+class Small(theory.Setting):
+    """A setting whose kernel forms are wrong."""
+
+    sign: int = 1
+
+    def forms(self, score, directions):
+        forms, norm = super().forms(score, directions)
+        return self.sign * forms, norm / 1_000
+
+
+def test_broken_laws_are_seen_to_fail():
+    """Each law with one of its ingredients spoiled."""
+    score, outcomes = hospital(300)
+    setting = settled((np.round(score, 2), np.nan_to_num(outcomes), np.array([2.0, 1.0, 0.5])))
+    cut, best = cut_of(setting), best_monotone(setting)
+    assert checks.retention(setting, best).holds
+    # A direction that is too long: its part exceeds the whole.
+    longer = replace(setting, u=2 * setting.u)
+    assert [law.holds for law in checks.retained(longer)] == [False, True, False]
+    assert not checks.reduction(longer).holds
+    # A kernel whose norm is computed too small.
+    wrong = Small(**{field.name: getattr(setting, field.name) for field in fields(setting)})
+    assert not checks.bound(wrong).holds
+    assert not checks.canonical_norm(wrong, cut).holds
+    assert not checks.least_norm(wrong, cut).holds
+    # The other way round: what a score takes from a direction would be negative.
+    negative = Small(**{field.name: getattr(setting, field.name) for field in fields(setting)}, sign=-1)
+    assert not checks.retained(negative)[1].holds
+    # A certificate that belongs to another cut.
+    other = replace(cut, score=float(np.median(setting.score)))
+    assert not checks.exactness(setting, other).holds
+    assert not checks.floored_threshold(setting, other).holds
+    assert not checks.canonical_norm(setting, other).holds
+    assert not checks.certificate(setting, replace(cut, score=setting.score.max(), rho2=1.0), best).holds
+    # Labels that are not 0 and 1, whose kernel is not of rank one.
+    three = replace(setting, outcomes=np.where(setting.score[:, None] > 1, 2.0, setting.outcomes))
+    assert checks.label_kernel(three).left > 0.1
+    assert "not 0 or 1" in checks.label_kernel(three).verdict
+    # What is called the best for J1 is worse than the score itself.
+    flat = np.random.default_rng(0).permutation(setting.score)
+    assert "no maximum" in checks.retention(setting, flat).verdict
+    assert checks.Check("x", 1.0, "≥", 2.0).verdict == "FAILS by 1"
+
+
+def test_a_floor_above_epsilon_star_takes_the_precondition_away():
+    score, outcomes = hospital(300)
+    case = (score, np.nan_to_num(outcomes), np.ones(3))
+    setting = settled(case)
+    star = checks.epsilon_star(setting)
+    expected = 2 * (1 - np.exp(-((2 * setting.half / 0.9) ** 2) / 2)) * 299 / 300
+    assert star == pytest.approx(expected)
+    norms = [
+        setting.forms(np.where(setting.score >= edge, setting.half, -setting.half), setting.v[:, None])[1]
+        for edge in np.sort(setting.score)[[1, 150, 299]]
+    ]
+    assert min(norms) == pytest.approx(star)  # the least of all cuts is that of a single admission
+    high = replace(setting, floor=2 * star)
+    assert checks.floored_threshold(setting, cut_of(setting)).holds
+    assert f"is above ε⋆ = {star:.3g}" in checks.floored_threshold(high, cut_of(high)).verdict
+
+
+def test_noise_too_large_for_the_lemma_is_told_and_an_overclaimed_bound_fails():
+    score, outcomes = hospital(200)
+    setting = settled((score, np.nan_to_num(outcomes), np.ones(3)))
+    assert checks.averaging(setting, 0.02, 0, seed=1).holds
+    assert "not τ/2" in checks.averaging(setting, 30.0, 0, seed=1).verdict
+    assert not checks.averaging(setting, 0.3, 0, seed=1, tau=1e4).holds  # a norm that the mean kernel does not have
+
+
+@settings(max_examples=10)
+@given(cases())
+def test_the_best_monotone_score_is_monotone_bounded_and_no_worse(case):
+    setting = settled(case)
+    best = best_monotone(setting)
+    order = np.argsort(setting.score, kind="stable")
+    assert (np.diff(best[order]) >= -1e-12).all()
+    assert np.abs(best).max() <= setting.half * (1 + 1e-9)
+    reached = checks.ratio(setting, best, setting.v)
+    assert reached >= checks.ratio(setting, setting.score, setting.v) - 1e-9
+    assert reached >= cut_of(setting).rho2 - 1e-9
+
+
+def test_no_other_monotone_score_beats_the_ascent():
+    """Levels drawn at random and climbed from, by a general optimiser."""
+    from scipy.optimize import minimize
+
+    rng = np.random.default_rng(3)
+    score = np.arange(12.0)
+    outcomes = (score[:, None] + rng.normal(0, 4, (12, 3)) > [8, 5, 6]).astype(float)
+    setting = settled((score, outcomes, np.ones(3)))
+    found = checks.ratio(setting, best_monotone(setting), setting.v)
+
+    def loss(steps):
+        levels = np.clip(np.cumsum(np.abs(steps)), 0, 2 * setting.half)
+        return -checks.ratio(setting, levels, setting.v)
+
+    others = [-minimize(loss, rng.exponential(1, 12), method="Powell", options={"maxiter": 5}).fun for _ in range(2)]
+    assert max(others) <= found + 1e-3
+
+
+def test_a_floor_may_be_chosen_in_either_protocol_and_is_told():
+    score, outcomes = hospital(400)
+    exact, paper = (theory.diagnose(score, outcomes, NAMES, protocol=name) for name in ("exact", "paper"))
+    assert "floored at 0.0001 (protocol exact)" in exact.flooring
+    assert "unfloored (protocol paper)" in paper.flooring
+    floored = theory.diagnose(score, outcomes, NAMES, protocol="paper", floor=1e6)
+    assert floored.objective < paper.objective
+    assert floored.retention == pytest.approx(paper.retention)

@@ -39,15 +39,15 @@ def check_output(path: str | Path, *, inputs: Iterable[str | Path] = (), force: 
 
 
 def check_folder(path: str | Path, names: Iterable[str], *, inputs: Iterable[str | Path], force: bool = False) -> None:
-    """Make a folder of outputs, and say before any work begins that one of its files cannot be written, as above."""
+    """Say before any work begins that one of the files in a folder cannot be written, as above; it need not exist."""
     from mlci.base.errors import InputError
 
     folder, sources = Path(path), list(inputs)
-    if not folder.resolve().parent.is_dir():
-        raise InputError(f"{path}: the folder {folder.resolve().parent} does not exist.")
-    folder.mkdir(exist_ok=True)
-    for name in names:
-        check_output(folder / name, inputs=sources, force=force)
+    if not folder.parent.is_dir():
+        raise InputError(f"{path}: the folder {folder.parent} does not exist.")
+    if folder.exists():
+        for name in names:
+            check_output(folder / name, inputs=sources, force=force)
 
 
 def _is_cohort(path: Path) -> bool:

@@ -1,27 +1,30 @@
-"""`mlci diagnose`: the theory's tables for scores in a file, against a cohort's outcomes."""
+"""`mlci diagnose`: the theory's tables and laws for scores in a file, against a cohort's outcomes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from mlci.cli._options import check_folder, force
+from mlci.cli._options import check_folder, force, quiet
 
 RECORD = "diagnosis.json"
 TITLES = {
-    "rank_one": "Do the outcomes share one direction? (J, J1: floored objective and its part along that direction)",
+    "rank_one": "Do the outcomes share one direction? (J, J1: the objective and its part along that direction)",
     "thresholds": "Best cuts: j_v for the shared direction v, j_J for all outcomes (high severity: this score or more)",
     "outcomes": "Each outcome: dependence on the score, best single cut (rho2), best of any monotone score (monotone)",
 }
 
 
-@click.command(short_help="Theory diagnostics and cutoffs of scores in a file.")
+@click.command(short_help="Theory diagnostics, laws and cutoffs of scores in a file.")
 @click.argument("scores", type=click.Path(path_type=Path))
 @click.argument("cohort", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for CSV and JSON.")
 @click.option("--column", multiple=True, help="Score column; may be repeated.  [score, else every numeric column]")
 @click.option("--split", default="test", show_default=True, help="Splits to judge, as train,valid; all: every one.")
 @click.option("--outcome", "outcomes", multiple=True, help="Outcome to include; may be repeated.  [all]")
+@click.option("--weights", metavar="A=2,B=1|MODEL", help="Of the outcomes; a model file: those of its fit.  [equal]")
 @click.option("--sigma", type=click.FloatRange(0, min_open=True), help="Bandwidth.  [median of score differences]")
+@click.option("--floor", type=click.FloatRange(0), help="Of the kernel's norm; 0: none.  [exact: 1e-4; paper: 0]")
 @click.option(
     "--protocol",
     type=click.Choice(["exact", "paper"]),
@@ -30,60 +33,131 @@ TITLES = {
     help="exact: every admission; paper: the authors' subsample, scaling and bandwidth.",
 )
 @click.option("--sample", type=click.IntRange(2), help="Admissions drawn at random.  [exact: all; paper: 5000]")
-@click.option("--seed", type=int, default=12345, show_default=True, help="Of the draw.")
+@click.option("--seed", type=int, default=12345, show_default=True, help="Of the draw, and of the noise.")
+@click.option("--check", is_flag=True, help="Evaluate each lemma of the paper on these data.")
+@click.option(
+    "--noise", type=click.FloatRange(0, min_open=True), metavar="SD", help="Check what noise on the score does."
+)
 @force
-def command(scores: Path, cohort: Path, output: Path | None, column, split: str, outcomes, force, **options) -> None:
+@quiet
+def command(scores: Path, cohort: Path, output: Path | None, column, split: str, outcomes, **options) -> None:
     """Can these scores serve several outcomes at once, and where lies their cutoff?
 
     SCORES is a Parquet or CSV file with admission_id and one or more score columns, COHORT a cohort file. Prints how
-    far the outcomes share one direction, the best cuts of each score with their certificates, and each outcome's own.
+    far the outcomes share one direction, the best cuts of each score with their certificates, and each outcome's own;
+    with --check, whether each inequality of the paper holds here, and by how much.
     """
-    import json
-
-    import pandas as pd
-
     from mlci.base.errors import InputError
-    from mlci.base.files import atomic
-    from mlci.cohort import read_cohort
+    from mlci.cli._judged import read_judged
     from mlci.judging import theory
     from mlci.judging.scores import match, read_scores
 
+    quiet, force = options.pop("quiet"), options.pop("force")
+    noise, checked = options.pop("noise"), options.pop("check")
     if options["protocol"] == "paper" and options["sigma"] is not None:
         raise click.UsageError("--sigma does not go with --protocol paper, which takes its own.")
     if output is not None:
-        check_folder(output, [*(f"{title}.csv" for title in TITLES), RECORD], inputs=[scores, cohort], force=force)
-    judged = read_cohort(cohort)
+        names = [*(f"{title}.csv" for title in (*TITLES, "checks")), RECORD]
+        check_folder(output, names, inputs=[scores, cohort], force=force)
+    judged = read_judged(cohort, split)
     for name in outcomes:
         if name not in judged.outcomes:
             raise InputError(f"{cohort}: has no outcome {name}; allowed are {', '.join(judged.outcomes)}.")
     names = list(outcomes or judged.outcomes)
-    if split != "all":
-        judged = judged.split(*split.split(","))
-    if not len(judged):
-        raise InputError(f"{cohort}: has no admission in the split {split}; try --split all.")
+    options["weights"] = _weights(options["weights"], names)
     size = len(judged)
     values, judged = match(read_scores(scores, columns=column), judged, where=str(scores))
-    click.echo(f"{len(values):,} of the cohort's {size:,} admissions (split: {split}) have scores in {scores}.")
+    if not quiet:
+        click.echo(f"{len(values):,} of the cohort's {size:,} admissions (split: {split}) have scores in {scores}.")
     labels = judged.labels(*names)
     found = {name: theory.diagnose(values[name].to_numpy(), labels, names, **options) for name in values}
+    laws = {}
+    if checked or noise is not None:
+        laws = {name: theory.check(values[name].to_numpy(), labels, names, noise=noise, **options) for name in values}
+    tables = _tables(found, laws)
+    if not quiet:
+        _say(found, tables)
+    if output is not None:
+        _write(output, found, tables)
+        if not quiet:
+            click.echo(f"Written to {output}: {', '.join(f'{title}.csv' for title in tables)}, {RECORD}.")
+
+
+def _weights(text: str | None, names: Sequence[str]) -> list[float] | None:
+    """Weights in the order of the outcomes: as typed (others keep 1), or those of a model file."""
+    from mlci.base.errors import InputError
+
+    if text is None:
+        return None
+    if "=" not in text:
+        from mlci.index.model import load_model
+
+        given = load_model(text).card.get("weights")
+        if given is None:
+            raise InputError(f"{text}: keeps no weights of outcomes; say them, as {names[0]}=2.")
+        return [float(given.get(name, 0.0)) for name in names]
+    weights = dict.fromkeys(names, 1.0)
+    for word in text.split(","):
+        name, _, value = word.partition("=")
+        if name not in weights:
+            raise InputError(f"weights: '{name}' is no outcome here; allowed are {', '.join(names)}.")
+        try:
+            weights[name] = float(value)
+        except ValueError:
+            raise InputError(f"weights: '{word}' is not OUTCOME=NUMBER.") from None
+    return list(weights.values())
+
+
+def _tables(found, laws) -> dict:
+    """The three tables, and the laws, of all scores."""
+    import pandas as pd
+
     tables = {}
     for title in TITLES:
         parts = [diagnosis.tables()[title].assign(model=name) for name, diagnosis in found.items()]
         frame = pd.concat(parts, ignore_index=True)
         tables[title] = frame[["model", *frame.columns.drop("model")]]
-        _print(TITLES[title], tables[title])
+    if laws:
+        rows = [(name, law.law, law.left, law.relation, law.right, law.verdict) for name in laws for law in laws[name]]
+        tables["checks"] = pd.DataFrame(rows, columns=["model", "law", "left", "relation", "right", "verdict"])
+    return tables
+
+
+def _say(found, tables) -> None:
+    """Print the tables, and what a reader must know beside them."""
+    from mlci.cli._tables import show
+
+    for title, words in TITLES.items():
+        _print(words, tables[title])
+    for line in dict.fromkeys(diagnosis.flooring for diagnosis in found.values()):
+        click.echo(line)
+    for diagnosis in list(found.values())[:1]:
+        weights = ", ".join(f"{name} {weight:g}" for name, weight in zip(diagnosis.outcomes, diagnosis.weights))
+        click.echo(f"Weights of the outcomes: {weights}.")
     for outcome, why in {k: v for diagnosis in found.values() for k, v in diagnosis.left_out.items()}.items():
         click.echo(f"{outcome} was left out: {why}.")
     for name, diagnosis in found.items():
         if not diagnosis.shared.threshold.rising:
             click.echo(f"{name}: beyond its best cut the outcomes are rarer, not commoner; it may be turned around.")
-    if output is not None:
-        for title, frame in tables.items():
-            with atomic(output / f"{title}.csv", inputs=[scores, cohort]) as temporary:
-                frame.to_csv(temporary, index=False)
-        with atomic(output / RECORD, inputs=[scores, cohort]) as temporary:
-            temporary.write_text(json.dumps({name: diagnosis.to_dict() for name, diagnosis in found.items()}, indent=1))
-        click.echo(f"Written to {output}: {', '.join(f'{title}.csv' for title in tables)}, {RECORD}.")
+    if "checks" in tables:
+        rows = [
+            [row.model, row.law, f"{row.left:.4g} {row.relation} {row.right:.4g}", row.verdict]
+            for row in tables["checks"].itertuples()
+        ]
+        show("The paper's laws on these data", ["model", "law", "here", "verdict"], rows, left=4)
+
+
+def _write(output: Path, found, tables) -> None:
+    import json
+
+    from mlci.base.files import atomic
+
+    output.mkdir(exist_ok=True)
+    for title, frame in tables.items():
+        with atomic(output / f"{title}.csv") as temporary:
+            frame.to_csv(temporary, index=False)
+    with atomic(output / RECORD) as temporary:
+        temporary.write_text(json.dumps({name: diagnosis.to_dict() for name, diagnosis in found.items()}, indent=1))
 
 
 def _print(title: str, frame) -> None:

@@ -1,0 +1,83 @@
+"""Which admissions and outcomes take part, with which weights, and the direction that the outcomes share.
+
+In come scores, outcomes (NaN = not known) and weights; out come arrays without gaps, and the reason for each outcome
+that cannot take part.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mlci.base.errors import InputError
+
+
+def complete(score, outcomes, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], dict[str, str]]:
+    """Return the admissions with a score and every outcome known, the outcomes that take part, and why others do not.
+
+    An outcome that has one class only says nothing about order and has no centred profile. It may lose its other class
+    because another outcome is unknown just there (who died was not discharged), so it is left out before the admissions
+    are chosen anew.
+
+    Returns:
+        Scores, outcomes and names of what takes part; the reason by name for each outcome that does not.
+
+    >>> score, outcomes, names, left_out = complete([1, 2, 3], [[0, 1], [1, 1], [1, 1]], ["mortality", "long_stay"])
+    >>> names, left_out
+    (('mortality',), {'long_stay': 'it is always present in 3 admissions'})
+    """
+    score, outcomes = np.asarray(score, dtype=float), matrix(outcomes)
+    if len(score) != len(outcomes):
+        raise InputError(f"there are {len(score)} scores for {len(outcomes)} admissions; one each is needed.")
+    kept, left_out = {}, {}
+    for name, column in zip(names, outcomes.T, strict=True):
+        known = column[np.isfinite(score) & ~np.isnan(column)]
+        if not len(known):
+            left_out[name] = "it is not known for any scored admission"
+        elif known.min() == known.max():
+            left_out[name] = f"it is {'always' if known[0] else 'never'} present in {len(known):,} admissions"
+        else:
+            kept[name] = column
+    while kept:
+        columns = np.column_stack(list(kept.values()))
+        rows = np.isfinite(score) & ~np.isnan(columns).any(axis=1)
+        single = [name for name, column in kept.items() if len(np.unique(column[rows])) < 2]
+        if not single:
+            return score[rows], columns[rows], tuple(kept), left_out
+        for name in single:
+            del kept[name]
+            left_out[name] = f"it has one class only among the {rows.sum():,} admissions where all outcomes are known"
+    reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+    raise InputError(f"no outcome can be judged: {reasons}.")
+
+
+def weighted(
+    score, outcomes, names: Sequence[str], weights
+) -> tuple[np.ndarray, np.ndarray, dict[str, float], dict[str, str]]:
+    """As `complete`, with the weight of each outcome that takes part; an outcome of weight 0 does not."""
+    weight = dict(zip(names, as_weights(weights, len(names)).tolist(), strict=True))
+    used = [name for name in names if weight[name] > 0]
+    columns = matrix(outcomes)[:, [weight[name] > 0 for name in names]]
+    score, outcomes, kept, left_out = complete(score, columns, used)
+    left_out |= {name: "its weight is 0" for name in names if weight[name] == 0}
+    return score, outcomes, {name: weight[name] for name in kept}, left_out
+
+
+def singular(outcomes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Singular values of W~, largest first, and its leading left vector, from the T x T correlations of outcomes."""
+    root = np.sqrt(weights)
+    correlation = np.atleast_2d(np.corrcoef(outcomes, rowvar=False)) * np.outer(root, root)
+    values, vectors = np.linalg.eigh(correlation)
+    u = vectors[:, -1]
+    return np.sqrt(values[::-1].clip(0)), u if u.sum() >= 0 else -u
+
+
+def matrix(outcomes) -> np.ndarray:
+    outcomes = np.asarray(outcomes, dtype=float)
+    return outcomes.reshape(len(outcomes), -1)
+
+
+def as_weights(weights, count: int) -> np.ndarray:
+    weights = np.ones(count) if weights is None else np.asarray(weights, dtype=float)
+    if weights.shape != (count,) or not (weights >= 0).all() or not weights.any():
+        raise InputError(f"weights: {weights.tolist()} do not fit; allowed is one number per outcome, 0 or more.")
+    return weights
