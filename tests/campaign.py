@@ -23,6 +23,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +42,7 @@ KINDS = {  # how often each comes
     "config": 5,
     "runs": 4,
     "request": 6,
-    "kill": 3,
+    "kill": 8,
 }
 ODD = ("", "\x00", "../../etc/passwd", "%00", "A" * 5000, "<script>", "I50.9", "é", "[]", "{}", "9" * 400, "-1", "NaN")
 
@@ -61,11 +62,12 @@ class Verdicts:
             self.bad.append(f"case {case} ({kind}): {why}")
 
 
-def supervise(cases: range, folder: Path, *, seed: int = SEED) -> Verdicts:
+def supervise(cases: range, folder: Path, *, seed: int = SEED, kinds: Iterable[str] = KINDS) -> Verdicts:
     """Judge the cases of these numbers; `folder` is theirs."""
     found, case, kind = Verdicts(), cases.start, "?"
     while case < cases.stop:
-        words = [sys.executable, __file__, "work", str(folder), str(seed), str(case), str(cases.stop)]
+        words = [sys.executable, __file__, "work", str(folder), ",".join(kinds)]
+        words += map(str, (seed, case, cases.stop))
         settings = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=settings) as worker:
             for line in worker.stdout or ():
@@ -74,6 +76,8 @@ def supervise(cases: range, folder: Path, *, seed: int = SEED) -> Verdicts:
                 if "verdict" in said:
                     found.add(case, kind, said["verdict"], said["why"])
                     case += 1
+                    if case % 100 == 0:
+                        print(f"{case:,} cases: {dict(found.counts)}", *found.bad[-3:], sep="\n", file=sys.stderr)
         if worker.returncode and case < cases.stop:
             found.add(case, kind, "bad", f"the process ended with {worker.returncode}")
             case += 1
@@ -84,7 +88,7 @@ class Bad(Exception):
     """What must not happen, in words."""
 
 
-def work(folder: Path, seed: int, first: int, last: int) -> None:
+def work(folder: Path, kinds: list[str], seed: int, first: int, last: int) -> None:
     """Run cases one after another, telling each before and after."""
     warnings.simplefilter("ignore")
     out = os.fdopen(os.dup(1), "w", buffering=1)
@@ -93,7 +97,7 @@ def work(folder: Path, seed: int, first: int, last: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
     for case in range(first, last):
         rng = random.Random(f"{seed}/{case}")
-        kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
+        kind = rng.choices(kinds, [KINDS[name] for name in kinds])[0]
         print(json.dumps({"case": case, "kind": kind}), file=out)
         place = folder / f"case{case}"
         place.mkdir()
@@ -119,6 +123,7 @@ class Whole:
     """Files as they should be, made once; and what the commands make of them."""
 
     def __init__(self, folder: Path) -> None:
+        import pandas as _  # noqa: F401  (commands that do without would hide it from those that follow)
         import pyarrow as pa
 
         import hostile
@@ -150,9 +155,30 @@ class Whole:
         random_index(cohort, table=True).save(self.table)
         (folder / "a.csv").write_text(self.wide)
         self.scores.write_text("admission_id,score\n" + "".join(f"{i},{i % 7}.5\n" for i in range(60)))
+        large = toy_cohort(600)
+        large.write(folder / "large.parquet")
+        random_index(large, table=True).save(folder / "large.safetensors")
+        ids = large.table["admission_id"].to_pylist()
+        (folder / "large.csv").write_text("admission_id,score\n" + "".join(f"{i},{i % 7}.5\n" for i in ids))
+        self._write_tables(folder / "tables")
         for model in (self.deep, self.table):
             for name in (folder / "a.csv", self.cohort):
                 run("score", model, name, "-o", folder / f"{model.stem}-{name.stem}.csv", "--icd-version", "10")
+
+    def _write_tables(self, folder: Path) -> None:
+        folder.mkdir()
+        for name, text in {"stays.csv": self.stays, "dx.csv": self.dx, "layout.toml": self.layout}.items():
+            (folder / name).write_text(text)
+        wide = self.wide.splitlines()
+        (folder / "visits.csv").write_text(
+            "".join(f"{line},{row % 2 if row else 'died'}\n" for row, line in enumerate(wide))
+        )
+
+    def names(self) -> dict[str, str]:
+        """What commands that are killed are given."""
+        files = {"c": "large.parquet", "s": "large.csv", "m": "large.safetensors", "d": self.deep}
+        files |= {"a": "a.csv", "t": "tables"}
+        return {key: str(self.folder / name) for key, name in files.items()}
 
 
 @dataclass(frozen=True)
@@ -425,57 +451,34 @@ def ask(client, rng: random.Random):
 
 
 def kill(whole: Whole, place: Path, rng: random.Random) -> str:
-    """A command that is killed, or told to stop, at some moment: its output is as it was, or whole."""
-    output, words = rng.choice(
-        (
-            ("out.csv", ["score", whole.table, whole.cohort, "-o", "out.csv"]),
-            ("out.parquet", ["indices", whole.cohort, "-o", "out.parquet"]),
-            ("out.parquet", ["cohort", "synthetic", "3000", "-o", "out.parquet", "--as-mimic4", "raw"]),
-            ("out.csv", ["evaluate", whole.scores, whole.cohort, "--split", "all", "-o", "out.csv"]),
-            ("out.csv", ["export", whole.table, "-o", "out.csv"]),
-            ("out.html", ["card", whole.table, whole.cohort, "-o", "out.html"]),
-            ("out.html", ["report", whole.table, whole.cohort, "-o", "out.html", "--resamples", "20"]),
-            ("diagnosis/diagnosis.json", ["diagnose", whole.scores, whole.cohort, "--split", "all", "-o", "diagnosis"]),
-            ("out.safetensors", ["fit", whole.cohort, "-o", "out.safetensors", "--recipe", "table"]),
-        )
-    )
-    before = b"what was there"
-    target = place / output
-    target.parent.mkdir(exist_ok=True)
-    target.write_bytes(before)
-    number = rng.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
-    child = subprocess.Popen(
-        [sys.executable, "-m", "mlci", *map(str, words)],
-        cwd=place,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(place)},
-    )
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(rng.random() * 4)
-    child.send_signal(number)
-    _, said = child.communicate()
-    if "Traceback" in said and number != signal.SIGKILL and "Exception ignored" not in said:
-        raise Bad(f"{words[0]}: {said[-300:]}")
-    if target.read_bytes() == before:
-        verdict = "clean"
-    else:
-        verdict = "accepted"
-        ends = {".html": b"</html>", ".safetensors": b"", ".parquet": b"PAR1", ".csv": b"\n", ".json": b"}"}
-        if not target.read_bytes().rstrip(b"\n").endswith(ends[target.suffix].rstrip(b"\n")):
-            raise Bad(f"{words[0]}: half an output")
-    if number != signal.SIGKILL:
-        left = [path.name for path in place.rglob("*") if path.name.endswith(".part") or "scratch" in path.name]
-        if left:
-            raise Bad(f"{words[0]}: left {left}")
-    return verdict
+    """A command that is killed, or told to stop, at some moment, and then given again."""
+    import kills
+
+    case = rng.choice(kills.CASES[rng.choice(list(kills.CASES))])
+
+    def again(*words: str) -> str:
+        before, tempfile.tempdir = os.getcwd(), str(place)
+        os.chdir(place)
+        try:
+            ran = run(*words)
+        finally:
+            os.chdir(before)
+            tempfile.tempdir = None
+        gc.collect()  # what DuckDB spilled goes with its connection
+        if ran.code:
+            raise Bad(f"{words[0]}: not after a kill: {ran.said[-300:]}")
+        return ran.said
+
+    try:
+        return "accepted" if kills.killed(case, whole.names(), place, rng, again) else "clean"
+    except kills.Left as left:
+        raise Bad(str(left)) from None
 
 
 def main() -> None:
     if sys.argv[1] == "work":
-        folder, *rest = sys.argv[2:]
-        work(Path(folder), *map(int, rest))
+        folder, kinds, *numbers_of_cases = sys.argv[2:]
+        work(Path(folder), kinds.split(","), *map(int, numbers_of_cases))
         return
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -46,6 +46,7 @@ def test_the_model_files_are_equal_bit_for_bit(config, path, tmp_path):
 def test_the_tokens_are_those_of_the_cohort_and_stay_on_disk(path, tmp_path):
     cohort = toy_cohort(600)
     splits = map_cohort(path, tmp_path / "tokens", tokens=TokenConfig())
+    assert (tmp_path / "tokens").stat().st_mode & 0o077 == 0  # its owner's alone
     vocabulary = Vocabulary.fit(cohort.split("train").admissions())
     assert splits.vocabulary == vocabulary
     for name, data in (("train", splits.train), ("valid", splits.valid)):

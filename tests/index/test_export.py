@@ -3,6 +3,7 @@ import csv
 import shutil
 import sqlite3
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ RECALCULATE = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry"><item oor:path="/org.openoffice.Office.Calc/Formula/Load">
 <prop oor:name="OOXMLRecalcMode" oor:op="fuse"><value>0</value></prop></item></oor:items>"""
 PLAIN, IGNORING = random_table(), random_table(ignored=("10:A00", "10:B012"))
+RARE = replace(PLAIN, vocabulary=replace(PLAIN.vocabulary, support=(0,) * len(PLAIN.vocabulary.tokens)))
 
 
 def rows_of(lists: list[list[str]], version: int = 10) -> pd.DataFrame:
@@ -117,6 +119,7 @@ def test_the_command_writes_all_three_forms(tmp_path):
         (PLAIN, "w.sql", {"dialect": "oracle"}, "allowed are duckdb"),
         (PLAIN, "w.sql", {"table": "x; DROP TABLE y"}, "no name of a table"),
         (random_table(primary=True), "w.csv", {}, "rows of its own"),
+        (RARE, "w.xlsx", {}, "no code has at least 10 training admissions behind it; --all-rows"),
     ],
 )
 def test_what_cannot_be_exported_is_told(model, name, options, words, tmp_path):

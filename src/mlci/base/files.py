@@ -80,12 +80,10 @@ def scratch() -> Iterator[Path]:
     False
     """
     _sweep(Path(tempfile.gettempdir()), re.compile(rf"{SCRATCH}\w+"))
-    folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
-    lock = os.open(folder, os.O_RDONLY)
+    folder, lock = _private_folder()
     remove = partial(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(remove)  # for a generator that is never finished
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
     finally:
         remove()
@@ -136,6 +134,18 @@ def _private_file(target: Path) -> tuple[Path, int]:
         if os.fstat(lock).st_nlink:  # else swept by another process before it was locked
             return path, lock
         os.close(lock)
+
+
+def _private_folder() -> tuple[Path, int]:
+    """A new locked folder for temporary files, and the descriptor that holds the lock."""
+    while True:
+        path = tempfile.mkdtemp(prefix=SCRATCH)
+        with contextlib.suppress(FileNotFoundError):  # swept by another process before it was locked
+            lock = os.open(path, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.fstat(lock).st_nlink:
+                return Path(path), lock
+            os.close(lock)
 
 
 def _mode(target: Path) -> int:

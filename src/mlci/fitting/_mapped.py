@@ -65,7 +65,7 @@ def _facts(folder: Path) -> dict[str, Any]:
 def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, key: list) -> None:
     """Two passes over the file: what the training split's codes are, then the tokens of both splits."""
     (folder / FACTS).unlink(missing_ok=True)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)  # what lies there are patients' codes
     seen, versions, subjects = Counter(), set(), []
     options = {name: value for name, value in asdict(config).items() if name != "min_admissions"}
     last = None

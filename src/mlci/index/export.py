@@ -67,6 +67,10 @@ def fold(model: Model) -> tuple[Model, Folded]:
             "use inside."
         )
     rows = np.flatnonzero(np.array(vocabulary.support) >= LEAST)
+    if not len(rows):
+        raise InputError(
+            f"no code has at least {LEAST} training admissions behind it; --all-rows exports every one, for use inside."
+        )
     gone = np.abs(np.delete(model.state["weights"][len(SPECIAL) :], rows, axis=0))
     rare = np.delete(np.array(vocabulary.tokens, dtype=object), rows)
     folded = Folded(

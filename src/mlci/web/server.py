@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from mlci.base.errors import InputError
+from mlci.base.files import scratch
 from mlci.index.estimator import MLCI
 from mlci.web.app import HOSTS, create_app
 
@@ -55,16 +56,17 @@ def is_loopback(host: str) -> bool:
 def private_temporary_folder() -> Iterator[str]:
     """All temporary files of this process in one folder, which another process deletes when this one is gone.
 
-    That process waits for the end of a pipe, and the pipe ends whatever this process dies of.
+    That process waits for the end of a pipe, and the pipe ends whatever this process dies of. Should both be killed,
+    the next run finds the folder without a lock.
     """
-    folder, before = tempfile.mkdtemp(prefix="mlci-serve-"), tempfile.tempdir
-    cleaner = subprocess.Popen(
-        [sys.executable, "-I", "-c", CLEANER, folder], stdin=subprocess.PIPE, start_new_session=True
-    )
-    tempfile.tempdir = folder
-    try:
-        yield folder
-    finally:
-        tempfile.tempdir = before
-        shutil.rmtree(folder, ignore_errors=True)
-        cleaner.communicate()
+    before = tempfile.tempdir
+    with scratch() as folder:
+        words = [sys.executable, "-I", "-c", CLEANER, str(folder)]
+        cleaner = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
+        tempfile.tempdir = str(folder)
+        try:
+            yield str(folder)
+        finally:
+            tempfile.tempdir = before
+            shutil.rmtree(folder, ignore_errors=True)
+            cleaner.communicate()
