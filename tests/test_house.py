@@ -41,6 +41,69 @@ def test_test_files_import_nothing_from_each_other(path):
     assert not {name for name in imports(path) if name.rpartition(".")[2].startswith("test_")}
 
 
+# Long or with many arguments for a reason; every other function has at most 60 lines and 8 arguments.
+LONG = {
+    "judging/theory.py:diagnose": "the theory's tables are one record, filled in the order of the paper",
+}
+# The options of a command, or of the function that does its work, are its arguments; a Triton kernel has no others.
+WIDE = {
+    "codes/comorbidity.py:write_scores",
+    "cohort.py:from_frame",
+    "fitting/_engines/single.py:__init__",
+    "fitting/_loop.py:train",
+    "fitting/deep.py:members",
+    "fitting/paper.py:fit_seeds",
+    "index/model.py:score_file",
+    "judging/evaluate.py:_judge",
+    "judging/evaluate.py:judge",
+    "judging/theory.py:diagnose",
+    "sources/_hospital.py:draft",
+    "sources/file.py:read",
+}
+
+
+def functions() -> list[tuple[str, int, int]]:
+    """Each function's place, its lines without the docstring, and its arguments without `self`."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[ast.get_docstring(node) is not None :]
+                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+                signature = node.body[0].lineno - node.lineno
+                names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+                arguments = len([name for name in names if name not in ("self", "cls", "ctx")])
+                found.append((f"{path.relative_to(PACKAGE)}:{node.name}", signature + lines, arguments))
+    return found
+
+
+def test_functions_have_at_most_sixty_lines():
+    assert {place for place, lines, _ in functions() if lines > 60} <= set(LONG)
+
+
+def test_functions_have_at_most_eight_arguments():
+    free = ("cli/", "fitting/_engines/kernels.py")
+    wide = {place for place, _, arguments in functions() if arguments > 8 and not place.startswith(free)}
+    assert wide <= WIDE
+
+
+# What these test has no file of its own: a whole command, a page in a browser, a promise to another library.
+ACROSS = {
+    *("cli/test_bad_input.py", "cli/test_cli.py", "cli/test_exit.py", "cli/test_manners.py", "fuzz/test_campaign.py"),
+    *("index/test_sklearn.py", "web/test_browser.py", "web/test_hostile.py"),
+}
+
+
+def test_test_files_mirror_source_files():
+    """tests/room/test_file.py is about src/mlci/room/file.py, _file.py or the folder of that name."""
+    homeless = set()
+    for path in TESTS.glob("*/**/test_*.py"):
+        room, name = PACKAGE / path.parent.relative_to(TESTS), path.stem.removeprefix("test_")
+        if not any(source.stem.removeprefix("_") == name for source in room.rglob("*")):
+            homeless.add(str(path.relative_to(TESTS)))
+    assert homeless <= ACROSS
+
+
 def test_examples_and_docs_use_public_modules_alone():
     programs = [*(ROOT / "examples").glob("*.py"), *(ROOT / "docs").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     private = {

@@ -1,15 +1,30 @@
+"""Every encoder against its definition, admission by admission; DeepSets also in its other forms."""
+
+import math
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
 import oracles
 from mlci.base.errors import InputError
 from mlci.config import EncoderConfig
-from mlci.fitting.encoders import DeepSets, build
+from mlci.fitting import Split
+from mlci.fitting._engines import by_hand, stacks
+from mlci.fitting._engines.layout import Resident
+from mlci.fitting.encoders import DeepSets, build, predict
+from mlci.index._deepsets import DeepSetsScorer
+from mlci.tokens import UNK, Tokens
 
-SETS = st.lists(st.lists(st.integers(1, 11), max_size=6), min_size=1, max_size=6)
+SETS = [[2, 5, 5, 9], [3], [], [7, 2, 8, 4, 6, 1]]
+SIZE, WIDTH = 11, 8
+NAMES = ["deepsets", "bag_mlp", "attention_mil", "deep_cross", "star_gat", "set_transformer"]
+POOLINGS = ["sum", "mean", "attention", "gated", "mean+max"]
+ANY_SETS = st.lists(st.lists(st.integers(1, 11), max_size=6), min_size=1, max_size=6)
 
 
 def flat(sets: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -23,7 +38,7 @@ def encoder(**options) -> DeepSets:
     return DeepSets(12, width=8, **options).double()
 
 
-@given(SETS)
+@given(ANY_SETS)
 @settings(deadline=None, max_examples=40)
 def test_scores_and_gradients_equal_the_padded_form(sets):
     ours, padded = encoder(), encoder()
@@ -39,7 +54,7 @@ def test_scores_and_gradients_equal_the_padded_form(sets):
         )
 
 
-@given(SETS, st.randoms())
+@given(ANY_SETS, st.randoms())
 @settings(deadline=None, max_examples=40)
 def test_the_order_of_codes_and_the_company_of_admissions_do_not_matter(sets, random):
     model = encoder()
@@ -62,13 +77,6 @@ def test_tensor_names_are_those_of_the_model_file():
     assert encoder().embedding.weight[0].eq(0).all()
 
 
-def test_negate_turns_every_score():
-    model = encoder()
-    before = model(*flat([[1, 2], [3]])).detach()
-    model.negate()
-    torch.testing.assert_close(model(*flat([[1, 2], [3]])).detach(), -before)
-
-
 def test_poolings_may_be_joined():
     assert encoder(pooling="sum").norm.normalized_shape == (8,)
     one, twice = encoder(pooling="mean"), encoder(pooling="sum")
@@ -77,7 +85,125 @@ def test_poolings_may_be_joined():
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(InputError, match="deepsets"):
+    with pytest.raises(InputError, match=r"deepsets.*star_gat"):
         build(EncoderConfig(name="deepset"), 5)
     with pytest.raises(InputError, match="mean, max, sum"):
         build(EncoderConfig(pooling="mean+median"), 5)
+
+
+def test_every_form_of_deepsets_gives_the_scores_of_the_module():
+    """By autograd, by hand, stacked and by NumPy: docs/architecture.md says why there are four."""
+    torch.manual_seed(3)
+    models = [DeepSets(SIZE, width=WIDTH) for _ in range(2)]
+    offsets = np.concatenate([[0], np.cumsum([len(tokens) for tokens in SETS])])
+    tokens = Tokens(np.concatenate(SETS).astype(np.int32), offsets)
+    split = Split(tokens, np.zeros((len(SETS), 1), np.float32), ("mortality",), SIZE)
+    together = stacks.build(models, 6).predict(Resident.of(split, torch.device("cpu")))
+    for model, stacked in zip(models, together, strict=True):
+        expected = predict(model, tokens)
+        torch.testing.assert_close(stacked, expected)
+        state = {name: weight.numpy().copy() for name, weight in model.state_dict().items()}
+        scorer = DeepSetsScorer(state, "mean+max", SimpleNamespace(longest=6))
+        np.testing.assert_allclose(scorer(tokens), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(by_hand.ByHand(model).forward(tokens), expected)
+
+
+def make(name: str, pooling: str = "mean+max"):
+    torch.manual_seed(3)
+    return build(EncoderConfig(name=name, width=WIDTH, pooling=pooling), SIZE).double()
+
+
+def pooled(model, how: str, h: torch.Tensor) -> torch.Tensor:
+    """One admission's token features to one vector, as the definitions read."""
+    if not len(h):
+        return torch.zeros(WIDTH, dtype=h.dtype)
+    if how == "attention":
+        return torch.softmax(h @ model.query / math.sqrt(WIDTH), 0) @ h
+    if how == "gated":
+        gates = torch.sigmoid(model.gate(h))
+        return (gates * h).sum(0) / gates.sum()
+    return {"sum": h.sum(0), "mean": h.mean(0), "max": h.max(0).values}[how]
+
+
+def graph_attention(h: torch.Tensor, weight, attention) -> torch.Tensor:
+    """A layer on the star with its adjacency matrix written out; node 0 is the centre."""
+    h = h @ weight.T
+    logits = F.leaky_relu((h @ attention[1])[:, None] + h @ attention[0], 0.2)
+    sees = torch.eye(len(h), dtype=torch.bool)
+    sees[0, :] = sees[:, 0] = True
+    return F.elu(torch.softmax(logits.masked_fill(~sees, -math.inf), 1) @ h)
+
+
+def attend(block, queries: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """By torch's own multi-head attention."""
+    h = block.norm1(queries + block.attention(queries, others, others, need_weights=False)[0])
+    return block.norm2(h + block.feed(h))
+
+
+def slow(model, name: str, tokens: list[int]) -> torch.Tensor:
+    e = model.embedding.weight[torch.tensor(tokens, dtype=torch.int64)]
+    if name == "deepsets":
+        return model.rho(model.norm(torch.cat([pooled(model, how, model.phi(e)) for how in model.poolings])))
+    if name == "bag_mlp":
+        return model.rho(model.norm(e.sum(0)))
+    if name == "attention_mil":
+        return model.rho(model.norm((torch.softmax(model.attention(e), 0) * e).sum(0)))
+    if name == "deep_cross":
+        x0 = x = model.norm(e.mean(0) if tokens else torch.zeros(WIDTH, dtype=e.dtype))
+        for w, b in zip(model.cross, model.shift):
+            x = x0 * (x @ w) + b + x
+        return model.rho(torch.cat([x, model.tower(x0)]))
+    if name == "star_gat":
+        h = torch.cat([torch.zeros(1, WIDTH, dtype=e.dtype), e])
+        for layer, attention in zip((model.first, model.second), model.attention):
+            h = graph_attention(h, layer.weight, attention)
+        return model.rho(model.norm(h[0]))
+    x = model.embedding.weight[torch.tensor(tokens or [UNK])][None]
+    for points, gather, spread in zip(model.points, model.gather, model.spread):
+        x = attend(spread, x, attend(gather, points[None], x))
+    return model.rho(attend(model.pool, model.seed[None], x)[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling"), [("deepsets", pooling) for pooling in POOLINGS] + [(name, "mean+max") for name in NAMES[1:]]
+)
+def test_equals_the_definition_admission_by_admission(name, pooling):
+    model = make(name, pooling)
+    scores = model(*flat(SETS))
+    expected = torch.cat([slow(model, name, tokens) for tokens in SETS])
+    torch.testing.assert_close(scores, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_reach_every_parameter_and_are_finite(name):
+    model = make(name)
+    model(*flat(SETS)).square().sum().backward()
+    for label, parameter in model.named_parameters():
+        assert parameter.grad is not None, label
+        assert torch.isfinite(parameter.grad).all(), label
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_equals_that_of_the_definition(name):
+    model = make(name, "attention+gated")
+    model(*flat(SETS)).square().sum().backward()
+    fast = {label: parameter.grad.clone() for label, parameter in model.named_parameters()}
+    model.zero_grad()
+    torch.cat([slow(model, name, tokens) for tokens in SETS]).square().sum().backward()
+    for label, parameter in model.named_parameters():
+        torch.testing.assert_close(fast[label], parameter.grad, rtol=1e-8, atol=1e-10, msg=label)
+
+
+def test_large_attention_logits_do_not_overflow():
+    model = make("deepsets", "attention")
+    with torch.no_grad():
+        model.query.mul_(1e6)
+    assert torch.isfinite(model(*flat(SETS))).all()
+
+
+def test_negate_turns_every_score_around():
+    for name in NAMES:
+        model = make(name)
+        before = model(*flat(SETS))
+        model.negate()
+        torch.testing.assert_close(model(*flat(SETS)), -before)

@@ -130,19 +130,7 @@ def admissions(events: ir.Table, named: Mapping[str, str], version: int, *, deat
     )
     icu = stays.inner_join(units, within_stay).group_by("admission_id").agg(entered=_.entered.min(), units=_.count())
     coded = of("diagnosis").mutate(rest=_.code.substr(len(named["diagnosis"])))
-    coded = coded.select(dx_subject="subject_id", dx_id="hadm_id", dx_time="time", row="row", rest="rest")
-    coded = coded.mutate(version=_.rest.split("//")[0], icd=_.rest.split("//")[1])
-    timed = (coded.dx_time >= stays.admitted) & (coded.dx_time <= stays.discharged)
-    theirs = (stays.subject_id == coded.dx_subject) & ibis.ifelse(
-        coded.dx_id.notnull(), coded.dx_id == stays.admission_id, timed
-    )
-    listed = stays.inner_join(coded, theirs)
-    place = ibis.row_number().over(ibis.window(group_by="admission_id", order_by="row"))
-    listed = listed.mutate(position=place).group_by("admission_id")
-    codes = listed.agg(
-        codes=placed(_.icd, _.position).collect(where=_.version == str(version)),
-        other_codes=(_.version != str(version)).cast("int64").sum(),
-    )
+    codes = _listed(stays, coded, version)
     deaths = of("death").group_by("subject_id").agg(death=_.time.min())
     births = of("birth").group_by("subject_id").agg(birth=_.time.min())
     sexes = of("sex").group_by("subject_id").agg(sex=_.code.substr(len(named["sex"])).max())
@@ -162,6 +150,23 @@ def admissions(events: ir.Table, named: Mapping[str, str], version: int, *, deat
         long_stay=stayed_longer(7, _.discharged, _.admitted),
         icu_transfer=entered_after(0, _.entered, _.units, _.admitted),
         age=ibis.cases((age > 89, 90.0), (age >= 0, age.cast("float64"))),
+    )
+
+
+def _listed(stays: ir.Table, coded: ir.Table, version: int) -> ir.Table:
+    """The codes of each stay in the order of their rows, and how many are of the other ICD version."""
+    coded = coded.select(dx_subject="subject_id", dx_id="hadm_id", dx_time="time", row="row", rest="rest")
+    coded = coded.mutate(version=_.rest.split("//")[0], icd=_.rest.split("//")[1])
+    timed = (coded.dx_time >= stays.admitted) & (coded.dx_time <= stays.discharged)
+    theirs = (stays.subject_id == coded.dx_subject) & ibis.ifelse(
+        coded.dx_id.notnull(), coded.dx_id == stays.admission_id, timed
+    )
+    listed = stays.inner_join(coded, theirs)
+    place = ibis.row_number().over(ibis.window(group_by="admission_id", order_by="row"))
+    listed = listed.mutate(position=place).group_by("admission_id")
+    return listed.agg(
+        codes=placed(_.icd, _.position).collect(where=_.version == str(version)),
+        other_codes=(_.version != str(version)).cast("int64").sum(),
     )
 
 

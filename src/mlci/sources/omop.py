@@ -232,33 +232,8 @@ def admissions(
     chosen = tables["visit_occurrence"]
     if visits is not None:
         chosen = chosen.filter(_descending(tables, visits)(chosen.visit_concept_id))
-    people = tables["person"].mutate(has_patient=True)
-    deaths = (
-        tables["death"]
-        .group_by("person_id")
-        .agg(death_date=_.death_date.min(), death_datetime=_.death_datetime.min(), has_death=True)
-    )
-    units = (
-        _intensive(tables, icu_sites)
-        .group_by("visit_occurrence_id")
-        .agg(
-            icu_date=_.visit_detail_start_date.min(),
-            icu_datetime=_.visit_detail_start_datetime.min(),
-            icu_stays=_.count(),
-            icu_untimed=_.visit_detail_start_datetime.isnull().sum(),
-        )
-    )
-    joined = (
-        chosen.left_join(people, "person_id", rname="person_{name}")
-        .left_join(deaths, "person_id", rname="death_{name}")
-        .left_join(units, "visit_occurrence_id", rname="icu_{name}")
-        .left_join(_wards(tables), "visit_occurrence_id", rname="ward_{name}")
-        .left_join(_codes(tables, icd_version, mapped=mapped), "visit_occurrence_id", rname="code_{name}")
-    ).mutate(
-        start=ibis.coalesce(_.visit_start_datetime, _.visit_start_date),
-        death=ibis.coalesce(_.death_datetime, _.death_date),
-        timed=_.visit_start_datetime.notnull() & _.visit_end_datetime.notnull(),
-        icu_timed=(_.icu_untimed == 0) & _.visit_start_datetime.notnull(),
+    joined = _joined(tables, chosen, icu_sites).left_join(
+        _codes(tables, icd_version, mapped=mapped), "visit_occurrence_id", rname="code_{name}"
     )
     # Two moments are compared by time where both have one, else by date: a date is no midnight.
     begin = ibis.ifelse(_.timed, _.visit_start_datetime, _.visit_start_date)
@@ -293,6 +268,37 @@ def admissions(
         sex=ibis.cases((_.gender_concept_id == 8507, "M"), (_.gender_concept_id == 8532, "F")),
         negative_stay=elapsed(end, begin) < 0,
         **_hospital.deaths_before(_.death, _.start),
+    )
+
+
+def _joined(tables: Any, visits: ir.Table, icu_sites: tuple[str, ...]) -> ir.Table:
+    """Visits with their person, death, intensive care and wards; `timed`: both ends have a time, not only a date."""
+    people = tables["person"].mutate(has_patient=True)
+    deaths = (
+        tables["death"]
+        .group_by("person_id")
+        .agg(death_date=_.death_date.min(), death_datetime=_.death_datetime.min(), has_death=True)
+    )
+    units = (
+        _intensive(tables, icu_sites)
+        .group_by("visit_occurrence_id")
+        .agg(
+            icu_date=_.visit_detail_start_date.min(),
+            icu_datetime=_.visit_detail_start_datetime.min(),
+            icu_stays=_.count(),
+            icu_untimed=_.visit_detail_start_datetime.isnull().sum(),
+        )
+    )
+    return (
+        visits.left_join(people, "person_id", rname="person_{name}")
+        .left_join(deaths, "person_id", rname="death_{name}")
+        .left_join(units, "visit_occurrence_id", rname="icu_{name}")
+        .left_join(_wards(tables), "visit_occurrence_id", rname="ward_{name}")
+    ).mutate(
+        start=ibis.coalesce(_.visit_start_datetime, _.visit_start_date),
+        death=ibis.coalesce(_.death_datetime, _.death_date),
+        timed=_.visit_start_datetime.notnull() & _.visit_end_datetime.notnull(),
+        icu_timed=(_.icu_untimed == 0) & _.visit_start_datetime.notnull(),
     )
 
 

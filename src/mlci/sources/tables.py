@@ -257,31 +257,8 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
             odd_version=_.version.fill_null("").max(where=~_.version.fill_null("").isin(["9", "10"])),
         )
     )
-    joined = base.left_join(codes, "admission_id").drop("admission_id_right")
-    if layout.icu:
-        table = tables[layout.icu.table]
-        stays = table.select(
-            admission_id=table[layout.icu.admission_id.lower()], entered=table[layout.icu.entered.lower()]
-        )
-        stays = stays.group_by("admission_id").agg(entered=_.entered.min(), stays=_.count())
-        joined = joined.left_join(stays, "admission_id").drop("admission_id_right")
-    else:
-        joined = joined.mutate(entered=_.first_icu, stays=ibis.ifelse(_.first_icu.notnull(), 1, 0))
-
+    joined = _with_icu(tables, layout, base.left_join(codes, "admission_id").drop("admission_id_right"))
     stay = _.los_days * DAY if columns.los_days else elapsed(_.discharged, _.admitted)
-
-    def outcome(name: str, rule: Rule) -> Any:
-        if rule.kind == "death":
-            return died_within(int(rule.number), _.died, _.admitted, death_day_counts=death_day_counts)
-        if rule.kind == "icu":
-            return entered_after(int(rule.number), _.entered, _.stays, _.admitted)
-        if rule.kind == "readmission":
-            gap = elapsed(_.next_admitted, _.discharged)
-            return known((gap >= 0) & (gap <= rule.number * DAY), _.discharged.notnull())
-        if _is_stay(rule):
-            in_seconds = replace(rule, number=rule.number * DAY)
-            return ibis.ifelse(stay >= 0, in_seconds.of(_.admission_id, stay), ibis.null("boolean"))
-        return rule.of(_[f"flag_{name}"], _[f"flag_{name}"])
 
     # Versions never mix within an admission: it has the one that most of its codes have, the newer one on a tie.
     newer = _.number_10 >= _.number_9
@@ -298,8 +275,33 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
         all_codes=_.number_9 + _.number_10,
         negative_stay=stay < 0,
         died_on_the_day=same_day(_.died, _.admitted) & (elapsed(_.died, _.admitted) < 0),
-        **{name: outcome(name, rule) for name, rule in rules.items()},
+        **{name: _outcome(name, rule, stay, death_day_counts) for name, rule in rules.items()},
     )
+
+
+def _with_icu(tables: Any, layout: Layout, joined: ir.Table) -> ir.Table:
+    """Add when an admission first entered intensive care, and how often: by a table of stays, or a column."""
+    if not layout.icu:
+        return joined.mutate(entered=_.first_icu, stays=ibis.ifelse(_.first_icu.notnull(), 1, 0))
+    table = tables[layout.icu.table]
+    stays = table.select(admission_id=table[layout.icu.admission_id.lower()], entered=table[layout.icu.entered.lower()])
+    stays = stays.group_by("admission_id").agg(entered=_.entered.min(), stays=_.count())
+    return joined.left_join(stays, "admission_id").drop("admission_id_right")
+
+
+def _outcome(name: str, rule: Rule, stay: Any, death_day_counts: bool) -> Any:
+    """The expression of an outcome; `stay` is that of the seconds stayed."""
+    if rule.kind == "death":
+        return died_within(int(rule.number), _.died, _.admitted, death_day_counts=death_day_counts)
+    if rule.kind == "icu":
+        return entered_after(int(rule.number), _.entered, _.stays, _.admitted)
+    if rule.kind == "readmission":
+        gap = elapsed(_.next_admitted, _.discharged)
+        return known((gap >= 0) & (gap <= rule.number * DAY), _.discharged.notnull())
+    if _is_stay(rule):
+        in_seconds = replace(rule, number=rule.number * DAY)
+        return ibis.ifelse(stay >= 0, in_seconds.of(_.admission_id, stay), ibis.null("boolean"))
+    return rule.of(_[f"flag_{name}"], _[f"flag_{name}"])
 
 
 def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, negative_stays: bool) -> None:

@@ -5,7 +5,7 @@ reloading. Everything a request brings is escaped, limited in size and never log
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,10 +25,11 @@ from mlci.base.complaints import complaint
 from mlci.base.errors import InputError
 from mlci.base.names import cell, label, words
 from mlci.codes import icd
-from mlci.codes.parse import Missed, Suggestion, understand
+from mlci.codes.parse import understand
 from mlci.codes.search import search
 from mlci.index.estimator import MLCI
 from mlci.index.provenance import provenance
+from mlci.web._addresses import CaseAddress
 from mlci.web._answers import Answer, answers, model_version
 from mlci.web._case import MOST_CODES, MOST_TEXT, read_case
 from mlci.web._drawing import Bars, Drawing
@@ -177,9 +178,26 @@ def create_app(
     render = _renderer(index, name)
     app.include_router(_api(index))
     app.include_router(_pages(index, render))
+    app.include_router(_comparisons(index, render))
     app.include_router(_files(index, uploads, render, upload_limit))
     app.add_api_route("/static/style.css", _style, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=HERE / "static"))
+
+    _refuse_in_words(app, render)
+    app.add_middleware(
+        TrustedHostMiddleware,
+        # a page elsewhere whose host name is made to mean this machine must not be answered
+        allowed_hosts=list(hosts),
+        www_redirect=False,
+    )
+    app.add_middleware(
+        Guard, limit=limit, upload_limit=upload_limit, seconds=seconds, upload_seconds=max(seconds, UPLOAD_SECONDS)
+    )
+    return app
+
+
+def _refuse_in_words(app: FastAPI, render: Callable[..., str]) -> None:
+    """Answer what is refused by one sentence: as JSON to the API, as a page to people."""
 
     def refuse(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
         if request.url.path.startswith("/api/"):
@@ -201,17 +219,6 @@ def create_app(
     @app.exception_handler(RequestValidationError)
     def not_understood(request: Request, error: RequestValidationError) -> Response:
         return refuse(request, 422, _sentence(error.errors()))
-
-    app.add_middleware(
-        TrustedHostMiddleware,
-        # a page elsewhere whose host name is made to mean this machine must not be answered
-        allowed_hosts=list(hosts),
-        www_redirect=False,
-    )
-    app.add_middleware(
-        Guard, limit=limit, upload_limit=upload_limit, seconds=seconds, upload_seconds=max(seconds, UPLOAD_SECONDS)
-    )
-    return app
 
 
 def _sentence(errors: Sequence[Any]) -> str:
@@ -339,7 +346,7 @@ def _version(index: MLCI, said: str) -> int:
     return int(said) if said in ("9", "10") else model_version(index.model_)
 
 
-def _pages(index: MLCI, render) -> APIRouter:
+def _pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
     pages = APIRouter(include_in_schema=False)
 
     @pages.get("/")
@@ -352,49 +359,35 @@ def _pages(index: MLCI, render) -> APIRouter:
         icd_version: Annotated[str, Query(alias="icd", max_length=2)] = "",
     ) -> Response:
         version = _version(index, icd_version)
-
-        def address(text: str, *, off: Sequence[str] = (), plus: Sequence[str] = ()) -> str:
-            fields = [("codes", text), *(("off", code) for code in off), *(("plus", code) for code in plus if code)]
-            return "/?" + urlencode([*fields, *([("icd", version)] if icd_version else [])])
-
+        here = CaseAddress(codes, tuple(off), tuple(plus), version, said=bool(icd_version))
         if pick:
-            return RedirectResponse(address(f"{codes.strip()} {pick}".strip(), off=off, plus=plus), 303)
+            return RedirectResponse(here.with_codes(f"{codes.strip()} {pick}".strip()), 303)
         case, error = None, ""
         try:
             case = read_case(index, codes, off=off, plus=plus, version=version)
         except InputError as problem:
             error = str(problem)
-
-        def offered(missed: Missed, suggestion: Suggestion, *, added: bool = False) -> str:
-            """The address of the page with a piece replaced by what may have been meant."""
-            instead = " ".join(icd.dotted(code, version) for code in suggestion.codes)
-            if added:
-                return address(codes, off=off, plus=[text.replace(missed.text, instead, 1) for text in plus])
-            return address(codes.replace(missed.text, instead, 1), off=off, plus=plus)
-
-        def translated(pieces: Sequence[Missed]) -> str:
-            """The address with every code of the other version replaced by its first counterpart."""
-            text = codes
-            for missed in pieces:
-                instead = " ".join(icd.dotted(code, version) for code in missed.suggestions[0].codes)
-                text = text.replace(missed.text, instead, 1)
-            return address(text, off=off, plus=plus)
-
         page = render(
             "one",
             text=codes[:MOST_TEXT],
             q=q,
             found=[_found(code) for code in search(q, version, 10)],
             version=version,
-            address=address,
-            offered=offered,
-            translated=translated,
+            address=here.plain,
+            offered=here.offered,
+            translated=here.translated,
             case=case,
             error=error,
             examples=EXAMPLES[version],
             dotted=lambda code: icd.dotted(code, version),
         )
         return HTMLResponse(page, 422 if error else 200)
+
+    return pages
+
+
+def _comparisons(index: MLCI, render: Callable[..., str]) -> APIRouter:
+    pages = APIRouter(include_in_schema=False)
 
     @pages.get("/compare")
     def compare(
@@ -427,7 +420,13 @@ def _pages(index: MLCI, render) -> APIRouter:
     return pages
 
 
-def _files(index: MLCI, uploads: Uploads, render, upload_limit: int) -> APIRouter:
+def _row_address(row: dict) -> str:
+    """The address of the page of one row of a scored file."""
+    version = {"icd": row["icd_version"]} if row["icd_version"] in icd.VERSIONS else {}
+    return "/?" + urlencode({"codes": " ".join(row["codes"]), **version})
+
+
+def _files(index: MLCI, uploads: Uploads, render: Callable[..., str], upload_limit: int) -> APIRouter:
     files = APIRouter(prefix="/files", include_in_schema=False)
 
     @files.get("")
@@ -457,14 +456,10 @@ def _files(index: MLCI, uploads: Uploads, render, upload_limit: int) -> APIRoute
             404, "These scores are gone: they are deleted when their page is left, or after ten minutes."
         )
 
-    def case_address(row: dict) -> str:
-        version = {"icd": row["icd_version"]} if row["icd_version"] in icd.VERSIONS else {}
-        return "/?" + urlencode({"codes": " ".join(row["codes"]), **version})
-
     @files.get("/{token}")
     def progress(token: str) -> HTMLResponse:
         job = job_of(token)
-        return HTMLResponse(render("job", job=job, token=token, bars=Bars(job.bars), case_address=case_address))
+        return HTMLResponse(render("job", job=job, token=token, bars=Bars(job.bars), case_address=_row_address))
 
     @files.post("/{token}/keep", status_code=204)
     def keep(token: str) -> None:

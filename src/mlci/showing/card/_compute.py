@@ -6,7 +6,8 @@ Elixhauser, and age and sex. Codes that tell an outcome (cardiac arrest, palliat
 
 import datetime
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -68,10 +69,10 @@ class Card:
     ignored: bool  # whether codes that tell an outcome bring no points
     example: tuple[tuple[Line, str], ...]  # a line and one of its codes
     cutoff: int  # points from which severity is high
-    contrasts: tuple[theory.Contrast, ...]  # at and above the cutoff, and below it, judged
-    bands: tuple[Band, ...]
-    aurocs: pd.DataFrame  # of `rivals.compare`, the card first
-    correlation: float  # of ranks, with the index
+    contrasts: tuple[theory.Contrast, ...] = ()  # at and above the cutoff, and below it, judged
+    bands: tuple[Band, ...] = ()
+    aurocs: pd.DataFrame = field(default_factory=pd.DataFrame)  # of `rivals.compare`, the card first
+    correlation: float = float("nan")  # of ranks, with the index
 
     def points(self, cohort: Cohort) -> np.ndarray:
         """The card's points of each admission."""
@@ -112,14 +113,8 @@ def make_card(
     """
     model = index.model_
     train, judged = cohort.split("train"), cohort.split(split)
-    for part_name, part in (("train", train), (split, judged)):
-        if not len(part):
-            raise InputError(f"the cohort has no admission in the split {part_name}; a card needs it.")
     outcomes = {key: cohort.outcomes[key] for key in model.outcomes if key in cohort.outcomes}
-    if not outcomes:
-        raise InputError(f"the cohort has none of the model's outcomes ({', '.join(model.outcomes)}).")
-    if with_age and ("age" not in cohort.table.column_names or cohort.table["age"].null_count == len(cohort)):
-        raise InputError("the cohort knows no age; a card with points for age needs it.")
+    _check(cohort, {"train": train, split: judged}, outcomes, index, with_age=with_age)
     ignored = () if outcome_codes else telling()
     admissions = without(train.admissions(), (*model.vocabulary.ignored, *ignored))
     present, names = groups(admissions)
@@ -128,22 +123,23 @@ def make_card(
     present = present[:, common]
     labels = train.labels(*outcomes)
     own = _weights(model.card.get("weights"), list(outcomes))
-    first = 0
+    first = len(AGES) if with_age else 0
     if with_age:
-        first = len(AGES)
         present = sparse.hstack([ages(_years(train)), present]).tocsr()
     aim = target(present, labels, model.score(admissions), own)
     points = fit_points(present, aim, size=size, free=first)
     codes = Counter(admissions.indices.tolist())
-    lines = [
-        Line(*names[column], _title(admissions, codes, names[column]), int(worth), int(counts[column]))
-        for column, worth in zip(common, points[first:])
-        if worth
-    ]
-    lines.sort(key=lambda line: (-line.points, line.version, line.category))
+    lines = sorted(
+        (
+            Line(*names[column], _title(admissions, codes, names[column]), int(worth), int(counts[column]))
+            for column, worth in zip(common, points[first:])
+            if worth
+        ),
+        key=lambda line: (-line.points, line.version, line.category),
+    )
     total = np.asarray(present @ points).ravel()
     cutoff = theory.cutoff(total, labels, list(outcomes), weights=own)
-    chosen = [lines[round(share * (len(lines) - 1))] for share in (0.1, 0.5, 0.9)] if lines else []
+    chosen = dict.fromkeys(lines[round(share * (len(lines) - 1))] for share in (0.1, 0.5, 0.9) if lines)
     card = Card(
         name=name or f"Comorbidity points: {cohort.source}",
         made=made or datetime.datetime.now(datetime.UTC).date(),
@@ -157,16 +153,23 @@ def make_card(
         lines=tuple(lines),
         age=tuple(zip(AGES, np.cumsum(points[:first]).tolist())),
         ignored=not outcome_codes,
-        example=tuple(
-            (line, _commonest(admissions, codes, (line.version, line.category))) for line in dict.fromkeys(chosen)
-        ),
+        example=tuple((line, _commonest(admissions, codes, (line.version, line.category))) for line in chosen),
         cutoff=int(cutoff.score),
-        contrasts=(),
-        bands=(),
-        aurocs=pd.DataFrame(),
-        correlation=float("nan"),
     )
     return _judged(card, index, cohort, judged, total)
+
+
+def _check(
+    cohort: Cohort, parts: Mapping[str, Cohort], outcomes: Mapping[str, str], index: MLCI, *, with_age: bool
+) -> None:
+    """Refuse a cohort that a card cannot be made of."""
+    for name, part in parts.items():
+        if not len(part):
+            raise InputError(f"the cohort has no admission in the split {name}; a card needs it.")
+    if not outcomes:
+        raise InputError(f"the cohort has none of the model's outcomes ({', '.join(index.model_.outcomes)}).")
+    if with_age and ("age" not in cohort.table.column_names or cohort.table["age"].null_count == len(cohort)):
+        raise InputError("the cohort knows no age; a card with points for age needs it.")
 
 
 def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np.ndarray) -> Card:

@@ -58,7 +58,7 @@ def read_study(path: str | Path) -> dict[str, str]:
 
 def items(findings: Findings, answers: Mapping[str, str]) -> tuple[Item, ...]:
     """All items in order."""
-    known = _answers(findings)
+    known = FIXED | _about_people(findings) | _about_index(findings)
     if findings.judgement is not None:
         known |= _results(findings.judgement, findings)
     result = []
@@ -79,18 +79,33 @@ def items(findings: Findings, answers: Mapping[str, str]) -> tuple[Item, ...]:
     return tuple(result)
 
 
-def _answers(findings: Findings) -> dict[str, str]:
-    """What is known whether or not the index could be judged."""
-    people, made = findings.people, findings.made
+FIXED = {  # said of every index and cohort
+    "imbalance": "Classes were neither over- nor undersampled; risks are those of the admissions as they came.",
+    "output": (
+        "A score (larger is graver), its percentile, a risk of each outcome, and a flag of high severity from a cutoff "
+        "chosen on training and validation admissions."
+    ),
+    "openness": (
+        "The program is open source (mlci); the command that made this page stands under “How this was made”."
+    ),
+    "flow": "Under “What was asked, and of whom”: each step with its number, and the cohort by split.",
+    "updating": "The index was evaluated as it is, without updating.",
+    "limitations": "Under “Limits of use”.",
+    "usability": (
+        "A code that the index does not know is said and not weighed; an admission of which it knows fewer than half "
+        "of the codes is not scored. For risk adjustment and retrospective stratification, by people who know the "
+        "coding of their hospital; not for decisions about a single patient."
+    ),
+}
+
+
+def _about_people(findings: Findings) -> dict[str, str]:
+    """What the cohort says of itself."""
+    people = findings.people
     rules = "; ".join(f"{label(name)}: {rule or 'no rule stated'}" for name, rule in people.rules.items())
-    trained = made.get("admissions", {})
-    learned = f"The index was learned from the cohort “{made.get('source', 'not stated')}”"
-    if trained:
-        learned += f": {trained['train']:,} admissions to fit, {trained['valid']:,} to tune"
     steps = [f"{step.rule} ({step.left:,} left)" for step in people.attrition]
     gone = [f"{label(name)} {cells[0]}" for name, cells in _not_known(findings).items()]
     without_codes = people.table_one.get("admissions without codes", ["0"])[0]
-    weights = made.get("weights", {})
     return {
         "title": f"A machine-learned comorbidity index: evaluation on the cohort “{people.source}”.",
         "objectives": (
@@ -98,18 +113,12 @@ def _answers(findings: Findings) -> dict[str, str]:
             f"outcome{'s' * (len(people.rules) != 1)}: {listing([words(name) for name in people.rules])}. "
             "This page evaluates it."
         ),
-        "data": f"Evaluated on the cohort “{people.source}”. {learned}. {' '.join(people.notes)}".strip(),
         "participants": f"Eligible, in steps: {'; '.join(steps)}." if steps else "",
         "preparation": (
             "Codes are kept as letters and digits in capitals, in recorded order. "
             f"{people.unknown:,} of {people.codes:,} recorded codes are unknown to the index."
         ),
         "outcomes": f"{rules}.",
-        "predictors": (
-            f"Diagnosis codes ({versions(people.icd_versions)}), assigned at or after discharge; the index knows "
-            f"{findings.vocabulary:,} codes and beginnings of codes ({versions(findings.model_versions)})"
-            + (f" and ignores {findings.ignored} that tell an outcome." if findings.ignored else ".")
-        ),
         "sample_size": f"All {people.admissions:,} eligible admissions of the evaluated split.",
         "missing": (
             (f"Outcome not known, left out for that outcome alone: {listing(gone)}. " if gone else "")
@@ -119,40 +128,37 @@ def _answers(findings: Findings) -> dict[str, str]:
                 * bool(people.unscored)
             )
         ),
-        "analysis": (
-            f"Recipe “{made['recipe']}”, seed {made['seed']}. Order by AUROC (DeLong) and distance correlation, "
-            f"risks by "
-            f"slope, intercept, Brier score and a local regression; {findings.resamples} resamples"
-            f"{' of patients' if people.patients else ''}. Rivals: Charlson, Elixhauser and logistic regressions "
-            f"refitted "
-            "on the training split."
+    }
+
+
+def _about_index(findings: Findings) -> dict[str, str]:
+    """How the index was made and is judged."""
+    people, made = findings.people, findings.made
+    trained, weights = made.get("admissions", {}), made.get("weights", {})
+    learned = f"The index was learned from the cohort “{made.get('source', 'not stated')}”"
+    if trained:
+        learned += f": {trained['train']:,} admissions to fit, {trained['valid']:,} to tune"
+    return {
+        "data": f"Evaluated on the cohort “{people.source}”. {learned}. {' '.join(people.notes)}".strip(),
+        "predictors": (
+            f"Diagnosis codes ({versions(people.icd_versions)}), assigned at or after discharge; the index knows "
+            f"{findings.vocabulary:,} codes and beginnings of codes ({versions(findings.model_versions)})"
+            + (f" and ignores {findings.ignored} that tell an outcome." if findings.ignored else ".")
         ),
-        "imbalance": "Classes were neither over- nor undersampled; risks are those of the admissions as they came.",
-        "output": (
-            "A score (larger is graver), its percentile, a risk of each outcome, and a flag of high severity from a "
-            "cutoff "
-            "chosen on training and validation admissions."
+        "analysis": (
+            f"Recipe “{made['recipe']}”, seed {made['seed']}. Order by AUROC (DeLong) and distance correlation, risks "
+            f"by slope, intercept, Brier score and a local regression; {findings.resamples} resamples"
+            f"{' of patients' if people.patients else ''}. Rivals: Charlson, Elixhauser and logistic regressions "
+            "refitted on the training split."
         ),
         "differences": (
             "Fitted and evaluated on splits of one cohort."
             if made.get("source") == people.source
             else f"Fitted on “{made.get('source', 'not stated')}”, evaluated on “{people.source}”."
         ),
-        "openness": "The program is open source (mlci); the command that made this page stands under “How this was "
-        "made”.",
-        "flow": "Under “What was asked, and of whom”: each step with its number, and the cohort by split.",
         "specification": (
             "The model file holds all weights and every setting; `mlci score` and `mlci.load` predict with it."
             + (f" Outcome weights: {listing([f'{words(k)} {v:.2f}' for k, v in weights.items()])}." if weights else "")
-        ),
-        "updating": "The index was evaluated as it is, without updating.",
-        "limitations": "Under “Limits of use”.",
-        "usability": (
-            "A code that the index does not know is said and not weighed; an admission of which it knows fewer than "
-            "half of "
-            "the codes is not scored. For risk adjustment and retrospective stratification, by people who know the "
-            "coding "
-            "of their hospital; not for decisions about a single patient."
         ),
     }
 

@@ -1,0 +1,50 @@
+"""The addresses that the page of one admission links to: the same admission, with a piece of it changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from mlci.codes import icd
+from mlci.codes.parse import Missed, Suggestion
+
+
+@dataclass(frozen=True)
+class CaseAddress:
+    """An admission as the page is asked for it: what was typed, which codes are off, which were added."""
+
+    codes: str
+    off: tuple[str, ...]
+    plus: tuple[str, ...]
+    version: int
+    said: bool  # the version is in the address
+
+    def plain(self, codes: str, *, off: Sequence[str] = (), plus: Sequence[str] = ()) -> str:
+        """Give the address of other codes, as recorded unless some are off or added.
+
+        >>> CaseAddress("I50.9", (), (), 10, said=False).plain("I10", off=["I10"])
+        '/?codes=I10&off=I10'
+        """
+        fields = [("codes", codes), *(("off", code) for code in off), *(("plus", code) for code in plus if code)]
+        return "/?" + urlencode([*fields, *([("icd", self.version)] if self.said else [])])
+
+    def with_codes(self, codes: str) -> str:
+        """Give the address of other codes with the same ones off and added."""
+        return self.plain(codes, off=self.off, plus=self.plus)
+
+    def offered(self, missed: Missed, suggestion: Suggestion, *, added: bool = False) -> str:
+        """Give the address with a piece replaced by what may have been meant."""
+        instead = self._written(suggestion)
+        if added:
+            plus = [text.replace(missed.text, instead, 1) for text in self.plus]
+            return self.plain(self.codes, off=self.off, plus=plus)
+        return self.with_codes(self.codes.replace(missed.text, instead, 1))
+
+    def translated(self, pieces: Sequence[Missed]) -> str:
+        """Give the address with every code of the other version replaced by its first counterpart."""
+        text = self.codes
+        for missed in pieces:
+            text = text.replace(missed.text, self._written(missed.suggestions[0]), 1)
+        return self.with_codes(text)
+
+    def _written(self, suggestion: Suggestion) -> str:
+        return " ".join(icd.dotted(code, self.version) for code in suggestion.codes)
