@@ -39,14 +39,15 @@ def nhsic(score, y, kernel="rbf", sigma=1.0, floor=0.0):
 
 
 def calibration_error(risk, y, groups=10):
-    """Mean |observed − predicted| over groups of equal size by risk, weighted by their size."""
+    """Root of the mean squared observed − predicted over groups of equal size by risk, less what chance alone gives."""
     edges = np.quantile(risk, np.linspace(0, 1, groups + 1))
     error = 0.0
     for low, high, first in zip(edges[:-1], edges[1:], [True] + [False] * (groups - 1)):
         inside = ((risk > low) | (first & (risk >= low))) & (risk <= high)
         if inside.any():
-            error += inside.mean() * abs(y[inside].mean() - risk[inside].mean())
-    return error
+            chance = np.sum(risk[inside] * (1 - risk[inside])) / inside.sum() ** 2
+            error += inside.mean() * ((y[inside].mean() - risk[inside].mean()) ** 2 - chance)
+    return max(error, 0.0) ** 0.5
 
 
 def median_difference(values):

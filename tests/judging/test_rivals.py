@@ -87,4 +87,5 @@ def test_no_class_no_row_and_no_spread_no_interval():
     found = compare(score, {}, {"all": np.ones(4), "sorted": np.array([0, 0, 1, 1.0])}, patients=np.arange(4))
     assert found["outcome"].tolist() == ["sorted"]
     assert found["value"].tolist() == [1]
-    assert found[["low", "high", "gap_low"]].isna().all(axis=None)
+    assert 0 < found["low"][0] < 0.9 < found["high"][0] == 1
+    assert np.isnan(found["gap_low"][0])

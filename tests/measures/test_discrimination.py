@@ -58,7 +58,7 @@ def test_calibration_figures(judged):
     found = calibration(risk, np.where(np.arange(len(y)) < 100, np.nan, y))
     risk, y = risk[100:], y[100:]
     assert found.brier == pytest.approx(np.mean((risk - y) ** 2), rel=1e-12)
-    assert found.ece == pytest.approx(oracles.calibration_error(risk, y), rel=1e-12)
+    assert found.error == pytest.approx(oracles.calibration_error(risk, y), rel=1e-12)
     assert found.slope == pytest.approx(0.7, abs=0.15)
 
 
@@ -68,7 +68,22 @@ def test_a_true_risk_is_calibrated():
     found = calibration(risk, (rng.random(60_000) < risk).astype(float))
     assert found.slope == pytest.approx(1, abs=0.05)
     assert found.intercept == pytest.approx(0, abs=0.05)
-    assert found.ece < 0.01
+    assert found.error < 0.01
+    assert found.deviance == pytest.approx(0.1, abs=0.1)
+
+
+def test_shares_of_what_the_bare_rate_leaves(judged):
+    risk, y = judged
+    found, rate = calibration(risk, y), y.mean()
+    likelihood = np.sum(np.where(y == 1, np.log(risk), np.log1p(-risk)))
+    bare = len(y) * (rate * np.log(rate) + (1 - rate) * np.log1p(-rate))
+    assert found.deviance == pytest.approx(1 - likelihood / bare)
+    largest = 1 - np.exp(2 * bare / len(y))
+    assert found.nagelkerke == pytest.approx((1 - np.exp(2 * (bare - likelihood) / len(y))) / largest)
+    assert found.brier_skill == pytest.approx(1 - found.brier / np.var(y))
+    same = calibration(np.full(len(y), rate), y)
+    assert (same.deviance, same.nagelkerke, same.brier_skill) == pytest.approx((0, 0, 0), abs=1e-12)
+    assert np.isnan(calibration(risk, np.zeros(len(y))).deviance)
 
 
 @pytest.mark.parametrize("risk", [[0.1, 0.2, 0.8, 0.9], [0.0, 0.0, 1.0, 1.0]])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mlci.measures import discrimination
+from mlci.measures.intervals import Reach, plain
 from mlci.measures.registry import METRICS, Metric, Pair, Resampler
 from mlci.measures.resample import bootstrap
 
@@ -19,17 +20,26 @@ def test_a_metric_has_words_a_value_and_a_spread_around_it(metric: Metric):
     assert metric.label
     assert metric.short
     assert metric.applies(PAIR)
-    assert metric.name in metric.resampler.metrics
-    value = metric.value(PAIR)
-    [drawn] = bootstrap([metric.resampler.make(PAIR)], np.arange(len(SCORES)), resamples=60, threads=1)
-    column = drawn[:, metric.resampler.metrics.index(metric.name)]
-    assert drawn.shape == (60, len(metric.resampler.metrics))
-    assert abs(np.mean(column) - value) < 3 * np.std(column) + 1e-9
+    value, column = metric.value(PAIR), np.empty(0)
+    if metric.resampler is not None:
+        [drawn] = bootstrap([metric.resampler.make(PAIR)], np.arange(len(SCORES)), resamples=60, threads=1)
+        column = drawn[:, metric.resampler.metrics.index(metric.drawn or metric.name)]
+        assert drawn.shape == (60, len(metric.resampler.metrics))
+        assert abs(np.mean(column) - value) < 3 * np.std(column) + 1e-9
+    if metric.interval is not None:
+        found = metric.interval(PAIR, value, column, Reach(PAIR.events))
+        assert found.value == value
+        assert found.low < found.high
+        assert found.low <= value <= found.high
 
 
 def test_what_a_pair_lacks_is_not_asked_of_it():
     plain = Pair(SCORES + 0.5, Y)
-    assert not [name for name in ("mi_plugin", "brier", "slope", "intercept", "ece") if METRICS[name].applies(plain)]
+    assert not [
+        name
+        for name in ("mi_plugin", "brier", "slope", "risk_auroc", "calibration_error")
+        if METRICS[name].applies(plain)
+    ]
 
 
 def test_a_new_metric_reaches_evaluation_benchmark_and_report_by_its_entry_alone(monkeypatch):
@@ -40,12 +50,17 @@ def test_a_new_metric_reaches_evaluation_benchmark_and_report_by_its_entry_alone
     def gini(pair: Pair) -> float:
         return 2 * discrimination.auroc(pair.scores, pair.y) - 1
 
+    def bounds(pair: Pair, value: float, drawn: np.ndarray, reach: Reach):
+        return plain(value, drawn, reach)
+
     spread = Resampler(("gini",), lambda pair: lambda weights: np.full((len(weights(np.arange(3))), 1), 0.5))
     monkeypatch.setitem(
-        METRICS, "gini", Metric("gini", "Gini", "Gini", gini, spread, benchmarked=True, reported=True, depends="order")
+        METRICS,
+        "gini",
+        Metric("gini", "Gini", "Gini", gini, spread, bounds, benchmarked=True, reported=True, depends="order"),
     )
     table = evaluate({"points": SCORES}, {"died": Y}, resamples=20).set_index("metric")
     assert table.loc["gini", "value"] == pytest.approx(2 * table.loc["auroc", "value"] - 1)
-    assert table.loc["gini", "low"] == 0.5
+    assert table.loc["gini", "low"] == table.loc["gini", "value"]  # the spread of a constant
     assert measure(SCORES, Y[:, None], ["died"])["gini"]["died"] == table.loc["gini", "value"]
     assert "gini" in reported()

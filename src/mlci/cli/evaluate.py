@@ -16,7 +16,7 @@ from mlci.cli._options import check_output, force, quiet
 @click.option("--by", help="Subgroups as well, by columns of the cohort: sex,age_band.")
 @click.option("--sigma", type=click.FloatRange(0, min_open=True), help="nHSIC's bandwidth.  [each score's own]")
 @click.option(
-    "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="Of patients; 0: no intervals."
+    "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="For spreads; 0: no intervals."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the resampling.")
 @force
@@ -90,14 +90,19 @@ def _print(found, *, intervals: bool) -> None:
             outcomes = list(dict.fromkeys(rows["outcome"]))
             lines = list(dict.fromkeys((row["group"], row["model"]) for row in rows.to_dict("records")))
             body = [[*line[start:], *(cells.get((*line, outcome), "") for outcome in outcomes)] for line in lines]
-            title = str(titles.get(str(metric), metric)) + (
-                " (95 % intervals by resampled patients)" if intervals else ""
-            )
+            shown = intervals and bool(rows["low"].notna().any())
+            title = f"{titles.get(str(metric), metric)}{' (95 % intervals)' if shown else ''}"
             show(title, [by, "model", *outcomes][start:], body, left=2 - start)
+    means = found.means()
+    if table["outcome"].nunique() > 1:
+        body = [
+            [str(model), *("" if cell != cell else f"{cell:.4f}" for cell in row)] for model, *row in means.itertuples()
+        ]
+        show("Means over outcomes", ["model", *(METRICS[name].short for name in means)], body)
     if len(found.differences):
         heads = ["model", "outcome", "metric", "difference", "p"]
         body = [
-            [row.model, row.outcome, titles.get(row.metric, row.metric), _cell(row._asdict(), " ", "+"), f"{row.p:.3f}"]
+            [row.model, row.outcome, titles.get(row.metric, row.metric), _cell(row._asdict(), " ", "+"), _small(row.p)]
             for row in found.differences.itertuples()
         ]
         show(f"Differences from {found.differences['versus'].iloc[0]}", heads, body, left=3)
@@ -107,4 +112,11 @@ def _cell(row, gap: str = "\n", sign: str = "") -> str:
     if row["value"] != row["value"]:
         return "–"
     between = "" if row["low"] != row["low"] else f"{gap}({row['low']:{sign}.3f} to {row['high']:{sign}.3f})"
+    if row["metric"] == "independence":
+        return _small(row["value"])
     return f"{row['value']:{sign}.4f}{between}"
+
+
+def _small(p: float) -> str:
+    """A p-value."""
+    return f"{p:.3f}" if not p < 0.001 else "< 0.001"

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mlci.measures._proportion import wilson
-from mlci.measures.discrimination import auroc, calibration
-
-Z = 1.959964  # of a 95% interval
+from mlci.measures.discrimination import auroc, auroc_influence, calibration
+from mlci.measures.intervals import area
 
 
 def held_out(
@@ -28,16 +27,16 @@ def held_out(
         positives, n = int(outcome[known].sum()), int(known.sum())
         if name not in risks or min(positives, n - positives) < least:
             continue
-        area = auroc(score[known], outcome[known])
-        low, high = _auroc_interval(area, positives, n - positives)
+        influence = auroc_influence(score[known], outcome[known])
+        bounds = area(auroc(score[known], outcome[known]), influence, outcome[known], np.arange(n))
         rate_low, rate_high = (float(bound) for bound in wilson(positives, n))
         slope = calibration(risks[name][known], outcome[known]).slope
         found[name] = {
             "n": n,
             "positives": positives,
-            "auroc": area,
-            "auroc_low": low,
-            "auroc_high": high,
+            "auroc": bounds.value,
+            "auroc_low": bounds.low,
+            "auroc_high": bounds.high,
             "expected": float(risks[name][known].mean()),
             "observed": positives / n,
             "observed_low": rate_low,
@@ -45,19 +44,3 @@ def held_out(
             **({"slope": float(slope)} if np.isfinite(slope) else {}),
         }
     return found
-
-
-def _auroc_interval(area: float, positives: int, negatives: int) -> tuple[float, float]:
-    """Hanley and McNeil's standard error, on the log-odds scale, where it covers with few events too.
-
-    >>> [round(bound, 3) for bound in _auroc_interval(0.8, 50, 500)]
-    [0.714, 0.865]
-    """
-    if not 0 < area < 1:
-        return area, area
-    first, second = area / (2 - area), 2 * area**2 / (1 + area)
-    spread = area * (1 - area) + (positives - 1) * (first - area**2) + (negatives - 1) * (second - area**2)
-    error = np.sqrt(spread / (positives * negatives)) / (area * (1 - area))
-    middle = np.log(area / (1 - area))
-    low, high = (1 / (1 + np.exp(-(middle + side * Z * error))) for side in (-1, 1))
-    return float(low), float(high)

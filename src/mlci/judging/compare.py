@@ -206,7 +206,7 @@ def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Gro
     met = np.unique(number[known])
     if len(met) < 2:
         raise InputError(f"column {by}: has fewer than two groups with a known {outcome}; two are needed to compare.")
-    patient = resample._numbered(cohort.column("subject_id"))
+    patient = resample.numbered(cohort.column("subject_id"))
     rows = np.flatnonzero(known)
     rows = rows[np.lexsort((patient[rows], number[rows]))]
     group = np.searchsorted(met, number[rows])

@@ -8,13 +8,14 @@ import numpy as np
 
 from mlci.judging import theory
 from mlci.measures import resample
+from mlci.measures.intervals import Interval, Reach, percentile
 
 CELLS = 1000  # places for a cut; where there are more distinct scores, neighbours share one
 
 
 def cutoff_range(
     score, outcomes, names, *, weights=None, patients, resamples: int = 200, level: float = 0.95, seed: int = 0
-) -> resample.Interval:
+) -> Interval:
     """Return the cutoff that `theory.cutoff` chooses, with its percentile interval over resampled patients.
 
     Args:
@@ -39,7 +40,7 @@ def cutoff_range(
     columns = outcomes[:, [list(names).index(name) for name in used]]
     statistic = _cut(score, columns, np.array([alpha[name] for name in used]))
     (drawn,) = resample.bootstrap([statistic], patients, resamples=resamples, seed=seed)
-    return resample.interval(chosen.score, drawn[:, 0], level=level)
+    return percentile(chosen.score, drawn[:, 0], Reach(len(score), level))
 
 
 def _cut(score: np.ndarray, outcomes: np.ndarray, alpha: np.ndarray) -> resample.Statistic:

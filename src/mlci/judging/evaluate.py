@@ -19,8 +19,11 @@ from mlci.cohort import Cohort
 from mlci.measures import resample
 from mlci.measures._arrays import as_outcomes, as_scores
 from mlci.measures.alignment import Kernel, unit_bandwidth
+from mlci.measures.intervals import Interval, Reach, difference
 from mlci.measures.registry import METRICS, Pair
 
+HEADLINE = ("auroc", "risk_auroc", "deviance", "nagelkerke", "brier_skill", "dcorr", "mi")
+NOTHING = np.full(1, np.nan)
 AGES = {0: "under 18", 18: "18 to 44", 45: "45 to 64", 65: "65 to 74", 75: "75 to 84", 85: "85 and over"}
 
 
@@ -28,11 +31,22 @@ AGES = {0: "under 18", 18: "18 to 44", 45: "45 to 64", 65: "65 to 74", 75: "75 t
 class Evaluation:
     """`table`: model, outcome, metric, value, low, high, n, positives (with by and group if subgroups were asked for).
 
-    `differences`: model − versus for every figure that both have, from the same resamples, with p-values (+1 rule).
+    `differences`: model − versus for every figure that both have, from the same resamples, with p-values (Student's t).
     """
 
     table: pd.DataFrame
     differences: pd.DataFrame
+
+    def means(self) -> pd.DataFrame:
+        """Give the headline: for each score the mean over outcomes of `HEADLINE`'s figures, as a frame.
+
+        >>> found = judge({"a": [1, 2, 3, 4]}, {"x": [0, 1, 0, 1], "y": [0, 0, 1, 1]}, resamples=0)
+        >>> found.means()["auroc"].to_dict()
+        {'a': 0.875}
+        """
+        whole = self.table[self.table["by"] == ""] if "by" in self.table else self.table
+        wide = whole.pivot_table(index="model", columns="metric", values="value", sort=False)
+        return wide[[name for name in HEADLINE if name in wide]].rename_axis(index=None, columns=None)
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         """Models and outcomes down, metrics across."""
@@ -119,7 +133,7 @@ def judge(
         sigma: the bandwidth of nHSIC in the scores' units; by default each score's own reference bandwidth.
         kernel: of nHSIC.
         resamples: of patients; 0 gives no intervals.
-        level: the share of resamples that an interval holds.
+        level: the share of intervals that hold the true figure.
         seed: of the resampling.
 
     >>> found = judge({"a": [1, 2, 3, 4], "b": [4, 2, 3, 1]}, {"mortality": [0, 1, 0, 1]}, resamples=0)
@@ -170,41 +184,46 @@ def judge(
 
 
 def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, kernel) -> Evaluation:
-    values: dict[tuple[str, str], dict[str, float]] = {}
-    drawn: dict[tuple[str, str], dict[str, np.ndarray]] = {}
-    statistics, names = [], []
-    for model, scores in models.items():
-        for outcome, y in labels.items():
-            pair = Pair(scores, y, risks.get((model, outcome)), widths[model], kernel)
-            metrics = [metric for metric in METRICS.values() if metric.applies(pair)]
-            values[model, outcome] = {metric.name: metric.value(pair) for metric in metrics}
-            drawn[model, outcome] = {}
-            if resamples:
-                for resampler in dict.fromkeys(metric.resampler for metric in metrics):
-                    statistics.append(resampler.make(pair))
-                    names.append((model, outcome, resampler.metrics))
-    if resamples:
-        found = resample.bootstrap(statistics, patients, resamples=resamples, seed=seed)
-        for (model, outcome, metrics), array in zip(names, found):
-            drawn[model, outcome].update(zip(metrics, array.T))
+    pairs = {
+        (model, outcome): Pair(scores, y, risks.get((model, outcome)), widths[model], kernel, patients)
+        for model, scores in models.items()
+        for outcome, y in labels.items()
+    }
+    metrics = {key: [metric for metric in METRICS.values() if metric.applies(pair)] for key, pair in pairs.items()}
+    drawn = _drawn(pairs, metrics, patients, resamples, seed) if resamples else {key: {} for key in pairs}
+    values = {key: {metric.name: metric.value(pairs[key]) for metric in found} for key, found in metrics.items()}
     rows, apart = [], []
-    nothing = np.full(1, np.nan)
     first = next(iter(models))
-    for (model, outcome), figures in values.items():
-        y = labels[outcome]
-        for metric, value in figures.items():
-            bounds = resample.interval(value, drawn[model, outcome].get(metric, nothing), level=level)
-            counts = int(np.sum(~np.isnan(y))), int(np.nansum(y))
-            rows.append((model, outcome, metric, value, bounds.low, bounds.high, *counts))
-            if model != first and metric in values[first, outcome]:
-                draws = [drawn[name, outcome].get(metric, nothing) for name in (model, first)]
-                gap = resample.difference(value - values[first, outcome][metric], *draws, level=level)
-                p = gap.p if resamples else np.nan
-                apart.append((model, first, outcome, metric, gap.value, gap.low, gap.high, p))
+    for (model, outcome), pair in pairs.items():
+        reach, own = Reach(pair.events, level), values[model, outcome]
+        for metric in metrics[model, outcome]:
+            value, draws = own[metric.name], drawn[model, outcome].get(metric.drawn or metric.name, NOTHING)
+            bounds = Interval(value, np.nan, np.nan)
+            if resamples and metric.interval is not None and np.isfinite(value):
+                bounds = metric.interval(pair, value, draws, reach)
+            rows.append((model, outcome, metric.name, value, bounds.low, bounds.high, pair.n, int(np.nansum(pair.y))))
+            other = values[first, outcome].get(metric.name)
+            if model != first and other is not None and metric.resampler is not None:
+                beside = drawn[first, outcome].get(metric.drawn or metric.name, NOTHING)
+                gap = difference(value - other, draws, beside, reach)
+                apart.append((model, first, outcome, metric.name, gap.value, gap.low, gap.high, gap.p))
     return Evaluation(
         pd.DataFrame(rows, columns=["model", "outcome", "metric", "value", "low", "high", "n", "positives"]),
         pd.DataFrame(apart, columns=["model", "versus", "outcome", "metric", "value", "low", "high", "p"]),
     )
+
+
+def _drawn(pairs, metrics, patients, resamples: int, seed: int) -> dict[tuple[str, str], dict[str, np.ndarray]]:
+    """Every figure of every pair over the same resamples of patients."""
+    statistics, names = [], []
+    for key, pair in pairs.items():
+        for resampler in dict.fromkeys(metric.resampler for metric in metrics[key] if metric.resampler):
+            statistics.append(resampler.make(pair))
+            names.append((key, resampler.metrics))
+    drawn: dict[tuple[str, str], dict[str, np.ndarray]] = {key: {} for key in pairs}
+    for (key, figures), array in zip(names, resample.bootstrap(statistics, patients, resamples=resamples, seed=seed)):
+        drawn[key].update(zip(figures, array.T))
+    return drawn
 
 
 def subgroup(cohort: Cohort, name: str) -> np.ndarray:

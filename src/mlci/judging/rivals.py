@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
 from mlci.codes import comorbidity
 from mlci.cohort import Cohort
 from mlci.measures.discrimination import auroc, auroc_influence
+from mlci.measures.intervals import Reach, area
 
 LEARNED = 50_000  # training admissions at most: forty weights need no more
 LEAST = 10  # training admissions with and without an outcome, or no rival is fitted for it
@@ -92,8 +92,8 @@ def compare(
 ) -> pd.DataFrame:
     """Compare the AUROC of an index with that of its rivals.
 
-    Intervals (95%) follow DeLong, with the admissions of a patient taken together: on the logit scale for AUROC,
-    paired for the gap, wider (Student's t) the fewer events there are.
+    Intervals (95%) rest on DeLong's influences, with the admissions of a patient taken together: those of
+    `mlci.measures.intervals` for AUROC, paired and wider (Student's t) the fewer events there are for the gap.
 
     Args:
         own: the index's score of each admission.
@@ -118,14 +118,14 @@ def compare(
         if not 0 < positives < n:
             continue
         first = auroc(own, y), _by_patient(own, y, patient)
-        reach = float(student.ppf(0.975, max(min(positives, n - positives) - 1, 1)))
+        reach = Reach(min(positives, n - positives)).quantile
         columns = {OWN: own, **{rival: scores[name] for rival, scores in rivals.items() if name in scores}}
         for model, scores in columns.items():
             value, moved = auroc(scores, y), _by_patient(scores, y, patient)
             gap, apart = first[0] - value, reach * _root(first[1] - moved)
-            low, high = _between(value, reach * _root(moved))
+            found = area(value, auroc_influence(scores, y), y, patient)
             sides = (gap - apart, gap + apart) if apart > 0 else (np.nan, np.nan)
-            rows.append((model, name, value, low, high, gap, *sides, n, positives))
+            rows.append((model, name, value, found.low, found.high, gap, *sides, n, positives))
     columns = ["model", "outcome", "value", "low", "high", "gap", "gap_low", "gap_high", "n", "positives"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -137,14 +137,6 @@ def _by_patient(score: np.ndarray, y: np.ndarray, patient: np.ndarray) -> np.nda
 def _root(moved: np.ndarray) -> float:
     """Standard error from the influence of each patient."""
     return float(np.sqrt(moved @ moved * len(moved) / max(len(moved) - 1, 1)))
-
-
-def _between(value: float, half: float) -> tuple[float, float]:
-    """An interval on the logit scale for a figure between 0 and 1; NaN where there is none."""
-    if not 0 < value < 1 or not half > 0:
-        return np.nan, np.nan
-    odds, reach = np.log(value / (1 - value)), half / (value * (1 - value))
-    return float(1 / (1 + np.exp(reach - odds))), float(1 / (1 + np.exp(-reach - odds)))
 
 
 def _designs(

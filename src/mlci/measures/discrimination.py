@@ -97,15 +97,28 @@ def rank_distance_correlation(score: Any, y: Any) -> float:
 
 @dataclass(frozen=True)
 class Calibration:
-    """`brier`: mean squared error of the risk. `slope`: of the outcome's logit on the risk's (1 is right, below 1 too
-    spread). `intercept`: of that line with slope 1, in logits (0 is right, above 0 the risks are too low). `ece`: mean
-    |observed − predicted| over ten groups of equal size by risk. Slope and intercept are NaN where no finite ones fit.
+    """How true a risk is.
+
+    Attributes:
+        brier: mean squared error of the risk.
+        slope: of the outcome's logit on the risk's (1 is right, below 1 too spread).
+        intercept: of that line with slope 1, in logits (0 is right, above 0 the risks are too low).
+        error: root mean squared observed − predicted over ten groups of equal size by risk, of which what chance alone
+            would give has been taken off.
+        brier_skill: share of the Brier score of the bare rate that the risk takes away.
+        deviance: share of the deviance (twice the log-loss) of the bare rate that the risk takes away.
+        nagelkerke: Nagelkerke's R².
+
+    Slope and intercept are NaN where no finite ones fit, the shares where the outcome has a single class.
     """
 
     brier: float
     slope: float
     intercept: float
-    ece: float
+    error: float
+    brier_skill: float
+    deviance: float
+    nagelkerke: float
 
 
 def calibration(risk: Any, y: Any) -> Calibration:
@@ -118,18 +131,58 @@ def calibration(risk: Any, y: Any) -> Calibration:
     >>> calibration([0.1, 0.2, 0.6, 0.7], [0, 0, 1, 0]).brier
     0.175
     """
-    from sklearn.metrics import brier_score_loss
-
     risks, labels = _valid(risk, y, "risk")
     if len(labels) == 0:
-        return Calibration(np.nan, np.nan, np.nan, np.nan)
+        return Calibration(*[np.nan] * 7)
     check_risk(risks)
     slope, intercept = calibration_line(risks, labels)[1], calibration_line(risks, labels, slope=1.0)[0]
+    gaps, variances, shares = calibration_gaps(risks, labels)
+    error = np.sqrt(max(shares @ (gaps**2 - variances), 0.0))
+    brier = np.mean((labels - risks) ** 2)
+    skills = skill(brier, log_losses(risks, labels).mean(), labels.mean())
+    return Calibration(*map(float, (brier, slope, intercept, error, *skills)))
+
+
+def log_losses(risks: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return −log of the probability that each admission's risk gave to what happened.
+
+    >>> import numpy as np
+    >>> log_losses(np.array([0.5, 0.75]), np.array([1, 1])).round(3)
+    array([0.693, 0.288])
+    """
+    odds = logit(risks)
+    return np.logaddexp(0, odds) - y * odds
+
+
+def skill(brier: Any, loss: Any, rate: Any) -> tuple[Any, Any, Any]:
+    """Return the share of Brier score and of deviance that a risk takes away from the bare rate, and Nagelkerke's R².
+
+    Args:
+        brier: of the risk.
+        loss: mean log-loss of the risk.
+        rate: of the outcome; where it is 0 or 1 there is nothing to take away, and the shares are NaN.
+
+    >>> [round(float(share), 3) for share in skill(0.125, 0.4, 0.5)]
+    [0.5, 0.423, 0.592]
+    """
+    rate = np.where((rate > 0) & (rate < 1), rate, np.nan)
+    bare = -(rate * np.log(rate) + (1 - rate) * np.log1p(-rate))
+    return 1 - brier / (rate * (1 - rate)), 1 - loss / bare, np.expm1(2 * (loss - bare)) / np.expm1(-2 * bare)
+
+
+def calibration_gaps(risks: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return observed − predicted in ten groups of equal size by risk, its variance by chance, and each group's share.
+
+    >>> import numpy as np
+    >>> gaps, variances, shares = calibration_gaps(np.array([0.2, 0.2, 0.6]), np.array([0, 1, 1]))
+    >>> gaps.round(2), variances.round(2), shares.round(2)
+    (array([0.3, 0.4]), array([0.08, 0.24]), array([0.67, 0.33]))
+    """
     groups = risk_groups(risks)
-    error = np.abs(np.bincount(groups, labels - risks)).sum() / len(labels)
-    return Calibration(
-        float(brier_score_loss(labels, risks, pos_label=1)), float(slope), float(intercept), float(error)
-    )
+    n = np.bincount(groups)
+    kept = n > 0
+    gaps, variances = np.bincount(groups, y - risks), np.bincount(groups, risks * (1 - risks))
+    return gaps[kept] / n[kept], variances[kept] / n[kept] ** 2, n[kept] / len(y)
 
 
 def check_risk(risks: np.ndarray, name: str = "risk") -> None:

@@ -1,19 +1,22 @@
-"""The registry of metrics: for each its names, unit, direction, function and resampler.
+"""The registry of metrics: for each its names, unit, direction, function, resampler and interval.
 
-A `Pair` (one score beside one outcome) comes in; `Metric.value` gives a number, `Metric.resampler` its spread. To add a
-metric, write its function in a file of this room and one entry here: `mlci evaluate` computes and prints it at once,
-and `benchmarked` and `reported` put it into the benchmark's tables and the report.
+A `Pair` (one score beside one outcome) comes in; `Metric.value` gives a number, `Metric.resampler` its spread, and
+`Metric.interval` makes an interval of both. To add a metric, write its function in a file of this room and one entry
+here: `mlci evaluate` computes and prints it at once, and `benchmarked` and `reported` put it into the benchmark's
+tables and the report.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import numpy as np
+from scipy.stats import rankdata
 
-from mlci.measures import discrimination, information, resample
+from mlci.measures import discrimination, independence, information, intervals, resample
 from mlci.measures.alignment import Kernel, distance_correlation, nhsic
+from mlci.measures.intervals import Interval, Reach
 
 FEW = 100  # a whole-numbered score with at most so many distinct values has a plug-in estimate of MI
 
@@ -22,7 +25,8 @@ FEW = 100  # a whole-numbered score with at most so many distinct values has a p
 class Pair:
     """One score beside one outcome (0, 1, NaN where not known), and the outcome's predicted risk where one is given.
 
-    `sigma` and `kernel` are those of nHSIC. What several metrics need is computed once.
+    `sigma` and `kernel` are those of nHSIC; `patients` tells whose admission each one is (each its own by default).
+    What several metrics need is computed once.
     """
 
     scores: np.ndarray
@@ -30,6 +34,22 @@ class Pair:
     risk: np.ndarray | None = None
     sigma: float | None = None
     kernel: Kernel = "rbf"
+    patients: Any = None
+
+    @cached_property
+    def events(self) -> int:
+        """Patients with the rarer kind of the outcome: what the outcome's figures rest on."""
+        return min(len(np.unique(self.patient[self.y == kind])) for kind in (0, 1))
+
+    @cached_property
+    def patient(self) -> np.ndarray:
+        """Whose admission each one is, as a number."""
+        return np.arange(len(self.y)) if self.patients is None else resample.numbered(self.patients)
+
+    @cached_property
+    def n(self) -> int:
+        """Admissions whose outcome is known."""
+        return int((~np.isnan(self.y)).sum())
 
     @cached_property
     def by_neighbours(self) -> np.ndarray:
@@ -73,7 +93,9 @@ class Metric:
         label: its heading on pages and figures.
         short: its heading in narrow tables.
         value: the figure itself.
-        resampler: its spread over resampled patients.
+        resampler: its spread over resampled patients; None where it has none.
+        interval: from the pair, the figure, its resamples and the reach; None where it has none.
+        drawn: the figure whose resamples it shares, where it has none of its own.
         unit: "nats", or nothing for a pure number.
         better: the direction, larger or smaller, or the value that is right.
         depends: what of the score it depends on, in words.
@@ -86,7 +108,9 @@ class Metric:
     label: str
     short: str
     value: Callable[[Pair], float]
-    resampler: Resampler
+    resampler: Resampler | None
+    interval: Callable[[Pair, float, np.ndarray, Reach], Interval] | None = None
+    drawn: str = ""
     unit: str = ""
     better: Literal["larger", "smaller", "1", "0"] = "larger"
     depends: str = ""
@@ -108,10 +132,65 @@ def _has_risk(pair: Pair) -> bool:
     return pair.risk is not None
 
 
+def _plain(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
+    return intervals.plain(value, drawn, reach)
+
+
+def _floored(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
+    return intervals.plain(value, drawn, reach, floor=0.0)
+
+
+def _area(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, of: str = "scores") -> Interval:
+    influence = discrimination.auroc_influence(np.asarray(getattr(pair, of)), pair.y)
+    return intervals.area(value, influence, pair.y, pair.patient, level=reach.level)
+
+
+def _on_log_odds(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
+    return intervals.on_log_odds(value, drawn, reach)
+
+
+def _dependence(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, ranks: bool = False) -> Interval:
+    """Around the U-statistic of the squared distance correlation; `drawn` is that of the biased one."""
+    scores = rankdata(pair.scores) if ranks else pair.scores
+    unbiased = independence.squared(scores, pair.y)
+    return intervals.dependence(value, unbiased, drawn**2, reach, n=pair.n)
+
+
+def _corrected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
+    """The interval of the plain one: what the two estimate is the same."""
+    plain = _dependence(pair, float(distance_correlation(pair.scores, pair.y)), drawn, reach)
+    return Interval(value, plain.low, plain.high)
+
+
+def _alignment(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
+    """Around nHSIC less the bias that its resamples show."""
+    if not np.isfinite(drawn).any():
+        return Interval(value, np.nan, np.nan)
+    found = intervals.plain(2 * value - float(np.nanmean(drawn)), drawn, reach, floor=0.0)
+    return Interval(value, found.low, found.high)
+
+
+def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
+    """Chance gaps are as much wider as the residuals of a patient's admissions go together."""
+    known = ~np.isnan(pair.y)
+    if pair.risk is None or not known.any():
+        return Interval(value, np.nan, np.nan)
+    risks, y = pair.risk[known], pair.y[known]
+    gaps, variances, shares = discrimination.calibration_gaps(risks, y)
+    return intervals.mean_square(value, gaps, variances * _together(pair, y - risks), shares, reach)
+
+
+def _together(pair: Pair, residuals: np.ndarray) -> float:
+    """Design effect: variance of the sum of residuals by patient over that by admission, at least 1."""
+    by_patient = np.bincount(pair.patient[~np.isnan(pair.y)], residuals)
+    return max(1.0, float(by_patient @ by_patient / max(residuals @ residuals, 1e-300)))
+
+
 _RANKING = Resampler(
     resample.RANKING, lambda pair: resample.ranking(pair.scores, pair.y, sigma=pair.sigma, kernel=pair.kernel)
 )
 _CALIBRATION = Resampler(resample.CALIBRATION, lambda pair: resample.calibration(np.asarray(pair.risk), pair.y))
+_BY_RISK = partial(Metric, resampler=_CALIBRATION, interval=_plain, applies=_has_risk)
 
 METRICS = {
     metric.name: metric
@@ -122,9 +201,29 @@ METRICS = {
             "dCorr",
             lambda pair: float(distance_correlation(pair.scores, pair.y)),
             _RANKING,
+            _dependence,
             depends="order and spacing",
             benchmarked=True,
             reported=True,
+        ),
+        Metric(
+            "dcorr_corrected",
+            "Distance correlation, without its bias",
+            "dCorr, corrected",
+            lambda pair: independence.corrected_distance_correlation(pair.scores, pair.y),
+            _RANKING,
+            _corrected,
+            drawn="dcorr",
+            depends="order and spacing",
+        ),
+        Metric(
+            "independence",
+            "p-value of independence (distance correlation)",
+            "p of independence",
+            lambda pair: independence.independence(pair.scores, pair.y, patients=pair.patients),
+            None,
+            better="smaller",
+            depends="order and spacing",
         ),
         Metric(
             "mi",
@@ -132,6 +231,7 @@ METRICS = {
             "MI (nats)",
             lambda pair: _mean(pair.by_neighbours),
             Resampler(("mi",), lambda pair: resample.mean(pair.by_neighbours, pair.y)),
+            _floored,
             unit="nats",
             depends="mostly order",
             benchmarked=True,
@@ -143,6 +243,7 @@ METRICS = {
             "nHSIC",
             lambda pair: float(nhsic(pair.scores, pair.y, sigma=pair.sigma, kernel=pair.kernel)),
             _RANKING,
+            _alignment,
             depends="order and spacing",
         ),
         Metric(
@@ -151,6 +252,7 @@ METRICS = {
             "AUROC",
             lambda pair: discrimination.auroc(pair.scores, pair.y),
             _RANKING,
+            _area,
             depends="order alone",
             benchmarked=True,
             reported=True,
@@ -161,6 +263,7 @@ METRICS = {
             "average precision",
             lambda pair: discrimination.average_precision(pair.scores, pair.y),
             _RANKING,
+            _on_log_odds,
             depends="order alone",
         ),
         Metric(
@@ -169,6 +272,7 @@ METRICS = {
             "dCorr of ranks",
             lambda pair: discrimination.rank_distance_correlation(pair.scores, pair.y),
             _RANKING,
+            partial(_dependence, ranks=True),
             depends="order alone",
             benchmarked=True,
             reported=True,
@@ -179,43 +283,39 @@ METRICS = {
             "MI, plug-in",
             lambda pair: _mean(pair.by_counting),
             Resampler(("mi_plugin",), lambda pair: resample.mean(pair.by_counting, pair.y)),
+            _floored,
             unit="nats",
             depends="mostly order",
             applies=lambda pair: pair.has_few_values,
         ),
         Metric(
-            "brier",
-            "Brier score",
-            "Brier",
-            lambda pair: pair.calibration.brier,
-            _CALIBRATION,
-            better="smaller",
+            "risk_auroc",
+            "AUROC of the risk",
+            "AUROC of the risk",
+            lambda pair: discrimination.auroc(pair.risk, pair.y),
+            Resampler(("risk_auroc",), lambda pair: resample.area(np.asarray(pair.risk), pair.y)),
+            partial(_area, of="risk"),
             applies=_has_risk,
         ),
-        Metric(
-            "slope",
-            "Calibration slope",
-            "calibration slope",
-            lambda pair: pair.calibration.slope,
-            _CALIBRATION,
-            better="1",
-            applies=_has_risk,
-        ),
-        Metric(
+        _BY_RISK("deviance", "Deviance explained", "deviance explained", lambda pair: pair.calibration.deviance),
+        _BY_RISK("nagelkerke", "Nagelkerke's R²", "Nagelkerke's R²", lambda pair: pair.calibration.nagelkerke),
+        _BY_RISK("brier_skill", "Brier skill", "Brier skill", lambda pair: pair.calibration.brier_skill),
+        _BY_RISK("brier", "Brier score", "Brier", lambda pair: pair.calibration.brier, better="smaller"),
+        _BY_RISK("slope", "Calibration slope", "calibration slope", lambda pair: pair.calibration.slope, better="1"),
+        _BY_RISK(
             "intercept",
             "Calibration intercept",
             "calibration intercept",
             lambda pair: pair.calibration.intercept,
-            _CALIBRATION,
             better="0",
-            applies=_has_risk,
         ),
         Metric(
-            "ece",
+            "calibration_error",
             "Calibration error",
             "calibration error",
-            lambda pair: pair.calibration.ece,
-            _CALIBRATION,
+            lambda pair: pair.calibration.error,
+            None,
+            _calibration_error,
             better="smaller",
             applies=_has_risk,
         ),

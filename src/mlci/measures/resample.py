@@ -1,16 +1,15 @@
-"""Intervals by resampling patients: all admissions of a patient come and go together.
+"""Figures of resampled patients: all admissions of a patient come and go together.
 
 Scores, outcomes and patients come in; an array of resampled figures goes out, one row per resample. Nothing is sorted
 or searched again: each score is sorted once, and a resample is a vector of whole weights on its distinct values, from
 which every figure follows by running sums (dCorr, AUROC, average precision), by a matrix product with the kernel's
 features (nHSIC), or as a weighted mean (mutual information, calibration). Resamples depend on the seed alone, so that
-figures of several scores or outcomes drawn with the same seed are paired.
+figures of several scores or outcomes drawn with the same seed are paired. `mlci.measures.intervals` makes intervals.
 """
 
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,72 +20,8 @@ from mlci.measures import alignment, discrimination
 Weights = Callable[[np.ndarray], np.ndarray]  # admissions -> resamples x admissions
 Statistic = Callable[[Weights], np.ndarray]  # -> resamples x figures
 RANKING = ("dcorr", "nhsic", "auroc", "average_precision", "rank_dcorr")
-CALIBRATION = ("brier", "slope", "intercept", "ece")
+CALIBRATION = ("brier", "slope", "intercept", "brier_skill", "deviance", "nagelkerke")
 CELLS = 1 << 20  # weights held at once by a thread
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure with its percentile interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Difference(Interval):
-    """A paired difference with the two-sided p-value of no difference (+1 rule)."""
-
-    p: float
-
-
-def interval(value: float, resampled: np.ndarray, *, level: float = 0.95) -> Interval:
-    """Return a figure with its percentile interval.
-
-    Args:
-        value: the figure itself.
-        resampled: the same figure of each resample; those in which it is undefined (NaN) are left out.
-        level: the share of resamples that the interval holds.
-
-    >>> import numpy as np
-    >>> found = interval(0.5, np.linspace(0, 1, 101), level=0.9)
-    >>> round(found.low, 3), round(found.high, 3)
-    (0.05, 0.95)
-    """
-    low, high = _percentiles(resampled, level)
-    return Interval(float(value), low, high)
-
-
-def difference(value: float, first: np.ndarray, second: np.ndarray, *, level: float = 0.95) -> Difference:
-    """Return the paired difference of two figures that were resampled together, with its interval and p-value.
-
-    Args:
-        value: the difference of the figures themselves, first minus second.
-        first: the first figure of each resample.
-        second: the second figure of each resample.
-        level: the share of resamples that the interval holds.
-
-    Returns:
-        The difference; p = 2 (1 + the lesser number of resamples beyond 0) / (1 + resamples).
-
-    >>> import numpy as np
-    >>> difference(0.2, np.full(99, 0.7), np.full(99, 0.5)).p
-    0.02
-    """
-    apart = first - second
-    known = apart[~np.isnan(apart)]
-    low, high = _percentiles(known, level)
-    beyond = min((known <= 0).sum(), (known >= 0).sum())
-    return Difference(float(value), low, high, float(min(1.0, 2 * (1 + beyond) / (1 + len(known)))))
-
-
-def _percentiles(resampled: np.ndarray, level: float) -> tuple[float, float]:
-    known = resampled[np.isfinite(resampled)]  # a slope may run away where a resample has no case
-    if not len(known):
-        return np.nan, np.nan
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def bootstrap(
@@ -110,7 +45,7 @@ def bootstrap(
     >>> drawn.shape
     (50, 1)
     """
-    patient = _numbered(patients)
+    patient = numbered(patients)
     if resamples < 1:
         raise InputError(f"resamples: {resamples} is not a positive number.")
     number = int(patient.max()) + 1
@@ -130,8 +65,12 @@ def bootstrap(
     return [np.concatenate(part) for part in zip(*parts)]
 
 
-def _numbered(patients: Any) -> np.ndarray:
-    """Each admission's patient as a number; one whose patient is not known stands for itself."""
+def numbered(patients: Any) -> np.ndarray:
+    """Return each admission's patient as a number; one whose patient is not known stands for itself.
+
+    >>> numbered(["b", None, "a", "b"])
+    array([1, 2, 0, 1])
+    """
     import pandas as pd  # knows the nulls of every library
 
     number, distinct = pd.factorize(np.asarray(patients), sort=True)
@@ -187,9 +126,7 @@ def _ranking(weight, cases, n, n1, gaps, values, kernel: str, sigma: float | Non
     prevalence = n1 / n
     profile = cases - prevalence * weight
     squared = n1 * (1 - prevalence)  # ‖l‖²
-    controls = weight - cases
-    below = np.cumsum(controls, axis=1) - controls / 2
-    area = np.sum(cases * below, axis=1) / (n1 * (n - n1))[:, 0]
+    won = _won(cases, weight - cases) / (n1 * (n - n1))[:, 0]
     # From the highest score down: precision at each distinct score, weighted by the cases found there.
     found, seen = np.cumsum(cases[:, ::-1], axis=1), np.cumsum(weight[:, ::-1], axis=1)
     precision = np.divide(found, seen, out=np.zeros_like(found), where=seen > 0)
@@ -200,18 +137,50 @@ def _ranking(weight, cases, n, n1, gaps, values, kernel: str, sigma: float | Non
         forms, norm = alignment.energy(gap, weight, cases)
         dependence.append(np.sqrt(_ratio(forms, norm * squared[:, 0])))
     if kernel == "energy":  # its alignment is the squared distance correlation
-        return np.column_stack([dependence[0], dependence[0] ** 2, area, average, dependence[1]])
+        return np.column_stack([dependence[0], dependence[0] ** 2, won, average, dependence[1]])
     forms, norm = alignment.rbf(values, weight.T, profile.T[..., None], kernel, sigma)
     nhsic = _ratio(forms[:, 0], norm * squared[:, 0])
-    return np.column_stack([dependence[0], nhsic, area, average, dependence[1]])
+    return np.column_stack([dependence[0], nhsic, won, average, dependence[1]])
 
 
 def _ratio(forms: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.clip(np.divide(forms, scale, out=np.zeros_like(forms), where=scale > 0), 0, 1)
 
 
+def area(scores: np.ndarray, y: np.ndarray) -> Statistic:
+    """Return the statistic that resamples AUROC alone.
+
+    Args:
+        scores: one number per admission.
+        y: the outcome: 0, 1, or NaN where not known.
+
+    >>> import numpy as np
+    >>> area(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 1, 0, 1]))(lambda rows: np.ones((1, len(rows))))
+    array([[0.75]])
+    """
+    rows = np.flatnonzero(~np.isnan(y))
+    rows = rows[np.argsort(scores[rows], kind="stable")]
+    _, starts = np.unique(scores[rows], return_index=True)
+    positive = y[rows] == 1
+
+    def statistic(weights: Weights) -> np.ndarray:
+        weight = weights(rows)
+        cases, controls = weight * positive, weight * ~positive
+        if 0 < len(starts) < len(rows):
+            cases, controls = np.add.reduceat(cases, starts, axis=1), np.add.reduceat(controls, starts, axis=1)
+        pairs = cases.sum(axis=1) * controls.sum(axis=1)
+        return np.divide(_won(cases, controls), pairs, out=np.full(len(weight), np.nan), where=pairs > 0)[:, None]
+
+    return statistic
+
+
+def _won(cases: np.ndarray, controls: np.ndarray) -> np.ndarray:
+    """Pairs of a case and a control below it; ties count half."""
+    return np.sum(cases * (np.cumsum(controls, axis=1) - controls / 2), axis=1)
+
+
 def mean(values: np.ndarray, y: np.ndarray) -> Statistic:
-    """Return the statistic that resamples the mean, floored at 0, of one number per known admission.
+    """Return the statistic that resamples the mean of one number per known admission.
 
     Args:
         values: the numbers, such as the contributions to mutual information.
@@ -225,7 +194,7 @@ def mean(values: np.ndarray, y: np.ndarray) -> Statistic:
 
     def statistic(weights: Weights) -> np.ndarray:
         weight = weights(rows)
-        return np.maximum(weight @ values / np.maximum(weight.sum(axis=1), 1), 0)[:, None]
+        return (weight @ values / np.maximum(weight.sum(axis=1), 1))[:, None]
 
     return statistic
 
@@ -233,8 +202,7 @@ def mean(values: np.ndarray, y: np.ndarray) -> Statistic:
 def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
     """Return the statistic that resamples the figures of `CALIBRATION` for a risk and an outcome.
 
-    Slope and intercept take one Newton step from the full fit, which has the bootstrap's spread to first order; the
-    groups of the calibration error stay those of the full data.
+    Slope and intercept take one Newton step from the full fit, which has the bootstrap's spread to first order.
 
     Args:
         risks: a probability per admission.
@@ -250,7 +218,6 @@ def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
         return lambda weights: np.full((len(weights(rows)), len(CALIBRATION)), np.nan)
     risk, y = risks[rows], y[rows]
     x = discrimination.logit(risk)
-    groups = np.eye(10)[discrimination.risk_groups(risk)] * (y - risk)[:, None]
     columns = [(y - risk) ** 2, np.ones_like(x)]
     starts = []
     for slope in (None, 1.0):
@@ -259,7 +226,7 @@ def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
         spread = fitted * (1 - fitted)
         columns += [y - fitted, (y - fitted) * x, spread, spread * x, spread * x**2]
         starts.append(at)
-    sums = np.column_stack([*columns, groups])
+    sums = np.column_stack([*columns, discrimination.log_losses(risk, y), y])
 
     def statistic(weights: Weights) -> np.ndarray:
         total = weights(rows) @ sums
@@ -268,7 +235,7 @@ def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = starts[0][1] + (h00 * g1 - h01 * g0) / (h00 * h11 - h01**2)
             intercept = starts[1][0] + total[:, 7] / total[:, 9]
-        error = np.abs(total[:, 12:]).sum(axis=1) / n
-        return np.column_stack([total[:, 0] / n, slope, intercept, error])
+        brier, loss, rate = total[:, 0] / n, total[:, 12] / n, total[:, 13] / n
+        return np.column_stack([brier, slope, intercept, *discrimination.skill(brier, loss, rate)])
 
     return statistic

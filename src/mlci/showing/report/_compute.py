@@ -24,14 +24,17 @@ from mlci.judging.cutoffs import cutoff_range
 from mlci.judging.evaluate import judge, subgroup
 from mlci.judging.rivals import OWN, compare
 from mlci.measures._proportion import wilson
-from mlci.measures.discrimination import logit
-from mlci.measures.resample import Interval
+from mlci.measures.intervals import Interval
 from mlci.tokens import telling, without
 
 BY = ("sex", "age_band")  # subgroups, where the cohort knows them
 EXPLAINED = 5_000  # admissions that the influence of codes is averaged over
 LEAST = 10  # admissions behind any figure about a code, with and without the outcome behind any about a group
 CODES = 25  # listed
+FIGURES = (
+    *("auroc", "risk_auroc", "deviance", "nagelkerke", "brier_skill"),
+    *("slope", "intercept", "calibration_error", "brier"),
+)
 STEPS = 24  # groups along the score, evenly spaced on the scale of the picture
 
 
@@ -67,8 +70,7 @@ class Outcome:
     groups: curves.Rates  # tenths of predicted risk
     smooth: curves.Smooth
     predicted: float  # mean risk
-    figures: Mapping[str, Interval]  # slope, intercept, ece, brier
-    explained: float  # share of the deviance that the risks explain
+    figures: Mapping[str, Interval]  # of `FIGURES`, where there are risks
     medians: tuple[float, float]  # score without and with the outcome
     share: tuple[np.ndarray, np.ndarray, np.ndarray]  # edges of the score, shares without and with the outcome
 
@@ -285,7 +287,7 @@ def _outcome(name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | Non
     own = metrics[(metrics["model"] == OWN) & (metrics["outcome"] == name)].set_index("metric")
     figures = {
         metric: Interval(*own.loc[metric, ["value", "low", "high"]].astype(float))
-        for metric in ("slope", "intercept", "ece", "brier")
+        for metric in FIGURES
         if metric in own.index
     }
     low, high = np.quantile(score, [0.001, 0.999])
@@ -303,7 +305,6 @@ def _outcome(name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | Non
         smooth=curves.smooth(risk, y),
         predicted=float(risk[known].mean()),
         figures=figures,
-        explained=_explained(risk[known], y[known]),
         medians=(medians[0], medians[1]),
         share=(edges, *shares),
     )
@@ -315,15 +316,6 @@ def levels(n: int) -> np.ndarray:
 
     end = ndtri(1 - max(20, n / 500) / n) if n > 40 else 0.0
     return ndtr(np.linspace(-end, end, STEPS - 1)) if end > 0 else np.array([0.5])
-
-
-def _explained(risk: np.ndarray, y: np.ndarray) -> float:
-    """1 − deviance of the risks / deviance of the bare rate."""
-    if np.ptp(y) == 0:
-        return float("nan")
-    odds, rate = logit(risk), y.mean()
-    losses = np.logaddexp(0, odds) - y * odds
-    return float(1 - losses.mean() / -(rate * np.log(rate) + (1 - rate) * np.log1p(-rate)))
 
 
 def _negatives(side: theory.Rate) -> int:

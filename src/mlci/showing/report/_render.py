@@ -9,13 +9,14 @@ import pandas as pd
 
 import mlci
 from mlci.base.names import label, words
-from mlci.measures.registry import reported
+from mlci.measures.registry import METRICS, reported
 from mlci.showing._pages import Picture, environment
 from mlci.showing._words import number, percent, spread
 from mlci.showing.report import _say as say
 from mlci.showing.report._compute import LEAST, OWN, Findings, Judgement
 from mlci.showing.report._tripod import items
 
+SKILLS = ("auroc", "risk_auroc", "deviance", "nagelkerke", "brier_skill")
 PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "matplotlib")
 
 
@@ -47,6 +48,7 @@ def render(
             "weak": say.weak(judgement.outcomes),
             "tiles": _tiles(findings, judgement),
             "auroc_table": _aurocs(judgement.aurocs),
+            "skills": _skills(judgement),
             "metric_tables": _metrics(judgement.metrics),
             "group_tables": _groups(judgement.groups),
             "weighting": say.weighting(judgement.weights),
@@ -101,6 +103,18 @@ def _aurocs(frame: pd.DataFrame) -> dict | None:
             shown.append({"value": row.value, "low": row.low, "high": row.high, "beside": beside})
         rows.append({"model": model, "cells": shown})
     return {"outcomes": [label(name) for name in outcomes], "rows": rows}
+
+
+def _skills(judgement: Judgement) -> dict[str, list]:
+    """Outcomes down; AUROC of score and risk, and what the risk explains, across; the mean of the column last."""
+    shown = [outcome for outcome in judgement.outcomes if all(name in outcome.figures for name in SKILLS)]
+    rows = [{"outcome": label(outcome.name), "cells": [outcome.figures[name] for name in SKILLS]} for outcome in shown]
+    table = np.array([[at.value for at in row["cells"]] for row in rows])
+    return {
+        "names": [METRICS["auroc"].short + " of the score", *(METRICS[name].label for name in SKILLS[1:])],
+        "rows": rows,
+        "means": table.mean(axis=0).tolist() if len(rows) > 1 else [],
+    }
 
 
 def _metrics(frame: pd.DataFrame) -> list[dict]:

@@ -1,0 +1,81 @@
+"""Intervals hold the truth as often as they say: known answers here, many draws in `benchmarks/coverage.py`."""
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+
+from mlci.measures import discrimination, intervals
+from mlci.measures.intervals import Reach, area, dependence, difference, mean_square, on_log_odds, percentile, plain
+
+
+def areas(seed, cases, controls, apart):
+    rng = np.random.default_rng(seed)
+    y = np.repeat([0.0, 1.0], [controls, cases])
+    score = rng.normal(size=len(y)) + apart * y
+    area = (rankdata(score)[y == 1].mean() - (cases + 1) / 2) / controls
+    return area, discrimination.auroc_influence(score, y), y
+
+
+def test_auroc_is_covered_with_twenty_events():
+    truth = 0.9214  # P(normal + 2 > normal)
+    held, by_delong = 0, 0
+    for seed in range(300):
+        value, influence, y = areas(seed, 20, 200, 2.0)
+        found = area(value, influence, y, np.arange(len(y)))
+        held += found.low <= truth <= found.high
+        by_delong += abs(value - truth) <= 1.96 * np.sqrt(influence @ influence)
+    assert held / 300 >= 0.93 > by_delong / 300
+
+
+def test_a_perfect_order_has_an_interval_and_copies_of_patients_widen_it():
+    y = np.repeat([0.0, 1.0], [50, 5])
+    found = area(1.0, np.zeros(55), y, np.arange(55))
+    assert 0.5 < found.low < 0.95
+    assert found.high == 1
+    value, influence, y = areas(0, 30, 100, 1.0)
+    single = area(value, influence, y, np.arange(130))
+    twice = area(value, np.tile(influence, 2) / 2, np.tile(y, 2), np.tile(np.arange(130), 2))
+    assert twice.low == pytest.approx(single.low, abs=0.02)
+    assert np.isnan(area(np.nan, influence, np.zeros(130), np.arange(130)).low)
+
+
+def test_dependence_reaches_0_for_noise_and_not_for_a_strong_score():
+    rng = np.random.default_rng(0)
+    noise = dependence(0.06, -0.001, rng.chisquare(1, 300) / 300, Reach(100), n=300)
+    assert noise.low == 0
+    assert 0 < noise.high < 0.3
+    strong = dependence(0.6, 0.355, 0.36 + 0.03 * rng.normal(size=300), Reach(100), n=300)
+    assert 0.5 < strong.low < np.sqrt(0.355) < strong.high < 0.7
+    assert np.isnan(dependence(0.0, 0.0, np.full(3, np.nan), Reach(3), n=3).low)
+
+
+def test_a_calibration_error_of_chance_reaches_0_and_a_real_one_does_not():
+    shares, variances = np.full(10, 0.1), np.full(10, 0.0004)
+    chance = np.array([1, -1] * 5) * 0.02
+    assert mean_square(0.0, chance, variances, shares, Reach(100)).low == 0
+    real = mean_square(0.1, chance * 5, variances, shares, Reach(100))
+    assert 0.05 < real.low < np.sqrt(0.01 - 0.0004) < real.high < 0.15
+
+
+def test_fewer_events_reach_further():
+    drawn = np.linspace(-1, 1, 200)
+    few, many = (plain(0.0, drawn, Reach(events)) for events in (5, 500))
+    assert few.high > many.high == pytest.approx(1.96 * drawn.std(), rel=0.01)
+    assert plain(0.1, drawn, Reach(50), floor=0.0).low == 0
+    assert 0 < on_log_odds(0.99, 0.99 + drawn / 100, Reach(50)).low < on_log_odds(0.9, drawn, Reach(50)).high < 1
+    assert np.isnan(percentile(1.0, np.full(5, np.nan), Reach(5)).low)
+    assert np.isnan(on_log_odds(1.0, np.ones(9), Reach(5)).low)
+
+
+def test_difference_and_its_p_value():
+    rng = np.random.default_rng(0)
+    same = difference(0.0, rng.normal(size=999), rng.normal(size=999), Reach(100))
+    assert same.p == 1
+    assert same.low < 0 < same.high
+    draws = rng.normal(size=400)
+    edge = difference(Reach(30).quantile * draws.std() * np.sqrt(30 / 29), draws, np.zeros(400), Reach(30))
+    assert edge.low == pytest.approx(0, abs=1e-12)  # an interval that ends at 0 has a p-value of 0.05
+    assert edge.p == pytest.approx(0.05)
+    assert difference(0.0, np.ones(9), np.ones(9), Reach(9)).p == 1
+    assert np.isnan(difference(0.0, np.full(2, np.nan), np.ones(2), Reach(9)).low)
+    assert intervals.Difference(0, 0, 0, 1) == difference(0.0, np.ones(9), np.ones(9), Reach(9))
