@@ -210,5 +210,5 @@ def test_the_energy_kernel_can_be_resampled():
     np.testing.assert_allclose(
         table.loc["nhsic", ["value", "low", "high"]].astype(float),
         table.loc["dcorr", ["value", "low", "high"]].astype(float) ** 2,
-        rtol=0.05,
+        rtol=0.15,
     )

@@ -163,7 +163,7 @@ def skill(brier: Any, loss: Any, rate: Any) -> tuple[Any, Any, Any]:
         rate: of the outcome; where it is 0 or 1 there is nothing to take away, and the shares are NaN.
 
     >>> [round(float(share), 3) for share in skill(0.125, 0.4, 0.5)]
-    [0.5, 0.423, 0.592]
+    [0.5, 0.423, 0.591]
     """
     rate = np.where((rate > 0) & (rate < 1), rate, np.nan)
     bare = -(rate * np.log(rate) + (1 - rate) * np.log1p(-rate))

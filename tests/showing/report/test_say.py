@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mlci.measures.resample import Interval
+from mlci.measures.intervals import Interval
 from mlci.showing.report import _say as say
 from mlci.showing.report._compute import Findings, compute
 from toys import random_index, toy_cohort
