@@ -42,9 +42,7 @@ def test_test_files_import_nothing_from_each_other(path):
 
 
 # Long or with many arguments for a reason; every other function has at most 60 lines and 8 arguments.
-LONG = {
-    "judging/theory.py:diagnose": "the theory's tables are one record, filled in the order of the paper",
-}
+LONG: dict[str, str] = {}
 # The options of a command, or of the function that does its work, are its arguments; a Triton kernel has no others.
 WIDE = {
     "codes/comorbidity.py:write_scores",
@@ -56,7 +54,7 @@ WIDE = {
     "index/model.py:score_file",
     "judging/evaluate.py:_judge",
     "judging/evaluate.py:judge",
-    "judging/theory.py:diagnose",
+    "judging/theory/_setting.py:settle",
     "sources/_hospital.py:draft",
     "sources/file.py:read",
 }
