@@ -76,22 +76,22 @@ def _view(model: Model, table: str, dialect: str) -> str:
         f', {_curve("score", curve)} AS "risk_{name}"' for name, curve in model.curves.items() if name not in names
     )
     percentile, pieces, near = _percentile(model, dialect)
+    marks, suspects, alike = _suspects(dialect)
     return f"""
 CREATE VIEW {VIEW} AS WITH
-{_lookup(model, table)},
-brought AS (
-  SELECT r.admission_id, l.written, l.unknown, l.family, {", ".join(f"l.id{place}" for place in places)},
-    {", ".join(f"l.s{k}" for k in outcomes)}
+{_lookup(model, table, dialect)},
+whole AS MATERIALIZED (
+  SELECT r.admission_id, COUNT(l.written) AS codes, COUNT(l.unknown) AS unknown, {marks}
+    {", ".join(f"COALESCE(SUM(l.s{k}), 0) AS s{k}" for k in outcomes)}
   FROM recorded AS r LEFT JOIN lookup AS l ON l.icd_version = r.icd_version AND l.written = r.written
+  GROUP BY r.admission_id
 ),
-whole AS (
-  SELECT admission_id, COUNT(written) AS codes, SUM(unknown) AS unknown,
-    {", ".join(f"COALESCE(SUM(s{k}), 0) AS s{k}" for k in outcomes)}
-  FROM brought GROUP BY admission_id
+brought AS MATERIALIZED (
+  SELECT r.admission_id, l.family, {", ".join(f"l.id{place}" for place in places)}
+  FROM recorded AS r {suspects} JOIN lookup AS l ON l.icd_version = r.icd_version AND l.written = r.written
+  WHERE NOT l.family IS NULL {alike}
 ),
-kin AS (
-  SELECT admission_id, family FROM brought WHERE NOT family IS NULL GROUP BY admission_id, family HAVING COUNT(*) > 1
-),
+kin AS (SELECT admission_id, family FROM brought GROUP BY admission_id, family HAVING COUNT(*) > 1),
 shared AS (
   SELECT b.admission_id, {", ".join(f"b.id{place}" for place in places)}
   FROM brought AS b JOIN kin AS k ON k.admission_id = b.admission_id AND k.family = b.family
@@ -122,7 +122,7 @@ SELECT admission_id, score, {percentile} AS percentile,
 FROM scored{near}"""
 
 
-def _lookup(model: Model, table: str) -> str:
+def _lookup(model: Model, table: str, dialect: str) -> str:
     """The steps that give each distinct code its tokens (id0, id1, ...) and what they add to log-odds (s1, s2, ...)."""
     vocabulary, outcomes = model.vocabulary, range(1, model.state["weights"].shape[1] + 1)
     depths = sorted(vocabulary.depths)
@@ -142,6 +142,8 @@ def _lookup(model: Model, table: str) -> str:
     sums = ", ".join(f"{' + '.join(f'COALESCE(m{place}.w{k}, 0)' for place in places)} AS s{k}" for k in outcomes)
     unknown = ", ".join(f"{_number(weight)} AS s{k}" for k, weight in zip(outcomes, model.state["weights"][UNK]))
     family = ", ".join(f"id{place}" for place in places)
+    # One bit for each family, see `_suspects`.
+    mark = "CAST(1 AS HUGEINT) << CAST({} % 127 AS INTEGER) AS mark, " if dialect == "duckdb" else ""
     return f"""recorded AS (SELECT admission_id, {said} AS icd_version, code AS written FROM {table}),
 distinct_codes AS MATERIALIZED (SELECT DISTINCT icd_version, written FROM recorded WHERE NOT written IS NULL),
 spelled AS (SELECT icd_version, written, {_clean("written")} AS code FROM distinct_codes),
@@ -151,18 +153,34 @@ known AS MATERIALIZED (
   SELECT p.icd_version, p.written, {lookups}, {sums} FROM parts AS p {joins} WHERE NOT ({nowhere})
 ),
 lookup AS MATERIALIZED (
-  SELECT icd_version, written, 0 AS unknown, COALESCE({family}) AS family, {family},
-    {", ".join(f"s{k}" for k in outcomes)} FROM known
+  SELECT icd_version, written, NULL AS unknown, COALESCE({family}) AS family,
+    {mark.format(f"COALESCE({family})")}{family}, {", ".join(f"s{k}" for k in outcomes)} FROM known
   UNION ALL
-  SELECT c.icd_version, c.written, 1 AS unknown, {UNK} AS family, {UNK} AS id0,
+  SELECT c.icd_version, c.written, 1 AS unknown, {UNK} AS family, {mark.format(UNK)}{UNK} AS id0,
     {"".join(f"NULL AS id{place}, " for place in places[1:])}{unknown}
   FROM counting AS c LEFT JOIN known AS k ON k.icd_version = c.icd_version AND k.written = c.written
   WHERE k.written IS NULL
   UNION ALL
-  SELECT icd_version, written, 1 AS unknown, NULL AS family, {"".join(f"NULL AS id{place}, " for place in places)}
-    {", ".join(f"0 AS s{k}" for k in outcomes)}
+  SELECT icd_version, written, 1 AS unknown, NULL AS family, {"NULL AS mark, " if mark else ""}
+    {"".join(f"NULL AS id{place}, " for place in places)}{", ".join(f"0 AS s{k}" for k in outcomes)}
   FROM spelled WHERE code <> '' AND ({_ignored(model)})
 )"""
+
+
+def _suspects(dialect: str) -> tuple[str, str, str]:
+    """Aggregates of an admission, a join and a condition that leave out rows which surely share nothing.
+
+    Every family has one of 127 bits. An admission with as many bits as codes has no two codes of a family; else the
+    bits that an even number of its codes have tell which, unless there are three of a kind.
+    """
+    if dialect != "duckdb":
+        return "", "", ""
+    return (
+        "COUNT(l.mark) AS marks, BIT_OR(l.mark) AS any_mark, BIT_XOR(l.mark) AS odd_mark,",
+        "JOIN whole AS w ON w.admission_id = r.admission_id AND w.marks > BIT_COUNT(w.any_mark)",
+        """AND ((l.mark & (w.any_mark - w.odd_mark)) <> 0
+    OR w.marks - BIT_COUNT(w.any_mark) > BIT_COUNT(w.any_mark - w.odd_mark))""",
+    )
 
 
 def _percentile(model: Model, dialect: str) -> tuple[str, str, str]:
@@ -197,15 +215,16 @@ def _ignored(model: Model) -> str:
 
 
 def hinges(x: str, knots: np.ndarray, heights: np.ndarray) -> str:
-    """A piecewise-linear curve whose end slopes go on: a line, and a change of slope at each inner knot."""
+    """A piecewise-linear curve whose end slopes go on: a line, and a change of slope at each inner knot.
+
+    A change c at k adds c * max(x - k, 0), which is half of c * (x - k) + c * |x - k|: no case to tell apart.
+    """
     slopes = np.diff(heights) / np.diff(knots)
-    bends = [
-        f"CASE WHEN {x} > {_number(knot)} THEN {_number(change)} * ({x} - ({_number(knot)})) ELSE 0e0 END"
-        for knot, change in zip(knots[1:-1], np.diff(slopes))
-        if change
-    ]
-    line = f"{_number(heights[0])} + {_number(slopes[0])} * ({x} - ({_number(knots[0])}))"
-    return " + ".join([line, *bends])
+    changes, inner = np.diff(slopes) / 2, knots[1:-1]
+    slope = slopes[0] + changes.sum()
+    start = heights[0] - slopes[0] * knots[0] - (changes * inner).sum()
+    bends = [f"{_number(change)} * ABS({x} - ({_number(knot)}))" for knot, change in zip(inner, changes) if change]
+    return " + ".join([f"{_number(start)} + {_number(slope)} * {x}", *bends])
 
 
 def _curve(x: str, curve: Isotonic | Smooth) -> str:
