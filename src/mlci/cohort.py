@@ -25,6 +25,7 @@ from mlci.base.shown import html_table, text_table
 from mlci.codes.admissions import Admissions, as_table
 from mlci.codes.comorbidity import audit
 from mlci.codes.icd import normalise_array
+from mlci.codes.poa import ALL, ONLY, late, no_flags, read_flags
 from mlci.codes.zeros import restored
 from mlci.sources import Step
 from mlci.sources._cohort_file import COLUMNS, SPLITS, check_columns, check_rows, read_facts, write_facts
@@ -258,14 +259,19 @@ class Cohort:
         columns = [self.table[name].cast(pa.float64()).to_numpy() for name in names or self.outcomes]
         return np.column_stack(columns) if columns else np.empty((len(self), 0))
 
-    def admissions(self) -> Admissions:
+    def admissions(self, *, poa: str = ALL) -> Admissions:
         """Give the code lists, dictionary-encoded, as every scorer takes them.
+
+        Args:
+            poa: all codes, only those present on admission, or (any other word) all of them with their flags.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
         >>> Cohort.from_frame(visits, icd_version=10).admissions().values.tolist()
         ['I509', 'E119']
         """
+        if poa == ONLY:
+            return self.present().admissions()
         codes = self.table["codes"].combine_chunks()
         offsets = codes.offsets.to_numpy().astype(np.int64)
         flat = codes.values.slice(offsets[0], offsets[-1] - offsets[0])
@@ -287,7 +293,34 @@ class Cohort:
             versions=np.concatenate(versions or [np.empty(0, dtype=np.int8)]),
             indices=indices,
             offsets=offsets - offsets[0],
+            poa=None if poa == ALL else self._flags(),
         )
+
+    def present(self) -> "Cohort":
+        """Leave out the codes that arose after admission, and the flags that say so.
+
+        Returns:
+            The cohort of the same admissions; one without flags (`poa`) is an `InputError`.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7], "codes": [["I50.9", "T81.4XXA"]], "poa": [["Y", "N"]], "died": [1]})
+        >>> Cohort.from_frame(visits, icd_version=10).present().table["codes"].to_pylist()
+        [['I509']]
+        """
+        kept = ~late(self._flags())
+        codes = self.table["codes"].combine_chunks()
+        lengths = codes.value_lengths().to_numpy()
+        left = np.bincount(np.repeat(np.arange(len(self)), lengths)[kept], minlength=len(self))
+        offsets = np.concatenate([[0], np.cumsum(left)]).astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(offsets), codes.flatten().filter(pa.array(kept)))
+        table = self.table.set_column(self.table.column_names.index("codes"), "codes", lists).drop_columns("poa")
+        return Cohort(table, self.source, self.outcomes, self.attrition, self.notes, self.version)
+
+    def _flags(self) -> np.ndarray:
+        """The flag of each recorded code."""
+        if "poa" not in self.table.column_names:
+            raise no_flags("the cohort")
+        return read_flags(self.table["poa"].combine_chunks().flatten(), "the cohort", "poa", 1)
 
     def describe(self) -> dict[str, list[str]]:
         """Give Table 1 as text.
@@ -435,13 +468,16 @@ def build_cohort(
     if twice or ids.null_count:
         reason = f"{twice} rows repeat an earlier one" if twice else f"{ids.null_count} rows have none"
         raise InputError(f"source {source}: admission_id must name one admission, but {reason}.")
-    codes, blank = _normalise(table["codes"].combine_chunks(), restore_zeros=restore_zeros)
-    if blank:
+    codes, full = _normalise(table["codes"].combine_chunks(), restore_zeros=restore_zeros)
+    if blank := int((~full).sum()):
         notes.append(f"{blank} diagnoses hold neither letter nor digit and were dropped.")
     if not len(codes.flatten()):
         raise InputError(f"source {source}: none of {len(table)} admissions has a diagnosis.")
     notes += _doubts(codes, table["icd_version"].to_numpy())
     table = table.set_column(table.column_names.index("codes"), "codes", codes)
+    if "poa" in table.column_names:
+        flags = table["poa"].combine_chunks().flatten().filter(pa.array(full))
+        table = table.set_column(table.column_names.index("poa"), "poa", pa.ListArray.from_arrays(codes.offsets, flags))
     if "split" in table.column_names:
         odd = [name for name in table["split"].unique().to_pylist() if name not in SPLITS]
         if odd:
@@ -489,19 +525,18 @@ def _doubts(codes: pa.ListArray, versions: np.ndarray) -> list[str]:
     return said
 
 
-def _normalise(lists: pa.ListArray, *, restore_zeros: bool) -> tuple[pa.ListArray, int]:
-    """Codes in capitals, letters and digits alone; a list that is null becomes empty; how many codes were blank."""
+def _normalise(lists: pa.ListArray, *, restore_zeros: bool) -> tuple[pa.ListArray, np.ndarray]:
+    """Codes in capitals, letters and digits alone; a list that is null becomes empty; which codes were not blank."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten().dictionary_encode()
     codes = restored(flat.dictionary) if restore_zeros else normalise_array(flat.dictionary)
     codes = codes.take(flat.indices)
-    full = pc.fill_null(pc.greater(pc.binary_length(codes), 0), False)
-    blank = len(codes) - (pc.sum(full).as_py() or 0)
-    if blank:
-        lengths = np.bincount(np.repeat(np.arange(len(lists)), lengths)[full.to_numpy(False)], minlength=len(lists))
-        codes = codes.filter(full)
+    full = pc.fill_null(pc.greater(pc.binary_length(codes), 0), False).to_numpy(False)
+    if not full.all():
+        lengths = np.bincount(np.repeat(np.arange(len(lists)), lengths)[full], minlength=len(lists))
+        codes = codes.filter(pa.array(full))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), codes), blank
+    return pa.ListArray.from_arrays(pa.array(offsets), codes), full
 
 
 def _canonical(schema: pa.Schema) -> pa.Schema:
@@ -513,7 +548,7 @@ def _canonical(schema: pa.Schema) -> pa.Schema:
             kind = pa.int8()
         elif column.name in ("admission_id", "subject_id"):
             kind = pa.int64() if pa.types.is_integer(kind) else pa.string()
-        elif column.name == "codes":
+        elif column.name in ("codes", "poa"):
             kind = pa.list_(pa.string())
         fields.append(pa.field(column.name, kind))
     return pa.schema(fields)

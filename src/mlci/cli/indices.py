@@ -28,13 +28,20 @@ def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @columns
 @click.option("--weights", multiple=True, help="charlson or quan; vw or swiss; count. May be repeated.")
 @click.option("--no-hierarchy", is_flag=True, help="Count a milder form even beside its severer one.")
+@click.option(
+    "--poa",
+    type=click.Choice(["all", "only", "ahrq"]),
+    default="all",
+    show_default=True,
+    help="Codes that count: all; only those present on admission; ahrq: as AHRQ, acute comorbidities if present.",
+)
 @click.option("--flags", is_flag=True, help="Write a column for every category too.")
 @force
 @quiet
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show, help="List categories and weights."
 )
-def command(admissions, output, weights, no_hierarchy, flags, force, quiet, **named):
+def command(admissions, output, weights, no_hierarchy, poa, flags, force, quiet, **named):
     """Charlson (cci_charlson), Elixhauser (eci_vw) and their sum of z-scores (cci_eci) for every admission.
 
     ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
@@ -59,6 +66,7 @@ def command(admissions, output, weights, no_hierarchy, flags, force, quiet, **na
             weights=weights,
             hierarchy=not no_hierarchy,
             with_flags=flags,
+            poa=poa,
             on_guess=lambda said: click.echo(f"{shown(admissions)}: {said}", err=True),
             progress=lambda n: bar.advance(task, n),
         )
@@ -71,6 +79,8 @@ def command(admissions, output, weights, no_hierarchy, flags, force, quiet, **na
     say(f"{output}: {done.admissions:,} admissions, {done.without_codes:,} of them without codes (score 0).")
     for audit in done.audits:
         say(f"{audit.share}.")
+    if poa != "all":
+        say(f"{done.late:,} codes arose after admission" + ("." if poa == "only" else ", and count if chronic."))
     base = "the training split" if done.split else "all admissions of this file, which has no split"
     parts = zip(done.combined.columns, done.combined.means, done.combined.deviations)
     moments = ", ".join(f"{name} mean {mean:.3f} SD {sd:.3f}" for name, mean, sd in parts)

@@ -19,6 +19,7 @@ from mlci.base.errors import InputError, kind_of
 from mlci.base.files import scratch
 from mlci.base.tablefile import TableFile, open_table
 from mlci.codes.layout import CODES, Layout, find_layout
+from mlci.codes.poa import ALL, ONLY, late, no_flags, read_flags
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +43,8 @@ class Admissions:
     indices: np.ndarray  # int32 into `values`, one per recorded code
     offsets: np.ndarray  # int64, one more than admissions
     short: int = 0  # recorded codes that were written with fewer than three digits before the dot
+    poa: np.ndarray | None = None  # uint8, one per recorded code, as `mlci.codes.poa` has them; None: not read
+    late: int = 0  # recorded codes that were left out because they arose after admission
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -91,6 +94,7 @@ def as_admissions(
     id: str | None = None,
     codes: str | Sequence[str] | None = None,
     restore_zeros: bool = False,
+    poa: str = ALL,
 ) -> Admissions:
     """Encode admissions that are in memory.
 
@@ -100,6 +104,8 @@ def as_admissions(
         id: the column of admissions in a frame, where its name does not speak for itself (`mlci.codes.layout`).
         codes: the column or columns of codes in a frame, likewise.
         restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        poa: all codes, or only those that the flags of a cohort or frame say were present on admission; plain lists
+            hold no flags and are taken as they are.
 
     Returns:
         The admissions, in their order.
@@ -119,14 +125,13 @@ def as_admissions(
         versions = np.where(data.versions == 0, np.int8(icd_version), data.versions)
         return replace(data, versions=versions)
     if hasattr(data, "admissions"):  # a cohort
-        return as_admissions(data.admissions(), icd_version=icd_version)
+        return as_admissions(data.admissions(poa=poa), icd_version=icd_version)
     if nw.dependencies.is_into_dataframe(data) or nw.dependencies.is_polars_lazyframe(data):
         table = as_table(data)
         number, column = said_version(icd_version)
-        layout = find_layout(table.column_names, "the frame", id=id, codes=codes, version=column, needs_id=False).seen(
-            table
-        )
-        return _Encoder(layout, "the frame", number, restore_zeros=restore_zeros)(table)
+        said = {"id": id, "codes": codes, "version": column, "needs_id": False, "flags": poa != ALL}
+        layout = find_layout(table.column_names, "the frame", **said).seen(table)
+        return _Encoder(layout, "the frame", number, restore_zeros=restore_zeros, poa=poa)(table)
     rows = list(data)
     if any(isinstance(row, str) for row in rows):
         raise InputError("codes: each admission needs a list of codes; got text in place of a list.")
@@ -213,6 +218,7 @@ def stream_rows(
     restore_zeros: bool = False,
     batch: int = BATCH,
     unused: bool = False,
+    poa: str = ALL,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """Read the admissions of a file in batches, with other columns of the same rows.
 
@@ -225,6 +231,7 @@ def stream_rows(
         restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
         batch: admissions held at once.
         unused: let `values` hold codes that the batch does not have, so that several batches share one array.
+        poa: all codes, only those present on admission, or (any other word) all of them with their flags.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission: the carried columns, and
@@ -239,14 +246,20 @@ def stream_rows(
     """
     number, column = said_version(icd_version)
     with open_table(path) as file:
-        layout = file_layout(file, id=id, codes=codes, version=column)
+        layout = file_layout(file, id=id, codes=codes, version=column, flags=poa != ALL)
         carried = [name for name in carry if name in file.names]
         options = {"carry": carried, "icd_version": number, "restore_zeros": restore_zeros, "unused": unused}
+        options |= {"poa": poa}
         yield from ahead(stream_table(file, layout, batch=batch, **options))
 
 
 def file_layout(
-    file: TableFile, *, id: str | None = None, codes: str | Sequence[str] | None = None, version: str | None = None
+    file: TableFile,
+    *,
+    id: str | None = None,
+    codes: str | Sequence[str] | None = None,
+    version: str | None = None,
+    flags: bool = False,
 ) -> Layout:
     """Find the layout of an opened file; its first rows show whether a row is an admission or a code.
 
@@ -255,6 +268,7 @@ def file_layout(
         id: the column of admissions, where its name does not speak for itself.
         codes: the column or columns of codes, likewise.
         version: the column of ICD versions, likewise.
+        flags: whether to look for flags of what was present on admission.
 
     Returns:
         The layout; a column that is named and missing is an `InputError`.
@@ -267,7 +281,7 @@ def file_layout(
     ...         file_layout(table).form  # admission 7 repeats
     'long'
     """
-    layout = find_layout(file.names, file.where, id=id, codes=codes, version=version)
+    layout = find_layout(file.names, file.where, id=id, codes=codes, version=version, flags=flags)
     if layout.form != "list":  # settled by the names alone
         return layout
     first = next((rows for rows in file.read(layout.columns, rows=SEEN) if len(rows)), None)
@@ -283,6 +297,7 @@ def stream_table(
     restore_zeros: bool = False,
     batch: int = BATCH,
     unused: bool = False,
+    poa: str = ALL,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """Read the admissions of an opened file in batches.
 
@@ -294,6 +309,7 @@ def stream_table(
         restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
         batch: admissions held at once.
         unused: let `values` hold codes that the batch does not have, so that several batches share one array.
+        poa: as in `stream_rows`; the layout says where the flags are.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission, as `stream_rows` gives it.
@@ -332,6 +348,7 @@ def stream_table(
         restore_zeros=restore_zeros,
         unused=unused,
         first_row=file.first_row,
+        poa=poa,
     )
 
 
@@ -364,6 +381,7 @@ def encode_tables(
     restore_zeros: bool = False,
     unused: bool = False,
     first_row: int = 1,
+    poa: str = ALL,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """Encode the admissions of tables that were cut anywhere, where the rows of each admission stand together.
 
@@ -376,6 +394,7 @@ def encode_tables(
         restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
         unused: let `values` hold codes that the batch does not have, so that several batches share one array.
         first_row: the number of the first row, for messages.
+        poa: as in `stream_rows`.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission: the carried columns, and
@@ -390,7 +409,8 @@ def encode_tables(
     """
     import pyarrow as pa
 
-    encode = _Encoder(layout, where, icd_version, restore_zeros=restore_zeros, unused=unused, first_row=first_row)
+    options = {"restore_zeros": restore_zeros, "unused": unused, "first_row": first_row, "poa": poa}
+    encode = _Encoder(layout, where, icd_version, **options)
     whole = _whole(tables, str(layout.id)) if layout.form == "long" else tables
     for table in whole:
         if len(table):
@@ -519,13 +539,18 @@ class _Encoder:
         restore_zeros: bool = False,
         unused: bool = False,
         first_row: int = 1,
+        poa: str = ALL,
     ):
         from mlci.codes.icd import check_version
 
+        if poa != ALL and not layout.poa:
+            raise no_flags(where)
+        self.only = poa == ONLY
         self.layout, self.where, self.unused = layout, where, unused
         self.version = 0 if icd_version is None else check_version(icd_version)
         self.restore_zeros, self.first_row = restore_zeros, first_row
         self.rows = self.short = 0
+        self.flags: np.ndarray | None = None  # of each recorded code of this table
         self.cleaned: tuple[Any, np.ndarray, np.ndarray | None, np.ndarray] | None = None
         self.merged: tuple[list[Any], Any, list[np.ndarray]] | None = None
 
@@ -543,6 +568,8 @@ class _Encoder:
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
         codes = _encoded(self._text(lists.flatten(), name))
         codes = self._indices(codes.dictionary, _numbers(codes.indices))
+        if self.layout.poa:
+            self.flags = self._list_flags(table, lengths)
         versions = self._versions(table)
         return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
 
@@ -561,6 +588,9 @@ class _Encoder:
         # Turned once, then taken row by row: an admission's codes keep the columns' order.
         flat = np.ascontiguousarray(places.T)[np.ascontiguousarray(present.T)]
         codes = self._indices(self.merged[1], flat)
+        if self.layout.poa:
+            flags = [self._read_flags(table, name) for name in self.layout.poa]
+            self.flags = np.ascontiguousarray(np.array(flags, dtype=np.uint8).T)[np.ascontiguousarray(present.T)]
         versions = self._versions(table)
         return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
 
@@ -583,9 +613,11 @@ class _Encoder:
         lengths = np.bincount(group, minlength=len(ids))
         codes = _encoded(self._text(_joined(table[name]), name))
         codes = self._indices(codes.dictionary, _numbers(codes.indices))
+        self.flags = self._read_flags(table, self.layout.poa[0]) if self.layout.poa else None
         if (group[1:] < group[:-1]).any():
             order = np.argsort(group, kind="stable")
             codes, versions = codes[order], versions[order]
+            self.flags = None if self.flags is None else self.flags[order]
         return ids, codes, versions, lengths
 
     def _row_ids(self, table: "pa.Table") -> np.ndarray:
@@ -597,16 +629,20 @@ class _Encoder:
     def _pack(self, ids: np.ndarray, codes: np.ndarray, versions: np.ndarray, lengths: np.ndarray) -> Admissions:
         """Leave missing codes (-1) out, and tell apart the same text in two ICD versions (one per code, or one)."""
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        present = codes >= 0
+        present, dropped, flags = codes >= 0, 0, self.flags
+        if self.only and flags is not None:
+            dropped = int((late(flags) & present).sum())
+            present &= ~late(flags)
         if not present.all():
             offsets = np.concatenate([[0], np.cumsum(present)])[offsets]
             versions = versions if _alike(versions) else versions[present]
-            codes = codes[present]
+            codes, flags = codes[present], None if flags is None else flags[present]
+        said = {"short": self.short, "poa": None if self.only else flags, "late": dropped}
         values = self.cleaned[1] if self.cleaned else np.empty(0, dtype=object)
         if _alike(versions):
             versions = versions[:1]
             if self.unused:
-                return Admissions(ids, values, np.repeat(versions, len(values)), codes, offsets, self.short)
+                return Admissions(ids, values, np.repeat(versions, len(values)), codes, offsets, **said)
         numbers, shift = np.array([0, 9, 10], dtype=np.int8), np.zeros(11, dtype=np.int32)
         shift[numbers] = np.arange(3) * len(values)
         combined = codes + shift[versions]
@@ -619,8 +655,32 @@ class _Encoder:
             versions=numbers[distinct // max(len(values), 1)],
             indices=(np.cumsum(used, dtype=np.int32) - np.int32(1))[combined],
             offsets=offsets,
-            short=self.short,
+            **said,
         )
+
+    def _read_flags(self, table: "pa.Table", name: str) -> np.ndarray:
+        """The flags of one column; none where a column of codes has no such column."""
+        if not name:
+            return np.zeros(len(table), dtype=np.uint8)
+        return read_flags(_joined(table[name]), self.where, name, self.rows + self.first_row)
+
+    def _list_flags(self, table: "pa.Table", lengths: np.ndarray) -> np.ndarray:
+        """The flags of all codes, from lists beside theirs."""
+        import pyarrow.compute as pc
+
+        (name,) = self.layout.poa
+        lists = self._as_lists(_joined(table[name]), name)
+        many = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+        odd = np.flatnonzero((many != lengths) & (many > 0))
+        if len(odd):
+            row = self.rows + self.first_row + odd[0]
+            raise InputError(
+                f"{self.where}: column {name}, row {row}: has {many[odd[0]]} flags for {lengths[odd[0]]} codes; each "
+                "code needs its own."
+            )
+        flags = np.zeros(lengths.sum(), dtype=np.uint8)
+        flags[np.repeat(many > 0, lengths)] = read_flags(lists.flatten(), self.where, name, 1)
+        return flags
 
     def _text(self, column: "pa.Array", name: str) -> "pa.Array":
         """A column of codes as text; numbers lost their zeros, and are text only where that was said."""

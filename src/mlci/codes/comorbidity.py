@@ -20,6 +20,7 @@ from mlci.base.files import scratch
 from mlci.base.tablefile import writing
 from mlci.codes import icd, zeros
 from mlci.codes.admissions import BATCH, Admissions, ahead, as_admissions, stream_rows
+from mlci.codes.poa import AHRQ, ALL, KEEP, ONLY, late
 from mlci.codes.versions import Guess
 
 SHORT = {"charlson": "cci", "elixhauser": "eci"}
@@ -35,6 +36,7 @@ class Category:
     words: str
     yields_to: str | None
     weights: dict[str, int]  # by name of the weights; `count` is 1 everywhere
+    needs_poa: bool  # by AHRQ's rule: counts only if present on admission, as it may arise in hospital
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def rules() -> Rules:
         index = SHORT[row["index"]]
         severer = f"{index}_{row['yields_to']}" if row["yields_to"] else None
         column = f"{index}_{row['category']}"
-        categories.append(Category(column, row["words"], severer, weights[column]))
+        categories.append(Category(column, row["words"], severer, weights[column], row["poa"] == "needed"))
     bit = {category.column: 1 << place for place, category in enumerate(categories)}
     prefixes: dict[int, dict[str, int]] = {version: {} for version in icd.VERSIONS}
     for row in _csv("prefixes.csv"):
@@ -132,11 +134,15 @@ class _Met:
 
 
 class Coder:
-    """Turns admissions into category bits, batch after batch; each distinct code is looked up once and counted."""
+    """Turns admissions into category bits, batch after batch; each distinct code is looked up once and counted.
+
+    Where codes come with their flags, one that arose after admission counts by AHRQ's rule: for a comorbidity that is
+    chronic, and not for one that may arise in hospital.
+    """
 
     def __init__(self):
         self.met = {version: _Met(version) for version in icd.VERSIONS}
-        self.admissions = self.without_codes = self.short = 0
+        self.admissions = self.without_codes = self.short = self.late = 0
         self.last: tuple[np.ndarray, np.ndarray] | None = None
 
     def __call__(self, admissions: Admissions) -> np.ndarray:
@@ -154,10 +160,14 @@ class Coder:
         start, end = admissions.offsets[:-1], admissions.offsets[1:]
         bits, some = np.zeros(len(admissions), dtype=np.uint64), start < end
         if some.any():
-            bits[some] = np.bitwise_or.reduceat(self.of_value[indices], start[some])
+            of_code = self.of_value[indices]
+            if admissions.poa is not None:
+                of_code[late(admissions.poa)] &= ~_needing_poa()
+            bits[some] = np.bitwise_or.reduceat(of_code, start[some])
         self.admissions += len(bits)
         self.without_codes += len(bits) - int(some.sum())
         self.short += admissions.short
+        self.late += admissions.late if admissions.poa is None else int(late(admissions.poa).sum())
         return bits
 
     def _look_up(self, values: np.ndarray, versions: np.ndarray) -> None:
@@ -237,6 +247,11 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
     # A short code without its dot may look like one that was stripped: count it once.
     eaten = max(int(counts[stripped].sum()), short)
     return Audit(version, int(counts.sum()), int(counts[unknown].sum()), int(counts[other].sum()), eaten)
+
+
+@cache
+def _needing_poa() -> np.uint64:
+    return np.uint64(sum(1 << place for place, category in enumerate(rules().categories) if category.needs_poa))
 
 
 def drop_milder(bits: np.ndarray) -> np.ndarray:
@@ -335,6 +350,7 @@ def charlson(
     weights: str | Sequence[str] = "charlson",
     hierarchy: bool = True,
     flags: bool = False,
+    poa: str = ALL,
 ) -> Any:
     """Return Charlson scores as a frame of the kind that came in.
 
@@ -345,11 +361,13 @@ def charlson(
         weights: one or several of charlson (1987), quan (2011), count.
         hierarchy: whether to drop a milder form beside its severer one.
         flags: whether to add one column for each category.
+        poa: all codes; only those present on admission; ahrq: as AHRQ does, acute comorbidities if present on admission
+            and chronic ones in any case. The last two need flags: a cohort's or frame's `poa`, or `POA1` beside `DX1`.
 
     >>> charlson([["I50.9", "E11.9"], []], icd_version=10)["cci_charlson"].tolist()
     [2, 0]
     """
-    return _frame("charlson", codes, icd_version, weights, hierarchy, flags)
+    return _frame("charlson", codes, icd_version, weights, hierarchy, flags, poa)
 
 
 def elixhauser(
@@ -359,30 +377,46 @@ def elixhauser(
     weights: str | Sequence[str] = "vw",
     hierarchy: bool = True,
     flags: bool = False,
+    poa: str = ALL,
 ) -> Any:
     """Return Elixhauser scores as a frame of the kind that came in.
 
     Args:
-        codes, icd_version, hierarchy, flags: as in `charlson`.
+        codes, icd_version, hierarchy, flags, poa: as in `charlson`.
         weights: one or several of vw (van Walraven), swiss, count.
 
     >>> elixhauser([["I50.9", "E11.9"], []], icd_version=10)["eci_vw"].tolist()
     [7, 0]
     """
-    return _frame("elixhauser", codes, icd_version, weights, hierarchy, flags)
+    return _frame("elixhauser", codes, icd_version, weights, hierarchy, flags, poa)
 
 
-def _frame(index: str, data: Any, icd_version: int, weights: str | Sequence[str], hierarchy: bool, with_flags: bool):
+def _frame(
+    index: str,
+    data: Any,
+    icd_version: int,
+    weights: str | Sequence[str],
+    hierarchy: bool,
+    with_flags: bool,
+    poa: str = ALL,
+):
     import narwhals as nw
 
     columns = score_columns([weights] if isinstance(weights, str) else weights, [index])
-    admissions = as_admissions(data, icd_version=icd.check_version(icd_version))
+    admissions = as_admissions(data, icd_version=icd.check_version(icd_version), poa=_reading(poa))
     bits = _bits(admissions, hierarchy, stacklevel=4)
     found = {"admission_id": admissions.ids, **dict(zip(columns, scores(bits, columns).T))}
     if with_flags:
         found |= {name: flag for name, flag in flag_columns(bits).items() if name.startswith(SHORT[index])}
     native = nw.from_native(data).implementation if nw.dependencies.is_into_dataframe(data) else "pandas"
     return nw.from_dict(found, backend=native).to_native()
+
+
+def _reading(poa: str) -> str:
+    """How codes are read for a rule of what counts."""
+    if poa not in (ALL, ONLY, AHRQ):
+        raise InputError(f"poa {poa!r} is not known; allowed are {ALL}, {ONLY} and {AHRQ}.")
+    return KEEP if poa == AHRQ else poa
 
 
 def flag_columns(bits: np.ndarray) -> dict[str, np.ndarray]:
@@ -469,6 +503,7 @@ class Written:
     audits: list[Audit]
     combined: Combined
     split: bool  # whether CCI+ECI was fitted on a training split
+    late: int  # codes that arose after admission, where that was asked
 
 
 def write_scores(
@@ -482,6 +517,7 @@ def write_scores(
     weights: Sequence[str] = (),
     hierarchy: bool = True,
     with_flags: bool = False,
+    poa: str = ALL,
     batch: int = BATCH,
     on_guess: Callable[[str], None] | None = None,
     progress: Callable[[int], None] = lambda admissions: None,
@@ -490,8 +526,8 @@ def write_scores(
 
     `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves. With
     `on_guess`, which is called with a sentence, the codes may tell their ICD version where the file does not.
-    CCI+ECI is fitted on the training split where the file has one, else on all its admissions. Its moments are known
-    only at the end, so the scores wait in a temporary file.
+    `poa` says which codes count, as in `charlson`. CCI+ECI is fitted on the training split where the file has one, else
+    on all its admissions. Its moments are known only at the end, so the scores wait in a temporary file.
     """
     import pyarrow as pa
 
@@ -503,7 +539,7 @@ def write_scores(
         nonlocal split
         sink = None
         options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros}
-        options |= {"batch": batch, "unused": True}
+        options |= {"batch": batch, "unused": True, "poa": _reading(poa)}
         guess = Guess(str(source), on_guess) if on_guess else lambda batch: batch
         for admissions, carried in stream_rows(source, carry=("split",), **options):
             bits = coder(guess(admissions))
@@ -537,4 +573,4 @@ def write_scores(
             raise InputError(f"{source}: column split: no admission is in 'train', whose mean and SD CCI+ECI needs.")
         for table in ahead(tables(spool)):
             write(table)
-    return Written(coder.admissions, coder.without_codes, coder.audit(), combined, split)
+    return Written(coder.admissions, coder.without_codes, coder.audit(), combined, split, coder.late)

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from mlci.base.errors import InputError
+from mlci.codes.poa import flag_columns, flag_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,7 @@ class Layout:
     codes: tuple[str, ...]  # in the order in which an admission's codes count
     id: str | None = None
     version: str | None = None  # the column of ICD versions
+    poa: tuple[str, ...] = ()  # of each column of codes, its flags (present on admission); empty text: none
 
     @property
     def columns(self) -> list[str]:
@@ -52,7 +54,7 @@ class Layout:
         >>> Layout("wide", ("DX1", "DX2"), id="visit").columns
         ['visit', 'DX1', 'DX2']
         """
-        return [*filter(None, [self.id]), *self.codes, *filter(None, [self.version])]
+        return [*filter(None, [self.id]), *self.codes, *filter(None, [self.version, *self.poa])]
 
     def seen(self, first: "pa.Table") -> "Layout":
         """Settle the layout once the first rows are known: where admissions repeat, a row is a code.
@@ -77,6 +79,7 @@ def find_layout(
     codes: str | Sequence[str] | None = None,
     version: str | None = None,
     needs_id: bool = True,
+    flags: bool = False,
 ) -> Layout:
     """Match what a person said with the names that a table has, and guess by name what they left open.
 
@@ -89,12 +92,13 @@ def find_layout(
         codes: a column or a pattern such as `DX*`, or several of them (a sequence, or text with commas).
         version: the column of ICD versions.
         needs_id: whether a table without a column of admissions is refused.
+        flags: whether to look for flags of what was present on admission.
 
     Returns:
         The layout; a column that is named and missing, or no column of codes at all, is an `InputError`.
 
     >>> find_layout(["visit_id", "DX1", "DX10", "DX2", "los"], "visits.csv")
-    Layout(form='wide', codes=('DX1', 'DX2', 'DX10'), id='visit_id', version=None)
+    Layout(form='wide', codes=('DX1', 'DX2', 'DX10'), id='visit_id', version=None, poa=())
     """
     held = named_column(names, [id], where, "--id") if id else _first(names, IDS)
     chosen = _chosen(names, codes, where) if codes else _guessed(names)
@@ -110,7 +114,7 @@ def find_layout(
         raise InputError(
             f"{where}: lacks the column {ID}; --id names the one that tells admissions; found are {found}."
         )
-    return Layout(form, chosen, held, stated)
+    return Layout(form, chosen, held, stated, flag_columns(names, chosen) if flags else ())
 
 
 def named_column(names: Sequence[str], wanted: Sequence[str], where: str, option: str) -> str:
@@ -146,6 +150,7 @@ def _chosen(names: Sequence[str], codes: str | Sequence[str], where: str) -> tup
     for pattern in patterns:
         hits = [name for name in names if name == pattern]
         hits = hits or [name for name in names if fnmatchcase(name.lower(), pattern.lower())]
+        hits = [name for name in hits if flag_number(name) is None] or hits  # DX* is not DXPOA1
         if not hits:
             raise InputError(f"{where}: no column is like {pattern} (--codes); it has {', '.join(names) or 'none'}.")
         found += sorted(hits, key=_number)

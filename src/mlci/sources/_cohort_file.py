@@ -69,7 +69,9 @@ def check_columns(schema: pa.Schema, outcomes: Mapping[str, Any], where: str) ->
     wanted = {
         **dict.fromkeys(("admission_id", "subject_id"), ("whole numbers or text", _is_id)),
         "icd_version": ("whole numbers", pa.types.is_integer),
-        "codes": ("lists of text", lambda kind: pa.types.is_list(kind) and _is_text(kind.value_type)),
+        **dict.fromkeys(
+            ("codes", "poa"), ("lists of text", lambda kind: pa.types.is_list(kind) and _is_text(kind.value_type))
+        ),
         **dict.fromkeys(("split", "sex"), ("text", _is_text)),
         "age": ("numbers", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind)),
         **dict.fromkeys(outcomes, ("true, false or null", pa.types.is_boolean)),
@@ -93,6 +95,10 @@ def check_rows(table: pa.Table, where: str) -> None:
         if odd:
             row = pc.index(table[name], pa.scalar(odd[0], kind)).as_py() + 1
             raise InputError(f"{where}: column {name}, row {row}: allowed is {', '.join(map(str, allowed))}.")
+    if "poa" in table.column_names:
+        unlike = pc.not_equal(*(pc.fill_null(pc.list_value_length(table[name]), 0) for name in ("poa", "codes")))
+        if row := pc.index(unlike, True).as_py() + 1:
+            raise InputError(f"{where}: column poa, row {row}: has other than one flag for each code.")
     empty = sum(chunk.flatten().null_count for chunk in table["codes"].chunks)
     if empty:
         raise InputError(f"{where}: column codes: {empty} codes are empty; a list holds text alone.")

@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 
 from mlci.base.errors import InputError, kind_of
 from mlci.base.tablefile import TableFile, open_table
+from mlci.codes import poa
 from mlci.codes.admissions import ROW, Admissions, as_table, file_layout, said_version, stream_table
 from mlci.codes.layout import Layout, named_column
 from mlci.codes.versions import guess_version
@@ -182,7 +183,7 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
     """Match what a person said, in options or in a TOML file, with the columns that a table has, and guess the rest."""
     said = {**_configured(config), **{name: value for name, value in said.items() if value not in (None, (), {}, [])}}
     number, column = said_version(said.get("icd_version"))
-    layout = file_layout(file, id=said.get("id"), codes=said.get("codes"), version=column)
+    layout = file_layout(file, id=said.get("id"), codes=said.get("codes"), version=column, flags=True)
     free = [name for name in file.names if name not in layout.columns]
     found: dict[str, str | None] = {}
     for role, names in (("subject", SUBJECTS), ("age", AGES), ("sex", SEXES), ("split", ("split",))):
@@ -275,6 +276,7 @@ def _apply(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, pa
 def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
     batches, carried = [], []
     options = {"icd_version": meaning.icd_version, "restore_zeros": restore_zeros}
+    options |= {"poa": poa.KEEP if meaning.layout.poa else poa.ALL}
     for admissions, rows in stream_table(file, meaning.layout, carry=[*meaning.carried], **options):
         batches.append(admissions)
         carried.append(rows)
@@ -282,11 +284,12 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
         raise InputError(f"{file.where}: has no rows; at least one admission is needed.")
     beside = pa.concat_tables(carried, promote_options="permissive").combine_chunks()
     version, notes = _version(batches, meaning, file.where)
-    codes, versions, dropped = _codes(batches, version)
+    codes, flags, versions, dropped = _codes(batches, version)
     columns: dict[str, Any] = {
         "admission_id": pa.array(np.concatenate([part.ids for part in batches])),
         "icd_version": pa.array(versions, pa.int8()),
         "codes": codes,
+        **({} if flags is None else {"poa": flags}),
     }
     row_of = beside[ROW].to_numpy()
     columns["subject_id"] = columns["admission_id"]
@@ -307,6 +310,7 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
     attrition.keep(pc.greater(pc.list_value_length(codes), 0), "has a diagnosis")
     if dropped:
         notes.append(f"{dropped} diagnoses of another ICD version than the rest of their admission were dropped.")
+    notes += _poa_words(batches)
     short = sum(part.short for part in batches)
     if short:
         notes.append(
@@ -331,10 +335,10 @@ def _version(batches: list[Admissions], meaning: Meaning, where: str) -> tuple[i
     return version, [said]
 
 
-def _codes(batches: list[Admissions], silent: int) -> tuple[pa.ListArray, np.ndarray, int]:
-    """Lists of codes, the one ICD version of each admission (that of most of its codes, the newer on a tie), and how
-    many codes of the other were dropped."""
-    flat, lengths, versions, dropped = [], [], [], 0
+def _codes(batches: list[Admissions], silent: int) -> tuple[pa.ListArray, pa.ListArray | None, np.ndarray, int]:
+    """Lists of codes, their flags if they have such, the one ICD version of each admission (that of most of its codes,
+    the newer on a tie), and how many codes of the other were dropped."""
+    flat, flags, lengths, versions, dropped = [], [], [], [], 0
     for part in batches:
         version = np.where(part.versions == 0, np.int8(silent), part.versions)[part.indices]
         row = np.repeat(np.arange(len(part)), np.diff(part.offsets))
@@ -344,10 +348,23 @@ def _codes(batches: list[Admissions], silent: int) -> tuple[pa.ListArray, np.nda
         kept = version == chosen[row]
         dropped += int((~kept).sum())
         flat.append(pa.array(part.values, pa.string()).take(pa.array(part.indices[kept])))
+        flags += [] if part.poa is None else [poa.written(part.poa[kept])]
         lengths.append(np.bincount(row[kept], minlength=len(part)))
         versions.append(chosen)
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(flat)), np.concatenate(versions), dropped
+    offsets = pa.array(np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int32))
+    beside = pa.ListArray.from_arrays(offsets, pa.concat_arrays(flags)) if flags else None
+    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(flat)), beside, np.concatenate(versions), dropped
+
+
+def _poa_words(batches: list[Admissions]) -> list[str]:
+    """What the flags say, in a sentence."""
+    flags = [part.poa for part in batches if part.poa is not None]
+    if not flags:
+        return []
+    counts = np.bincount(np.concatenate(flags), minlength=len(poa.FLAGS))
+    after, silent = counts[list(poa.LATE)].sum(), counts[0]
+    said = f"{after:,} of {counts.sum():,} codes arose after admission by their flags (POA N or U)"
+    return [f"{said}; {silent:,} have no flag and count as present." if silent else f"{said}."]
 
 
 def _outcome(column: pa.ChunkedArray, rule: Rule, where: str, row_of: np.ndarray) -> pa.Array:
