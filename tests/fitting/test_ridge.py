@@ -1,5 +1,7 @@
 """Penalised regressions of several outcomes at once, against libraries and against what shrinkage must do."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -95,3 +97,19 @@ def test_a_rare_code_leans_on_its_category(deaths):
     assert category > 1.5  # it speaks for its codes
     assert abs(rare - common) < 0.35 * abs(raw - common)
     assert (rare > category) == (deaths == 3)
+
+
+def test_beside_an_offset_the_difference_is_what_is_penalised():
+    """With the weights of another table as offset, firm priors leave them and loose ones forget them."""
+    other = np.random.default_rng(5).normal(size=(COLUMNS, 2))
+    other[0] = 0
+    several = Regressions(PRESENCE, OUTCOMES, np.ones(len(OUTCOMES), int), PARENTS, np.ones(COLUMNS), 1)
+    beside = replace(several, offset=PRESENCE.times(other))
+    firm, loose, scratch = (
+        each.solve(Prior(0.0, spread), each.start(), tolerance=1e-13)[:, 0]
+        for each, spread in ((beside, 1e-9), (beside, 1e3), (several, 1e3))
+    )
+    assert np.abs(firm[1:]).max() < 1e-5
+    np.testing.assert_allclose(loose[1:] + other[1:], scratch[1:], atol=0.05)
+    held = replace(beside, hold=1e9)
+    assert np.abs(held.solve(Prior(0.0, 0.3), held.start(), tolerance=1e-13)[0]).max() < 1e-5

@@ -68,6 +68,66 @@ def test_a_network_is_recalibrated_by_its_curves():
     assert all(((each > 0) & (each < 1)).all() for each in risk.values())
 
 
+def elsewhere(n: int) -> Cohort:
+    """A hospital where some codes weigh otherwise than in the model, and where there is one that it does not know."""
+    cohort, rng = hospital(n, shift=0.0, slope=1.0), np.random.default_rng(3)
+    lists = [[*codes, *(["Z999"] if rng.random() < 0.3 else [])] for codes in cohort.table["codes"].to_pylist()]
+    odds = [sum(2.0 if code[:3] in ("I50", "Z99") else -0.5 for code in codes) for codes in lists]
+    table = cohort.table.set_column(3, "codes", pa.array(lists, pa.list_(pa.string())))
+    for name in ("mortality", "thirty"):
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, pa.array(rng.random(n) < 1 / (1 + np.exp(1.0 - np.array(odds)))))
+    return Cohort(table, "elsewhere", {name: cohort.outcomes[name] for name in ("mortality", "thirty")})
+
+
+def test_weights_move_where_the_admissions_speak_for_it():
+    cohort = elsewhere(1500)
+    stays, moves = (recalibrate(MODEL, cohort, update=update) for update in ("risks", "weights"))
+    for name in ("mortality", "thirty"):
+        areas = [each.table.set_index("outcome").loc[name, "auroc_after"] for each in (stays, moves)]
+        assert areas[1] > areas[0] + 0.05
+    model = moves.model
+    assert (10, "Z999") in set(zip(model.vocabulary.versions, model.vocabulary.tokens))  # a new row
+    assert list(model.outcomes) == [*MODEL.outcomes, "thirty"]  # with weights of its own
+    assert model.state["weights"].shape[1] == len(MODEL.outcomes) + 1
+    admissions = cohort.admissions()
+    kept = [list(MODEL.outcomes).index(name) for name in MODEL.outcomes if name != "mortality"]
+    before, after = (each.scorer.risks(each.read(admissions)) for each in (MODEL, model))
+    np.testing.assert_allclose(after[:, kept], before[:, kept])  # the hospital does not have these outcomes
+    assert abs(model.percentile(np.median(model.score(admissions))) - 50) < 10
+
+
+def test_weights_stay_where_the_model_is_right_and_rare_codes_always():
+    cohort = hospital(1000, shift=0.0, slope=1.0)
+    done = recalibrate(MODEL, cohort, update="weights")
+    assert done.model.card["updated"]["prior"] is None
+    rare = elsewhere(1500)
+    lists = rare.table["codes"].to_pylist()
+    lists[0].append("Q999")
+    table = rare.table.set_column(3, "codes", pa.array(lists, pa.list_(pa.string())))
+    moved = recalibrate(MODEL, Cohort(table, "", rare.outcomes), update="weights").model
+    assert "Q999" not in moved.vocabulary.tokens
+
+
+def test_the_weights_of_a_network_cannot_move():
+    with pytest.raises(InputError, match="moves the weights of a table"):
+        recalibrate(random_model(), hospital(500, shift=1.0, slope=1.0), update="weights")
+    with pytest.raises(InputError, match="allowed is risks or weights"):
+        recalibrate(MODEL, hospital(200, shift=1.0, slope=1.0), update="codes")
+
+
+def test_a_model_with_moved_weights_is_a_model_file(mlci_cli, tmp_path):
+    MODEL.save(tmp_path / "m.safetensors")
+    elsewhere(800).write(tmp_path / "cohort.parquet")
+    words = ["recalibrate", "m.safetensors", "cohort.parquet", "-o", "mine.safetensors", "--update", "weights"]
+    told = mlci_cli(*words, "--page", "page.html").stderr
+    assert "The former weights count" in told
+    assert "AUROC" in (tmp_path / "page.html").read_text()
+    mlci_cli("score", "mine.safetensors", "cohort.parquet", "-o", "scores.csv")
+    again = recalibrate(load_model(tmp_path / "mine.safetensors"), elsewhere(800), update="weights").model
+    assert again.card["updated"]["factor"] == 1.0  # once moved, it fits
+
+
 def test_the_command_writes_model_and_page(mlci_cli, tmp_path):
     MODEL.save(tmp_path / "m.safetensors")
     hospital(1500, shift=1.0, slope=0.6).write(tmp_path / "cohort.parquet")

@@ -10,11 +10,21 @@ from mlci.cli._options import check_output, force, quiet
 @click.argument("model", type=MODEL)
 @click.argument("cohort", type=click.Path(exists=True, dir_okay=False))
 @click.option("-o", "--output", required=True, type=click.Path(), help="The model file to write.")
+@click.option(
+    "--update",
+    type=click.Choice(["risks", "weights"]),
+    default="risks",
+    show_default=True,
+    help="What becomes this hospital's: the risks, or the weights of the table too.",
+)
 @click.option("--page", type=click.Path(), help="An HTML page: calibration before and after, on held-out patients.")
 @force
 @quiet
-def command(model, cohort, output, page, force, quiet) -> None:
+def command(model, cohort, output, update, page, force, quiet) -> None:
     """Fit the risks, percentiles and cutoff of a MODEL to a COHORT; the weights stay, so scores stay the same.
+
+    With --update weights the weights move too, no farther from the former ones than the admissions speak for, and
+    outcomes that the model does not know get weights of their own.
 
     MODEL is a model file or a ready-made index, such as us2010. The splits train and valid are learned from, test is
     kept to judge by. Outcomes that the model does not know, such as death within 30 days, get a risk over the score;
@@ -25,10 +35,10 @@ def command(model, cohort, output, page, force, quiet) -> None:
     import mlci
     from mlci.base.files import atomic
     from mlci.index.model import load_model
-    from mlci.index.recalibrate import EVENTS, recalibrate
+    from mlci.index.recalibrate import EVENTS, moved_words, recalibrate
 
     data, former = mlci.read_cohort(cohort), load_model(model)
-    done = recalibrate(former, data)
+    done = recalibrate(former, data, update=update)
     done.model.save(output)
     if page:
         from mlci.showing.recalibrated import render
@@ -38,10 +48,14 @@ def command(model, cohort, output, page, force, quiet) -> None:
     if quiet:
         return
     click.echo(f"{output}: written.", err=True)
+    if "updated" in done.model.card and update == "weights":
+        click.echo(moved_words(done.model.card["updated"]), err=True)
     for name in done.kept:
         click.echo(f"{name}: fewer than {EVENTS} admissions with it, or without; its risk is the former one.", err=True)
     columns = {"expected_before": "before", "expected_after": "after", "observed": "observed"}
     for row in done.table.to_dict("records"):
         cells = ", ".join(f"{word} {row[key]:.1%}" for key, word in columns.items() if row[key] == row[key])
         losses = " to ".join(f"{row[f'log_loss_{when}']:.4f}" for when in ("before", "after"))
-        click.echo(f"{row['outcome']}: mean risk {cells}; log-loss {losses} ({row['held_out']:,} held out).", err=True)
+        areas = " to ".join(f"{row[f'auroc_{when}']:.3f}" for when in ("before", "after"))
+        told = f"mean risk {cells}; log-loss {losses}, AUROC {areas} ({row['held_out']:,} held out)"
+        click.echo(f"{row['outcome']}: {told}.", err=True)

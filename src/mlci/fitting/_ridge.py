@@ -46,10 +46,14 @@ class Regressions:
     parents: np.ndarray  # of each token: the next shorter beginning of the same code that is a token, 0 for none
     tightness: np.ndarray  # of each token: what its share of the penalty is multiplied by
     count: int  # of regressions: with one more than there are folds, the last leaves out nobody
+    offset: np.ndarray | None = None  # admissions x outcomes: log-odds that the weights add to, those of another table
+    hold: float = 0.0  # the precision of an intercept around 0; 0 leaves it free
 
     def start(self) -> np.ndarray:
-        """Weights of 0, and the intercepts that give each outcome's rate."""
+        """Weights of 0, and the intercepts that give each outcome's rate; beside an offset, those of 0 too."""
         weights = np.zeros((self.presence.columns, self.count, self.outcomes.shape[1]))
+        if self.offset is not None:
+            return weights
         rate = np.nanmean(self.outcomes, axis=0, dtype=np.float64)
         weights[0] = np.log(rate / (1 - rate))
         return weights
@@ -86,7 +90,7 @@ class Regressions:
         for rows, block in self.presence.blocks(np.float64):
             every = self._sums(block, weights)
             found[rows] = every[np.arange(len(every)), self.folds[rows]]
-        return found
+        return found if self.offset is None else found + self.offset
 
     def _sums(self, block, weights: np.ndarray) -> np.ndarray:
         """Log-odds of some admissions: admissions x regressions x outcomes."""
@@ -98,6 +102,8 @@ class Regressions:
         curvature = np.empty((len(self.presence), *weights.shape[1:]), np.float32)
         for rows, block in self.presence.blocks(np.float64):
             outcomes, log_odds = self.outcomes[rows, None, :], self._sums(block, weights)
+            if self.offset is not None:
+                log_odds += self.offset[rows, None, :]
             counted = ~np.isnan(outcomes) & (self.folds[rows, None] != np.arange(self.count))[:, :, None]
             outcomes = np.nan_to_num(outcomes)
             risk = expit(log_odds)
@@ -113,10 +119,10 @@ class Regressions:
         total[0] += values.sum(axis=0, dtype=np.float64)
 
     def _pull(self, weights: np.ndarray, precision: np.ndarray) -> np.ndarray:
-        """The penalty's gradient; intercepts are free."""
+        """The penalty's gradient; intercepts are free unless they are held."""
         pull = np.einsum("vbi,ij->vbj", weights, precision)
         pull *= self.tightness[:, None, None]
-        pull[0] = 0
+        pull[0] = self.hold * weights[0]
         return pull
 
     def _newton(self, gradient: np.ndarray, curvature: np.ndarray, precision: np.ndarray) -> np.ndarray:
@@ -124,6 +130,7 @@ class Regressions:
         own = np.zeros_like(gradient)
         for rows, block in self.presence.blocks(np.float32):
             self._add(own, block, curvature[rows])
+        own[0] += self.hold
         nearly = _Nested(own, self.tightness[:, None, None, None] * precision, self.parents)
 
         def product(direction: np.ndarray) -> np.ndarray:

@@ -221,6 +221,7 @@ def _choose(
         outcomes=whole.outcomes[rows],
         folds=whole.folds[rows],
         count=config.penalty.folds,
+        offset=None if whole.offset is None else whole.offset[rows],
     )
     former = saved.entries.get("penalties")
     done = [Tried(*pair) for pair in former.facts] if former else []

@@ -14,8 +14,9 @@ import numpy as np
 
 from mlci.codes.admissions import Admissions
 from mlci.codes.maps import counterparts, mapped_codes
+from mlci.index._extend import extended
 from mlci.index.model import Model
-from mlci.tokens import SPECIAL, UNK
+from mlci.tokens import UNK
 
 RARE = 5  # admissions that a counterpart without a row of its own stands for
 WORTH, OFTEN = 0.1, 1.0  # log-odds beside its prefix, and admissions, that a full code must have to get a row
@@ -49,7 +50,8 @@ def carry(model: Model) -> Model:
                 own = codes[code].weights - mean
                 if len(code) > middle and codes[code].often >= OFTEN and np.abs(own).max() > WORTH:
                     rows[code] = own, codes[code].support
-    return _extended(model, rows)
+    wider = extended(model, {(10, code): row for code, row in rows.items()})
+    return replace(wider, icd_versions=tuple(sorted({*model.icd_versions, 10})))
 
 
 def _codes(model: Model) -> dict[str, _Carried]:
@@ -85,21 +87,3 @@ def _codes(model: Model) -> dict[str, _Carried]:
 def _mean(codes: Iterable[_Carried]) -> np.ndarray:
     codes = list(codes)
     return np.average([code.weights for code in codes], axis=0, weights=[code.often for code in codes])
-
-
-def _extended(model: Model, rows: dict[str, tuple[np.ndarray, int]]) -> Model:
-    """The model with these rows of ICD-10, the vocabulary in order."""
-    vocabulary = model.vocabulary
-    more = sorted(rows)
-    names = [*zip(vocabulary.versions, vocabulary.tokens), *((10, code) for code in more)]
-    order = sorted(range(len(names)), key=names.__getitem__)
-    support = [*vocabulary.support, *(rows[code][1] for code in more)]
-    weights = np.concatenate([model.state["weights"][len(SPECIAL) :], [rows[code][0] for code in more]])[order]
-    wider = replace(
-        vocabulary,
-        tokens=tuple(names[place][1] for place in order),
-        versions=tuple(names[place][0] for place in order),
-        support=tuple(support[place] for place in order),
-    )
-    state = {**model.state, "weights": np.concatenate([model.state["weights"][: len(SPECIAL)], weights])}
-    return replace(model, vocabulary=wider, state=state, icd_versions=tuple(sorted({*model.icd_versions, 10})))

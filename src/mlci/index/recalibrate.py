@@ -1,12 +1,14 @@
-"""Make an index this hospital's own without a new fit: its risks, percentiles and cutoff.
+"""Make an index this hospital's own without a new fit: its risks, percentiles and cutoff; its weights too if asked.
 
-In come a model and a cohort with outcomes; out comes a model whose weights are the same and whose risks are those of
-the cohort, and how well they fit patients who were kept apart, before and after. Shift and slope of each risk are drawn
-towards the original by a prior that ten events outweigh. An outcome that the model does not know gets a curve over the
-score. What has too few events stays as it was.
+In come a model and a cohort with outcomes; out comes a model whose risks are those of the cohort, and how well they fit
+patients who were kept apart, before and after. Shift and slope of each risk are drawn towards the original by a prior
+that ten events outweigh. An outcome that the model does not know gets a curve over the score. What has too few events
+stays as it was. Weights stay, or move as far as the cohort speaks for it (`_update`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,12 +20,15 @@ from mlci.cohort import Cohort
 from mlci.fitting.table import calibrate
 from mlci.index._aggregates import counted, quantiles, without_small_cells
 from mlci.index._reading import Reading
+from mlci.index._update import update as move_weights
 from mlci.index.model import Model
 from mlci.judging.curves import Isotonic
 from mlci.judging.theory import cutoff
+from mlci.measures.discrimination import auroc
 from mlci.tokens import positions
 
 EVENTS = 20  # admissions with an outcome, and without it, that a risk is recalibrated from at least
+UPDATES = ("risks", "weights")
 POINTS = 200  # of the curve of a new outcome
 EDGE = 1e-9  # a risk is never 0 or 1
 
@@ -34,16 +39,18 @@ class Recalibrated:
 
     model: Model
     kept: tuple[str, ...]  # outcomes with too few events: their risks are the former ones
-    table: pd.DataFrame  # outcome, events, held_out, observed, expected and log_loss before and after
+    table: pd.DataFrame  # outcome, events, held_out, observed; expected, log_loss and auroc before and after
 
 
-def recalibrate(model: Model, cohort: Cohort) -> Recalibrated:
-    """Fit the model's risks, percentiles and cutoff to a cohort; its weights stay.
+def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recalibrated:
+    """Fit the model's risks, percentiles and cutoff to a cohort.
 
     Args:
-        model: of any recipe.
+        model: of any recipe; of `table` where weights move.
         cohort: admissions with outcomes, of which train and valid are learned from and test is kept to judge by.
             Outcomes that the model has are recalibrated, others get a curve over the score.
+        update: `risks`: the weights stay, so scores stay the same; `weights`: these move too, drawn towards the
+            model's, and outcomes that the model does not know get weights of their own.
 
     Returns:
         The new model, the outcomes that stayed as they were, and a table of the fit before and after.
@@ -56,9 +63,11 @@ def recalibrate(model: Model, cohort: Cohort) -> Recalibrated:
     >>> bool(row["expected_before"] < row["expected_after"]), float(row["observed"]) > 0.3  # more die here
     (True, True)
     """
+    if update not in UPDATES:
+        raise InputError(f"update is {update!r}; allowed is {' or '.join(UPDATES)}.")
     learn, test = (_rows(cohort, parts) for parts in (("train", "valid"), ("test",)))
     names = list(cohort.outcomes)
-    labels, reading = cohort.labels()[learn], model.read(_some(cohort.admissions(), learn))
+    labels, admissions = cohort.labels()[learn], _some(cohort.admissions(), learn)
     if not len(learn):
         raise InputError("the cohort has no admission in its splits train and valid; risks are fitted on those.")
     enough = {name: min(np.nansum(column), np.nansum(1 - column)) >= EVENTS for name, column in zip(names, labels.T)}
@@ -68,20 +77,25 @@ def recalibrate(model: Model, cohort: Cohort) -> Recalibrated:
             "valid; fewer say too little to change a risk."
         )
     chosen = [name for name in names if enough[name]]
-    fitted = _fitted(model, reading, {name: labels[:, names.index(name)] for name in chosen})
-    known = [place for place, name in enumerate(names) if name in chosen]
-    cut = cutoff(reading.score, labels[:, known], chosen)
+    known = {name: labels[:, names.index(name)] for name in chosen}
+    if update == "weights":
+        updated = move_weights(model, admissions, known, np.asarray(cohort.column("subject_id"))[learn])
+        fitted, score = updated.model, updated.score
+    else:
+        reading = model.read(admissions)
+        fitted, score = _fitted(model, reading, known), reading.score
+    columns = np.column_stack(list(known.values()))
     fitted = replace(
         fitted,
-        outcomes={**model.outcomes, **{name: cohort.outcomes[name] for name in chosen}},
-        quantiles=quantiles(reading.score),
-        cutoff=without_small_cells(cut),
+        outcomes={**fitted.outcomes, **{name: cohort.outcomes[name] for name in chosen}},
+        quantiles=quantiles(score),
+        cutoff=without_small_cells(cutoff(score, columns, chosen)),
         card={
-            **model.card,
+            **fitted.card,
             "recalibrated": {
                 "source": cohort.source,
                 "admissions": len(learn),
-                "positives": counted(chosen, labels[:, known]),
+                "positives": counted(chosen, columns),
             },
         },
     )
@@ -145,5 +159,20 @@ def _judge(
             loss = -np.where(label[known] == 1, np.log(risk), np.log1p(-risk))
             row[f"expected_{when}"] = float(risk.mean()) if known.any() else float("nan")
             row[f"log_loss_{when}"] = float(loss.mean()) if known.any() else float("nan")
+            told = name in found and 0 < label[known].sum() < known.sum()
+            row[f"auroc_{when}"] = auroc(risk, label[known]) if told else float("nan")
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def moved_words(choice: Mapping[str, Any]) -> str:
+    """Say how far weights moved, from what the model file tells of it.
+
+    >>> moved_words({"factor": 1.0, "prior": None, "unexplained": 0.6})
+    'The weights stay: the admissions do not speak for other ones.'
+    """
+    if choice["prior"] is None:
+        return "The weights stay: the admissions do not speak for other ones."
+    spread = np.sqrt(choice["prior"]["common"] + choice["prior"]["own"])
+    counts = {1.0: "in full", 0.0: "not at all"}.get(choice["factor"], f"by {choice['factor']:.0%}")
+    return f"The former weights count {counts}; differences spread by {spread:.2g} log-odds."

@@ -7,7 +7,7 @@ import numpy as np
 from mlci.base.names import label
 from mlci.cohort import Cohort
 from mlci.index.model import Model
-from mlci.index.recalibrate import Recalibrated
+from mlci.index.recalibrate import Recalibrated, moved_words
 from mlci.judging.curves import binned, smooth
 from mlci.showing import plots
 
@@ -19,6 +19,9 @@ def render(before: Model, done: Recalibrated, cohort: Cohort) -> str:
     test = cohort.split("test")
     parts = [f"<h1>Recalibrated for {escape(cohort.source)}</h1>"]
     parts.append(f"<p>{len(test):,} admissions of the test split, which no risk was fitted on.</p>")
+    if "updated" in done.model.card:
+        parts.append(f"<p>{escape(moved_words(done.model.card['updated']))}</p>")
+    areas = done.table.set_index("outcome")
     risks = [model.risks(model.read(test.admissions())) for model in (before, done.model)]
     for name in cohort.outcomes:
         observed = test.labels(name)[:, 0]
@@ -36,7 +39,8 @@ def render(before: Model, done: Recalibrated, cohort: Cohort) -> str:
             text = f"{label(name)}, {when}: predicted against observed risk"
             drawn = plots.svg(figure, prefix=f"{when}-{list(cohort.outcomes).index(name)}", alternative=text)
             expected, share = float(found[name][known].mean()), float(observed[known].mean())
-            caption = f"{when.capitalize()}: expected {expected:.1%}, observed {share:.1%}."
+            area = areas.loc[name, f"auroc_{when}"]
+            caption = f"{when.capitalize()}: expected {expected:.1%}, observed {share:.1%}; AUROC {area:.3f}."
             parts.append(f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>")
     head = f"<!doctype html><html lang=en><meta charset=utf-8><title>Recalibration</title><style>{STYLE}</style>"
     return f"{head}<body>{''.join(parts)}</body></html>"

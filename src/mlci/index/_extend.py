@@ -1,0 +1,28 @@
+"""More rows for a table: codes that it did not know, each with its weights and the admissions behind it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from mlci.index.model import Model
+from mlci.tokens import SPECIAL
+
+
+def extended(model: Model, rows: Mapping[tuple[int, str], tuple[np.ndarray, int]]) -> Model:
+    """The model with rows of new tokens, by ICD version and text, each a weight per outcome and its support."""
+    if not rows:
+        return model
+    vocabulary, more = model.vocabulary, sorted(rows)
+    names = [*zip(vocabulary.versions, vocabulary.tokens), *more]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    support = [*(vocabulary.support or (0,) * len(vocabulary.tokens)), *(rows[name][1] for name in more)]
+    weights = np.concatenate([model.state["weights"][len(SPECIAL) :], [rows[name][0] for name in more]])[order]
+    wider = replace(
+        vocabulary,
+        tokens=tuple(names[place][1] for place in order),
+        versions=tuple(names[place][0] for place in order),
+        support=tuple(support[place] for place in order),
+    )
+    state = {**model.state, "weights": np.concatenate([model.state["weights"][: len(SPECIAL)], weights])}
+    return replace(model, vocabulary=wider, state=state)

@@ -1,0 +1,139 @@
+"""A table whose weights move towards a hospital's own admissions: `mlci recalibrate --update weights`.
+
+In come a model that holds a table, and admissions with outcomes; out come the model with moved weights, risks and
+curves, and scores of the admissions by regressions that have not seen them. Outcomes of the model that
+the hospital does not have, or too seldom, keep their weights; outcomes that are new get weights of their own. Codes
+that the model does not know become rows where at least ten admissions have them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from mlci.base.errors import InputError
+from mlci.codes.admissions import Admissions
+from mlci.config import CurveConfig
+from mlci.fitting._collapse import outcome_weights, soften
+from mlci.fitting._curves import fit_curves
+from mlci.fitting._data import Split
+from mlci.fitting.move import Moved, move
+from mlci.index._aggregates import LEAST
+from mlci.index._extend import extended
+from mlci.index._table import TableScorer, curve
+from mlci.index.model import Model
+from mlci.judging.smooth import smooth
+from mlci.tokens import Vocabulary
+
+HALFWAY = 2_000  # own admissions that count as much for the curves of the score as those the model was made from
+LEAST_SLOPE = 0.01  # of a calibration: a table that tells nothing of an outcome has no less
+
+
+@dataclass(frozen=True)
+class Updated:
+    """The model, and the scores of the admissions it learned from, by regressions that have not seen them."""
+
+    model: Model
+    score: np.ndarray
+
+
+def update(model: Model, admissions: Admissions, labels: Mapping[str, np.ndarray], subjects: np.ndarray) -> Updated:
+    """Move the model's weights, risks and curves; `labels` are the outcomes to learn from, NaN where not known."""
+    if not isinstance(model.scorer, TableScorer):
+        recipe = model.card["recipe"]
+        raise InputError(f"--update weights moves the weights of a table; a model of the recipe {recipe} has none.")
+    model = _with_new_rows(_calibrated(model), admissions)
+    own, names = list(model.outcomes)[: len(model.state["intercepts"])], list(labels)
+    outcomes, vocabulary = np.column_stack(list(labels.values())).astype(np.float32), model.vocabulary
+    moved = move(
+        Split(vocabulary.encode(admissions), outcomes, tuple(names), len(vocabulary), subjects),
+        model.state["weights"],
+        model.state["intercepts"],
+        sources=[own.index(name) if name in own else None for name in names],
+        parents=vocabulary.parents,
+        least=LEAST,
+        seed=int(model.card["seed"]),
+    )
+    columns, places = [*own, *(name for name in names if name not in own)], dict(zip(names, range(len(names))))
+    state = _state(model.state, moved, [places.get(name) for name in columns], outcomes)
+    log_odds = np.column_stack([model.read(admissions).log_odds, moved.honest[:, [n not in own for n in names]]])
+    log_odds[:, [columns.index(name) for name in names]] = moved.honest
+    score = TableScorer(state, vocabulary).score(log_odds)
+    bands = {name: smooth(moved.honest[:, place], labels[name], least=LEAST) for name, place in places.items()}
+    after = replace(
+        model,
+        state=state,
+        outcomes={name: model.outcomes.get(name, "") for name in columns},
+        curves={name: smooth(score, column, least=LEAST) for name, column in labels.items()},
+        bands={name: band for name, band in model.bands.items() if name in own} | bands,
+        card={**model.card, "updated": asdict(moved.choice)},
+    )
+    return Updated(after, score)
+
+
+def _calibrated(model: Model) -> Model:
+    """The same model with its calibration inside weights, intercepts and curves."""
+    shift, slope = model.state["calibration"].T
+    slope = np.maximum(slope, LEAST_SLOPE)
+    state = {
+        "weights": model.state["weights"] * slope,
+        "intercepts": model.state["intercepts"] * slope + shift,
+        "knots": model.state["knots"] * slope[:, None] + shift[:, None],
+        "heights": model.state["heights"],
+        "calibration": np.tile([0.0, 1.0], (len(slope), 1)),
+    }
+    return replace(model, state=state)
+
+
+def _with_new_rows(model: Model, admissions: Admissions) -> Model:
+    """The model with rows of 0 for the tokens that it does not know and ten admissions have."""
+    known = model.vocabulary
+    seen = Vocabulary.fit(
+        admissions,
+        depths=known.depths,
+        max_codes=known.max_codes,
+        min_admissions=LEAST,
+        without_outcome_codes=bool(known.ignored),
+        primary=known.primary,
+    )
+    have, nothing = set(zip(known.versions, known.tokens)), np.zeros(len(model.state["intercepts"]))
+    named = zip(seen.versions, seen.tokens, seen.support)
+    fresh = {(version, text): (nothing, support) for version, text, support in named if (version, text) not in have}
+    versions = {*model.icd_versions, *(version for version, _ in fresh)}
+    return replace(extended(model, fresh), icd_versions=tuple(sorted(versions)))
+
+
+def _state(
+    former: Mapping[str, np.ndarray], moved: Moved, places: list[int | None], outcomes: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The arrays of the new model; `places` says which of the moved outcomes each of its outcomes is, None: none.
+
+    Its curves are a mixture of the former ones and of those that the own admissions ask for, by how many these are.
+    """
+    options, asked = CurveConfig(), moved.calibration[:, 0] + moved.calibration[:, 1] * moved.honest
+    names = [str(place) for place in range(len(asked.T))]
+    weights = outcome_weights(outcomes, names, balance=options.balance, importance={})
+    fresh = fit_curves(moved.honest, soften(asked, outcomes, observed=options.observed), weights, points=options.points)
+    share = len(outcomes) / (len(outcomes) + HALFWAY) if moved.choice.factor == 1 else 1.0
+    state = {name: [] for name in ("weights", "intercepts", "calibration", "knots", "heights")}
+    for column, place in enumerate(places):
+        source = column if place is None else moved.sources[place]
+        known = column < len(former["intercepts"])
+        before = former["knots"][source], former["heights"][source] * known
+        flat = np.linspace(before[0][0], before[0][-1], options.points), np.zeros(options.points)
+        own = flat if place is None else (fresh.knots[place], fresh.heights[place])
+        points = _apart(np.concatenate([before[0], own[0]]))
+        state["knots"].append(points)
+        state["heights"].append((1 - share) * curve(points, *before) + share * curve(points, *own))
+        state["weights"].append(former["weights"][:, column] if place is None else moved.weights[:, place])
+        state["intercepts"].append(former["intercepts"][column] if place is None else moved.intercepts[place])
+        state["calibration"].append(former["calibration"][column] if place is None else moved.calibration[place])
+    found = {name: np.stack(columns) for name, columns in state.items()}
+    return {**found, "weights": np.ascontiguousarray(found["weights"].T)}
+
+
+def _apart(knots: np.ndarray) -> np.ndarray:
+    """The knots in order, none upon another."""
+    knots = np.sort(knots)
+    steps = 1e-4 * max(float(np.ptp(knots)), 1e-6) * np.arange(len(knots))
+    return np.maximum.accumulate(knots - steps) + steps
