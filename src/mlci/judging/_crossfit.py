@@ -21,7 +21,9 @@ BENDS = (0.25, 0.5, 0.75)  # of another number's
 LARGE = 0.05  # share of the admissions from which a group is left out to convergence
 MOVED = 0.02  # and change of the expected count by the first step from which it is
 STEPS = 30
-CLOSE = 1e-8  # of a step, in units of standardised columns
+CLOSE = 1e-4  # of a step, in units of standardised columns; the last step is taken, and its error is the square of it
+PIECE = 2**12  # rows that are looked at together
+PART = 20_000  # rows that a fit of many begins with
 MOST_CATEGORIES = 50
 
 
@@ -85,70 +87,85 @@ def cross_fit(model: Design, outcome: np.ndarray, weight: np.ndarray, starts: np
 
     `weight` is what each admission counts; the rows are sorted by group, and `starts` is where each group begins.
     """
-    columns, penalty = model.columns, model.penalty
-    ends = np.append(starts[1:], len(outcome))
-    everyone = [slice(0, len(outcome))]
-    fitted = _newton(_start(outcome, weight, columns.shape[1]), columns, outcome, weight, penalty, everyone)
-    residual = weight * (outcome - _expit(columns @ fitted))
-    gradient = columns * residual[:, None]
-    whole = _curvature(columns, weight, fitted, everyone[0])
-    risk, answer = np.empty(len(outcome)), np.empty((len(starts), len(fitted)))
-    for place, (start, end) in enumerate(zip(starts, ends)):
-        own = slice(start, end)
-        rest = whole - _curvature(columns, weight, fitted, own) + penalty
+    rows = _Rows(model.columns, outcome, weight, model.penalty)
+    columns, size = model.columns, len(outcome)
+    fitted = _newton(rows, _start(rows), [slice(0, size)])
+    gradient = columns * (weight * (outcome - _expit(columns @ fitted)))[:, None]
+    parts = [slice(start, end) for start, end in zip(starts, [*starts[1:], size])]
+    bends = [rows.look(fitted, [own]).bend for own in parts]
+    whole = np.sum(bends, axis=0)
+    risk, answer = np.empty(size), np.empty((len(starts), len(fitted)))
+    for place, (own, bend) in enumerate(zip(parts, bends)):
+        rest = whole - bend + model.penalty
         without = fitted - np.linalg.solve(rest, gradient[own].sum(axis=0))
         with_it, left_out = (weight[own] @ _expit(columns[own] @ beta) for beta in (fitted, without))
-        if end - start > LARGE * len(outcome) or abs(left_out - with_it) > MOVED * with_it:
-            parts = [slice(0, start), slice(end, len(outcome))]
-            without = _newton(without, columns, outcome, weight, penalty, parts)
+        if own.stop - own.start > LARGE * size or abs(left_out - with_it) > MOVED * with_it:
+            without = _newton(rows, without, [slice(0, own.start), slice(own.stop, size)])
         risk[own] = _expit(columns[own] @ without)
-        steepness = weight[own] * risk[own] * (1 - risk[own])
-        answer[place] = np.linalg.solve(rest, steepness @ columns[own])
+        answer[place] = np.linalg.solve(rest, (weight[own] * risk[own] * (1 - risk[own])) @ columns[own])
     return CrossFit(risk, gradient, answer)
 
 
-def _start(outcome: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
-    rate = float(weight @ outcome / weight.sum())
+@dataclass(frozen=True)
+class _Look:
+    """The likelihood at some weights: minus its logarithm, its slope and its curvature, without the penalty."""
+
+    loss: float
+    slope: np.ndarray
+    bend: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Rows:
+    columns: np.ndarray
+    outcome: np.ndarray
+    weight: np.ndarray
+    penalty: np.ndarray
+
+    def look(self, at: np.ndarray, parts: Sequence[slice]) -> _Look:
+        """Sum over some rows, a piece at a time, so that what is computed stays near the processor."""
+        loss, slope, bend = 0.0, np.zeros(len(at)), np.zeros((len(at), len(at)))
+        for part in parts:
+            for start in range(part.start, part.stop, PIECE):
+                piece = slice(start, min(start + PIECE, part.stop))
+                columns, outcome, weight = self.columns[piece], self.outcome[piece], self.weight[piece]
+                logit = columns @ at
+                risk = _expit(logit)
+                loss += float(weight @ (np.logaddexp(0, logit) - outcome * logit))
+                slope += columns.T @ (weight * (outcome - risk))
+                bend += (columns.T * (weight * risk * (1 - risk))) @ columns
+        return _Look(loss, slope, bend)
+
+
+def _start(rows: _Rows) -> np.ndarray:
+    """The weights to begin with: the bare rate, or those of a part of many rows, each so-manieth of them."""
+    rate = float(rows.weight @ rows.outcome / rows.weight.sum())
     if not 0 < rate < 1:
         raise InputError(f"the outcome happened to {'all' if rate else 'none'} of the admissions; both are needed.")
-    return np.append(np.log(rate / (1 - rate)), np.zeros(size - 1))
+    bare = np.append(np.log(rate / (1 - rate)), np.zeros(rows.columns.shape[1] - 1))
+    step = len(rows.outcome) // PART
+    if step < 2:
+        return bare
+    part = _Rows(rows.columns[::step], rows.outcome[::step], rows.weight[::step], rows.penalty)
+    return _newton(part, bare, [slice(0, len(part.outcome))])
 
 
-def _newton(
-    at: np.ndarray,
-    columns: np.ndarray,
-    outcome: np.ndarray,
-    weight: np.ndarray,
-    penalty: np.ndarray,
-    parts: Sequence[slice],
-) -> np.ndarray:
+def _newton(rows: _Rows, at: np.ndarray, parts: Sequence[slice]) -> np.ndarray:
     """Maximise the penalised likelihood of some rows, from a given start; a step that overshoots is halved."""
-
-    def loss(beta: np.ndarray) -> float:
-        total = beta @ penalty @ beta / 2
-        for part in parts:
-            logit = columns[part] @ beta
-            total += weight[part] @ (np.logaddexp(0, logit) - outcome[part] * logit)
-        return float(total)
-
-    value = loss(at)
+    seen = rows.look(at, parts)
     for _ in range(STEPS):
-        slope, bend = -penalty @ at, penalty.copy()
-        for part in parts:
-            slope += columns[part].T @ (weight[part] * (outcome[part] - _expit(columns[part] @ at)))
-            bend += _curvature(columns, weight, at, part)
-        step = np.linalg.solve(bend, slope)
-        while (moved := loss(at + step)) > value + 1e-9 * abs(value) and np.abs(step).max() > CLOSE:
-            step /= 2
-        at, value = at + step, moved
+        step = np.linalg.solve(seen.bend + rows.penalty, seen.slope - rows.penalty @ at)
         if np.abs(step).max() < CLOSE:
-            break
+            return at + step
+        value = seen.loss + at @ rows.penalty @ at / 2
+        seen = rows.look(at + step, parts)
+        while seen.loss + (at + step) @ rows.penalty @ (at + step) / 2 > value + 1e-9 * abs(value):
+            step = step / 2
+            if np.abs(step).max() < CLOSE:
+                return at
+            seen = rows.look(at + step, parts)
+        at = at + step
     return at
-
-
-def _curvature(columns: np.ndarray, weight: np.ndarray, at: np.ndarray, part: slice) -> np.ndarray:
-    risk = _expit(columns[part] @ at)
-    return (columns[part].T * (weight[part] * risk * (1 - risk))) @ columns[part]
 
 
 def _expit(logit: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import sparse
 from scipy.stats import rankdata
 
 from mlci.base.errors import InputError
@@ -242,37 +243,34 @@ def _resampled(ground: _Ground, fits: Mapping[str, CrossFit], resamples: int) ->
     """Ratios of each model and group in the same resamples of patients: model -> resamples x groups.
 
     The recalibration is carried along to first order: an expected count moves with the weights of the model of the
-    other groups, and these with the resampled events. Only sums are needed, over what a patient has in a group.
+    other groups, and these with the resampled events. Only sums are needed, over what each patient brings to a group.
     """
-    pairs = np.flatnonzero(np.diff(ground.group, prepend=-1) | np.diff(ground.patient, prepend=-1))
-    starts = np.searchsorted(pairs, ground.starts)
-    size = len(starts)
+    number, patient = np.unique(ground.patient, return_inverse=True)
+    shape = len(ground.names), len(number)
 
-    def summed(values: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(values, pairs, axis=0)
+    def brought(values: np.ndarray) -> sparse.csr_array:
+        """What each patient brings to each group: groups x patients."""
+        return sparse.csr_array((values, (ground.group, patient)), shape=shape)
 
-    observed = summed(ground.weight * ground.outcome)
-    counted, gradients = [observed], []
+    counted, gradients = [brought(ground.weight * ground.outcome)], []
+    by_patient = sparse.csr_array((np.ones(len(patient)), (patient, np.arange(len(patient)))))
     for fit in fits.values():
         own = np.einsum("ij,ij->i", fit.gradient, fit.answer[ground.group])
-        counted.append(summed(ground.weight * fit.risk - own))
-        gradients.append(summed(fit.gradient))
-    everything = np.hstack(gradients)
-    whole = np.arange(len(pairs))
+        counted.append(brought(ground.weight * fit.risk - own))
+        gradients.append(by_patient @ fit.gradient)
+    everything, everyone = np.hstack(gradients), np.arange(len(number))
 
     def statistic(weights: resample.Weights) -> np.ndarray:
-        drawn = weights(whole)
-        sums = [np.add.reduceat(drawn * values, starts, axis=1) for values in counted]
-        return np.hstack([*sums, (drawn - 1) @ everything])
+        drawn = weights(everyone)
+        return np.hstack([*((part @ drawn.T).T for part in counted), (drawn - 1) @ everything])
 
-    [figures] = resample.bootstrap([statistic], ground.patient[pairs], resamples=resamples)
-    seen, found = figures[:, :size], {}
+    [figures] = resample.bootstrap([statistic], everyone, resamples=resamples)
+    size, found = len(ground.names), {}
     moved = np.split(figures[:, size * len(counted) :], np.cumsum([part.shape[1] for part in gradients])[:-1], axis=1)
     for place, (name, fit) in enumerate(fits.items(), start=1):
-        own = ground.sums(fit.gradient)
-        expected = figures[:, size * place : size * (place + 1)] + moved[place - 1] @ fit.answer.T
-        expected += np.einsum("ij,ij->i", own, fit.answer)
-        found[name] = seen / np.maximum(expected, 1e-9)
+        still = np.einsum("ij,ij->i", ground.sums(fit.gradient), fit.answer)
+        expected = figures[:, size * place : size * (place + 1)] + moved[place - 1] @ fit.answer.T + still
+        found[name] = figures[:, :size] / np.maximum(expected, 1e-9)
     return found
 
 
