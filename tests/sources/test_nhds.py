@@ -51,6 +51,8 @@ def agree(records: pa.Table, folder: Path) -> None:
         "los_days": "los_days",
         "race": "race",
         "region": "region",
+        "ownership": "ownership",
+        "beds": "beds",
         "weight": "weight",
         "mortality": "died_hosp",
         "long_stay": "los_gt7",

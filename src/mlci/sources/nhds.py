@@ -145,6 +145,8 @@ def read_records(path: str | Path, *, not_stated: str = "non-home") -> pa.Table:
             "los_days": days,
             "race": field("race"),
             "region": field("region"),
+            "ownership": field("ownership"),
+            "beds": field("beds"),
             "month": number("month"),
             "weight": number("weight"),
         }
