@@ -49,6 +49,7 @@ class TokenConfig(Section):
     min_admissions: int = within(1, 1)  # rarer tokens stay out of the vocabulary (and of the model file)
     without_outcome_codes: bool = False  # ignore codes that tell the outcome, such as cardiac arrest
     primary: bool = False  # the first code is the principal diagnosis and counts as such: its place matters
+    poa: Literal["all", "only"] = "all"  # codes that count: all, or only those present on admission
 
     def settled(self, admissions: int) -> Self:
         """Decide what depends on the number of training admissions."""

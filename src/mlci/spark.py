@@ -18,6 +18,7 @@ from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions, as_admissions, encode_tables
 from mlci.codes.comorbidity import Coder, Combined, drop_milder, flag_columns, pair_of, rules, score_columns, scores
 from mlci.codes.layout import Layout, find_layout
+from mlci.codes.poa import ALL, no_flags
 from mlci.index.model import Model, load_model
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def score(
     DataFrame[admission_id: bigint, score: double, percentile: double, ...]
     """
     model = replace(model if isinstance(model, Model) else load_model(model))  # replaced: without what is cached
-    layout, rows = _rows(df, icd_version, id, codes)
+    layout, rows = _rows(df, icd_version, id, codes, poa=model.vocabulary.poa)
     doubles = ["score", "percentile", *(f"risk_{name}" for name in model.curves)]
     types = {**dict.fromkeys(doubles, "double"), "high_severity": "boolean", "unknown_share": "double"}
     return rows.mapInArrow(partial(_score, model, layout, icd_version), _schema(df, layout, types))
@@ -124,9 +125,12 @@ def _rows(
     id: str | None,
     codes: str | Sequence[str] | None,
     carry: Sequence[str] = (),
+    poa: str = ALL,
 ) -> tuple[Layout, "DataFrame"]:
     """Find the layout, select the columns, bring each admission's rows together, and refuse columns of wrong types."""
-    layout = find_layout(df.columns, WHERE, id=id, codes=codes)
+    layout = find_layout(df.columns, WHERE, id=id, codes=codes, flags=poa != ALL)
+    if poa != ALL and not layout.poa:
+        raise no_flags(WHERE)
     order = [name for name in ("seq_num",) if name in df.columns and layout.form == "long"]
     wanted = [*layout.columns, *order, *(name for name in carry if name in df.columns and layout.form != "long")]
     rows = df.select(*dict.fromkeys(wanted))
@@ -158,7 +162,8 @@ def _batch(admissions: Admissions, columns: dict[str, Any]) -> pa.RecordBatch:
 def _score(
     model: Model, layout: Layout, icd_version: int | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for admissions, _ in encode_tables(_tables(batches), layout, WHERE, icd_version=icd_version):
+    options = {"icd_version": icd_version, "poa": model.vocabulary.poa}
+    for admissions, _ in encode_tables(_tables(batches), layout, WHERE, **options):
         yield _batch(admissions, model.columns(admissions))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from mlci.codes.admissions import Admissions
 from mlci.codes.outcome import outcome_codes
+from mlci.codes.poa import ALL
 
 PAD, UNK = 0, 1
 SPECIAL = ("<PAD>", "<UNK>")
@@ -66,6 +67,7 @@ class Vocabulary:
     primary: bool = False  # the first code is the principal diagnosis
     # Training admissions behind each token, at least: the lower end of a band, 0: under 10.
     support: tuple[int, ...] = ()
+    poa: str = ALL  # which codes it was made for: all, or only those present on admission; readers leave out the others
 
     def __len__(self) -> int:
         return len(SPECIAL) + len(self.tokens)
@@ -91,6 +93,7 @@ class Vocabulary:
         min_admissions: int = 1,
         without_outcome_codes: bool = False,
         primary: bool = False,
+        poa: str = ALL,
     ) -> "Vocabulary":
         """The tokens of the training admissions, sorted, that occur in at least `min_admissions` of them."""
         options = {
@@ -98,6 +101,7 @@ class Vocabulary:
             "max_codes": max_codes,
             "without_outcome_codes": without_outcome_codes,
             "primary": primary,
+            "poa": poa,
         }
         return cls.of(cls.count(train, **options), min_admissions=min_admissions, **options)
 
@@ -111,6 +115,7 @@ class Vocabulary:
         min_admissions: int,
         without_outcome_codes: bool,
         primary: bool,
+        poa: str = ALL,
     ) -> "Vocabulary":
         """From the number of admissions that have each (ICD version, token)."""
         kept = sorted(name for name, count in seen.items() if count >= min_admissions)
@@ -122,6 +127,7 @@ class Vocabulary:
             max_codes=max_codes,
             ignored=telling() if without_outcome_codes else (),
             primary=primary,
+            poa=poa,
             support=tuple(BANDS[np.searchsorted(BANDS, counts, side="right") - 1].tolist()),
         )
 
@@ -133,8 +139,12 @@ class Vocabulary:
         max_codes: int,
         without_outcome_codes: bool = False,
         primary: bool = False,
+        poa: str = ALL,
     ) -> dict[tuple[int, str], int]:
-        """In how many admissions each (ICD version, token) occurs; counts of parts of a split add up."""
+        """In how many admissions each (ICD version, token) occurs; counts of parts of a split add up.
+
+        The options are those of `of`; `poa` was seen to when the admissions were read.
+        """
         if without_outcome_codes:
             train = without(train, telling())
         codes = list(zip(train.values, train.versions.tolist()))

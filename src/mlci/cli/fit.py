@@ -17,6 +17,11 @@ from mlci.cli._options import check_output, force, quiet
     "--without-outcome-codes", is_flag=True, help="Ignore codes that tell the outcome, such as cardiac arrest."
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option(
+    "--poa",
+    type=click.Choice(["all", "only"]),
+    help="Codes that count: all, or only those present on admission.  [all]",
+)
 @click.option("--memory-map", is_flag=True, help="Keep the tokens on disk beside the output, not in memory.")
 @click.option("--print-config", is_flag=True, help="Print the recipe's constants as TOML, to be edited, and end.")
 @force
@@ -30,6 +35,7 @@ def command(
     outcomes,
     anchor,
     without_outcome_codes,
+    poa,
     device,
     memory_map,
     print_config,
@@ -59,6 +65,8 @@ def command(
         click.echo(f"Learning from {cohort} by the recipe {recipe}.", err=True)
     if without_outcome_codes:
         settings = replace(settings, tokens=replace(settings.tokens, without_outcome_codes=True))
+    if poa:
+        settings = replace(settings, tokens=replace(settings.tokens, poa=poa))
 
     from mlci.fitting._processes import joined
     from mlci.index.estimator import MLCI
@@ -85,8 +93,9 @@ def summary(model) -> str:
     said = ", ".join(f"{many:,} {whose}" for whose, many in found.items() if many)
     few = f" ({said}: `min_admissions` leaves rare ones out)" if said else ""
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in card["weights"].items())
+    present = " of codes present on admission" if model.vocabulary.poa == "only" else ""
     return (
-        f"{len(model.vocabulary.tokens):,} tokens{few}, {card['admissions']['train']:,} training admissions, "
+        f"{len(model.vocabulary.tokens):,} tokens{present}{few}, {card['admissions']['train']:,} training admissions, "
         f"{card['record']['summary']}; weights {weights}; "
         f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, certificate {cut.certificate:.2f})."
     )

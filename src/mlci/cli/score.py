@@ -6,6 +6,8 @@ import click
 from mlci.cli._model import MODEL
 from mlci.cli._options import check_output, columns, force, quiet, shown
 
+MADE_FOR = {"all": "all codes", "only": "codes present on admission alone"}
+
 
 @click.command("score")
 @click.argument("model", type=MODEL)
@@ -20,9 +22,14 @@ from mlci.cli._options import check_output, columns, force, quiet, shown
     is_flag=True,
     help="No score where fewer than half of an admission's codes are understood; unknown codes do not count.",
 )
+@click.option(
+    "--poa",
+    type=click.Choice(["all", "only"]),
+    help="Codes that count: all, or only those present on admission.  [what the model was made for]",
+)
 @force
 @quiet
-def command(model, admissions, output, meds, strict, force, quiet, **named) -> None:
+def command(model, admissions, output, meds, strict, poa, force, quiet, **named) -> None:
     """Score ADMISSIONS with a MODEL, streaming: any number of them in little memory.
 
     MODEL is a model file, or the name of a ready-made index (`mlci models`), such as us2010.
@@ -47,9 +54,13 @@ def command(model, admissions, output, meds, strict, force, quiet, **named) -> N
         return
     if index.vocabulary.primary and not quiet:
         click.echo("The model takes the first code of an admission as its principal diagnosis: order counts.", err=True)
+    if (poa or index.vocabulary.poa) != index.vocabulary.poa:
+        click.echo(
+            f"mlci: warning: the model was made for {MADE_FOR[index.vocabulary.poa]}, not for --poa {poa}.", err=True
+        )
     with _counting(quiet) as on_batch:
         options = {"on_batch": on_batch, "on_guess": lambda said: click.echo(f"{shown(admissions)}: {said}", err=True)}
-        tally = score_file(index, admissions, output, strict=strict, **options, **named)
+        tally = score_file(index, admissions, output, strict=strict, poa=poa, **options, **named)
     if not quiet:
         seconds = time.perf_counter() - start
         click.echo(f"{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)

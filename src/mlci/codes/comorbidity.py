@@ -19,7 +19,7 @@ from mlci.base.errors import InputError
 from mlci.base.files import scratch
 from mlci.base.tablefile import writing
 from mlci.codes import icd, zeros
-from mlci.codes.admissions import BATCH, Admissions, ahead, as_admissions, stream_rows
+from mlci.codes.admissions import Admissions, ahead, as_admissions, stream_rows
 from mlci.codes.poa import AHRQ, ALL, KEEP, ONLY, late
 from mlci.codes.versions import Guess
 
@@ -510,23 +510,19 @@ def write_scores(
     source: str | Path,
     target: str | Path,
     *,
-    icd_version: int | str | None = None,
-    id: str | None = None,
-    codes: str | None = None,
-    restore_zeros: bool = False,
     weights: Sequence[str] = (),
     hierarchy: bool = True,
     with_flags: bool = False,
     poa: str = ALL,
-    batch: int = BATCH,
     on_guess: Callable[[str], None] | None = None,
     progress: Callable[[int], None] = lambda admissions: None,
+    **options: Any,
 ) -> Written:
     """Score a file of admissions into a Parquet, CSV or Excel file, in memory that does not grow with it.
 
-    `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves. With
-    `on_guess`, which is called with a sentence, the codes may tell their ICD version where the file does not.
-    `poa` says which codes count, as in `charlson`. CCI+ECI is fitted on the training split where the file has one, else
+    `options` are those of `stream_rows`: `id`, `codes` and `icd_version` name the file's columns where their names do
+    not speak for themselves. With `on_guess`, which is called with a sentence, the codes may tell their ICD version
+    where the file does not. `poa` says which codes count, as in `charlson`. CCI+ECI is fitted on the training split where the file has one, else
     on all its admissions. Its moments are known only at the end, so the scores wait in a temporary file.
     """
     import pyarrow as pa
@@ -538,10 +534,9 @@ def write_scores(
     def training(spool: Path) -> Iterator[np.ndarray]:
         nonlocal split
         sink = None
-        options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros}
-        options |= {"batch": batch, "unused": True, "poa": _reading(poa)}
+        reading = {"unused": True, "poa": _reading(poa), **options}
         guess = Guess(str(source), on_guess) if on_guess else lambda batch: batch
-        for admissions, carried in stream_rows(source, carry=("split",), **options):
+        for admissions, carried in stream_rows(source, carry=("split",), **reading):
             bits = coder(guess(admissions))
             bits = drop_milder(bits) if hierarchy else bits
             found = scores(bits, columns)

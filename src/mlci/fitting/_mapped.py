@@ -69,7 +69,7 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
     seen, versions, subjects = Counter(), set(), []
     options = {name: value for name, value in asdict(config).items() if name != "min_admissions"}
     last = None
-    for admissions, carried in stream_rows(path, carry=["split", "subject_id"]):
+    for admissions, carried in stream_rows(path, carry=["split", "subject_id"], poa=config.poa):
         last = _in_order(path, admissions.ids, last)
         chosen = np.asarray(carried["split"]) == "train"
         train = _rows(admissions, chosen)
@@ -87,7 +87,7 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
         }
         for split in SPLITS:
             np.zeros(1, np.int64).tofile(files[split, "offsets"])
-        for admissions, carried in stream_rows(path, carry=["split", *outcomes]):
+        for admissions, carried in stream_rows(path, carry=["split", *outcomes], poa=config.poa):
             tokens, known = vocabulary.encode(admissions), _outcomes(carried, outcomes)
             for split in SPLITS:
                 rows = np.flatnonzero(np.asarray(carried["split"]) == split)

@@ -68,6 +68,7 @@ def methods(model: Model) -> str:
         RECIPES[card["recipe"]],
         data,
         f"Codes were {versions}." if versions else "",
+        "Only codes present on admission count." if model.vocabulary.poa == "only" else "",
         f"Outcomes: {'; '.join(outcomes)}.",
         f"Admissions with a score of {model.cutoff.score:.3g} or more are called high severity.",
     )

@@ -122,7 +122,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         check_device(self.device)
         if memory_map is None:
             data = read_cohort(data) if isinstance(data, str | Path) else data
-            taken = _take(data, outcomes, self.outcomes, split, subjects, icd_version)
+            taken = _take(data, outcomes, self.outcomes, split, subjects, icd_version, config.tokens.poa)
             splits = in_memory(**taken, tokens=config.tokens)
         elif isinstance(data, str | Path):
             splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens, group=group)
@@ -254,7 +254,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> bool(severe > mild)
         True
         """
-        admissions = as_admissions(data, icd_version=icd_version)
+        admissions = self._model.taken(data, icd_version=icd_version)
         self._warn(admissions)
         return self._model.score(admissions)
 
@@ -271,7 +271,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> load("us2010").risk([["I50.9", "N17.9"]], icd_version=10).columns.tolist()
         ['mortality', 'non_home_discharge', 'long_stay', 'critical_care']
         """
-        admissions = as_admissions(data, icd_version=icd_version)
+        admissions = self._model.taken(data, icd_version=icd_version)
         self._warn(admissions)
         return pd.DataFrame(self._model.risks(self._model.read(admissions)))
 
@@ -291,7 +291,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> table[["high_severity", "unknown_share"]].to_dict("records")
         [{'high_severity': False, 'unknown_share': 0.0}]
         """
-        admissions = as_admissions(data, icd_version=icd_version)
+        admissions = self._model.taken(data, icd_version=icd_version)
         self._warn(admissions, strict=strict)
         return pd.DataFrame({"admission_id": admissions.ids, **self._model.columns(admissions, strict=strict)})
 
@@ -349,7 +349,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> frame.set_index("code")["admissions"].to_dict()
         {'N179': 1, 'I509': 2}
         """
-        admissions = as_admissions(data, icd_version=icd_version)
+        admissions = self._model.taken(data, icd_version=icd_version)
         effects = shares(self._model, admissions).score
         size, counts = len(admissions.values), np.diff(admissions.offsets)
         recorded = np.bincount(admissions.indices, minlength=size)
@@ -424,17 +424,17 @@ def load(path: str | Path) -> MLCI:
     return index
 
 
-def _take(data, outcomes, chosen, split, subjects, icd_version) -> dict[str, Any]:
+def _take(data, outcomes, chosen, split, subjects, icd_version, poa) -> dict[str, Any]:
     """What `in_memory` learns from, whatever form it came in."""
     if isinstance(data, Cohort):
         if outcomes is not None or split is not None or subjects is not None:
             raise InputError("a cohort holds its own outcomes, split and subjects; give them with codes only.")
         data = data.in_order()
         rules, labels = dict(data.outcomes), data.labels()
-        admissions, parts, source = data.admissions(), data.column("split"), data.source
+        admissions, parts, source = data.admissions(poa=poa), data.column("split"), data.source
         subjects = data.column("subject_id")
     else:
-        admissions, source = as_admissions(data, icd_version=icd_version), "data"
+        admissions, source = as_admissions(data, icd_version=icd_version, poa=poa), "data"
         if outcomes is None:
             raise InputError("fit needs outcomes beside the codes: a frame or a dict of columns of 0, 1 and null.")
         columns = _columns(outcomes, len(admissions))

@@ -126,6 +126,8 @@ def export(
     if not all_rows:
         model, folded = fold(model)
         said = [str(folded)]
+    if model.vocabulary.poa == "only":
+        said += ["The index was made for codes present on admission: give it those alone."]
     said += [f"Codes of an admission beyond {model.vocabulary.max_codes} count here, while `mlci score` stops there."]
     if path.suffix.lower() == ".sql":
         about = [f"Severity scores from {table} (admission_id, icd_version, code): SELECT * FROM mlci_scores.", *said]

@@ -30,7 +30,7 @@ def predictions(model: Model, cohort: Cohort, outcome: str) -> "pa.Table":
         raise InputError(f"the cohort lacks the column {TIME}; `mlci cohort meds` makes one that has it.")
     if not pa.types.is_integer(cohort.table["subject_id"].type):
         raise InputError("the cohort's subject_id is text; meds-evaluation takes whole numbers alone.")
-    risk = model.columns(cohort.admissions())[f"risk_{outcome}"]
+    risk = model.columns(model.taken(cohort))[f"risk_{outcome}"]
     table = pa.table(
         {
             "subject_id": cohort.table["subject_id"].cast(pa.int64()),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from mlci.base.errors import InputError
 from mlci.base.spreadsheets import defused
 from mlci.base.tablefile import writing
 from mlci.base.tensors import digest, read_tensors, write_tensors
-from mlci.codes.admissions import Admissions, ahead, stream_admissions
+from mlci.codes.admissions import Admissions, ahead, as_admissions, stream_admissions
+from mlci.codes.poa import ONLY
 from mlci.codes.versions import Guess
 from mlci.index._deepsets import DeepSetsScorer
 from mlci.index._former import renewed
@@ -34,6 +35,8 @@ from mlci.tokens import PRINCIPAL, UNK, Vocabulary
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from mlci.cohort import Cohort
 
 FORMATS = (1, 2)  # that can be read; the last one is written
 KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
@@ -58,6 +61,17 @@ class Model:
     @cached_property
     def scorer(self) -> DeepSetsScorer | TableScorer:
         return scorer_of(self.state, self.vocabulary, self.card["config"])
+
+    def taken(self, data: Any, *, icd_version: int | None = None) -> Admissions:
+        """The codes of a cohort, of lists or of a frame as this model takes them: all, or those present on admission.
+
+        A cohort or frame without flags is refused where the model was made for codes present on admission.
+        """
+        return as_admissions(data, icd_version=icd_version, poa=self.vocabulary.poa)
+
+    def of_cohort(self, cohort: "Cohort") -> "Cohort":
+        """The cohort as this model takes it: with all codes, or with those present on admission alone."""
+        return cohort.present() if self.vocabulary.poa == ONLY else cohort
 
     def read(self, admissions: Admissions) -> Reading:
         """Scores, and log-odds where the recipe learns them."""
@@ -284,6 +298,7 @@ def score_file(
     restore_zeros: bool = False,
     defuse: bool = False,
     strict: bool = False,
+    poa: str | None = None,
     on_guess: Callable[[str], None] | None = None,
     on_batch: Callable[[int], None] | None = None,
     on_scores: Callable[[Admissions, Mapping[str, np.ndarray]], None] | None = None,
@@ -291,11 +306,13 @@ def score_file(
     """Score a file of any size in bounded memory: `admission_id` and `Model.columns`, to Parquet, CSV or Excel by name.
 
     `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves; `defuse`
-    marks identifiers that a spreadsheet would take for formulas. With `on_guess`, which is called with a sentence, the
+    marks identifiers that a spreadsheet would take for formulas; `poa` says which codes count (all, or only those
+    present on admission) in place of what the model was made for. With `on_guess`, which is called with a sentence, the
     codes may tell their ICD version where the file does not and the model knows several. `on_batch` is called with how
     many are done, `on_scores` with what was written of each batch.
     """
     options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
+    options |= {"poa": poa or model.vocabulary.poa}
 
     def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:
         empty = True

@@ -65,6 +65,7 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
     """
     if update not in UPDATES:
         raise InputError(f"update is {update!r}; allowed is {' or '.join(UPDATES)}.")
+    cohort = model.of_cohort(cohort)
     learn, test = (_rows(cohort, parts) for parts in (("train", "valid"), ("test",)))
     names = list(cohort.outcomes)
     labels, admissions = cohort.labels()[learn], _some(cohort.admissions(), learn)

@@ -16,7 +16,7 @@ STYLE = "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1e
 
 def render(before: Model, done: Recalibrated, cohort: Cohort) -> str:
     """One self-contained HTML page; the cohort's test split is what it shows."""
-    test = cohort.split("test")
+    test = before.of_cohort(cohort).split("test")
     parts = [f"<h1>Recalibrated for {escape(cohort.source)}</h1>"]
     parts.append(f"<p>{len(test):,} admissions of the test split, which no risk was fitted on.</p>")
     if "updated" in done.model.card:

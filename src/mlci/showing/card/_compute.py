@@ -112,6 +112,7 @@ def make_card(
     `made` stand on the card (by default the cohort's name, and today).
     """
     model = index.model_
+    cohort = model.of_cohort(cohort)
     train, judged = cohort.split("train"), cohort.split(split)
     outcomes = {key: cohort.outcomes[key] for key in model.outcomes if key in cohort.outcomes}
     _check(cohort, {"train": train, split: judged}, outcomes, index, with_age=with_age)

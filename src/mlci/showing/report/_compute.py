@@ -136,6 +136,7 @@ def compute(
 ) -> Findings:
     """Everything about an index on a cohort; `by` names the columns to tell subgroups by (without it, `BY`)."""
     model = index.model_
+    cohort = model.of_cohort(cohort)
     names = [name for name in model.outcomes if name in cohort.outcomes]
     if not names:
         raise InputError(
