@@ -522,8 +522,9 @@ def write_scores(
 
     `options` are those of `stream_rows`: `id`, `codes` and `icd_version` name the file's columns where their names do
     not speak for themselves. With `on_guess`, which is called with a sentence, the codes may tell their ICD version
-    where the file does not. `poa` says which codes count, as in `charlson`. CCI+ECI is fitted on the training split where the file has one, else
-    on all its admissions. Its moments are known only at the end, so the scores wait in a temporary file.
+    where the file does not. `poa` says which codes count, as in `charlson`. CCI+ECI is fitted on the training split
+    where the file has one, else on all its admissions. Its moments are known only at the end, so the scores wait in a
+    temporary file.
     """
     import pyarrow as pa
 
