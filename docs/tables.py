@@ -2,9 +2,10 @@
 
     python docs/tables.py nhds.parquet runs docs/nhds [--import runs.npz ...] [--epoch cpu.npz]
 
-The page's table between the marks of the folder's name is replaced. Where the cohort knows the true severity, each
-score's rank correlation with it joins the table, and the severity itself as the score that none can beat. `--epoch`
-takes runs of one epoch on the processor (`gpu_models.py run --device cpu --epochs 1`): their times stand for the whole.
+The page's table between the marks of the folder's name is replaced; models that the folder knows from before and that
+are not among the runs stay as they are. Where the cohort knows the true severity, each score's rank correlation with it
+joins the table, and the severity itself as the score that none can beat. `--epoch` takes runs of one epoch on the
+processor (`gpu_models.py run --device cpu --epochs 1`): their times stand for the whole.
 """
 
 import argparse
@@ -45,6 +46,14 @@ def truth(cohort: Cohort, runs: list[Run]) -> pd.DataFrame:
         for name, title, seed, score in scores
     ]
     return pd.concat([pd.DataFrame(rows, columns=frame.columns), frame])
+
+
+def former(folder: Path, settings: dict, fresh: set[str]) -> pd.DataFrame:
+    """What the folder holds of models that are not run anew."""
+    frame = pd.read_csv(folder / "runs.csv")
+    frame = frame[frame["model"].isin(set(settings) - fresh)]
+    titles = {name: facts["model"]["title"] for name, facts in settings.items()}
+    return frame.assign(title=frame["model"].map(titles), family="")
 
 
 def score_of(run: Run) -> np.ndarray:
@@ -121,15 +130,20 @@ def main() -> None:
         benchmark.import_runs(path, words.cohort, words.runs)
     cohort = read_cohort(words.cohort)
     runs = [run for run in benchmark.plan(words.runs, baselines.choose(), Settings()) if run.status == "done"]
-    frame = tables.results(runs)
+    frame, settings = tables.results(runs), {}
     if TRUTH in cohort.table.column_names:
         frame = pd.concat([frame, truth(cohort, runs)])
     words.folder.mkdir(exist_ok=True)
+    if (words.folder / "models.json").exists():
+        settings = json.loads((words.folder / "models.json").read_text())
+        frame = pd.concat([former(words.folder, settings, set(frame["model"])), frame])
+    order = {name: place for place, name in enumerate(baselines.discover())}
+    frame = frame.sort_values("model", key=lambda name: name.map(order).fillna(len(order)), kind="stable")
     kept = frame[["model", "seed", "outcome", "metric", "value"]].sort_values(["model", "seed"], kind="stable")
     kept.to_csv(words.folder / "runs.csv", index=False, float_format="%.6f")
-    settings = {run.model.name: json.loads((run.folder / "config.json").read_text()) for run in runs}
-    for each in settings.values():
-        del each["seed"]
+    for run in runs:
+        settings[run.model.name] = json.loads((run.folder / "config.json").read_text())
+        del settings[run.model.name]["seed"]
     (words.folder / "models.json").write_text(json.dumps(dict(sorted(settings.items())), indent=1) + "\n")
     place(words.folder.name, overview(frame))
     if words.epoch:

@@ -2,6 +2,11 @@
 
 The parent holds one end of a pipe and never writes to it; the other end is the child's standard input, which ends when
 the parent is gone. A parent that is told to stop ends its children itself.
+
+`concurrent.futures.ProcessPoolExecutor` does not do this. In Python 3.11, a worker that is killed (by the system, for
+its memory) breaks the pool, and the runs beside it fail with it; a worker whose parent is killed ends its task and then
+waits for ever; there is no way to stop a worker before 3.14; and a worker imports the caller's script, which would
+start the benchmark anew where that has no `if __name__ == "__main__"`.
 """
 
 import os

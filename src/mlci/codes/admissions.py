@@ -60,6 +60,17 @@ class Admissions:
         places = np.flatnonzero(flags[self.indices]) if flags.any() else np.empty(0, dtype=np.intp)
         return np.bincount(np.searchsorted(self.offsets, places, side="right") - 1, minlength=len(self))
 
+    def take(self, rows: np.ndarray) -> "Admissions":
+        """Keep the admissions at the given positions, in their order.
+
+        >>> Admissions.from_lists([["A", "B"], [], ["B"]]).take(np.array([2, 0])).offsets
+        array([0, 1, 3])
+        """
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return replace(self, ids=self.ids[rows], indices=self.indices[places], offsets=offsets)
+
     @classmethod
     def from_lists(cls, codes: Sequence[Sequence[str]], *, icd_version: int = 0) -> "Admissions":
         """Encode lists of codes that are already normalised.

@@ -13,7 +13,7 @@ import numpy as np
 import mlci
 from mlci.codes.admissions import Admissions
 from mlci.config import TokenConfig
-from mlci.tokens import Tokens, Vocabulary, positions
+from mlci.tokens import Tokens, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,7 @@ def in_memory(
         tokens: how codes become tokens.
     """
     rows = {part: np.flatnonzero(split == part) for part in ("train", "valid")}
-    flat, offsets = positions(admissions.offsets[rows["train"]], np.diff(admissions.offsets)[rows["train"]])
-    train = replace(admissions, ids=admissions.ids[rows["train"]], indices=admissions.indices[flat], offsets=offsets)
+    train = admissions.take(rows["train"])
     vocabulary = Vocabulary.fit(train, **asdict(tokens.settled(len(train))))
     encoded = vocabulary.encode(admissions)
     whole = Split(encoded, labels.astype(np.float32), tuple(outcomes), len(vocabulary), np.asarray(subjects))

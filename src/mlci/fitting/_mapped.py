@@ -17,7 +17,7 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
-from mlci.codes.admissions import Admissions, stream_rows
+from mlci.codes.admissions import stream_rows
 from mlci.cohort import cohort_head
 from mlci.config import TokenConfig
 from mlci.fitting._data import Split, Splits
@@ -72,7 +72,7 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
     for admissions, carried in stream_rows(path, carry=["split", "subject_id"], poa=config.poa):
         last = _in_order(path, admissions.ids, last)
         chosen = np.asarray(carried["split"]) == "train"
-        train = _rows(admissions, chosen)
+        train = admissions.take(np.flatnonzero(chosen))
         subjects += carried["subject_id"].filter(chosen).chunks
         seen.update(Vocabulary.count(train, **options))
         versions.update(np.unique(train.versions[train.indices]).tolist())
@@ -123,13 +123,6 @@ def numbered(subjects: "list[pa.Array]") -> np.ndarray:
     rank = np.empty(len(known.dictionary), np.int64)
     rank[pc.sort_indices(known.dictionary)] = np.arange(len(rank))
     return rank[known.indices]
-
-
-def _rows(admissions: Admissions, keep: np.ndarray) -> Admissions:
-    lengths = np.diff(admissions.offsets)
-    offsets = np.concatenate([[0], np.cumsum(lengths[keep])])
-    indices = admissions.indices[np.repeat(keep, lengths)]
-    return replace(admissions, ids=admissions.ids[keep], indices=indices, offsets=offsets)
 
 
 def _outcomes(table: "pa.Table", names: list[str]) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The passes of the paper's encoder, DeepSets with mean and max pooling, written out for the CPU.
 
-There a step is so short that recording it for autograd, filling a gradient of the whole vocabulary and visiting weight
-after weight would cost as much as the matrix products. All weights lie in one tensor, and so do their gradients.
+There a step is so short that recording it for autograd and filling a gradient of the whole vocabulary would cost as
+much as the matrix products.
 """
 
 from typing import cast
@@ -23,14 +23,9 @@ class ByHand:
     """
 
     def __init__(self, model: DeepSets, *, sparse: bool = True) -> None:
-        self.model, self.sparse = model, sparse
-        parts = list(model.parameters())
-        self.weights = nn.Parameter(torch.cat([part.detach().flatten() for part in parts]))
-        self.weights.grad = torch.zeros_like(self.weights)
-        self.parameters = [self.weights]
-        sizes = [part.numel() for part in parts]
-        for part, weight, gradient in zip(parts, self.weights.detach().split(sizes), self.weights.grad.split(sizes)):
-            part.data, part.grad = weight.view_as(part), gradient.view_as(part)
+        self.model, self.sparse, self.parameters = model, sparse, list(model.parameters())
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
         self.tokens = np.array([PAD])
         self.embedding = model.embedding.weight.detach()
         self.gradient: np.ndarray = model.embedding.weight.grad.numpy()  # pyright: ignore
@@ -76,7 +71,7 @@ class ByHand:
                 np.concatenate([[0], ends]),
             ),
         )
-        self.share = torch.from_numpy(1 / np.maximum(counts, 1)[:, None]).to(self.weights.dtype)
+        self.share = torch.from_numpy(1 / np.maximum(counts, 1)[:, None]).to(self.embedding.dtype)
 
     @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
