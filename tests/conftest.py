@@ -143,6 +143,7 @@ def _in_this_process(arguments: list[str], cwd: Path) -> subprocess.CompletedPro
     with (
         contextlib.chdir(cwd),
         mock.patch.object(sys, "argv", ["mlci", *arguments]),
+        mock.patch("mlci.cli.without_pandas"),  # the next command of this process may need it
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(told),
         warnings.catch_warnings(),
