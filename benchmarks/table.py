@@ -7,7 +7,8 @@
 `quality`: dCorr and AUROC of the score and AUROC of the risks, mean and SD over seeds, beside Elixhauser's flags
 refitted with age and sex on the same training split. `small`: few training admissions of the synthetic hospital, judged
 on 20,000 admissions of other patients; with `--codes` only so many codes of each admission are kept, on average.
-`cost`: processor and clock seconds and peak memory of a fit at MIMIC-IV's size, and at half of it.
+`cost`: processor and clock seconds and peak memory of a fit at a quarter of MIMIC-IV's size, half of it, it, and twice
+it: choosing penalties and curves has a limit of admissions, all else grows with their number.
 """
 
 import argparse
@@ -98,17 +99,27 @@ def thinned(cohort: Cohort, codes: float) -> Cohort:
 
 
 def cost(admissions: int) -> None:
-    print("| training admissions | processor s | clock s | peak GB |\n|---:|---:|---:|---:|")
-    for size in (admissions // 2, admissions):
+    steps = ("penalties", "weights", "curves")
+    said = ("training admissions", "processor s", "penalties (all tries but one)", *steps[1:], "the rest")
+    print(f"| {' | '.join(said)} | without penalties, per 100,000 | clock s | peak GB |\n{'|---:' * 9}|")
+    for size in (admissions // 4, admissions // 2, admissions, 2 * admissions):
         cohort = mlci.build_cohort("synthetic", size + 1000, seed=7)
         split = np.where(np.arange(len(cohort)) < size, "train", "valid")
         place = cohort.table.column_names.index("split")
         cohort = replace(cohort, table=cohort.table.set_column(place, "split", pa.array(split)))
-        clock, start = time.perf_counter(), time.process_time()
-        mlci.MLCI(recipe="table").fit(cohort)
+        clock, start, ends = time.perf_counter(), time.process_time(), {}
+
+        def on_event(event, ends=ends) -> None:
+            ends.setdefault("begun", time.process_time())
+            ends[event.step] = time.process_time()
+
+        mlci.MLCI(recipe="table").fit(cohort, on_event=on_event)
+        spent = time.process_time() - start
+        parts = np.diff([ends["begun"], *(ends[step] for step in steps)])
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        spent = f"{time.process_time() - start:.1f} | {time.perf_counter() - clock:.1f}"
-        print(f"| {size:,} | {spent} | {peak:.2f} |", flush=True)
+        shown = " | ".join(f"{part:.1f}" for part in (*parts, spent - parts.sum()))
+        each = (spent - parts[0]) / size * 1e5  # penalties are chosen on 40,000 admissions at most
+        print(f"| {size:,} | {spent:.1f} | {shown} | {each:.1f} | {time.perf_counter() - clock:.1f} | {peak:.2f} |")
 
 
 def main() -> None:

@@ -158,7 +158,9 @@ class Vocabulary:
             for depth in sorted(depths, reverse=True):  # a short code counts with those that begin like it
                 names, group = _distinct([(version, mark + value[:depth]) for value, version in codes])
                 # Codes that share a prefix count once for an admission.
-                pairs = np.unique(group[indices] * np.int64(max(len(train), 1)) + rows)
+                pairs = group[indices] * np.int64(max(len(train), 1)) + rows
+                pairs.sort()
+                pairs = pairs[np.diff(pairs, prepend=-1) > 0]
                 seen.update(zip(names, np.bincount(pairs // max(len(train), 1), minlength=len(names)).tolist()))
         return seen
 
