@@ -45,7 +45,7 @@ COMPLETE = (
         "codes/zeros",
         "cohort",
     ),
-    *("judging/compare", "measures/ratios"),
+    *("judging/balance", "judging/compare", "measures/ratios"),
     *("index/citation", "index/estimator", "index/export", "index/recalibrate", "spark"),
 )
 # Classes whose public methods carry one too.

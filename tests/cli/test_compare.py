@@ -51,6 +51,22 @@ def test_bad_words_are_told(files, mlci_cli, options, message):
     assert message in mlci_cli(*WORDS, *options, code=2).stderr
 
 
+def test_two_treatments(files, mlci_cli):
+    words = ("compare", "cohort.parquet", "scores.csv", "--outcome", "mortality")
+    table = pd.read_parquet(files / "cohort.parquet").assign(old=lambda frame: frame["age"] > 55)
+    cohort = six_hospitals(effect=0.9)
+    kept = cohort.table.append_column("old", [table["old"].to_numpy()])
+    type(cohort)(kept, cohort.source, cohort.outcomes).write(files / "cohort.parquet")
+    said = mlci_cli(*words, "--treatment", "old", "--adjust", "severity", "--score", "severity", "-o", "t.html").stdout
+    assert "Effect of old = True on mortality" in said
+    assert "Standardised differences" in said
+    assert "Are the groups alike?" in (files / "t.html").read_text()
+    mlci_cli(*words, "--treatment", "old", "-q", "-o", "t.csv")
+    assert set(pd.read_csv(files / "t.csv")["method"]) == {"none", "weighting", "regression"}
+    for wrong in ((), ("--by", "hospital", "--treatment", "old")):
+        assert "either --by or --treatment" in mlci_cli(*words, *wrong, code=2).stderr
+
+
 def test_inputs_are_never_overwritten(files, mlci_cli):
     before = (files / "scores.csv").read_bytes()
     assert "scores.csv" in mlci_cli(*WORDS, "-o", "scores.csv", code=2).stderr

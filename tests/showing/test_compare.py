@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from mlci.judging.balance import balance
 from mlci.judging.compare import compare
 from mlci.measures.ratios import Dispersion
 from mlci.showing import plots
@@ -71,3 +72,18 @@ def test_hundreds_of_groups_are_drawn_and_the_outliers_named():
     points["verdict"] = ["low", *["as expected"] * 298, "high"]
     figure = plots.caterpillar([f"H{number}" for number in range(300)], points)
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["H0", "H299"]
+
+
+def test_two_treatments_have_a_page_of_their_own():
+    cohort = six_hospitals()
+    drug = np.where(cohort.column("severity") + np.sin(np.arange(len(cohort))) > 0, "new & old", "old")
+    table = cohort.table.append_column("drug", [drug])
+    cohort = type(cohort)(table, "synthetic", cohort.outcomes)
+    scores = {"severity": cohort.column("severity"), "age": cohort.column("age")}
+    page = build(balance(cohort, scores, treatment="drug", outcome="mortality"), command="mlci compare")
+    assert page.count("<svg") == 1
+    assert "severity, by regression" in page
+    assert "new &amp; old" in page
+    assert "nobody was ever treated here" in page
+    assert "<script" not in page
+    assert not re.findall(r'(?:src|href)="(?!#)', page)

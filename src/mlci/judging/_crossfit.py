@@ -82,6 +82,12 @@ def _standardised(columns: np.ndarray) -> np.ndarray:
     return (columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, 1.0)
 
 
+def fit(model: Design, outcome: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The weights of the model of all rows."""
+    rows = _Rows(model.columns, outcome, weight, model.penalty)
+    return _newton(rows, _start(rows), [slice(0, len(outcome))])
+
+
 def cross_fit(model: Design, outcome: np.ndarray, weight: np.ndarray, starts: np.ndarray) -> CrossFit:
     """Fit a model with each group left out once.
 
@@ -89,8 +95,8 @@ def cross_fit(model: Design, outcome: np.ndarray, weight: np.ndarray, starts: np
     """
     rows = _Rows(model.columns, outcome, weight, model.penalty)
     columns, size = model.columns, len(outcome)
-    fitted = _newton(rows, _start(rows), [slice(0, size)])
-    gradient = columns * (weight * (outcome - _expit(columns @ fitted)))[:, None]
+    fitted = fit(model, outcome, weight)
+    gradient = columns * (weight * (outcome - expit(columns @ fitted)))[:, None]
     parts = [slice(start, end) for start, end in zip(starts, [*starts[1:], size])]
     bends = [rows.look(fitted, [own]).bend for own in parts]
     whole = np.sum(bends, axis=0)
@@ -98,10 +104,10 @@ def cross_fit(model: Design, outcome: np.ndarray, weight: np.ndarray, starts: np
     for place, (own, bend) in enumerate(zip(parts, bends)):
         rest = whole - bend + model.penalty
         without = fitted - np.linalg.solve(rest, gradient[own].sum(axis=0))
-        with_it, left_out = (weight[own] @ _expit(columns[own] @ beta) for beta in (fitted, without))
+        with_it, left_out = (weight[own] @ expit(columns[own] @ beta) for beta in (fitted, without))
         if own.stop - own.start > LARGE * size or abs(left_out - with_it) > MOVED * with_it:
             without = _newton(rows, without, [slice(0, own.start), slice(own.stop, size)])
-        risk[own] = _expit(columns[own] @ without)
+        risk[own] = expit(columns[own] @ without)
         answer[place] = np.linalg.solve(rest, (weight[own] * risk[own] * (1 - risk[own])) @ columns[own])
     return CrossFit(risk, gradient, answer)
 
@@ -130,7 +136,7 @@ class _Rows:
                 piece = slice(start, min(start + PIECE, part.stop))
                 columns, outcome, weight = self.columns[piece], self.outcome[piece], self.weight[piece]
                 logit = columns @ at
-                risk = _expit(logit)
+                risk = expit(logit)
                 loss += float(weight @ (np.logaddexp(0, logit) - outcome * logit))
                 slope += columns.T @ (weight * (outcome - risk))
                 bend += (columns.T * (weight * risk * (1 - risk))) @ columns
@@ -168,5 +174,6 @@ def _newton(rows: _Rows, at: np.ndarray, parts: Sequence[slice]) -> np.ndarray:
     return at
 
 
-def _expit(logit: np.ndarray) -> np.ndarray:
+def expit(logit: np.ndarray) -> np.ndarray:
+    """The risk of log-odds."""
     return 0.5 * (1 + np.tanh(logit / 2))  # no overflow

@@ -20,8 +20,9 @@ from mlci.base.errors import InputError
 from mlci.base.shown import html_table, text_table
 from mlci.cohort import Cohort
 from mlci.judging._coding import coding
+from mlci.judging._columns import column, weights_of
 from mlci.judging._crossfit import CrossFit, cross_fit, design
-from mlci.judging.evaluate import _columns, subgroup
+from mlci.judging.evaluate import _columns
 from mlci.measures import ratios, resample
 from mlci.measures._arrays import as_scores
 from mlci.measures.discrimination import auroc
@@ -144,7 +145,7 @@ def compare(
     for name, values in models.items():
         if len(values) != len(cohort):
             raise InputError(f"{name}: has {len(values)} admissions and the cohort has {len(cohort)}.")
-    others = [(name, _column(cohort, name)[ground.rows]) for name in adjust]
+    others = [(name, column(cohort, name)[ground.rows]) for name in adjust]
     fits = {}
     for name, values in models.items():
         laid_out = design(values[ground.rows], others)
@@ -201,8 +202,8 @@ class _Ground:
 
 def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Ground:
     y = cohort.labels(outcome)[:, 0]
-    number, names = pd.factorize(_column(cohort, by), sort=True)
-    weight = np.ones(len(cohort)) if weights is None else _weights(cohort, weights)
+    number, names = pd.factorize(column(cohort, by), sort=True)
+    weight = np.ones(len(cohort)) if weights is None else weights_of(cohort, weights)
     known = ~np.isnan(y) & (number >= 0) & (weight > 0)
     met = np.unique(number[known])
     if len(met) < 2:
@@ -220,23 +221,6 @@ def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Gro
         starts=np.flatnonzero(np.diff(group, prepend=-1)),
         names=[str(names[place]) for place in met],
     )
-
-
-def _column(cohort: Cohort, name: str) -> np.ndarray:
-    """A column in its own kind of number or word; `age_band` is made from age."""
-    return cohort.table[name].to_pandas().to_numpy() if name in cohort.table.column_names else subgroup(cohort, name)
-
-
-def _weights(cohort: Cohort, name: str) -> np.ndarray:
-    column = _column(cohort, name)
-    try:
-        weight = column.astype(float)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"column {name}: is not numeric; a weight is a number from 0.") from error
-    if not np.isfinite(weight).all() or (weight < 0).any():
-        row = int(np.argmax(~np.isfinite(weight) | (weight < 0)))
-        raise InputError(f"column {name}, row {row + 1}: is empty or negative; a weight is a number from 0.")
-    return weight
 
 
 def _resampled(ground: _Ground, fits: Mapping[str, CrossFit], resamples: int) -> dict[str, np.ndarray]:

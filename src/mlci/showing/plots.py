@@ -432,6 +432,32 @@ def caterpillar(names: Sequence[str], points: "pd.DataFrame", *, labelled: int =
 
 
 @_styled
+def love(names: Sequence[str], before: np.ndarray, after: Mapping[str, np.ndarray]) -> Figure:
+    """Standardised differences of two groups, covariate by covariate: before weighting (hollow) and after, by model.
+
+    Between the dotted lines, at 0.1, groups are commonly taken as alike.
+    """
+    names = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in names]
+    figure, axis = _panel((5.6, 0.3 * len(names) + 0.22 * (1 + len(after)) + 1.0), left=_room(names))
+    rows = np.arange(len(names))
+    axis.plot(np.abs(before), rows, "o", ms=6, color=INK, markerfacecolor="none", ls="none", label="before weighting")
+    for place, (model, values) in enumerate(after.items()):
+        style = {"color": COLOURS[place % len(COLOURS)], "marker": MARKS[1:][place % (len(MARKS) - 1)]}
+        axis.plot(np.abs(values), rows + 0.12 * (place + 1), ms=4.5, ls="none", label=f"weighted by {model}", **style)
+    for limit, dash in ((0, "-"), (0.1, ":")):
+        axis.axvline(limit, color=INK, lw=0.8, ls=dash)
+    axis.set(
+        xlabel="Standardised difference, without sign",
+        yticks=rows,
+        ylim=(len(names) - 0.2 + 0.6 * (1 + len(after)), -0.6),
+    )
+    axis.set_yticklabels(names, fontsize="small")
+    axis.legend(loc="lower right", fontsize=7)
+    axis.grid(visible=False, axis="y")
+    return figure
+
+
+@_styled
 def learning_curves(curves: Mapping[str, Sequence[float]], *, best: int | None = None, ylabel: str = "nHSIC") -> Figure:
     """How a fit went, epoch by epoch: one line per name; `best` is the epoch (from 1) that was kept."""
     figure, (axis,) = _panels(1, size=(5.2, 3.2))

@@ -3,7 +3,7 @@
 Hospitals differ in size, in whom they admit (the sicker prefer some of them), in how many codes they record and in what
 they add to every outcome's log-odds. A tenth of them adds and a tenth takes away, the others do neither; another tenth,
 drawn apart from these, records far more codes than the rest. Whoever compares hospitals can thus be told how many of
-the true outliers were found, and how many others were blamed.
+the true outliers were found, and how many others were blamed. They also give a treatment that changes nothing.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ EFFECT = np.log(1.6)  # on the log-odds of every outcome, of the worse; the bett
 UPCODING = 1.4  # codes recorded per code that others would record
 CODING_SPREAD = 0.06  # of the other hospitals' habits, on the log scale
 SIZE_SPREAD = 0.5  # of admissions, on the log scale
+TREATED, CHOSEN = -1.0, 0.7  # log-odds of a treatment that changes nothing, and how they rise with severity
 TILT_SPREAD = 0.3  # how much more, per standard deviation of severity, the sicker come to a hospital (log scale)
 
 
@@ -57,6 +58,11 @@ class Network:
     def names(self) -> np.ndarray:
         width = len(str(len(self)))
         return np.array([f"H{number:0{width}}" for number in range(1, len(self) + 1)], dtype=object)
+
+
+def treated(rng: np.random.Generator, severity: np.ndarray) -> np.ndarray:
+    """Who gets a treatment that changes nothing: the sicker more often, so that it looks as if it did harm."""
+    return rng.random(len(severity)) < 1 / (1 + np.exp(-TREATED - CHOSEN * severity))
 
 
 def shifted(risk: np.ndarray, log_odds: np.ndarray) -> np.ndarray:

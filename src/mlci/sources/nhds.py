@@ -10,6 +10,7 @@ import gzip
 import io
 import zipfile
 import zlib
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
@@ -90,67 +91,78 @@ def read(location: str | Path, *, not_stated: str = "non-home") -> Draft:
 
 def read_records(path: str | Path, *, not_stated: str = "non-home") -> pa.Table:
     """Every record of the file, in order, newborns and children too."""
-    records = _matrix(Path(path))
-
-    def field(name: str, width: int | None = None) -> pa.Array:
-        """A field as text, blanks and filler off; with a `width`, its items one after the other."""
-        block = np.ascontiguousarray(records[:, START[name] : START[name] + WIDTHS[name]])
-        width = width or WIDTHS[name]
-        items = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), block.size // width, [None, pa.py_buffer(block)])
-        return pc.replace_substring(pc.utf8_trim(items.cast(pa.string()), " "), "-", "")
-
-    def number(name: str) -> pa.Array:
-        text = field(name)
-        _refuse(path, name, text, pc.match_substring_regex(text, r"^\d+$"), "a whole number")
-        return text.cast(pa.int32())
-
+    fields = _Fields(path, _matrix(Path(path)))
     for name, codes in ALLOWED.items():
-        text = field(name)
+        text = fields.text(name)
         _refuse(path, name, text, pc.is_in(text, pa.array(list(codes))), f"one of {', '.join(codes)}")
-
-    def items(name: str, width: int) -> pa.ListArray:
-        flat = field(name, width)
-        present = pc.not_equal(flat, "")
-        counts = present.to_numpy(zero_copy_only=False).reshape(len(records), -1).sum(axis=1)
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        return pa.ListArray.from_arrays(offsets, flat.filter(present))
-
-    def with_any(lists: pa.ListArray, wanted: tuple[str, ...]) -> pa.Array:
-        hits = lists.value_parent_indices().filter(pc.is_in(lists.flatten(), pa.array(wanted)))
-        found = np.zeros(len(lists), dtype=bool)
-        found[hits.to_numpy()] = True
-        return pa.array(found)
-
-    def among(text: pa.Array, codes: str, *, unknown: str) -> pa.Array:
-        """Null where the record does not say: an unknown outcome is never a 0."""
-        stated = pc.invert(pc.is_in(text, pa.array(list(unknown))))
-        return pc.if_else(stated, pc.is_in(text, pa.array(list(codes))), pa.scalar(None, pa.bool_()))
-
-    ids = pa.array(np.arange(1, len(records) + 1))
-    status, days = field("status"), number("los_days")
+    ids = pa.array(np.arange(1, len(fields.records) + 1))
+    status, days = fields.text("status"), fields.number("los_days")
     elsewhere, unknown = ("349", "5") if not_stated == "non-home" else ("34", "59")
+    years = fields.number("age").cast(pa.float64())
     return pa.table(
         {
             "admission_id": ids,
             "subject_id": ids,
-            "newborn": pc.equal(field("newborn"), "1"),
+            "newborn": pc.equal(fields.text("newborn"), "1"),
             # Months and days are a child's units: not yet a year.
-            "age": pc.if_else(pc.equal(field("age_unit"), YEARS), number("age").cast(pa.float64()), 0.0),
-            "sex": pc.if_else(pc.equal(field("sex"), "1"), "M", "F"),
-            "codes": items("diagnoses", 5),
-            "mortality": among(status, DEAD, unknown="9"),
-            "non_home_discharge": among(status, elsewhere + DEAD, unknown=unknown),
+            "age": pc.if_else(pc.equal(fields.text("age_unit"), YEARS), years, 0.0),
+            "sex": pc.if_else(pc.equal(fields.text("sex"), "1"), "M", "F"),
+            "codes": fields.items("diagnoses", 5),
+            "mortality": _among(status, DEAD, unknown="9"),
+            "non_home_discharge": _among(status, elsewhere + DEAD, unknown=unknown),
             "long_stay": pc.greater(days, 7),
-            "critical_care": with_any(items("procedures", 4), CRITICAL_CARE),
+            "critical_care": _with_any(fields.items("procedures", 4), CRITICAL_CARE),
             "los_days": days,
-            "race": field("race"),
-            "region": field("region"),
-            "ownership": field("ownership"),
-            "beds": field("beds"),
-            "month": number("month"),
-            "weight": number("weight"),
+            "race": fields.text("race"),
+            "region": fields.text("region"),
+            "ownership": fields.text("ownership"),
+            "beds": fields.text("beds"),
+            "month": fields.number("month"),
+            "weight": fields.number("weight"),
         }
     )
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """The fields of all records, by name."""
+
+    path: str | Path
+    records: np.ndarray  # bytes, one row per record
+
+    def text(self, name: str, width: int | None = None) -> pa.Array:
+        """A field as text, blanks and filler off; with a `width`, its items one after the other."""
+        block = np.ascontiguousarray(self.records[:, START[name] : START[name] + WIDTHS[name]])
+        width = width or WIDTHS[name]
+        items = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), block.size // width, [None, pa.py_buffer(block)])
+        return pc.replace_substring(pc.utf8_trim(items.cast(pa.string()), " "), "-", "")
+
+    def number(self, name: str) -> pa.Array:
+        text = self.text(name)
+        _refuse(self.path, name, text, pc.match_substring_regex(text, r"^\d+$"), "a whole number")
+        return text.cast(pa.int32())
+
+    def items(self, name: str, width: int) -> pa.ListArray:
+        """What is written in a field's items of this width, a list for each record."""
+        flat = self.text(name, width)
+        present = pc.not_equal(flat, "")
+        counts = present.to_numpy(zero_copy_only=False).reshape(len(self.records), -1).sum(axis=1)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        return pa.ListArray.from_arrays(offsets, flat.filter(present))
+
+
+def _with_any(lists: pa.ListArray, wanted: tuple[str, ...]) -> pa.Array:
+    """Whether a list holds one of the wanted."""
+    hits = lists.value_parent_indices().filter(pc.is_in(lists.flatten(), pa.array(wanted)))
+    found = np.zeros(len(lists), dtype=bool)
+    found[hits.to_numpy()] = True
+    return pa.array(found)
+
+
+def _among(text: pa.Array, codes: str, *, unknown: str) -> pa.Array:
+    """Null where the record does not say: an unknown outcome is never a 0."""
+    stated = pc.invert(pc.is_in(text, pa.array(list(unknown))))
+    return pc.if_else(stated, pc.is_in(text, pa.array(list(codes))), pa.scalar(None, pa.bool_()))
 
 
 def _matrix(path: Path) -> np.ndarray:

@@ -24,7 +24,7 @@ from scipy.special import expit
 
 from mlci.base.errors import InputError
 from mlci.sources import Draft, Step
-from mlci.sources._network import Network, shifted
+from mlci.sources._network import Network, shifted, treated
 from mlci.sources._raw import write_mimic4
 from mlci.sources._world import CONTEXTS, GRID, Urn, rows_of, world
 
@@ -181,7 +181,7 @@ def _block(seed: int, block: int, icd9_share: float, network: Network) -> pa.Tab
             "age": np.minimum(times.age, 90).astype(float),  # as MIMIC has it: over 89 is 90
             "sex": np.where(people.female[people.patient], "F", "M"),
             "true_severity": severity,
-            **(_known_of(network, hospital) if len(network) > 1 else {}),
+            **(_known_of(network, hospital, treated(placing, severity)) if len(network) > 1 else {}),
             "admitted": when(times.admitted),
             "discharged": when(times.discharged),
             "died": when(times.discharged, fate.died),
@@ -194,9 +194,10 @@ def _block(seed: int, block: int, icd9_share: float, network: Network) -> pa.Tab
     return table.filter(pa.array(times.here))
 
 
-def _known_of(network: Network, hospital: np.ndarray) -> dict[str, np.ndarray]:
-    """Each admission's hospital, and what is true of it."""
+def _known_of(network: Network, hospital: np.ndarray, given: np.ndarray) -> dict[str, np.ndarray]:
+    """Each admission's hospital and what is true of it, and whether a treatment was given."""
     return {
+        "treated": given,
         "hospital": network.names()[hospital],
         "true_quality": network.quality[hospital],
         "true_coding": network.coding[hospital],
@@ -335,8 +336,8 @@ def read(
 
     `icd9_share` of the patients are first met in the days of ICD-9. `hospitals` makes the hospital many: the columns
     `hospital`, `true_quality` and `true_coding` say which it is, what it adds to every outcome's log-odds, and how many
-    codes it records per code that others would (`_network`). `as_mimic4` is a folder that gets the hospital's raw
-    tables, in the form of MIMIC-IV's.
+    codes it records per code that others would (`_network`); `treated` is a treatment that changes nothing. `as_mimic4`
+    is a folder that gets the hospital's raw tables, in the form of MIMIC-IV's.
     """
     try:
         many = int(location)
