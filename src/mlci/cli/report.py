@@ -14,6 +14,12 @@ from mlci.cli._options import check_output, force, quiet
 @click.option(
     "--resamples", type=click.IntRange(20), default=200, show_default=True, help="Bootstrap resamples of patients."
 )
+@click.option(
+    "--resample-training",
+    type=click.IntRange(2),
+    metavar="K",
+    help="Fit the index K times more, on resampled training patients, and show how far the new ones lie apart.",
+)
 @click.option("--by", help="Subgroups by these columns of the cohort.  [sex,age_band where it has them]")
 @click.option(
     "--study",
@@ -28,6 +34,7 @@ def command(
     cohort: Path,
     output: Path,
     resamples: int,
+    resample_training: int | None,
     by: str | None,
     study: Path | None,
     seed: int,
@@ -64,6 +71,7 @@ def command(
     words = shlex.join(["mlci", *sys.argv[1:]])
     columns = by.split(",") if by else None
     options = {"command": words, "by": columns, "study": answers, "resamples": resamples, "seed": seed}
+    options |= {"resample_training": resample_training or 0}
     page = build(load(model_path(model)), read_cohort(cohort), **options)
     with atomic(output) as temporary:
         temporary.write_text(page, encoding="utf-8")

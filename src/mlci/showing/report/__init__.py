@@ -22,13 +22,15 @@ def build(
     by: Sequence[str] | None = None,
     study: Mapping[str, str] | None = None,
     resamples: int = RESAMPLES,
+    resample_training: int = 0,
     seed: int = 12345,
 ) -> str:
     """The report as HTML.
 
     `command` is shown as what made the page. `by` names the cohort's columns to tell subgroups by (without it, sex and
     age band where the cohort knows them), `study` the authors' answers to items of TRIPOD+AI (`read_study`),
-    `resamples` the bootstrap's size, `seed` its draws.
+    `resamples` the bootstrap's size, `resample_training` how often the index is fitted again on resampled training
+    patients (0: not at all), `seed` the draws.
     """
-    findings = compute(index, cohort, by=by, resamples=resamples, seed=seed)
+    findings = compute(index, cohort, by=by, resamples=resamples, resample_training=resample_training, seed=seed)
     return render(findings, draw(findings), command=command, study=study or {})

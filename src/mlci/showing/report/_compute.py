@@ -16,6 +16,7 @@ from mlci.base.errors import InputError
 from mlci.codes.icd import VERSIONS, dotted
 from mlci.codes.outcome import tells
 from mlci.cohort import Cohort
+from mlci.index import vary
 from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.estimator import MLCI
 from mlci.index.model import Tally
@@ -129,12 +130,23 @@ class Findings:
     judgement: Judgement | None
     why_not: str  # where there is no judgement
     resamples: int
+    refits: int = 0  # on resampled training patients
+    varied: pd.DataFrame | None = None  # of `vary.resample_training`, where there are refits
 
 
 def compute(
-    index: MLCI, cohort: Cohort, *, by: Sequence[str] | None = None, resamples: int = 200, seed: int = 12345
+    index: MLCI,
+    cohort: Cohort,
+    *,
+    by: Sequence[str] | None = None,
+    resamples: int = 200,
+    resample_training: int = 0,
+    seed: int = 12345,
 ) -> Findings:
-    """Everything about an index on a cohort; `by` names the columns to tell subgroups by (without it, `BY`)."""
+    """Everything about an index on a cohort.
+
+    `by` names the columns to tell subgroups by (without it, `BY`), `resample_training` how often to fit it again.
+    """
     model = index.model_
     cohort = model.of_cohort(cohort)
     names = [name for name in model.outcomes if name in cohort.outcomes]
@@ -170,7 +182,13 @@ def compute(
         judgement=judgement,
         why_not=why_not,
         resamples=resamples,
+        refits=resample_training,
+        varied=_varied(index, cohort, judged, resample_training, seed) if judgement else None,
     )
+
+
+def _varied(index: MLCI, cohort: Cohort, judged: Cohort, times: int, seed: int) -> pd.DataFrame | None:
+    return vary.resample_training(index, cohort, judged, times=times, seed=seed) if times else None
 
 
 def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int) -> People:

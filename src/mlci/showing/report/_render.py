@@ -9,6 +9,7 @@ import pandas as pd
 
 import mlci
 from mlci.base.names import label, words
+from mlci.index.vary import FIGURES as VARIED
 from mlci.measures.registry import METRICS, reported
 from mlci.showing._pages import Picture, environment
 from mlci.showing._words import number, percent, spread
@@ -49,6 +50,7 @@ def render(
             "tiles": _tiles(findings, judgement),
             "auroc_table": _aurocs(judgement.aurocs),
             "skills": _skills(judgement),
+            "varied": _varied(findings),
             "metric_tables": _metrics(judgement.metrics),
             "group_tables": _groups(judgement.groups),
             "weighting": say.weighting(judgement.weights),
@@ -114,6 +116,22 @@ def _skills(judgement: Judgement) -> dict[str, list]:
         "names": [METRICS["auroc"].short + " of the score", *(METRICS[name].label for name in SKILLS[1:])],
         "rows": rows,
         "means": table.mean(axis=0).tolist() if len(rows) > 1 else [],
+    }
+
+
+def _varied(findings: Findings) -> dict | None:
+    """Outcomes down, figures across: how far indices of resampled training patients lie apart."""
+    if findings.varied is None:
+        return None
+    rows = [row for row in findings.varied.itertuples() if row.outcome != "score"]
+    about = {row.figure: row.mean for row in findings.varied.itertuples() if row.outcome == "score"}
+    outcomes = dict.fromkeys(row.outcome for row in rows)
+    return {
+        "times": findings.refits,
+        "names": [METRICS["auroc"].short + " of the score", *(METRICS[name].label for name in VARIED[1:])],
+        "rows": [{"outcome": label(name), "cells": [row for row in rows if row.outcome == name]} for name in outcomes],
+        "correlation": about["rank correlation"],
+        "moved": about["moved by a tenth"],
     }
 
 

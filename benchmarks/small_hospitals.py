@@ -1,0 +1,81 @@
+"""What an index of a small hospital is worth: 1,000 admissions with 20 deaths, judged on 20,000 others.
+
+    python benchmarks/small_hospitals.py [--recipe table] [--hospitals 8] [-o small.csv]
+
+Eight synthetic hospitals. Of each, patients are taken until 1,000 admissions and 20 deaths are found; the index is
+learned from them alone (one patient in eight for validation), and its risk of death is judged on 20,000 admissions of
+other patients of that hospital, beside the bare rate of the 1,000 and an isotonic curve over the same scores.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from mlci.base.shares import md5_split
+from mlci.cohort import Cohort, build_cohort
+from mlci.index.estimator import MLCI
+from mlci.judging.curves import isotonic
+from mlci.measures.discrimination import auroc, calibration, log_losses
+
+SMALL, DEATHS, OTHERS = 1000, 20, 20_000
+OUTCOME = "mortality"
+
+
+def hospital(seed: int, *, small: int = SMALL, deaths: int = DEATHS, others: int = OTHERS) -> tuple[Cohort, Cohort]:
+    """The small cohort, with as many deaths as asked for, and admissions of other patients."""
+    cohort = build_cohort("synthetic", 2 * others, seed=seed)
+    rng, died = np.random.default_rng(seed), cohort.labels(OUTCOME)[:, 0] == 1
+    chosen = np.zeros(len(cohort), dtype=bool)
+    chosen[rng.choice(np.flatnonzero(died), deaths, replace=False)] = True
+    chosen[rng.choice(np.flatnonzero(~died), small - deaths, replace=False)] = True
+    subjects = cohort.column("subject_id")
+    apart = ~np.isin(subjects, subjects[chosen])
+    return cohort.where(chosen), cohort.where(apart).sample(others, seed=seed)
+
+
+def judged(small: Cohort, others: Cohort, *, recipe: str, seed: int = 11) -> dict[str, float]:
+    """Figures of the risk of death, and how many reach the 90th percentile and the cutoff."""
+    subjects = small.column("subject_id")
+    parts = np.array(["train", "valid"], dtype=object)[md5_split([str(one) for one in subjects], (0.875, 0.125))]
+    index = MLCI(recipe=recipe, seed=seed)
+    outcomes = dict(zip(small.outcomes, small.labels().T))
+    index.fit(small.table.select(["codes", "icd_version"]), outcomes, split=parts, subjects=subjects)
+    table = index.table(others)
+    risk, y = table[f"risk_{OUTCOME}"].to_numpy(), others.labels(OUTCOME)[:, 0]
+    own = small.labels(OUTCOME)[:, 0]
+    steps = isotonic(index.score(small), own)(table["score"].to_numpy())
+    figures = calibration(risk, y)
+    return {
+        "least risk": float(risk.min()),
+        "log-loss": float(log_losses(risk, y).mean()),
+        "of the rate": float(log_losses(np.full(len(y), own.mean()), y).mean()),
+        "of isotonic": float(log_losses(steps, y).mean()),
+        "isotonic at 0": float(np.mean(steps == 0)),
+        "slope": figures.slope,
+        "AUROC": auroc(risk, y),
+        "AUROC of the score": auroc(table["score"], y),
+        "reach the 90th": float(np.mean(table["percentile"] >= 90)),
+        "reach the 50th": float(np.mean(table["percentile"] >= 50)),
+        "high severity": float(table["high_severity"].mean()),
+        "high severity, said": float(index.model_.cutoff.share),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="table")
+    parser.add_argument("--hospitals", type=int, default=8)
+    parser.add_argument("-o", "--output", type=Path, help="the whole table (CSV)")
+    options = parser.parse_args()
+    rows = {seed: judged(*hospital(seed), recipe=options.recipe) for seed in range(options.hospitals)}
+    table = pd.DataFrame(rows).T.rename_axis("hospital")
+    table.loc["mean"], table.loc["median"] = table.mean(), table.loc[: options.hospitals - 1].median()
+    print(table.round(4).to_string())
+    if options.output:
+        table.to_csv(options.output)
+
+
+if __name__ == "__main__":
+    main()
