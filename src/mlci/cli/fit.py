@@ -16,6 +16,9 @@ from mlci.cli._options import check_output, force, quiet
 @click.option(
     "--without-outcome-codes", is_flag=True, help="Ignore codes that tell the outcome, such as cardiac arrest."
 )
+@click.option(
+    "--few-events", is_flag=True, help="Learn even from outcomes that fewer than 5 training admissions have, or lack."
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option(
     "--poa",
@@ -36,6 +39,7 @@ def command(
     anchor,
     without_outcome_codes,
     poa,
+    few_events,
     device,
     memory_map,
     print_config,
@@ -69,12 +73,14 @@ def command(
         settings = replace(settings, tokens=replace(settings.tokens, poa=poa))
 
     from mlci.fitting._processes import joined
+    from mlci.index._enough import in_words
     from mlci.index.estimator import MLCI
 
     checkpoint = target.with_name(f".{target.name}.checkpoint")
     folder = target.with_name(f".{target.name}.tokens") if memory_map else None
     with joined(device) as (device, group), progress(quiet or group.rank > 0) as on_event:
-        index = MLCI(recipe=recipe, config=settings, outcomes=outcomes or None, anchor=anchor, seed=seed, device=device)
+        options = {"outcomes": outcomes or None, "anchor": anchor, "seed": seed, "few_events": few_events}
+        index = MLCI(recipe=recipe, config=settings, device=device, **options)
         index.fit(cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event)
         if group.rank:
             return
@@ -84,6 +90,8 @@ def command(
         shutil.rmtree(folder)
     if not quiet:
         click.echo(f"{target}: {summary(index.model_)}", err=True)
+        for doubt in in_words(index.model_.card):
+            click.echo(f"Note: {doubt}", err=True)
 
 
 def summary(model) -> str:

@@ -29,7 +29,8 @@ from mlci.fitting._data import Splits, in_memory
 from mlci.fitting._mapped import map_cohort
 from mlci.fitting._processes import check_device, world
 from mlci.fitting._result import Fit
-from mlci.index._aggregates import LEAST, counted, quantiles, tokens_of_one_patient, without_small_cells
+from mlci.index._aggregates import LEAST, as_shipped, counted, quantiles, tokens_of_one_patient, without_small_cells
+from mlci.index._enough import refuse_few, shortfalls
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index._held_out import held_out
 from mlci.index._reading import Reading
@@ -53,7 +54,7 @@ class MLCI(TransformerMixin, BaseEstimator):
     `DeepConfig` or `PaperConfig` that belongs to it, a dictionary of its sections or a TOML file (None: its defaults).
     `outcomes` names those to learn from (None: all). `anchor` names the outcome that orients the score and, in the
     paper's recipe, judges Stage 1 (None: the config's); a table needs none, as its score rises with the risk of every
-    outcome.
+    outcome. `few_events` says whether to learn from outcomes that fewer than five training admissions have, or lack.
     """
 
     model_: Model
@@ -67,6 +68,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         anchor: str | None = None,
         seed: int = 11,
         device: str = "cpu",
+        few_events: bool = True,
     ) -> None:
         self.recipe = recipe
         self.config = config
@@ -74,6 +76,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         self.anchor = anchor
         self.seed = seed
         self.device = device
+        self.few_events = few_events
 
     def fit(
         self,
@@ -128,6 +131,8 @@ class MLCI(TransformerMixin, BaseEstimator):
             splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens, group=group)
         else:
             raise InputError("memory_map is for the name of a cohort file.")
+        if not self.few_events:
+            refuse_few(list(splits.outcomes), splits.train.outcomes)
         fit = import_module(f"mlci.fitting.{recipe}").fit_splits(
             splits,
             config=config,
@@ -531,6 +536,7 @@ def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     scores = {part: reading.score for part, reading in readings.items()}
     if fit.honest is not None:
         scores["train"] = fit.honest
+    scores["train"] = as_shipped(scores["train"], scores["valid"])
     all_scores = np.concatenate(list(scores.values()))
     labels_of = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}
     labels = np.concatenate(list(labels_of.values()))
@@ -558,6 +564,7 @@ def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "admissions": {part: len(taken) for part, taken in data.items()},
             "validation": held_out(scores["valid"], judged, labels_of["valid"], names, least=LEAST),
             "positives": counted(names, splits.train.outcomes),
+            "needed": shortfalls(names, splits.train.outcomes),
             "tokens_of_one_patient": tokens_of_one_patient(splits.train),
         },
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mlci.base.names import label, phrase, words
+from mlci.index._enough import in_words
 from mlci.judging import theory
 from mlci.judging.rivals import CLASSIC
 from mlci.showing._words import listing, number, percent, spread, versions
@@ -51,6 +52,7 @@ def flags(findings: Findings) -> list[str]:
             f"{people.unscored:,} of {people.admissions:,} admissions have fewer than half of their codes understood. "
             f"They are not scored, and no figure below counts them."
         )
+    found += in_words(findings.made)
     if not people.held_out:
         found.append(
             "This cohort has no test split: every figure is from all of its admissions, and flatters the index where "

@@ -1,0 +1,67 @@
+"""Whether a fit has events enough: said in words, with the number that it would need, and refused below a floor.
+
+In come outcomes of training admissions; out comes, for each outcome that has too few, what it would need. Thousands of
+tokens under one penalty are worth far fewer free parameters; the yardstick is a regression on Elixhauser's conditions,
+the least that a comorbidity index should be able to learn.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mlci.base.errors import InputError
+from mlci.measures.sample_size import needed
+
+FLOOR = 5  # training admissions with an outcome, and without it: one for each fold of a cross-validation
+CONDITIONS = 31  # of Elixhauser
+
+
+def shortfalls(names: Sequence[str], outcomes: np.ndarray) -> dict[str, dict[str, int]]:
+    """What each outcome with too few events would need, by Riley's criteria: admissions, and events among them.
+
+    >>> shortfalls(["died", "stayed"], np.array([[1, 0]] + [[0, 1]] * 49 + [[0, 0]] * 50))["died"]
+    {'admissions': 17399, 'events': 174}
+    """
+    found = {}
+    for name, column in zip(names, np.asarray(outcomes, dtype=float).T, strict=True):
+        known, events = int((~np.isnan(column)).sum()), float(np.nansum(column))
+        if not 0 < events < known:
+            continue
+        wanted = needed(events / known, CONDITIONS)
+        if wanted > known:
+            found[name] = {"admissions": wanted, "events": int(np.ceil(wanted * events / known))}
+    return found
+
+
+def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
+    """Refuse outcomes that fewer than `FLOOR` training admissions have, or lack.
+
+    >>> refuse_few(["died"], np.array([[1], [0]] * 10))
+    >>> refuse_few(["died"], np.array([[1], [0]]))
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: died: fewer than 5 training admissions have it, or lack it; nothing can be learned
+    from so few. Leave it out (--outcome names the others), or say --few-events.
+    """
+    for name, column in zip(names, np.asarray(outcomes, dtype=float).T, strict=True):
+        events = int(np.nansum(column))
+        if min(events, int((~np.isnan(column)).sum()) - events) < FLOOR:
+            raise InputError(
+                f"{name}: fewer than {FLOOR} training admissions have it, or lack it; nothing can be learned from so "
+                "few. Leave it out (--outcome names the others), or say --few-events."
+            )
+
+
+def in_words(card: Mapping) -> list[str]:
+    """What a model's card says of outcomes with too few events, a sentence each."""
+    return [
+        f"{name} has few events{_counted(card, name)}: by Riley's criteria a regression on Elixhauser's {CONDITIONS} "
+        f"conditions would need {wanted['admissions']:,} admissions, {wanted['events']:,} of them with the outcome. "
+        "Its risks are drawn towards the mean, and other patients would have given other ones."
+        for name, wanted in card.get("needed", {}).items()
+    ]
+
+
+def _counted(card: Mapping, name: str) -> str:
+    many = card.get("positives", {}).get(name)
+    trained = card.get("admissions", {}).get("train")
+    return "" if many is None or trained is None else f" ({many:,} in {trained:,} training admissions)"
