@@ -113,7 +113,21 @@ def set_score(state, tokens, pooling=("mean", "max")):
 
     rows = [layers(state["embedding.weight"][token].astype(float), "phi", (0, 2)) for token in tokens]
     rows = np.array(rows or [np.zeros(state["phi.2.bias"].shape)])
-    pooled = np.concatenate([{"mean": np.mean, "max": np.max, "sum": np.sum}[how](rows, axis=0) for how in pooling])
+
+    def averaged(logits):
+        weight = np.exp(logits - logits.max())
+        return weight @ rows / weight.sum()
+
+    ways = {
+        "mean": lambda: rows.mean(axis=0),
+        "max": lambda: rows.max(axis=0),
+        "sum": lambda: rows.sum(axis=0),
+        "attention": lambda: averaged(rows @ state["query"].astype(float) / np.sqrt(rows.shape[1])),
+        "gated": lambda: averaged(
+            np.array([-np.logaddexp(0, -layers(row, "gate", (0, 2), last=2)[0]) for row in rows])
+        ),
+    }
+    pooled = np.concatenate([ways[how]() for how in pooling])
     normed = (pooled - pooled.mean()) / np.sqrt(pooled.var() + 1e-5) * state["norm.weight"] + state["norm.bias"]
     return layers(normed, "rho", (0, 2, 4), last=4)[0]
 

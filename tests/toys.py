@@ -20,7 +20,9 @@ CODES = [f"{letter}{number:02d}{last}" for letter in "ABCDEIJKN" for number in r
 SIX = {"A": 900, "B": 700, "C": 800, "D": 60, "E": 1000, "F": 600}  # hospitals and their admissions
 
 
-def random_state(vocabulary_size: int, *, width: int = 16, pools: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
+def random_state(
+    vocabulary_size: int, *, width: int = 16, pools: int = 2, seed: int = 0, pooling: str = "mean+max"
+) -> dict[str, np.ndarray]:
     """Weights as an untrained encoder has them, scaled so that scores spread."""
     rng = np.random.default_rng(seed)
     shapes = {
@@ -39,6 +41,11 @@ def random_state(vocabulary_size: int, *, width: int = 16, pools: int = 2, seed:
         "rho.4.weight": (1, width),
         "rho.4.bias": (1,),
     }
+    if "attention" in pooling:
+        shapes |= {"query": (width,)}
+    if "gated" in pooling:
+        shapes |= {"gate.0.weight": (width, width), "gate.0.bias": (width,), "gate.2.weight": (1, width)}
+        shapes |= {"gate.2.bias": (1,)}
     return {name: rng.normal(0, shape[-1] ** -0.5, shape).astype(np.float32) for name, shape in shapes.items()}
 
 

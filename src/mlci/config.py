@@ -63,11 +63,29 @@ class TokenConfig(Section):
 
 @dataclass(frozen=True)
 class EncoderConfig(Section):
-    """Which set encoder; `pooling` is for deepsets."""
+    """Which set encoder; `pooling` and depths are for deepsets, which alone scores without torch."""
 
-    name: str = "deepsets"
+    name: Literal["deepsets", "bag_mlp", "attention_mil", "deep_cross", "star_gat", "set_transformer"] = "deepsets"
     width: int = within(128, 1)
-    pooling: str = "mean+max"
+    pooling: str = "mean+max"  # mean, max, sum, attention, gated, or several of them joined by +
+    phi_layers: int = within(2, 1, 16)  # of a token's network
+    rho_layers: int = within(2, 0, 16)  # hidden ones of the score's network; a linear one follows
+
+    POOLINGS: ClassVar = ("mean", "max", "sum", "attention", "gated")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        said = self.pooling.split("+")
+        if not set(said) <= set(self.POOLINGS) or len(set(said)) < len(said):
+            allowed = ", ".join(self.POOLINGS)
+            raise InputError(f"pooling is {reprlib.repr(self.pooling)}; allowed is {allowed}, each once, joined by +.")
+        if self.name == "set_transformer" and self.width % 4:
+            raise InputError(f"width is {self.width}; a set_transformer has four heads and needs a multiple of 4.")
+
+    @property
+    def usual(self) -> bool:
+        """Whether phi and rho are as deep as the paper's, for which the fast ways to train are written out."""
+        return (self.phi_layers, self.rho_layers) == (2, 2)
 
 
 @dataclass(frozen=True)

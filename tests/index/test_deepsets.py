@@ -23,40 +23,61 @@ def many(n: int, seed: int = 0) -> list[np.ndarray]:
     return [rng.integers(1, SIZE, rng.integers(0, 9)) for _ in range(n)]
 
 
-@pytest.mark.parametrize("pooling", ["mean+max", "mean", "max", "sum", "max+sum+mean"])
+@pytest.mark.parametrize("pooling", ["mean+max", "mean", "max", "sum", "max+sum+mean", "attention", "gated+max"])
 @given(admissions=st.lists(admission, max_size=8))
 @settings(max_examples=25, deadline=None)
 def test_scores_follow_the_definition(pooling, admissions):
-    state = random_state(SIZE, pools=len(pooling.split("+")))
+    state = random_state(SIZE, pools=len(pooling.split("+")), pooling=pooling)
     expected = [set_score(state, each, pooling.split("+")) for each in admissions]
     np.testing.assert_allclose(DeepSetsScorer(state, pooling, VOCABULARY)(flat(admissions)), expected, atol=1e-5)
 
 
-def test_scores_equal_the_torch_forward_pass():
+SHAPES = [
+    *({"pooling": pooling} for pooling in ("mean+max", "mean", "sum", "attention", "gated", "attention+gated+max")),
+    {"pooling": "gated", "phi_layers": 1, "rho_layers": 0},
+    {"pooling": "mean+max", "phi_layers": 3, "rho_layers": 4},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_scores_equal_the_torch_forward_pass(shape):
     import torch
 
     from mlci.fitting.encoders import DeepSets
 
     torch.manual_seed(3)
-    model = DeepSets(SIZE)
-    tokens = flat([[], *many(2000), np.full(256, 7), []])
+    model = DeepSets(SIZE, width=32, **shape)
+    tokens = flat([[], *many(500), np.full(256, 7), []])
     with torch.no_grad():
         expected = model(torch.from_numpy(tokens.ids).long(), torch.from_numpy(tokens.offsets)).numpy()
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    np.testing.assert_allclose(DeepSetsScorer(state, "mean+max", VOCABULARY)(tokens), expected, atol=1e-5)
+    scorer = DeepSetsScorer(state, shape["pooling"], Vocabulary(tuple("abcdefgh"), (10,) * 8, max_codes=256))
+    np.testing.assert_allclose(scorer(tokens), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("pooling", ["attention", "gated"])
+def test_logits_far_apart_do_not_overflow(pooling):
+    state = random_state(SIZE, pools=1, pooling=pooling)
+    name = "query" if pooling == "attention" else "gate.2.weight"
+    state[name] = 1e4 * state[name]
+    admissions = [[], [1], [2, 3, 4], list(range(1, SIZE))]
+    expected = [set_score(state, each, [pooling]) for each in admissions]
+    np.testing.assert_allclose(DeepSetsScorer(state, pooling, VOCABULARY)(flat(admissions)), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["mean+max", "attention+gated"])
 @given(admissions=st.lists(admission, min_size=1, max_size=6), seed=st.integers(0, 99))
-@settings(max_examples=50, deadline=None)
-def test_the_order_of_codes_changes_not_a_bit(admissions, seed):
+@settings(max_examples=30, deadline=None)
+def test_the_order_of_codes_changes_not_a_bit(pooling, admissions, seed):
     rng = np.random.default_rng(seed)
-    scorer = DeepSetsScorer(random_state(SIZE, width=128), "mean+max", VOCABULARY)
+    scorer = DeepSetsScorer(random_state(SIZE, width=128, pooling=pooling), pooling, VOCABULARY)
     shuffled = [rng.permutation(each) for each in admissions]
     np.testing.assert_array_equal(scorer(flat(admissions)), scorer(flat(shuffled)))
 
 
-def test_the_company_of_an_admission_changes_not_a_bit():
-    scorer = DeepSetsScorer(random_state(SIZE, width=128), "mean+max", VOCABULARY)
+@pytest.mark.parametrize("pooling", ["mean+max", "attention+gated"])
+def test_the_company_of_an_admission_changes_not_a_bit(pooling):
+    scorer = DeepSetsScorer(random_state(SIZE, width=128, pooling=pooling), pooling, VOCABULARY)
     tokens = flat(many(POOL_ROWS + HEAD_ROWS + 3))
     together = scorer(tokens)
     order = np.random.default_rng(1).permutation(len(tokens))

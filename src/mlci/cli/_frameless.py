@@ -5,22 +5,13 @@ half of what a small file takes. Where pandas cannot be found, pyarrow does with
 what was not found once stays so.
 """
 
-import sys
-from importlib.machinery import ModuleSpec
+from mlci.base.hidden import hide
 
 COMMANDS = ("indices", "score")
 NEEDED = "--meds"  # reads a cohort as `mlci evaluate` does
 
 
-class _Hidden:
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is not needed here", name=name)
-        return None
-
-
 def without_pandas(words: list[str]) -> None:
     """Hide pandas from this process if the command that these words name needs no frame."""
     if words[:1] and words[0] in COMMANDS and NEEDED not in " ".join(words):
-        sys.meta_path.insert(0, _Hidden)
+        hide("pandas")

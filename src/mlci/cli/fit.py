@@ -67,6 +67,8 @@ def command(
     check_output(target, inputs=[cohort, *filter(None, [config])], force=force)
     if not quiet:
         click.echo(f"Learning from {cohort} by the recipe {recipe}.", err=True)
+    if not quiet and (said := through_torch(settings)):
+        click.echo(said, err=True)
     if without_outcome_codes:
         settings = replace(settings, tokens=replace(settings.tokens, without_outcome_codes=True))
     if poa:
@@ -92,6 +94,14 @@ def command(
         click.echo(f"{target}: {summary(index.model_)}", err=True)
         for doubt in in_words(index.model_.card):
             click.echo(f"Note: {doubt}", err=True)
+
+
+def through_torch(settings) -> str:
+    """What whoever takes this index must know beforehand, or nothing."""
+    encoder = getattr(settings, "encoder", None)
+    if encoder is None or encoder.name == "deepsets":
+        return ""
+    return f"The encoder {encoder.name} is scored through torch: who takes this index needs pip install 'mlci[deep]'."
 
 
 def summary(model) -> str:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mlci.base.errors import InputError
 from mlci.config import EncoderConfig
 from mlci.tokens import PAD, UNK, Tokens
 
@@ -146,26 +145,25 @@ class DeepSets(Encoder):
     a row of them; `dropout` is of what enters rho's hidden layers.
     """
 
-    POOLINGS = ("mean", "max", "sum", "attention", "gated")
-
     def __init__(
         self,
         vocabulary_size: int,
         *,
         width: int = 128,
         pooling: str = "mean+max",
+        phi_layers: int = 2,
+        rho_layers: int = 2,
         outputs: int = 1,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.poolings = pooling.split("+")
-        if not set(self.poolings) <= set(self.POOLINGS):
-            raise InputError(f"pooling is '{pooling}'; allowed is {', '.join(self.POOLINGS)}, joined by +.")
         pooled = width * len(self.poolings)
         self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
-        self.phi = nn.Sequential(*mlp(width, width, width))
+        self.phi = nn.Sequential(*mlp(*[width] * (phi_layers + 1)))
         self.norm = nn.LayerNorm(pooled)
-        self.rho = nn.Sequential(*mlp(pooled, width, width), nn.Linear(width, outputs))
+        widths = [pooled, *[width] * rho_layers]
+        self.rho = nn.Sequential(*mlp(*widths), nn.Linear(widths[-1], outputs))
         self.dropout = nn.Dropout(dropout)
         if "attention" in self.poolings:
             self.query = nn.Parameter(torch.randn(width) / math.sqrt(width))
@@ -176,7 +174,8 @@ class DeepSets(Encoder):
         table, where = looked_up(self.embedding, ids)
         hidden = self.pooled(self.phi(table), where, offsets)
         for place, layer in enumerate(self.rho):
-            hidden = layer(self.dropout(hidden) if place in (0, 2) else hidden)
+            enters = place % 2 == 0 and place < len(self.rho) - 1  # a hidden layer
+            hidden = layer(self.dropout(hidden) if enters else hidden)
         return hidden.squeeze(1)
 
     def pooled(self, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
@@ -393,10 +392,8 @@ ENCODERS = {
 
 def build(config: EncoderConfig, vocabulary_size: int, **options: Any) -> Encoder:
     """A freshly initialised encoder, drawn from torch's current random state; `options` are the encoder's own."""
-    if config.name not in ENCODERS:
-        raise InputError(f"encoder is '{config.name}'; allowed is {', '.join(ENCODERS)}.")
     if config.name == "deepsets":
-        options |= {"pooling": config.pooling}
+        options |= {"pooling": config.pooling, "phi_layers": config.phi_layers, "rho_layers": config.rho_layers}
     return ENCODERS[config.name](vocabulary_size, width=config.width, **options)
 
 
@@ -430,6 +427,12 @@ def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
         model = build(config, len(state["embedding.weight"]))
     model.load_state_dict(state, assign=True)
     return model
+
+
+def shapes(config: EncoderConfig, vocabulary_size: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each array of an encoder's weights; nothing is allocated."""
+    with torch.device("meta"):
+        return {name: tuple(tensor.shape) for name, tensor in build(config, vocabulary_size).state_dict().items()}
 
 
 def score(config: EncoderConfig, state: Mapping[str, np.ndarray], tokens: Tokens, *, device: str = "cpu") -> np.ndarray:

@@ -56,9 +56,7 @@ class Task:
 
 
 def fit_splits(splits: Splits, *, config: PaperConfig, **options: Any) -> Fit:
-    """Fit the weights of an index; one that is kept as a file is DeepSets."""
-    if config.encoder.name != "deepsets":
-        raise InputError(f"encoder.name is {config.encoder.name!r}; an index that is kept as a file is 'deepsets'.")
+    """Fit the weights of an index; `options` are those of `fit_seeds`."""
     return fit(splits.train, splits.valid, config=config, **options)
 
 

@@ -1,8 +1,8 @@
-"""Score with a DeepSets encoder by NumPy alone: phi once per vocabulary entry, then a gather, a mean, a max, products.
+"""Score with a DeepSets encoder by NumPy alone: phi once per vocabulary entry, then a gather, a pool, products.
 
-In come the weights of a trained set encoder and flat tokens; out comes one float64 per admission. The table of phi is
-held in whole numbers, so sums are exact: neither the order of the codes nor the company an admission is scored in can
-change a single bit of its score.
+In come the weights of a trained set encoder and flat tokens; out comes one float64 per admission. Neither the order of
+the codes nor the company an admission is scored in can change a single bit of its score: the table of phi is held in
+whole numbers, so plain sums are exact, and averages by attention or gates take the codes in the vocabulary's order.
 """
 
 import os
@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from mlci.codes.admissions import Admissions
 from mlci.index._reading import Reading
-from mlci.tokens import Tokens, Vocabulary
+from mlci.tokens import Tokens, Vocabulary, positions
 
 NORM_EPS = 1e-5
 POOL_ROWS, HEAD_ROWS = 4096, 512  # admissions worked on at once: what a core's cache holds
@@ -27,7 +27,7 @@ class DeepSetsScorer:
     """The encoder's weights by name (`embedding.weight`, `phi.0.weight`, ...), ready to score."""
 
     state: Mapping[str, np.ndarray]
-    pooling: str  # mean, max, sum; several joined by +
+    pooling: str  # mean, max, sum, attention, gated; several joined by +
     vocabulary: Vocabulary
 
     def encode(self, admissions: Admissions) -> Tokens:
@@ -45,19 +45,24 @@ class DeepSetsScorer:
     def check(self, outcomes: int) -> None:
         """Refuse arrays that do not fit together, of a file that somebody made by hand."""
         state, width = self.state, self.state["embedding.weight"].shape[1]
-        pooled = width * len(self.pooling.split("+"))
+        poolings = self.pooling.split("+")
+        pooled = width * len(poolings)
+        *hidden, last = self._numbers("rho")
         wanted = {
             "embedding.weight": (len(self.vocabulary), width),
-            **{f"phi.{layer}.weight": (width, width) for layer in (0, 2)},
-            **{f"phi.{layer}.bias": (width,) for layer in (0, 2)},
             **{f"norm.{part}": (pooled,) for part in ("weight", "bias")},
-            "rho.0.weight": (width, pooled),
-            "rho.0.bias": (width,),
-            "rho.2.weight": (width, width),
-            "rho.2.bias": (width,),
-            "rho.4.weight": (1, width),
-            "rho.4.bias": (1,),
+            **{f"phi.{layer}.weight": (width, width) for layer in self._numbers("phi")},
+            **{f"phi.{layer}.bias": (width,) for layer in self._numbers("phi")},
+            **{f"rho.{layer}.weight": (width, width if layer else pooled) for layer in hidden},
+            **{f"rho.{layer}.bias": (width,) for layer in hidden},
+            f"rho.{last}.weight": (1, width if hidden else pooled),
+            f"rho.{last}.bias": (1,),
         }
+        if "attention" in poolings:
+            wanted |= {"query": (width,)}
+        if "gated" in poolings:
+            wanted |= {"gate.0.weight": (width, width), "gate.0.bias": (width,)}
+            wanted |= {"gate.2.weight": (1, width), "gate.2.bias": (1,)}
         found = {name: values.shape for name, values in state.items()}
         if found != wanted:
             raise ValueError(f"tensors {found}, wanted {wanted}")
@@ -66,7 +71,7 @@ class DeepSetsScorer:
 
     def __call__(self, tokens: Tokens) -> np.ndarray:
         starts = range(0, len(tokens), POOL_ROWS)
-        _ = self._table, self._layers  # made once, before threads need them
+        _ = self._table, self._layers, self._logits  # made once, before threads need them
         with self._blas.limit(limits=1):  # our threads, not those of BLAS: its own are slower on matrices so small
             if len(starts) < 2:
                 blocks = [self._block(tokens, start) for start in starts]
@@ -79,22 +84,47 @@ class DeepSetsScorer:
     def _blas(self) -> ThreadpoolController:
         return ThreadpoolController().select(user_api="blas")
 
+    def _numbers(self, part: str) -> list[int]:
+        """The numbers of the linear layers of phi or rho."""
+        return sorted(
+            int(name.split(".")[1]) for name in self.state if name.startswith(part) and name.endswith("weight")
+        )
+
+    @cached_property
+    def _features(self) -> np.ndarray:
+        """phi of each token."""
+        hidden = self.state["embedding.weight"]
+        for layer in self._numbers("phi"):
+            hidden = np.maximum(hidden @ self.state[f"phi.{layer}.weight"].T + self.state[f"phi.{layer}.bias"], 0)
+        return hidden
+
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
         """phi of each token in whole multiples of a step per column, so small that no sum of them overflows."""
-        hidden = self.state["embedding.weight"]
-        for layer in (0, 2):
-            hidden = np.maximum(hidden @ self.state[f"phi.{layer}.weight"].T + self.state[f"phi.{layer}.bias"], 0)
         longest = self.vocabulary.longest
         whole = np.int32 if longest <= 512 else np.int64  # 22 bits or more remain for each value
-        step = hidden.max(axis=0).astype(np.float64) / (np.iinfo(whole).max // longest - 1)
+        step = self._features.max(axis=0).astype(np.float64) / (np.iinfo(whole).max // longest - 1)
         step[step == 0] = 1
-        return np.rint(hidden / step).astype(whole), step.astype(np.float32)
+        return np.rint(self._features / step).astype(whole), step.astype(np.float32)
+
+    @cached_property
+    def _logits(self) -> dict[str, np.ndarray]:
+        """By whose softmax over an admission its codes are averaged: of each token, for attention and for gates."""
+        features, found = self._features.astype(np.float64), {}
+        if "query" in self.state:
+            found["attention"] = features @ self.state["query"] / np.sqrt(features.shape[1])
+        if "gate.0.weight" in self.state:
+            hidden = np.maximum(features @ self.state["gate.0.weight"].T + self.state["gate.0.bias"], 0)
+            opened = hidden @ self.state["gate.2.weight"][0] + self.state["gate.2.bias"][0]
+            found["gated"] = -np.logaddexp(0, -opened)
+        return found
 
     @cached_property
     def _layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """rho with LayerNorm's own scale and shift folded into its first layer."""
-        layers = [(self.state[f"rho.{layer}.weight"], self.state[f"rho.{layer}.bias"]) for layer in (0, 2, 4)]
+        layers = [
+            (self.state[f"rho.{layer}.weight"], self.state[f"rho.{layer}.bias"]) for layer in self._numbers("rho")
+        ]
         weight, bias = layers[0]
         layers[0] = (weight * self.state["norm.weight"], bias + weight @ self.state["norm.bias"])
         return [(np.ascontiguousarray(weight.T), bias) for weight, bias in layers]
@@ -119,7 +149,9 @@ class DeepSetsScorer:
             np.add(total[:many], rows, out=total[:many])
             np.maximum(largest[:many], rows, out=largest[:many])
         share = (1 / np.maximum(counts, 1)).astype(np.float32)[:, None]
+        soft = {how: self._softly(how, tokens, first, counts, having) for how in self._logits}
         pools = {
+            **{how: lambda part, average=average: average[part] for how, average in soft.items()},
             "sum": lambda part: total[part].astype(np.float32) * step,
             "mean": lambda part: total[part].astype(np.float32) * step * share[part],
             "max": lambda part: largest[part].astype(np.float32) * step,
@@ -129,6 +161,28 @@ class DeepSetsScorer:
             part = slice(lower, lower + HEAD_ROWS)
             scores[order[part]] = self._head([pools[how](part) for how in self.pooling.split("+")])
         return scores
+
+    def _softly(
+        self, how: str, tokens: Tokens, first: np.ndarray, counts: np.ndarray, having: np.ndarray
+    ) -> np.ndarray:
+        """phi averaged by the softmax of its logits over each admission, whose codes come in the vocabulary's order.
+
+        `having` counts the admissions that have a j-th code, for every j; they are the first ones.
+        """
+        logits, features = self._logits[how], self._features
+        flat, begin = positions(first, counts)
+        ids = tokens.ids[flat].clip(max=len(logits) - 1)
+        ids = ids[np.lexsort((ids, np.repeat(np.arange(len(counts)), counts)))]
+        top = np.full(len(counts), -np.inf)
+        for position, many in enumerate(having):
+            np.maximum(top[:many], logits[ids[begin[:many] + position]], out=top[:many])
+        total, mass = np.zeros((len(counts), features.shape[1])), np.zeros(len(counts))
+        for position, many in enumerate(having):
+            own = ids[begin[:many] + position]
+            weight = np.exp(logits[own] - top[:many])
+            mass[:many] += weight
+            total[:many] += weight[:, None] * features[own]
+        return (total / np.maximum(mass, 1e-30)[:, None]).astype(np.float32)
 
     def _head(self, pooled: list[np.ndarray]) -> np.ndarray:
         """LayerNorm and rho, always on `HEAD_ROWS` rows: matrix products then sum in the same order in every batch."""

@@ -2,7 +2,8 @@
 
 In come weights and facts from a fit, or a model file; out come scores, percentiles, risks and flags. Of the training
 data the file holds aggregates only: which codes were seen, quantiles of the scores, and one risk curve per outcome.
-Needs NumPy, safetensors and pydantic: neither torch nor scikit-learn is imported to score.
+Needs NumPy, safetensors and pydantic: neither torch nor scikit-learn is imported to score (but for networks whose
+codes look at one another, which torch alone can score).
 """
 
 import json
@@ -23,8 +24,10 @@ from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, ahead, as_admissions, stream_admissions
 from mlci.codes.poa import ONLY
 from mlci.codes.versions import Guess
+from mlci.config import EncoderConfig
 from mlci.index._deepsets import DeepSetsScorer
 from mlci.index._former import renewed
+from mlci.index._network import NetworkScorer
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
 from mlci.index._understanding import LEAST_UNDERSTOOD, Understanding, understanding, without_unknown
@@ -43,6 +46,8 @@ KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never
 ENOUGH, SHIFT = 100, 20  # admissions, and percentiles from the middle, from which a shift is reported
 PROBES, MOST_SCORE = 64, 1e9  # admissions that a file must be able to score, and what no score can reach
 
+Scorer = DeepSetsScorer | NetworkScorer | TableScorer
+
 
 @dataclass(frozen=True)
 class Model:
@@ -59,7 +64,7 @@ class Model:
     bands: Mapping[str, Smooth] = field(default_factory=dict)  # how sure own log-odds are, along them
 
     @cached_property
-    def scorer(self) -> DeepSetsScorer | TableScorer:
+    def scorer(self) -> Scorer:
         return scorer_of(self.state, self.vocabulary, self.card["config"])
 
     def taken(self, data: Any, *, icd_version: int | None = None) -> Admissions:
@@ -158,11 +163,14 @@ class Model:
         write_tensors(path, self.state, key=KEY, facts=header)
 
 
-def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: Mapping) -> DeepSetsScorer | TableScorer:
+def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: Mapping) -> Scorer:
     """The scorer that these arrays are made for."""
     if "weights" in state:
         return TableScorer(state, vocabulary)
-    return DeepSetsScorer(state, config["encoder"]["pooling"], vocabulary)
+    encoder = EncoderConfig(**config["encoder"])
+    if encoder.name == "deepsets":
+        return DeepSetsScorer(state, encoder.pooling, vocabulary)
+    return NetworkScorer(state, encoder, vocabulary)
 
 
 def load_model(path: str | Path) -> Model:

@@ -118,4 +118,6 @@ def takes(model: nn.Module) -> bool:
     """Say whether this is a model that goes by hand."""
     if not isinstance(model, DeepSets) or model.poolings != ["mean", "max"] or model.dropout.p:
         return False
+    if (len(model.phi), len(model.rho)) != (4, 5):  # two layers and three, each but the last with its ReLU
+        return False
     return model.embedding.weight.device.type == "cpu" and cast(nn.Linear, model.rho[-1]).out_features == 1

@@ -28,7 +28,7 @@ PAYS = ("cuda",)  # kinds of device where a step is mostly launching kernels
 
 def stackable(encoder: EncoderConfig, batch: int) -> bool:
     """Say whether models of this kind can be trained at once."""
-    sets = encoder.name == "deepsets" and averaging(encoder.pooling.split("+"))
+    sets = encoder.name == "deepsets" and encoder.usual and averaging(encoder.pooling.split("+"))
     return (sets or encoder.name == "set_transformer") and batch <= LARGE
 
 

@@ -1,0 +1,38 @@
+"""A library that a process does not need is not found, and so not imported by others on the way.
+
+For processes of their own only: who did not find it once may remember that.
+"""
+
+import sys
+from importlib.machinery import ModuleSpec
+
+
+class _Hidden:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name == self.name:
+            raise ModuleNotFoundError(f"{name} is not needed here", name=name)
+        return None
+
+
+def hide(name: str) -> None:
+    """Let a module that is not imported yet not be found.
+
+    >>> hide("colorsys")
+    >>> import colorsys
+    Traceback (most recent call last):
+    ModuleNotFoundError: colorsys is not needed here
+    >>> reveal()
+    >>> import colorsys
+    """
+    sys.meta_path.insert(0, _Hidden(name))
+
+
+def reveal() -> None:
+    """Let everything be found again: for libraries that cannot bear it, such as torch.
+
+    >>> reveal()
+    """
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Hidden)]
