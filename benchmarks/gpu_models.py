@@ -86,10 +86,10 @@ def begin(path: str) -> None:
 
 def work(model: baselines.Baseline, seeds: list[int], device: str) -> tuple[dict[str, dict], dict[str, np.ndarray]]:
     about, arrays = {}, {}
-    for seed, (_, scores, cost) in zip(seeds, baselines.run(model, seeds, DATA[model.tokens], device=device)):
+    for seed, result in zip(seeds, baselines.run(model, seeds, DATA[model.tokens], device=device)):
         key = f"{model.name}/{seed}"
-        about[key] = {"model": asdict(model), "seed": seed, "cost": cost}
-        arrays |= {f"{key}/{name}": score.astype(np.float32) for name, score in scores.items()}
+        about[key] = {"model": asdict(model), "seed": seed, "cost": result.cost}
+        arrays |= {f"{key}/{name}": score.astype(np.float32) for name, score in result.scores.items()}
     return about, arrays
 
 

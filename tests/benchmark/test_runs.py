@@ -20,6 +20,7 @@ from mlci.benchmark import runs as benchmark
 from mlci.benchmark.runs import Settings, run_benchmark
 from mlci.cohort import build_cohort, read_cohort
 from mlci.fitting._engines import stacked
+from mlci.index.model import load_model
 
 FAST = ["charlson", "multinomial_nb", "logistic"]
 
@@ -59,6 +60,21 @@ def test_a_run_is_a_folder_with_done_last(done, cohort):
     model, state = baselines.load(run / "model.safetensors")
     again = model.score(state, baselines.parts(table)["test"])
     np.testing.assert_array_equal(again, scores["paper"].to_numpy()[-len(again) :])
+
+
+def test_a_run_of_a_recipe_is_an_index(done, cohort, mlci_cli, tmp_path):
+    """It holds its vocabulary, risks and cutoff: it scores a file as the run scored its cohort."""
+    folder, _ = done
+    mlci_cli("score", folder / "paper" / "11", cohort, "-o", tmp_path / "scores.parquet")
+    table, scored = read_cohort(cohort), pq.read_table(tmp_path / "scores.parquet")
+    test = table.split("test").column("admission_id").tolist()
+    found = dict(zip(scored["admission_id"].to_pylist(), scored["score"].to_pylist()))
+    kept = pq.read_table(folder / "paper" / "11" / "scores.parquet")["paper"].to_numpy()[-len(test) :]
+    np.testing.assert_allclose([found[name] for name in test], kept, atol=1e-6)
+    assert {f"risk_{name}" for name in table.outcomes} <= set(scored.column_names)
+    model = load_model(folder / "paper" / "101" / "model.safetensors")
+    assert (model.card["seed"], model.card["baseline"]["name"]) == (101, "paper")
+    assert "not a whole model file" in mlci_cli("score", folder / "logistic" / "42", cohort, "-o", "x", code=2).stderr
 
 
 def test_metrics_are_those_of_the_definitions(done, cohort):

@@ -25,7 +25,8 @@ from mlci.base.files import atomic
 from mlci.base.parquet import write_parquet
 from mlci.benchmark import models as baselines
 from mlci.benchmark._imported import read_archive
-from mlci.benchmark.models import Baseline
+from mlci.benchmark._kept import keep
+from mlci.benchmark.models import Baseline, Parts
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import TokenConfig
 from mlci.fitting import Split
@@ -34,6 +35,7 @@ from mlci.judging.scores import match, read_scores
 from mlci.measures.registry import Pair, benchmarked
 
 SEEDS = (11, 101, 1001)
+MODEL = "model.safetensors"
 
 
 @dataclass
@@ -189,13 +191,13 @@ def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Split]) -> None:
     _write_json(path, facts)
 
 
-def execute(runs: Sequence[Run], parts: Mapping[str, Split], cohort: Cohort, *, device: str = "cpu") -> None:
+def execute(runs: Sequence[Run], parts: Parts, cohort: Cohort, *, device: str = "cpu") -> None:
     """Fit a model with the seeds of these runs, score and measure each; DONE comes last."""
-    fits = baselines.run(runs[0].model, [run.seed for run in runs], parts, device=device)
-    for run, (state, scores, cost) in zip(runs, fits):
+    results = baselines.run(runs[0].model, [run.seed for run in runs], parts, device=device)
+    for run, result in zip(runs, results):
         run.folder.mkdir(parents=True, exist_ok=True)
-        baselines.save(run.folder / "model.safetensors", run.model, state)
-        finish(run, scores, cost, cohort)
+        keep(run.folder / MODEL, run.model, run.seed, result, parts, cohort)
+        finish(run, result.scores, result.cost, cohort)
 
 
 def finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object], cohort: Cohort) -> None:

@@ -50,17 +50,11 @@ def command(
     import shlex
     import sys
 
-    from mlci.base.errors import InputError
     from mlci.base.files import atomic
 
     check_output(output, inputs=[model, cohort, *([study] if study else [])], force=force)
     if not quiet:
         click.echo(f"Judging {model} on {cohort}.", err=True)
-    if model.is_dir():
-        found = sorted(model.glob("*.safetensors"))
-        if len(found) != 1:
-            raise InputError(f"{model}: holds {len(found)} model files (*.safetensors); name one of them.")
-        model = found[0]
 
     from mlci.cohort import read_cohort
     from mlci.index.estimator import load

@@ -142,7 +142,7 @@ class MLCI(TransformerMixin, BaseEstimator):
             checkpoint=None if checkpoint is None else Path(checkpoint),
             on_event=on_event,
         )
-        self.model_ = _model(fit, splits, {"recipe": recipe, "seed": self.seed, "config": asdict(config)})
+        self.model_ = model_of(fit, splits, {"recipe": recipe, "seed": self.seed, "config": asdict(config)})
         return self
 
     def _config(self, recipe: str) -> Any:
@@ -527,8 +527,17 @@ def _hash_split(subjects: Sequence) -> np.ndarray:
     return np.array(["train", "valid"], dtype=object)[part]
 
 
-def _model(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
-    """What a fit gave, with the percentiles, risks and cutoff of the admissions that it saw."""
+def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
+    """Give what a fit gave, with the percentiles, risks and cutoff of the admissions that it saw.
+
+    Args:
+        fit: of a recipe.
+        splits: what it learned from.
+        card: recipe, seed and config, to which the facts of the fit are added.
+
+    >>> model_of.__name__  # `MLCI.fit` and the runs of `mlci benchmark` end here
+    'model_of'
+    """
     names = list(splits.outcomes)
     data = {"train": splits.train, "valid": splits.valid}
     scorer = scorer_of(fit.state, splits.vocabulary, card["config"])

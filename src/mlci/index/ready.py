@@ -18,12 +18,17 @@ def ready_made() -> dict[str, Path]:
 
 
 def model_path(name: str | Path) -> Path:
-    """Find a model: a file, or the name of a ready-made one.
+    """Find a model: a file, a folder with one model file in it (a run of `mlci benchmark`), or a ready-made one's name.
 
     >>> model_path("us2010").name
     'us2010.safetensors'
     """
     path, ready = Path(name), ready_made()
+    if path.is_dir():
+        found = sorted(path.glob("*.safetensors"))
+        if len(found) != 1:
+            raise InputError(f"{name}: holds {len(found)} model files (*.safetensors); name one of them.")
+        return found[0]
     if path.exists() or str(name) not in ready:
         if not path.exists() and path.suffix != ".safetensors":
             raise InputError(f"{name}: no such model file; ready-made are {', '.join(ready)}.")

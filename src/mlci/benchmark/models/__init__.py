@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from mlci.tokens import Vocabulary
 
 if TYPE_CHECKING:
     from mlci.cohort import Cohort
+    from mlci.fitting._result import Fit
 
 State = dict[str, np.ndarray]
 
@@ -70,14 +71,55 @@ class Baseline(ABC):
         """Say whether fits of several seeds are best made at once on this device."""
         return False
 
-    def fit_seeds(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list[State]:
-        """Fit with each seed."""
-        return [self.fit(train, valid, seed=seed, device=device) for seed in seeds]
-
     @property
     def missing(self) -> str:
         """The optional library that is needed and not installed, or nothing."""
         return self.needs if self.needs and importlib.util.find_spec(self.needs) is None else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned(Baseline):
+    """A model that is fitted by a recipe, so that each of its fits can be kept as an index."""
+
+    recipe: ClassVar[str]
+
+    @abstractmethod
+    def config(self) -> Any:
+        """Every constant of the fit."""
+
+    @abstractmethod
+    def fits(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list["Fit"]:
+        """A fit for each seed."""
+
+    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
+        return self.fits(train, valid, seeds=[seed], device=device)[0].state
+
+
+@dataclass(frozen=True)
+class Parts(Mapping[str, Split]):
+    """The three splits of a cohort by name, and the vocabulary of its training split."""
+
+    splits: Mapping[str, Split]
+    vocabulary: Vocabulary
+
+    def __getitem__(self, name: str) -> Split:
+        return self.splits[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one model and seed."""
+
+    state: State
+    scores: dict[str, np.ndarray]  # of valid and test
+    cost: dict[str, float | str]
+    fit: "Fit | None" = None  # of a recipe, from which an index can be made
 
 
 @cache
@@ -120,7 +162,7 @@ def choose(names: Sequence[str] = ()) -> list[Baseline]:
     return [model for model in models.values() if not names or model.name in names or model.family in names]
 
 
-def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> dict[str, Split]:
+def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> Parts:
     """The three splits of a cohort, with a vocabulary of its training split; the same for all models of such tokens."""
     splits = {name: cohort.split(name) for name in ("train", "valid", "test")}
     for name, split in splits.items():
@@ -130,7 +172,7 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> dict[str, Spli
     vocabulary = Vocabulary.fit(
         admissions["train"], **asdict((tokens or TokenConfig()).settled(len(admissions["train"])))
     )
-    return {
+    found = {
         name: Split(
             tokens=vocabulary.encode(admissions[name]),
             outcomes=split.labels().astype(np.float32),
@@ -141,6 +183,7 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> dict[str, Spli
         )
         for name, split in splits.items()
     }
+    return Parts(found, vocabulary)
 
 
 def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[tuple[Baseline, list[int]]]:
@@ -151,23 +194,26 @@ def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[tuple[Bas
     return list(groups.values())
 
 
-def run(
-    model: Baseline, seeds: Sequence[int], parts: Mapping[str, Split], *, device: str = "cpu"
-) -> Iterator[tuple[State, dict[str, np.ndarray], dict[str, float | str]]]:
-    """Fit a model with some seeds: the state, the scores of valid and test, and what it cost.
+def run(model: Baseline, seeds: Sequence[int], parts: Mapping[str, Split], *, device: str = "cpu") -> Iterator[Result]:
+    """Fit a model with some seeds.
 
     Seeds share the time of their fits. Processor time is what a run costs, however busy the machine.
     """
     start = _clocks()
-    states = model.fit_seeds(parts["train"], parts["valid"], seeds=seeds, device=device)
+    splits, fits = (parts["train"], parts["valid"]), [None] * len(seeds)
+    if isinstance(model, Learned):
+        fits = model.fits(*splits, seeds=seeds, device=device)
+        states = [fit.state for fit in fits]
+    else:
+        states = [model.fit(*splits, seed=seed, device=device) for seed in seeds]
     fitting = (_clocks() - start) / len(seeds)
-    for state in states:
+    for state, fit in zip(states, fits):
         start = _clocks()
         scores = {name: model.score(state, parts[name]) for name in ("valid", "test")}
         wall, processor = (fitting + _clocks() - start).tolist()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
         cost = {"fit_seconds": float(fitting[0]), "seconds": wall, "cpu_seconds": processor}
-        yield state, scores, {**cost, "device": device, "process_peak_mb": peak}
+        yield Result(state, scores, {**cost, "device": device, "process_peak_mb": peak}, fit)
 
 
 def _clocks() -> np.ndarray:
@@ -188,13 +234,18 @@ def _tuples(values: dict) -> dict:
 
 
 def load(path: str | Path) -> tuple[Baseline, State]:
-    """Read a fitted model; nothing is executed. Its hyper-parameters are those it was fitted with."""
+    """Read a fitted model, be it kept as an index or not; its hyper-parameters are those it was fitted with."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
-            fields = json.loads((file.metadata() or {})["model"], object_hook=_tuples)
+            facts = file.metadata() or {}
+            kept = (
+                json.loads(facts["mlci"])["facts"]["card"]["baseline"]
+                if "mlci" in facts
+                else json.loads(facts["model"])
+            )
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, KeyError, json.JSONDecodeError) as error:
         raise InputError(f"{path}: is not a fitted baseline as `mlci benchmark` writes them.") from error
-    return type(choose([fields["name"]])[0])(**fields), state
+    return type(choose([kept["name"]])[0])(**_tuples(kept)), state

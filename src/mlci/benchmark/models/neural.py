@@ -6,11 +6,11 @@ by the validation split. They differ in the encoder, its pooling, the loss and t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from mlci.benchmark.models import Baseline, State
+from mlci.benchmark.models import Learned, State
 from mlci.config import (
     AnchorConfig,
     DeepConfig,
@@ -26,9 +26,14 @@ from mlci.config import (
 )
 from mlci.fitting import Split
 
+if TYPE_CHECKING:
+    from mlci.fitting._result import Fit
+
 
 @dataclass(frozen=True, kw_only=True)
-class Neural(Baseline):
+class Neural(Learned):
+    recipe: ClassVar = "paper"
+
     objective: str  # "bce", or the kernel of an alignment: "rbf", "multi-rbf", "energy"
     encoder: str = "deepsets"
     pooling: str = "mean+max"  # of deepsets
@@ -47,20 +52,15 @@ class Neural(Baseline):
             weights=WeightConfig(inactive="omit"),
         )
 
-    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
-        from mlci.fitting.paper import fit
-
-        return fit(train, valid, config=self.config(), seed=seed, device=device).state
-
     def at_once(self, device: str) -> bool:
         from mlci.fitting.paper import trained_at_once
 
         return trained_at_once(self.config(), device)
 
-    def fit_seeds(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list[State]:
+    def fits(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list["Fit"]:
         from mlci.fitting.paper import fit_seeds
 
-        return [fit.state for fit in fit_seeds(train, valid, config=self.config(), seeds=seeds, device=device)]
+        return fit_seeds(train, valid, config=self.config(), seeds=seeds, device=device)
 
     def score(self, state: State, part: Split) -> np.ndarray:
         from mlci.fitting.encoders import score
@@ -69,8 +69,10 @@ class Neural(Baseline):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deep(Baseline):
+class Deep(Learned):
     """The recipe `deep`, with tokens of its own."""
+
+    recipe: ClassVar = "deep"
 
     width: int = 128
     members: int = 5
@@ -91,10 +93,10 @@ class Deep(Baseline):
     def tokens(self) -> TokenConfig:
         return self.config().tokens
 
-    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
+    def fits(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list["Fit"]:
         from mlci.fitting.deep import fit
 
-        return fit(train, valid, config=self.config(), seed=seed, device=device).state
+        return [fit(train, valid, config=self.config(), seed=seed, device=device) for seed in seeds]
 
     def score(self, state: State, part: Split) -> np.ndarray:
         from mlci.fitting.encoders import score

@@ -1,18 +1,24 @@
 """The recipe `table` as a row of the benchmark: a weight for each token and outcome, and a rising curve per outcome."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mlci.benchmark.models import Baseline, State
+from mlci.benchmark.models import Learned, State
 from mlci.config import PenaltyConfig, TableConfig, TokenConfig
 from mlci.fitting import Split
 
+if TYPE_CHECKING:
+    from mlci.fitting._result import Fit
+
 
 @dataclass(frozen=True, kw_only=True)
-class TableBaseline(Baseline):
+class TableBaseline(Learned):
     """Learns from the outcomes that have both classes in the training split, with tokens of its own."""
 
+    recipe: ClassVar = "table"
     folds: int = 5
 
     def config(self) -> TableConfig:
@@ -22,11 +28,11 @@ class TableBaseline(Baseline):
     def tokens(self) -> TokenConfig:
         return self.config().tokens
 
-    def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
+    def fits(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list["Fit"]:
         from mlci.fitting.table import fit
 
         mixed = [name for name, y in zip(train.names, train.outcomes.T) if {0.0, 1.0} <= set(np.unique(y).tolist())]
-        return fit(train.only(mixed), valid.only(mixed), config=self.config(), seed=seed).state
+        return [fit(train.only(mixed), valid.only(mixed), config=self.config(), seed=seed) for seed in seeds]
 
     def score(self, state: State, part: Split) -> np.ndarray:
         from mlci.fitting.table import score
