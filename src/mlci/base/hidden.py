@@ -20,12 +20,11 @@ class _Hidden:
 def hide(name: str) -> None:
     """Let a module that is not imported yet not be found.
 
-    >>> hide("colorsys")
-    >>> import colorsys
+    >>> hide("turtledemo")
+    >>> import turtledemo
     Traceback (most recent call last):
-    ModuleNotFoundError: colorsys is not needed here
+    ModuleNotFoundError: turtledemo is not needed here
     >>> reveal()
-    >>> import colorsys
     """
     sys.meta_path.insert(0, _Hidden(name))
 
