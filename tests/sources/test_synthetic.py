@@ -73,6 +73,31 @@ def test_the_hospital_of_a_seed_is_the_same_in_every_version():
         assert sha256(repr(table.to_pylist()).encode()).hexdigest()[:16] == wanted
 
 
+def test_a_known_share_of_severity_arises_after_admission_in_flagged_codes():
+    plain = synthetic.read(3_000, seed=7).table
+    table = synthetic.read(3_000, seed=7, later_share=0.3).table
+    assert table["admission_id"].equals(plain["admission_id"])
+    rows = table.to_pandas()
+    severity, at_admission = rows["true_severity"], rows["true_severity_at_admission"]
+    assert abs(np.corrcoef(severity, at_admission)[0, 1] ** 2 - 0.7) < 0.03
+    assert abs(severity.std() - 1) < 0.05
+    late = np.array([sum(flag in "NU" for flag in flags) for flags in rows["poa"]])
+    rest = (severity - np.sqrt(0.7) * at_admission) / np.sqrt(0.3)
+    assert np.corrcoef(late, rest)[0, 1] > 0.4
+    assert abs(np.corrcoef(late, at_admission)[0, 1]) < 0.05  # what arises later says nothing of the day of admission
+    assert {flag for flags in rows["poa"] for flag in flags} == {"Y", "N", "U", "W", "1"}
+    assert all(len(codes) == len(flags) == len({*codes}) for codes, flags in zip(rows["codes"], rows["poa"]))
+    # Present are the codes of the hospital without complications: those of a patient's first admission, as later ones
+    # depend on who survived.
+    rows["codes"] = [
+        [c for c, f in zip(codes, flags) if f not in "NU"] for codes, flags in zip(rows["codes"], rows["poa"])
+    ]
+    ours, theirs = (frame.drop_duplicates("subject_id").set_index("subject_id") for frame in (rows, plain.to_pandas()))
+    both = ours.index.intersection(theirs.index)
+    assert len(both) > 1_000
+    assert all(list(ours["codes"][who]) == list(theirs["codes"][who]) for who in both)
+
+
 def test_many_hospitals_differ_as_they_say():
     table = synthetic.read(40_000, seed=7, hospitals=20).table.to_pandas()
     truth = table.groupby("hospital")[["true_quality", "true_coding"]].agg(["min", "max"])
@@ -165,6 +190,8 @@ def test_raw_tables_hold_the_traps_of_the_real_ones(raw):
         (0, {}, "allowed is a whole number from 1"),
         (10, {"seed": -1}, "seed: -1 is negative"),
         (10, {"icd9_share": 1.5}, "icd9_share: 1.5 is not a share"),
+        (10, {"later_share": 1.0}, "later_share: 1.0 is not allowed; allowed is 0 to less than 1"),
+        (10, {"later_share": 0.2, "as_mimic4": "raw"}, "no place for flags"),
         (10, {"hospitals": 1}, "hospitals: 1 is not allowed; allowed is a whole number from 2"),
         (10, {"hospitals": 4, "as_mimic4": "raw"}, "no place for a hospital's name"),
     ],

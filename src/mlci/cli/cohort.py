@@ -57,6 +57,11 @@ from mlci.cli._options import check_output, force, quiet
 )
 @click.option("--seed", type=click.IntRange(0), help="Which synthetic hospital.  [0]")
 @click.option("--icd9-share", type=float, help="Share of a synthetic hospital's patients first coded in ICD-9.  [0]")
+@click.option(
+    "--later-share",
+    type=float,
+    help="Share of severity that arises after admission, in codes flagged so (synthetic).  [0]",
+)
 @click.option("--hospitals", type=int, help="Many synthetic hospitals of known quality, not one (synthetic).")
 @click.option(
     "--as-mimic4",

@@ -24,6 +24,7 @@ from scipy.special import expit
 
 from mlci.base.errors import InputError
 from mlci.sources import Draft, Step
+from mlci.sources._later import Later
 from mlci.sources._network import Network, shifted, treated
 from mlci.sources._raw import write_mimic4
 from mlci.sources._world import CONTEXTS, GRID, Urn, rows_of, world
@@ -138,29 +139,35 @@ def response() -> Response:
     return Response(mean, sd, mortality, after, long_stay, icu_transfer)
 
 
-def admissions(many: int, *, seed: int, icd9_share: float = 0.0, hospitals: int | None = None) -> Iterator[pa.Table]:
+def admissions(
+    many: int, *, seed: int, icd9_share: float = 0.0, hospitals: int | None = None, later_share: float = 0.0
+) -> Iterator[pa.Table]:
     """The hospital's admissions by patient and time, block by block, with all that its databases would hold of them."""
     network = Network.alone() if hospitals is None else Network.of(hospitals, seed=seed)
     left = many
     block = 0
     while left > 0:
-        table = _block(seed, block, icd9_share, network).slice(0, left)
+        table = _block(seed, block, icd9_share, network, later_share).slice(0, left)
         yield table.set_column(0, "admission_id", pa.array(np.arange(len(table)) + 20_000_001 + many - left))
         left -= len(table)
         block += 1
 
 
-def _block(seed: int, block: int, icd9_share: float, network: Network) -> pa.Table:
+def _block(seed: int, block: int, icd9_share: float, network: Network, later_share: float) -> pa.Table:
     rng = np.random.default_rng([seed, block])
     people, curves = _patients(rng, PATIENTS), response()
     severity = (people.severity - curves.mean) / curves.sd
     # A stream of its own, so that one hospital's admissions do not depend on whether others exist.
     placing = np.random.default_rng([seed, block, 1])
     hospital = network.place(placing, severity[people.nth == 0])[people.patient]
+    later = Later.of(np.random.default_rng([seed, block, 2]), len(severity), later_share) if later_share else None
+    at_admission, severity = severity, severity if later is None else later.severity(severity)
     fate = _fate(rng, severity, network.quality[hospital])
     times = _times(rng, people, severity, fate)
     version = np.where(rng.random(PATIENTS)[people.patient] + 0.15 * people.nth < icd9_share, 9, 10)
     codes, counts = _codes(rng, people, version, network.coding[hospital])
+    lists = pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), codes)
+    lists, flags = (lists, None) if later is None else later.codes(lists, version)
     many = len(severity)
 
     def when(seconds: np.ndarray, known: np.ndarray | bool = True) -> pa.Array:
@@ -173,7 +180,7 @@ def _block(seed: int, block: int, icd9_share: float, network: Network) -> pa.Tab
             "admission_id": pa.nulls(many, pa.int64()),
             "subject_id": 10_000_001 + block * PATIENTS + people.patient,
             "icd_version": pa.array(version, pa.int8()),
-            "codes": pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), codes),
+            "codes": lists,
             "mortality": fate.died,
             "mortality_30d": times.dead & (times.dod - times.admitted <= MONTH),
             "long_stay": fate.long_stay,
@@ -181,7 +188,8 @@ def _block(seed: int, block: int, icd9_share: float, network: Network) -> pa.Tab
             "age": np.minimum(times.age, 90).astype(float),  # as MIMIC has it: over 89 is 90
             "sex": np.where(people.female[people.patient], "F", "M"),
             "true_severity": severity,
-            **(_known_of(network, hospital, treated(placing, severity)) if len(network) > 1 else {}),
+            **({} if flags is None else {"true_severity_at_admission": at_admission, "poa": flags}),
+            **(_known_of(network, hospital, treated(placing, at_admission)) if len(network) > 1 else {}),
             "admitted": when(times.admitted),
             "discharged": when(times.discharged),
             "died": when(times.discharged, fate.died),
@@ -330,14 +338,17 @@ def read(
     seed: int = 0,
     icd9_share: float = 0.0,
     hospitals: int | None = None,
+    later_share: float = 0.0,
     as_mimic4: str | Path | None = None,
 ) -> Draft:
     """So many admissions of the hospital of this seed, or of several.
 
     `icd9_share` of the patients are first met in the days of ICD-9. `hospitals` makes the hospital many: the columns
     `hospital`, `true_quality` and `true_coding` say which it is, what it adds to every outcome's log-odds, and how many
-    codes it records per code that others would (`_network`); `treated` is a treatment that changes nothing. `as_mimic4`
-    is a folder that gets the hospital's raw tables, in the form of MIMIC-IV's.
+    codes it records per code that others would (`_network`); `treated` is a treatment that changes nothing.
+    `later_share` of severity (of its variance) arises after admission and shows in complications alone: `poa` flags each
+    code, and `true_severity_at_admission` is the severity without that share (`_later`). `as_mimic4` is a folder that
+    gets the hospital's raw tables, in the form of MIMIC-IV's.
     """
     try:
         many = int(location)
@@ -353,9 +364,13 @@ def read(
         raise InputError(
             f"hospitals: {hospitals} is not allowed; allowed is a whole number from 2 to {MOST_HOSPITALS}."
         )
+    if not 0 <= later_share < 1:
+        raise InputError(f"later_share: {later_share} is not allowed; allowed is 0 to less than 1.")
+    if later_share and as_mimic4 is not None:
+        raise InputError("as_mimic4: MIMIC-IV's tables have no place for flags; leave out later_share.")
     if hospitals is not None and as_mimic4 is not None:
         raise InputError("as_mimic4: MIMIC-IV's tables have no place for a hospital's name; leave out hospitals.")
-    blocks = admissions(many, seed=seed, icd9_share=icd9_share, hospitals=hospitals)
+    blocks = admissions(many, seed=seed, icd9_share=icd9_share, hospitals=hospitals, later_share=later_share)
     if as_mimic4 is not None:
         blocks = write_mimic4(blocks, Path(as_mimic4))
     table = pa.concat_tables(block.drop_columns(list(REGISTER)) for block in blocks)
