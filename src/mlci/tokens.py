@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mlci.codes.admissions import Admissions
-from mlci.codes.outcome import outcome_codes
+from mlci.codes.outcome import telling_codes
 from mlci.codes.poa import ALL
 
 PAD, UNK = 0, 1
@@ -300,13 +300,16 @@ def _distinct(keys: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], np.nd
     return list(number), group
 
 
-def telling() -> tuple[str, ...]:
+def telling(grade: str | None = None) -> tuple[str, ...]:
     """Return the codes that tell an outcome, as `without` takes them: version, colon, code or its beginning.
 
-    >>> all(text.split(":")[0] in ("9", "10") for text in telling())
+    Args:
+        grade: as in `mlci.codes.outcome.telling_codes`.
+
+    >>> all(text.split(":")[0] in ("9", "10") for text in telling("possible"))
     True
     """
-    return tuple(f"{code.version}:{code.code}" for code in outcome_codes())
+    return tuple(f"{code.version}:{code.code}" for code in telling_codes(grade))
 
 
 def without(admissions: Admissions, ignored: tuple[str, ...]) -> Admissions:

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from itertools import pairwise, product
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from forked import Fits
 from mlci.base.errors import InputError
 from mlci.codes.icd import title
 from mlci.codes.outcome import outcome_codes
+from mlci.codes.zeros import heading
 from mlci.config import (
     CollapseConfig,
     DeepConfig,
@@ -286,7 +288,8 @@ def test_codes_that_tell_the_outcome_are_as_if_not_recorded(tmp_path):
 
 @pytest.mark.parametrize("code", outcome_codes(), ids=lambda code: f"{code.version}:{code.code}")
 def test_the_list_of_outcome_codes_names_real_codes(code):
-    assert title(code.code, code.version) == code.title
+    named = title(code.code, code.version)
+    assert named == code.title or (named is None and heading(pa.array([code.code]), code.version)[0])
 
 
 CONFIG = """

@@ -1,7 +1,8 @@
 """Codes that tell the outcome rather than the patient's state: an index that may not use them can leave them out.
 
 Diagnoses are coded after discharge, so some record what happened (cardiac arrest) or was decided (palliative care). The
-list is data: `data/outcome_codes.csv`. Needs the standard library alone.
+list is data, `data/outcome_codes.csv`, by outcome and grade: a code `tells` the outcome, is a `complication` of care,
+or is a `possible` consequence that may as well be the reason for admission. Needs the standard library alone.
 """
 
 import csv
@@ -10,6 +11,8 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).parent / "data" / "outcome_codes.csv"
+GRADES = ("tells", "complication", "possible")  # from the surest on
+CRITICAL_CARE = "critical care"
 
 
 @dataclass(frozen=True)
@@ -19,30 +22,49 @@ class OutcomeCode:
     version: int
     code: str
     tells: str  # which outcome
+    grade: str  # of `GRADES`
     title: str
 
 
 @cache
 def outcome_codes() -> tuple[OutcomeCode, ...]:
-    """Return the list of codes that tell an outcome.
+    """Return the whole list, the surest grade first.
 
-    >>> len(outcome_codes()) > 5
+    >>> {entry.grade for entry in outcome_codes()} == {*GRADES}
     True
     """
     with open(FILE, newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
         return tuple(
-            OutcomeCode(int(row["version"]), row["code"], row["tells"], row["title"]) for row in csv.DictReader(file)
+            OutcomeCode(int(row["version"]), row["code"], row["tells"], row["grade"], row["title"]) for row in rows
         )
 
 
+def telling_codes(grade: str | None = None) -> tuple[OutcomeCode, ...]:
+    """Return the codes that tell an outcome.
+
+    Args:
+        grade: those of this grade and of surer ones, for every outcome. Without it, the short list: codes that tell
+            death or discharge for sure, which `mlci fit --without-outcome-codes` leaves out.
+
+    >>> sorted({entry.tells for entry in telling_codes()})
+    ['death', 'discharge, length of stay']
+    >>> [len(telling_codes(grade)) for grade in GRADES] == sorted(len(telling_codes(grade)) for grade in GRADES)
+    True
+    """
+    if grade is None:
+        return tuple(entry for entry in telling_codes(GRADES[0]) if entry.tells != CRITICAL_CARE)
+    return tuple(entry for entry in outcome_codes() if GRADES.index(entry.grade) <= GRADES.index(grade))
+
+
 def tells(code: str, version: int) -> str | None:
-    """Which outcome a normalised code tells, or None; a code of no known version (0) is taken for either.
+    """Which outcome a normalised code of the short list tells, or None; a code of no known version (0) is either's.
 
     >>> tells("I469", 10)
     'death'
     >>> tells("I500", 10)
     """
-    for entry in outcome_codes():
+    for entry in telling_codes():
         if version in (entry.version, 0) and code.startswith(entry.code):
             return entry.tells
     return None

@@ -346,9 +346,9 @@ def read(
     `icd9_share` of the patients are first met in the days of ICD-9. `hospitals` makes the hospital many: the columns
     `hospital`, `true_quality` and `true_coding` say which it is, what it adds to every outcome's log-odds, and how many
     codes it records per code that others would (`_network`); `treated` is a treatment that changes nothing.
-    `later_share` of severity (of its variance) arises after admission and shows in complications alone: `poa` flags each
-    code, and `true_severity_at_admission` is the severity without that share (`_later`). `as_mimic4` is a folder that
-    gets the hospital's raw tables, in the form of MIMIC-IV's.
+    `later_share` of severity (of its variance) arises after admission and shows in complications alone: `poa` flags
+    each code, and `true_severity_at_admission` is the severity without that share (`_later`). `as_mimic4` is a folder
+    that gets the hospital's raw tables, in the form of MIMIC-IV's.
     """
     try:
         many = int(location)

@@ -1,0 +1,163 @@
+"""What flags of what was present on admission cost or save: a cohort with flags comes in, out comes a table.
+
+Each index is made three times: of all codes, of those present on admission, and of those that tell no outcome. What an
+index loses without later codes is what it knew from complications. Calibrated on the training split, its expected
+events are set against the observed ones, in all and where something arose after admission: an index that reads
+complications expects them to be deadly, and forgives them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from mlci.base.errors import InputError
+from mlci.cohort import Cohort
+from mlci.judging.evaluate import judge
+from mlci.judging.rivals import classic
+from mlci.judging.smooth import smooth
+from mlci.measures.ratios import interval
+from mlci.tokens import telling, without
+
+ALL, PRESENT, UNTOLD = "all codes", "present on admission", "without telling codes"
+METRICS = ("auroc", "dcorr")
+CHANGE = ("change", "change_low", "change_high")
+LEAST = 10  # admissions with an outcome and without it, or its row is left out
+Scores = Callable[[Cohort, Cohort], tuple[np.ndarray, np.ndarray]]  # of the training and the judged admissions
+
+
+def published(name: str) -> Scores:
+    """Give the scores of an index whose weights are published.
+
+    Args:
+        name: Charlson or Elixhauser.
+
+    Returns:
+        A function of the training and the judged admissions, as `compare_codes` takes it.
+
+    >>> import pandas as pd
+    >>> visits = pd.DataFrame({"visit_id": [1, 2], "codes": [["I50.9"], ["J18.9"]], "died": [1, 0]})
+    >>> cohort = Cohort.from_frame(visits, icd_version=10)
+    >>> published("Charlson")(cohort, cohort)[1].tolist()
+    [1.0, 0.0]
+    """
+    return lambda train, judged: (classic(train)[name], classic(judged)[name])
+
+
+def compare_codes(
+    cohort: Cohort, indices: Mapping[str, Scores], *, grade: str = "complication", resamples: int = 200, seed: int = 0
+) -> pd.DataFrame:
+    """Compare each index of all codes with itself of fewer.
+
+    Args:
+        cohort: with flags of what was present on admission (`poa`) and with a training and a test split.
+        indices: name → what gives its scores from the training and the judged admissions of one choice of codes.
+        grade: of the codes that tell an outcome, which are left out with all surer ones (`mlci.codes.outcome`).
+        resamples: of patients, for intervals; 0 gives none.
+        seed: of the resampling.
+
+    Returns:
+        One row per index, outcome, choice of codes and figure (auroc, dcorr, o_e, and o_e_later of the admissions with
+        a code that arose later): value and interval, and the paired difference from all codes with its own.
+
+    >>> from mlci.cohort import build_cohort
+    >>> cohort = build_cohort("synthetic", 1500, later_share=0.3)
+    >>> table = compare_codes(cohort, {"Charlson": published("Charlson")}, resamples=0)
+    >>> sorted(table["codes"].unique())
+    ['all codes', 'present on admission', 'without telling codes']
+    """
+    parts = cohort.split("train"), cohort.split("test")
+    for name, part in zip(("train", "test"), parts):
+        if not len(part):
+            raise InputError(
+                f"the cohort has no admission in the split {name}; indices are made on train, judged on test."
+            )
+    later = _has_later(parts[1])
+    views = {choice: tuple(view(part) for part in parts) for choice, view in _choices(grade).items()}
+    rows = []
+    for index, make in indices.items():
+        scores = {choice: make(*view) for choice, view in views.items()}
+        rows += [
+            {"index": index, **row}
+            for row in (*_orders(scores, parts[1], resamples, seed), *_ratios(scores, parts, later, resamples, seed))
+        ]
+    return pd.DataFrame(rows)
+
+
+def _choices(grade: str) -> dict[str, Callable[[Cohort], Cohort]]:
+    return {ALL: lambda part: part, PRESENT: lambda part: part.present(), UNTOLD: lambda part: _untold(part, grade)}
+
+
+def _untold(cohort: Cohort, grade: str) -> Cohort:
+    """The cohort without the codes that tell an outcome."""
+    kept = without(cohort.admissions(), telling(grade))
+    codes = pa.array(kept.values, pa.string()).take(pa.array(kept.indices))
+    lists = pa.ListArray.from_arrays(pa.array(kept.offsets.astype(np.int32)), codes)
+    table = cohort.table.set_column(cohort.table.column_names.index("codes"), "codes", lists).drop_columns("poa")
+    return Cohort(table, cohort.source, cohort.outcomes, cohort.attrition, cohort.notes, cohort.version)
+
+
+def _has_later(cohort: Cohort) -> np.ndarray:
+    """Whether something arose after admission, for each admission."""
+    before, after = (np.diff(part.admissions().offsets) for part in (cohort, cohort.present()))
+    return after < before
+
+
+def _orders(scores: Mapping, judged: Cohort, resamples: int, seed: int) -> Iterator[dict]:
+    """AUROC and dCorr of each choice of codes, and how far they lie from those of all codes."""
+    found = judge({choice: test for choice, (_, test) in scores.items()}, judged, resamples=resamples, seed=seed)
+    gaps = found.differences.set_index(["model", "outcome", "metric"])[["value", "low", "high"]]
+    gaps.columns = CHANGE
+    for row in found.table[found.table["metric"].isin(METRICS)].to_dict("records"):
+        if min(row["positives"], row["n"] - row["positives"]) < LEAST:
+            continue
+        key = (row["model"], row["outcome"], row["metric"])
+        gap = gaps.loc[key].to_dict() if key in gaps.index else dict(zip(CHANGE, (0.0, np.nan, np.nan)))
+        yield {"codes": row.pop("model"), **row, **gap}
+
+
+def _ratios(
+    scores: Mapping, parts: tuple[Cohort, Cohort], later: np.ndarray, resamples: int, seed: int
+) -> Iterator[dict]:
+    """Observed over expected events, in all and where something arose later."""
+    train, judged = parts
+    patient = np.unique(judged.column("subject_id"), return_inverse=True)[1]
+    for outcome in judged.outcomes:
+        learned, y = train.labels(outcome)[:, 0], judged.labels(outcome)[:, 0]
+        known = ~np.isnan(learned)
+        if min(np.nansum(learned), np.nansum(1 - learned), np.nansum(y)) < LEAST:
+            continue
+        risks = {choice: smooth(score[known], learned[known])(test) for choice, (score, test) in scores.items()}
+        for metric, rows in (("o_e", ~np.isnan(y)), ("o_e_later", ~np.isnan(y) & later)):
+            observed = float(y[rows].sum())
+            for choice, risk in risks.items() if observed >= LEAST else ():
+                expected = float(risk[rows].sum())
+                low, high = interval([observed], [expected])
+                gap = _apart(y[rows], risk[rows], risks[ALL][rows], patient[rows], resamples, seed)
+                yield {
+                    "codes": choice,
+                    "outcome": outcome,
+                    "metric": metric,
+                    "value": observed / expected,
+                    "low": low[0],
+                    "high": high[0],
+                    "n": int(rows.sum()),
+                    "positives": int(observed),
+                    **dict(zip(CHANGE, gap)),
+                }
+
+
+def _apart(
+    y: np.ndarray, risk: np.ndarray, first: np.ndarray, patient: np.ndarray, resamples: int, seed: int
+) -> tuple[float, float, float]:
+    """The difference of two ratios of the same admissions, and its interval from resampled patients."""
+    sums = np.stack([np.bincount(patient, values) for values in (y, risk, first)])
+    sums = sums[:, np.bincount(patient, minlength=sums.shape[1]) > 0]
+    value = sums[0].sum() / sums[1].sum() - sums[0].sum() / sums[2].sum()
+    if not resamples or risk is first:
+        return float(value), np.nan, np.nan
+    many = sums.shape[1]
+    drawn = np.random.default_rng(seed).multinomial(many, np.full(many, 1 / many), size=resamples) @ sums.T
+    low, high = np.quantile(drawn[:, 0] / drawn[:, 1] - drawn[:, 0] / drawn[:, 2], [0.025, 0.975])
+    return float(value), float(low), float(high)

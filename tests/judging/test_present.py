@@ -1,0 +1,77 @@
+"""What flags cost or save, on a hospital where it is known how much of severity arises after admission."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import mlci
+from mlci.codes.outcome import GRADES, telling_codes
+from mlci.judging.present import ALL, PRESENT, UNTOLD, compare_codes, published
+from mlci.tokens import telling, without
+
+
+@pytest.fixture(scope="module")
+def hospital() -> mlci.Cohort:
+    return mlci.build_cohort("synthetic", 6_000, seed=5, later_share=0.4)
+
+
+def test_the_index_that_knows_all_loses_what_arose_later(hospital):
+    def truth(train, judged):
+        """All of severity where all codes are read, that of the day of admission where the flags left it alone."""
+        name = "true_severity" if "poa" in judged.table.column_names else "true_severity_at_admission"
+        return train.column(name), judged.column(name)
+
+    table = compare_codes(hospital, {"truth": truth}, resamples=40).set_index(["metric", "outcome", "codes"])
+    for outcome in ("long_stay", "icu_transfer"):
+        row = table.loc["auroc", outcome, PRESENT]
+        assert row["change"] < -0.03
+        assert row["change_high"] < 0
+        assert row["change_low"] < row["change"] < row["change_high"]
+        # By what was present, those whom something befell fare worse than expected; by all of it, they do not.
+        assert abs(table.loc["o_e_later", outcome, ALL]["value"] - 1) < 0.15
+        assert table.loc["o_e_later", outcome, PRESENT]["change_low"] > 0
+        assert abs(table.loc["o_e", outcome, PRESENT]["value"] - 1) < 0.15
+
+
+def test_each_choice_of_codes_is_what_it_says(hospital):
+    seen = {}
+
+    def scores(train, judged):
+        seen[len(seen)] = judged
+        return np.arange(len(train), dtype=float), np.arange(len(judged), dtype=float)
+
+    table = compare_codes(hospital, {"any": scores}, resamples=0, grade="possible")
+    assert list(table["codes"].unique()) == [ALL, PRESENT, UNTOLD]
+    everything, present, untold = (seen[place] for place in range(3))
+    assert present.table["codes"].equals(everything.present().table["codes"])
+    told = tuple(f"{entry.version}:{entry.code}" for entry in telling_codes("possible"))
+    assert len(without(untold.admissions(), told).indices) == len(untold.admissions().indices)
+    assert len(untold.admissions().indices) < len(everything.admissions().indices)
+
+
+def test_without_flags_or_splits_there_is_nothing_to_compare(hospital):
+    bare = mlci.Cohort(hospital.table.drop_columns("poa"), hospital.source, hospital.outcomes)
+    with pytest.raises(mlci.InputError, match="has no flags of what was present on admission"):
+        compare_codes(bare, {"Charlson": published("Charlson")}, resamples=0)
+    with pytest.raises(mlci.InputError, match="has no admission in the split test"):
+        compare_codes(hospital.split("train"), {"Charlson": published("Charlson")}, resamples=0)
+
+
+def test_command(hospital, tmp_path):
+    from click.testing import CliRunner
+
+    from mlci.cli import cli
+
+    hospital.split("train", "test").write(tmp_path / "c.parquet")
+    words = ["poa", str(tmp_path / "c.parquet"), "-o", str(tmp_path / "t.csv"), "--no-fit", "--resamples", "20"]
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert "O/E where something arose later" in done.output
+    assert "…" not in done.output
+    assert set(pd.read_csv(tmp_path / "t.csv")["metric"]) == {"auroc", "dcorr", "o_e", "o_e_later"}
+
+
+def test_grades_hold_each_other():
+    lists = [set(telling(grade)) for grade in GRADES]
+    assert set(telling()) < lists[0] < lists[1] < lists[2]
+    assert {"10:J960", "9:51881", "10:Z991"} <= lists[0] - set(telling())  # critical care: failure and ventilator
+    assert {entry.tells for entry in telling_codes("tells")} == {"death", "critical care", "discharge, length of stay"}
