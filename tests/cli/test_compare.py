@@ -8,7 +8,7 @@ from toys import six_hospitals
 
 @pytest.fixture
 def files(tmp_path):
-    cohort = six_hospitals(effect=0.9)
+    cohort = six_hospitals(effect=0.7)
     cohort.write(tmp_path / "cohort.parquet")
     frame = {name: cohort.column(name) for name in ("admission_id", "severity", "age")}
     pd.DataFrame(frame).to_csv(tmp_path / "scores.csv", index=False)
@@ -54,7 +54,7 @@ def test_bad_words_are_told(files, mlci_cli, options, message):
 def test_two_treatments(files, mlci_cli):
     words = ("compare", "cohort.parquet", "scores.csv", "--outcome", "mortality")
     table = pd.read_parquet(files / "cohort.parquet").assign(old=lambda frame: frame["age"] > 55)
-    cohort = six_hospitals(effect=0.9)
+    cohort = six_hospitals(effect=0.7)
     kept = cohort.table.append_column("old", [table["old"].to_numpy()])
     type(cohort)(kept, cohort.source, cohort.outcomes).write(files / "cohort.parquet")
     said = mlci_cli(*words, "--treatment", "old", "--adjust", "severity", "--score", "severity", "-o", "t.html").stdout

@@ -16,7 +16,7 @@ from toys import SIX, six_hospitals
 
 @pytest.fixture(scope="module")
 def found():
-    cohort = six_hospitals(effect=0.9)
+    cohort = six_hospitals(effect=0.7)
     scores = {"severity": cohort.column("severity"), "age & <b>": cohort.column("age")}
     return compare(cohort, scores, by="hospital", outcome="mortality", overdispersion="none", resamples=20)
 

@@ -24,7 +24,7 @@ MOST, VERDICT = 60, 5  # groups that a terminal shows in full, and the column th
     type=click.Choice(["additive", "multiplicative", "shmi", "none"]),
     default="additive",
     show_default=True,
-    help="Room that the funnel makes for usual differences between groups.",
+    help="Room that the funnel makes for usual differences between groups, if there are ten.",
 )
 @click.option("--split", default="all", show_default=True, help="Splits to compare, as test; all: every one.")
 @click.option("--resamples", type=click.IntRange(0), default=200, show_default=True, help="Of patients, for ranks.")
@@ -108,9 +108,10 @@ def _print(found) -> None:
     for model in found.models["model"]:
         part = [row[1:] for row in rows if row[0] == model]
         if len(part) > MOST:
-            click.echo(f"Of {len(part):,} groups, those beyond the 99.8% limits:")
-            part = [row for row in part if row[VERDICT] in ("low", "high")]
-        show(f"{found.outcome} by {found.by}, adjusted by {model}", heads[1:], part)
+            every, part = len(part), [row for row in part if row[VERDICT] in ("low", "high")]
+            click.echo(f"By {model}, {len(part):,} of {every:,} groups lie beyond the 99.8% limits.")
+        if part:
+            show(f"{found.outcome} by {found.by}, adjusted by {model}", heads[1:], part)
     for row in found.changes.itertuples():
         click.echo(
             f"{row.model} and {row.versus}: {row.other_verdict} of {row.groups} groups have another verdict, "

@@ -28,6 +28,7 @@ from mlci.measures._arrays import as_scores
 from mlci.measures.discrimination import auroc
 
 LEAST = 10  # expected events, or a group is neither ranked nor judged
+FEW = 10  # groups, below which nobody can say what differences are usual
 ALERT, ALARM = 0.95, 0.998  # shares of usual groups between the funnel's limits
 VERDICTS = ("low", "as expected", "high")
 TOO_FEW, HIDDEN = "too few", "hidden"
@@ -91,7 +92,8 @@ class Comparison:
         rows = []
         for model in self.models["model"]:
             for row in self.of(model).itertuples():
-                rank = f"{row.rank:.0f} {row.rank_low:.0f}-{row.rank_high:.0f}" if row.ranked else ""
+                rank = f"{row.rank:.0f}" if row.ranked else ""
+                rank += f" {row.rank_low:.0f}-{row.rank_high:.0f}" if np.isfinite(row.rank_low) else ""
                 ratio = f"{row.ratio:.2f} {row.low:.2f}-{row.high:.2f}" if row.verdict != HIDDEN else HIDDEN
                 counts = [f"{row.n:,.0f}", f"{row.observed:,.0f}", f"{row.expected:,.1f}", ratio, row.verdict, rank]
                 rows.append([model, row.group, *(cell.replace("nan", "–") for cell in counts)])
@@ -127,7 +129,7 @@ def compare(
         adjust: columns that the expected counts take into account beside the score, as age and sex.
         weights: a column of survey weights.
         overdispersion: what room the funnel makes for usual differences between groups: `additive`, `multiplicative`,
-            `shmi` or `none` (`mlci.measures.ratios.dispersion`).
+            `shmi` or `none` (`mlci.measures.ratios.dispersion`); with fewer than ten groups it makes none.
         resamples: of patients, for the intervals of ranks; 0 gives none.
 
     >>> visits = pd.DataFrame({"visit_id": range(400), "ward": ["east", "west"] * 200, "codes": [["I50.9"]] * 400})
@@ -141,6 +143,7 @@ def compare(
     if overdispersion not in ratios.METHODS:
         raise InputError(f"overdispersion {overdispersion!r}: allowed are {', '.join(ratios.METHODS)}.")
     ground = _prepare(cohort, by, outcome, weights)
+    overdispersion = overdispersion if len(ground.names) >= FEW else "none"
     models = {name: as_scores(column, name) for name, column in _columns(scores, "score").items()}
     for name, values in models.items():
         if len(values) != len(cohort):
@@ -269,10 +272,10 @@ def _judged(ground: _Ground, fit: CrossFit, method: str, drawn: np.ndarray | Non
     weight, y = ground.weight, ground.outcome
     observed, expected = ground.sums(weight * y), ground.sums(weight * fit.risk)
     ratio = observed / expected
-    # What an unweighted count of the same precision would be; without weights, the expected count itself.
-    effective = expected**2 / ground.sums(weight**2 * fit.risk)
+    # The expected count whose Poisson count is as precise: likely events are surer than that, weighted ones less.
+    effective = expected**2 / ground.sums(weight**2 * fit.risk * (1 - fit.risk))
     counted = ratio * effective
-    ranked = effective >= LEAST
+    ranked = np.minimum(expected, effective) >= LEAST
     spread = ratios.dispersion(counted[ranked], effective[ranked], method=method)
     low, high = ratios.interval(counted, effective)
     known = ratios.prior(counted, effective)

@@ -376,7 +376,7 @@ def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
 def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) -> Figure:
     """Ratios of observed to expected events over the expected ones, between the limits of chance.
 
-    `points` has the columns group, effective (expected events), ratio and verdict; `limits` has effective and low95,
+    `points` has the columns group, effective (events), ratio and verdict; `limits` has effective and low95,
     high95, low998 and high998. Its columns that begin with exact are those of chance alone, drawn faintly where room is
     made for usual differences. Up to `most` outliers are named.
     """
@@ -396,12 +396,12 @@ def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) ->
         axis.annotate(str(row.group)[:24], (row.effective, row.ratio), (4, 4), textcoords="offset points", fontsize=7)
     usual = np.interp(np.median(points["effective"]), limits["effective"], limits["high998"])
     top = max(float(points["ratio"].max()), 1.3, float(usual))
-    axis.set(xlabel="Expected events", ylabel="Observed / expected", ylim=(0, 1.08 * top))
+    axis.set(xlabel="Expected events of a Poisson count as precise", ylabel="Observed / expected", ylim=(0, 1.08 * top))
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(FixedLocator([digit * 10.0**power for power in range(8) for digit in (1, 2, 5)]))
     axis.xaxis.set_major_formatter(COUNT)
     axis.xaxis.set_minor_locator(NullLocator())
-    axis.legend(loc="lower right", fontsize=7, ncols=2)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.3, fontsize=7, ncols=5)
     return figure
 
 
