@@ -1,12 +1,14 @@
 """Small made-up hospitals and models, for tests that need one but are about something else."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from mlci.codes.admissions import as_admissions
+from mlci.codes.admissions import Admissions, as_admissions, stream_rows
 from mlci.cohort import Cohort
 from mlci.config import EncoderConfig, PaperConfig
 from mlci.index.estimator import MLCI
@@ -18,6 +20,11 @@ from mlci.tokens import Vocabulary
 CODES = [f"{letter}{number:02d}{last}" for letter in "ABCDEIJKN" for number in range(8) for last in range(3)]
 
 SIX = {"A": 900, "B": 700, "C": 800, "D": 60, "E": 1000, "F": 600}  # hospitals and their admissions
+
+
+def streamed(path: str | Path, **options: object) -> Iterator[Admissions]:
+    """The admissions of a file, batch by batch, without what else its rows say."""
+    return (admissions for admissions, _ in stream_rows(path, **options))
 
 
 def random_state(

@@ -49,6 +49,7 @@ class TokenConfig(Section):
     min_admissions: int = within(1, 1)  # rarer tokens stay out of the vocabulary (and of the model file)
     without_outcome_codes: bool = False  # ignore codes that tell the outcome, such as cardiac arrest
     primary: bool = False  # the first code is the principal diagnosis and counts as such: its place matters
+    number_of_codes: bool = False  # how many codes an admission has counts as a token: it depends on coding habits
     poa: Literal["all", "only"] = "all"  # codes that count: all, or only those present on admission
 
     def settled(self, admissions: int) -> Self:
@@ -301,20 +302,31 @@ class CurveConfig(Section):
 
 
 @dataclass(frozen=True)
+class PeopleConfig(Section):
+    """What counts in the risks beside codes; the score stays codes alone."""
+
+    age: bool = False  # in bands of ten years
+    sex: bool = False
+
+
+@dataclass(frozen=True)
 class TableConfig(Section):
     """Everything that a fit of the `table` recipe depends on besides data and seed."""
 
     tokens: TableTokenConfig = TableTokenConfig()
     penalty: PenaltyConfig = PenaltyConfig()
     curve: CurveConfig = CurveConfig()
+    people: PeopleConfig = PeopleConfig()
     copies: bool = False  # learn from shortened forms of each admission too, for short lists and cut codes elsewhere
 
     extra: ClassVar = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.copies and self.tokens.primary:
-            raise InputError("copies and tokens.primary do not go together: a copy has no principal diagnosis.")
+        if self.copies and (self.tokens.primary or self.tokens.number_of_codes):
+            raise InputError(
+                "copies do not go together with tokens.primary or tokens.number_of_codes: a copy has other codes."
+            )
 
     def anchored(self, name: str) -> Self:
         raise InputError("the recipe table needs no anchor: its score rises with the risk of every outcome.")

@@ -19,6 +19,8 @@ from mlci.codes.poa import ALL
 PAD, UNK = 0, 1
 SPECIAL = ("<PAD>", "<UNK>")
 PRINCIPAL = ">"  # before the text of a token that the first code alone gives
+MANY = "#"  # before the least number of codes of a band, in the text of a token that tells how many codes there are
+NUMBERS = np.array([1, 2, 3, 4, 5, 7, 10, 15, 20, 30])  # where those bands begin
 BANDS = np.array([0, *(step * 10**power for power in range(1, 8) for step in (1, 2, 5))])  # 10, 20, 50, 100, ...
 
 
@@ -56,6 +58,18 @@ class Tokens:
 
 
 @dataclass(frozen=True)
+class TokenForm:
+    """Which tokens a code, and an admission, gives."""
+
+    depths: tuple[int, ...] = (4,)
+    max_codes: int = 256
+    without_outcome_codes: bool = False
+    primary: bool = False
+    poa: str = ALL
+    number_of_codes: bool = False
+
+
+@dataclass(frozen=True)
 class Vocabulary:
     """Known tokens and the ICD version of each; id 0 is padding (never used in flat form), id 1 every other code."""
 
@@ -68,6 +82,7 @@ class Vocabulary:
     # Training admissions behind each token, at least: the lower end of a band, 0: under 10.
     support: tuple[int, ...] = ()
     poa: str = ALL  # which codes it was made for: all, or only those present on admission; readers leave out the others
+    number_of_codes: bool = False  # how many codes an admission has is a token too
 
     def __len__(self) -> int:
         return len(SPECIAL) + len(self.tokens)
@@ -81,93 +96,68 @@ class Vocabulary:
     @property
     def longest(self) -> int:
         """Tokens of one admission at most."""
-        return (self.max_codes + self.primary) * len(self.depths)
+        return (self.max_codes + self.primary) * len(self.depths) + self.number_of_codes
 
     @classmethod
-    def fit(
-        cls,
-        train: Admissions,
-        *,
-        depths: tuple[int, ...] = (4,),
-        max_codes: int = 256,
-        min_admissions: int = 1,
-        without_outcome_codes: bool = False,
-        primary: bool = False,
-        poa: str = ALL,
-    ) -> "Vocabulary":
-        """The tokens of the training admissions, sorted, that occur in at least `min_admissions` of them."""
-        options = {
-            "depths": depths,
-            "max_codes": max_codes,
-            "without_outcome_codes": without_outcome_codes,
-            "primary": primary,
-            "poa": poa,
-        }
+    def fit(cls, train: Admissions, *, min_admissions: int = 1, **options: Any) -> "Vocabulary":
+        """The tokens of the training admissions, sorted, that occur in at least `min_admissions` of them.
+
+        The options are the fields of `TokenForm`.
+        """
         return cls.of(cls.count(train, **options), min_admissions=min_admissions, **options)
 
     @classmethod
-    def of(
-        cls,
-        seen: Mapping[tuple[int, str], int],
-        *,
-        depths: tuple[int, ...],
-        max_codes: int,
-        min_admissions: int,
-        without_outcome_codes: bool,
-        primary: bool,
-        poa: str = ALL,
-    ) -> "Vocabulary":
+    def of(cls, seen: Mapping[tuple[int, str], int], *, min_admissions: int, **options: Any) -> "Vocabulary":
         """From the number of admissions that have each (ICD version, token)."""
+        form = TokenForm(**options)
         kept = sorted(name for name, count in seen.items() if count >= min_admissions)
         counts = np.fromiter((seen[name] for name in kept), dtype=np.int64, count=len(kept))
         return cls(
             tokens=tuple(text for _, text in kept),
             versions=tuple(version for version, _ in kept),
-            depths=tuple(depths),
-            max_codes=max_codes,
-            ignored=telling() if without_outcome_codes else (),
-            primary=primary,
-            poa=poa,
+            depths=tuple(form.depths),
+            max_codes=form.max_codes,
+            ignored=telling() if form.without_outcome_codes else (),
+            primary=form.primary,
+            poa=form.poa,
             support=tuple(BANDS[np.searchsorted(BANDS, counts, side="right") - 1].tolist()),
+            number_of_codes=form.number_of_codes,
         )
 
     @staticmethod
-    def count(
-        train: Admissions,
-        *,
-        depths: tuple[int, ...],
-        max_codes: int,
-        without_outcome_codes: bool = False,
-        primary: bool = False,
-        poa: str = ALL,
-    ) -> dict[tuple[int, str], int]:
+    def count(train: Admissions, **options: Any) -> dict[tuple[int, str], int]:
         """In how many admissions each (ICD version, token) occurs; counts of parts of a split add up.
 
         The options are those of `of`; `poa` was seen to when the admissions were read.
         """
-        if without_outcome_codes:
+        form = TokenForm(**options)
+        if form.without_outcome_codes:
             train = without(train, telling())
         codes = list(zip(train.values, train.versions.tolist()))
-        indices, offsets = _first(train, max_codes)
+        indices, offsets = _first(train, form.max_codes)
         recorded = {"": (indices, np.repeat(np.arange(len(train)), np.diff(offsets)))}
-        if primary:
+        if form.primary:
             rows = np.flatnonzero(np.diff(offsets))
             recorded[PRINCIPAL] = (indices[offsets[rows]], rows)
         seen: dict[tuple[int, str], int] = {}
         for mark, (indices, rows) in recorded.items():
-            for depth in sorted(depths, reverse=True):  # a short code counts with those that begin like it
+            for depth in sorted(form.depths, reverse=True):  # a short code counts with those that begin like it
                 names, group = _distinct([(version, mark + value[:depth]) for value, version in codes])
                 # Codes that share a prefix count once for an admission.
                 pairs = group[indices] * np.int64(max(len(train), 1)) + rows
                 pairs.sort()
                 pairs = pairs[np.diff(pairs, prepend=-1) > 0]
                 seen.update(zip(names, np.bincount(pairs // max(len(train), 1), minlength=len(names)).tolist()))
+        if form.number_of_codes:
+            band = np.searchsorted(NUMBERS, np.diff(offsets), side="right")
+            counted = np.bincount(band, minlength=len(NUMBERS) + 1)[1:].tolist()
+            seen.update({(0, _many(least)): count for least, count in zip(NUMBERS.tolist(), counted) if count})
         return seen
 
     @cached_property
     def _ids(self) -> tuple[dict[tuple[int, str], int], int | None]:
         """The id of each token, and the ICD version if all tokens share one."""
-        versions = set(self.versions)
+        versions = {version for version, text in zip(self.versions, self.tokens) if not text.startswith(MANY)}
         only = versions.pop() if len(versions) == 1 else None
         return {key: number for number, key in enumerate(zip(self.versions, self.tokens), start=len(SPECIAL))}, only
 
@@ -194,10 +184,24 @@ class Vocabulary:
         widths = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
         table = np.array([token for known in found for token in known], dtype=np.int32)
         if (widths == 1).all():
-            return Tokens(table[indices], offsets)
+            return self._numbered(Tokens(table[indices], offsets), np.diff(offsets))
         starts = np.cumsum(widths) - widths
         flat, ends = positions(starts[indices], widths[indices])
-        return Tokens(table[flat], ends[offsets])
+        return self._numbered(Tokens(table[flat], ends[offsets]), np.diff(offsets))
+
+    def _numbered(self, tokens: Tokens, many: np.ndarray) -> Tokens:
+        """With the token of how many codes each admission has, where that counts."""
+        if not self.number_of_codes:
+            return tokens
+        found = self.number_tokens(many)
+        rows = np.flatnonzero(found)
+        more = np.bincount(rows + 1, minlength=len(tokens.offsets)).cumsum()
+        return Tokens(np.insert(tokens.ids, tokens.offsets[rows + 1], found[rows]), tokens.offsets + more)
+
+    def number_tokens(self, many: np.ndarray) -> np.ndarray:
+        """The token that each number of codes gives; PAD where it gives none."""
+        ids = [PAD, *(self._ids[0].get((0, _many(least)), PAD) for least in NUMBERS.tolist())]
+        return np.array(ids, dtype=np.int32)[np.searchsorted(NUMBERS, many, side="right")]
 
     def leaves(self, admissions: Admissions, *, mark: str = "") -> np.ndarray:
         """The deepest known token of each distinct code: UNK where none is known, PAD where the code is ignored.
@@ -235,12 +239,12 @@ class Vocabulary:
         indices, offsets = _first(without(admissions, self.ignored), self.max_codes)
         tokens = Tokens(leaf[indices], offsets)
         if not self.primary:
-            return tokens
+            return self._numbered(tokens, np.diff(offsets))
         rows = np.flatnonzero(tokens.counts)
         marked = self.leaves(admissions, mark=PRINCIPAL)[indices[offsets[rows]]]
         rows, marked = rows[marked > UNK], marked[marked > UNK]
         more = np.bincount(rows + 1, minlength=len(offsets)).cumsum()
-        return Tokens(np.insert(tokens.ids, offsets[rows], marked), offsets + more)
+        return self._numbered(Tokens(np.insert(tokens.ids, offsets[rows], marked), offsets + more), np.diff(offsets))
 
     @cached_property
     def beginnings(self) -> np.ndarray:
@@ -251,6 +255,9 @@ class Vocabulary:
         ids, _ = self._ids
         found = np.zeros((len(self), len(self.depths)), dtype=np.int32)
         for (version, text), number in ids.items():
+            if text.startswith(MANY):
+                found[number, 0] = number
+                continue
             mark = PRINCIPAL if text.startswith(PRINCIPAL) else ""
             texts = [text[: len(mark) + depth] for depth in sorted(self.depths)]
             found[number] = [
@@ -298,6 +305,10 @@ def _distinct(keys: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], np.nd
     number: dict[tuple[int, str], int] = {}
     group = np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
     return list(number), group
+
+
+def _many(least: int) -> str:
+    return f"{MANY}{least:02d}"
 
 
 def telling(grade: str | None = None) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlci.base.errors import InputError
-from mlci.codes.admissions import Admissions, as_admissions, stream_admissions, stream_rows
+from mlci.codes.admissions import Admissions, as_admissions, stream_rows
+from toys import streamed
 
 RAW = [["i50.9", " E11.9 "], [], ["I50.9", None, "", "N179"], None, ["038.9"]]
 CLEAN = [("I509", "E119"), (), ("I509", "N179"), (), ("0389",)]
@@ -99,18 +100,18 @@ def test_streaming_equals_memory_for_every_file_and_batch_size(tmp_path_factory,
     wide.assign(codes=[" | ".join(code or "" for code in codes) for codes in lists]).to_csv(
         folder / "wide.csv", index=False
     )
-    assert read(stream_admissions(folder / "wide.parquet", batch=batch)) == read(as_admissions(table))
-    assert read(stream_admissions(folder / "wide.csv", batch=batch)) == read(as_admissions(table))
+    assert read(streamed(folder / "wide.parquet", batch=batch)) == read(as_admissions(table))
+    assert read(streamed(folder / "wide.csv", batch=batch)) == read(as_admissions(table))
     for name in ("long.parquet", "long.csv", "long.csv.gz"):
-        assert read(stream_admissions(folder / name, batch=batch)) == read(as_admissions(long)), name
+        assert read(streamed(folder / name, batch=batch)) == read(as_admissions(long)), name
 
 
 def test_identifiers_in_csv_are_numbers_only_if_all_are(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("admission_id,code\n7,I509\n8,0389\n")
-    assert [i for i, *_ in read(stream_admissions(file))] == [7, 8]
+    assert [i for i, *_ in read(streamed(file))] == [7, 8]
     file.write_text("admission_id,code\n007,I509\n7,0389\n")
-    assert [i for i, *_ in read(stream_admissions(file))] == ["007", "7"]
+    assert [i for i, *_ in read(streamed(file))] == ["007", "7"]
 
 
 def test_carried_columns_stay_beside_their_admissions(tmp_path):
@@ -156,7 +157,7 @@ def test_what_cannot_be_used_is_told_in_a_sentence(table, words, tmp_path):
         as_admissions(pa.table(table))
     pq.write_table(pa.table(table), tmp_path / "bad.parquet")
     with pytest.raises(InputError, match=r"bad\.parquet: .*" + words):
-        list(stream_admissions(tmp_path / "bad.parquet", batch=1))
+        list(streamed(tmp_path / "bad.parquet", batch=1))
 
 
 def test_bad_lists_and_files(tmp_path):
@@ -168,15 +169,15 @@ def test_bad_lists_and_files(tmp_path):
         as_admissions([["I509"]], icd_version=11)
     (tmp_path / "a.parquet").write_text("not parquet")
     with pytest.raises(InputError, match="neither Parquet"):
-        list(stream_admissions(tmp_path / "a.parquet"))
+        list(streamed(tmp_path / "a.parquet"))
     (tmp_path / "a.csv").write_text("admission_id,code\n1,I509\n1,2,3\n")
     with pytest.raises(InputError, match="is not a CSV table"):
-        list(stream_admissions(tmp_path / "a.csv"))
+        list(streamed(tmp_path / "a.csv"))
     (tmp_path / "a.csv").write_text("")
     with pytest.raises(InputError, match="is not a CSV table"):
-        list(stream_admissions(tmp_path / "a.csv"))
+        list(streamed(tmp_path / "a.csv"))
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"admission_id,code\n1,I509\n"))
-    assert codes_of(stream_admissions(tmp_path / "a.csv.gz")) == [("I509",)]
+    assert codes_of(streamed(tmp_path / "a.csv.gz")) == [("I509",)]
 
 
 def test_icd_version_words_of_other_systems():

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from mlci.base.errors import InputError
-from mlci.codes.admissions import as_admissions, stream_admissions
+from mlci.codes.admissions import as_admissions
 from mlci.codes.layout import find_layout
+from toys import streamed
 
 CODES = [["I50.9", "N17.9", "E11.9"], [], ["038.9"], ["J44.9", "I10"]]
 
@@ -84,14 +85,14 @@ def test_every_form_is_the_same_in_memory_and_in_every_file(tmp_path, form):
         frame.to_excel(tmp_path / "a.xlsx", index=False)
         files += ["a.csv", "a.xlsx"]
     for name in files:
-        assert read(stream_admissions(tmp_path / name, batch=2)) == expected, name
+        assert read(streamed(tmp_path / name, batch=2)) == expected, name
 
 
 def test_a_number_in_a_cell_of_codes_is_refused_unless_zeros_may_be_put_back(tmp_path):
     pd.DataFrame({"visit": [1, 2], "DX1": ["428.0", 38.9], "DX2": [8, None]}).to_excel(tmp_path / "a.xlsx", index=False)
     with pytest.raises(InputError, match=r"a.xlsx: column DX1, row 3: the cell is a number; .*\(--restore-zeros\)"):
-        list(stream_admissions(tmp_path / "a.xlsx"))
-    found = read(stream_admissions(tmp_path / "a.xlsx", restore_zeros=True))
+        list(streamed(tmp_path / "a.xlsx"))
+    found = read(streamed(tmp_path / "a.xlsx", restore_zeros=True))
     assert found == [(1, ["4280", "008"]), (2, ["0389"])]
 
 
@@ -130,7 +131,7 @@ def test_columns_of_codes_keep_their_order_whatever_their_dictionaries(tmp_path)
         }
     )
     parquet.write_table(table, tmp_path / "a.parquet", row_group_size=3)
-    found = read(stream_admissions(tmp_path / "a.parquet", icd_version=10, batch=2))
+    found = read(streamed(tmp_path / "a.parquet", icd_version=10, batch=2))
     expected = [["I10", "N179", "I10"], ["I10"], ["E119", "N179"], ["I10", "J449"], ["N179", "A047"]]
     assert found == list(zip(range(1, 6), expected))
     assert read([as_admissions(table.slice(1), icd_version=10)]) == found[1:]
@@ -156,7 +157,7 @@ def test_a_column_per_code_costs_little_more_than_one_of_text(tmp_path):
         best = np.inf
         for _ in range(3):
             start = time.process_time()
-            assert sum(map(len, stream_admissions(tmp_path / name))) == len(lists)
+            assert sum(map(len, streamed(tmp_path / name))) == len(lists)
             best = min(best, time.process_time() - start)
         return best
 

@@ -7,9 +7,10 @@ from click.testing import CliRunner
 
 import mlci
 from mlci.cli import cli
-from mlci.codes.admissions import as_admissions, stream_admissions
+from mlci.codes.admissions import as_admissions
 from mlci.codes.layout import find_layout
 from mlci.codes.poa import flag_columns
+from toys import streamed
 
 CODES = [["I50.9", "T81.4XXA", "E11.9"], ["I50.9"], [], ["I21.9", "E11.9"]]
 FLAGS = [["Y", "N", "1"], ["u"], [], ["W", ""]]
@@ -56,7 +57,7 @@ def test_what_arose_later_is_left_out_whatever_the_layout(tmp_path, form, ending
             )
         file = tmp_path / f"a.{ending}"
         frame.to_csv(file, index=False) if ending == "csv" else frame.to_parquet(file)
-        batches = list(stream_admissions(file, icd_version=10, poa="only"))
+        batches = list(streamed(file, icd_version=10, poa="only"))
     expected = dict(enumerate(PRESENT, 1))
     found = read(batches)
     assert found == {key: expected[key] for key in found}

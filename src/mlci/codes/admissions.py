@@ -198,27 +198,6 @@ def said_version(icd_version: int | str | None) -> tuple[int | None, str | None]
     return (None if icd_version is None else int(icd_version)), None
 
 
-def stream_admissions(path: str | Path, **options: Any) -> Iterator[Admissions]:
-    """Read the admissions of a file in batches, in memory that does not grow with the file.
-
-    Args:
-        path: a file of any kind and layout that `mlci score` takes.
-        **options: those of `stream_rows`.
-
-    Returns:
-        An iterator over batches; no admission is cut in two.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder, "visits.csv")
-    ...     _ = file.write_text("visit_id,codes\\n7,I50.9 N17.9\\n8,E11.9\\n")
-    ...     [batch.ids.tolist() for batch in stream_admissions(file, icd_version=10)]
-    [[7, 8]]
-    """
-    for admissions, _ in stream_rows(path, **options):
-        yield admissions
-
-
 def stream_rows(
     path: str | Path,
     *,

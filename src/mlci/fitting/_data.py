@@ -26,15 +26,20 @@ class Split:
     vocabulary_size: int
     subjects: np.ndarray | None = None  # the patient of each admission
     admissions: Admissions | None = None  # the codes as they were recorded
+    people: np.ndarray | None = None  # rows of age and sex, as `_people.rows_of` gives them
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def take(self, rows: np.ndarray) -> "Split":
         """Keep the admissions at the given positions, in their order (without the recorded codes)."""
-        subjects = None if self.subjects is None else self.subjects[rows]
         return replace(
-            self, tokens=self.tokens.take(rows), outcomes=self.outcomes[rows], subjects=subjects, admissions=None
+            self,
+            tokens=self.tokens.take(rows),
+            outcomes=self.outcomes[rows],
+            subjects=None if self.subjects is None else self.subjects[rows],
+            admissions=None,
+            people=None if self.people is None else self.people[rows],
         )
 
     def only(self, names: Sequence[str]) -> "Split":
@@ -64,6 +69,7 @@ def in_memory(
     subjects: np.ndarray,
     source: str,
     tokens: TokenConfig,
+    people: np.ndarray | None = None,
 ) -> Splits:
     """Learn the vocabulary of the training admissions and encode both splits.
 
@@ -75,12 +81,14 @@ def in_memory(
         subjects: the patient of each admission.
         source: where the data come from, in words.
         tokens: how codes become tokens.
+        people: rows of age and sex, where risks take them.
     """
     rows = {part: np.flatnonzero(split == part) for part in ("train", "valid")}
     train = admissions.take(rows["train"])
     vocabulary = Vocabulary.fit(train, **asdict(tokens.settled(len(train))))
     encoded = vocabulary.encode(admissions)
-    whole = Split(encoded, labels.astype(np.float32), tuple(outcomes), len(vocabulary), np.asarray(subjects))
+    labels = labels.astype(np.float32)
+    whole = Split(encoded, labels, tuple(outcomes), len(vocabulary), np.asarray(subjects), people=people)
     return Splits(
         vocabulary=vocabulary,
         icd_versions=tuple(np.unique(train.versions[train.indices]).tolist()),
@@ -105,6 +113,7 @@ def fingerprint(train: Split, valid: Split, *facts: object) -> str:
     names = (train.names, train.vocabulary_size)
     digest = hashlib.sha256(json.dumps([mlci.__version__, *names, *facts], sort_keys=True).encode())
     for split in (train, valid):
-        for array in (split.tokens.ids, split.tokens.offsets, split.outcomes):
-            digest.update(np.ascontiguousarray(array).data)
+        for array in (split.tokens.ids, split.tokens.offsets, split.outcomes, split.people):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

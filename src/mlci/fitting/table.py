@@ -24,6 +24,7 @@ from mlci.fitting._copies import COUNT, copies
 from mlci.fitting._curves import Curves, fit_curves
 from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
 from mlci.fitting._events import Clock, Event
+from mlci.fitting._people import fit_people
 from mlci.fitting._presence import Presence
 from mlci.fitting._processes import Group
 from mlci.fitting._result import Fit, Record, RecordTable
@@ -125,8 +126,9 @@ def fit(
 
     Returns:
         `state` with `weights` (tokens x outcomes), `intercepts`, `calibration` (outcomes x 2: the risk is
-        expit(a + b * log-odds)), `knots` and `heights` (outcomes x points) of the curves whose sum is the score; and
-        `honest`, the training scores from log-odds of regressions that have not seen the admission.
+        expit(a + b * log-odds)), `people` where the split knows age or sex (`fit_people`), `knots` and `heights`
+        (outcomes x points) of the curves whose sum is the score; and `honest`, the training scores from log-odds of
+        regressions that have not seen the admission.
     """
     _check(train, config)
     parents = np.zeros(train.vocabulary_size, np.int32) if parents is None else parents
@@ -150,6 +152,7 @@ def fit(
     honest = whole.log_odds(weights)[: len(train)]  # of admissions as they are
     clock.tell("weights", 1, 1, {"deviance explained": 1 - kept.unexplained}, work=6)
     calibration = np.stack([calibrate(column, known) for column, known in zip(honest.T, outcomes.T)])
+    people = {} if train.people is None else {"people": fit_people(honest, outcomes, train.people)}
     options, final = config.curve, weights[:, -1]
     alpha = outcome_weights(outcomes, train.names, balance=options.balance, importance=options.importance)
     labels = soften(calibration[:, 0] + calibration[:, 1] * honest, outcomes, observed=options.observed)
@@ -163,6 +166,7 @@ def fit(
             "calibration": calibration,
             "knots": curves.knots,
             "heights": curves.heights,
+            **people,
         },
         weights=dict(zip(train.names, alpha.tolist())),
         record=TableRecord(

@@ -7,7 +7,7 @@ there every code is left out in turn and the admission scored again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import overload
 
@@ -46,6 +46,10 @@ class Explanation(Sequence[Effect]):
     base_score: float
     log_odds: Mapping[str, float] | None
     base_log_odds: Mapping[str, float] | None
+    # Of each outcome's risk, where the recipe learns them: expit(shift + slope * log-odds + what age and sex add).
+    risk_log_odds: Mapping[str, float] | None = None
+    calibration: Mapping[str, tuple[float, float]] | None = None  # shift and slope
+    people: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # band of age, sex -> what it adds
 
     @property
     def additive(self) -> bool:
@@ -72,6 +76,8 @@ class Explanation(Sequence[Effect]):
             parts = [(effect.log_odds or {})[name] for name in names]
             rows.append(_row(effect.code, title, effect.effect, effect.effect / widest, parts))
         rows.append(_row("", "This admission", self.score, 0, [(self.log_odds or {})[name] for name in names]))
+        for text, added in self.people.items():
+            rows.append(_row("", f"{text}, in the risks", 0.0, 0, [added[name] for name in names]))
         note = "Rows add up." if self.additive else "Each code is left out in turn; effects overlap and do not add up."
         cells = "".join(f"<th>{escape(text)}</th>" for text in head)
         return f"<table><thead><tr>{cells}</tr></thead><tbody>{''.join(rows)}</tbody></table><p>{note}</p>"
@@ -124,6 +130,9 @@ def _tokens(vocabulary: Vocabulary, admissions: Admissions, row: np.ndarray) -> 
     place = counting - before[row]  # 1 for the first code that counts
     leaf[place > vocabulary.max_codes] = PAD
     brought = vocabulary.beginnings[leaf]
+    if vocabulary.number_of_codes:  # all codes bring it together
+        many = vocabulary.number_tokens(np.bincount(row, leaf != PAD, minlength=len(admissions)).astype(np.int64))
+        brought = np.hstack([brought, np.where(leaf != PAD, many[row], PAD)[:, None]])
     if not vocabulary.primary:
         return brought
     marked = vocabulary.leaves(admissions, mark=PRINCIPAL)[admissions.indices]

@@ -11,3 +11,4 @@ class Reading:
 
     score: np.ndarray
     log_odds: np.ndarray | None = None  # (admissions, outcomes)
+    people: np.ndarray | None = None  # what age and sex add to log-odds of risks (admissions, outcomes); NaN: not known

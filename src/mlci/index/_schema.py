@@ -33,6 +33,7 @@ class VocabularyFacts(_Checked):
     max_codes: int = Field(ge=1, le=100_000)
     ignored: list[Name] = Field(default=[], max_length=100_000)
     primary: bool = False
+    number_of_codes: bool = False
     poa: Literal["all", "only"] = "all"
     support: list[Count] = []
 

@@ -15,6 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from mlci.codes.admissions import Admissions
+from mlci.fitting._people import ROWS as PEOPLE
+from mlci.fitting._people import People
 from mlci.index._reading import Reading
 from mlci.tokens import PRINCIPAL, Tokens, Vocabulary
 
@@ -28,7 +30,8 @@ class TableScorer:
     """The arrays of a table by name, and the vocabulary whose tokens are the rows of `weights`.
 
     `weights` (tokens, outcomes) and `intercepts` make the log-odds; `calibration` (outcomes, 2) makes of these a risk:
-    expit(a + b * log-odds); `knots` and `heights` (outcomes, points) are the curves whose sum is the score.
+    expit(a + b * log-odds), and `people`, if there, one that knows age and sex; `knots` and `heights` (outcomes,
+    points) are the curves whose sum is the score.
     """
 
     state: Mapping[str, np.ndarray]
@@ -64,19 +67,28 @@ class TableScorer:
 
     def risks(self, reading: Reading) -> np.ndarray:
         """The risk of each outcome, a column each."""
-        assert reading.log_odds is not None
-        risk = reading.log_odds * self.state["calibration"][:, 1]
-        risk += self.state["calibration"][:, 0]
+        risk = self.risk_log_odds(reading)
         np.negative(risk, out=risk)
         with np.errstate(over="ignore"):  # a risk of 0, as near as a number can come to it
             np.exp(risk, out=risk)
         risk += 1
         return np.reciprocal(risk, out=risk)
 
+    def risk_log_odds(self, reading: Reading) -> np.ndarray:
+        """The log-odds of each risk: by codes, and by age and sex where these are known and count."""
+        assert reading.log_odds is not None
+        found = reading.log_odds * self.state["calibration"][:, 1]
+        found += self.state["calibration"][:, 0]
+        if reading.people is not None:
+            more = People(self.state["people"]).log_odds(reading.log_odds, reading.people)
+            np.copyto(found, more, where=~np.isnan(more))
+        return found
+
     def check(self, outcomes: int) -> None:
         """Refuse arrays that do not fit together, of a file that somebody made by hand."""
         state, names = self.state, list(zip(self.vocabulary.versions, self.vocabulary.tokens))
-        if tuple(sorted(state)) != STATE or not all(values.dtype == np.float64 for values in state.values()):
+        named = tuple(sorted({*state} - {"people"}))
+        if named != STATE or not all(values.dtype == np.float64 for values in state.values()):
             raise ValueError(f"tensors {sorted(state)}; wanted are {', '.join(STATE)} of 64-bit numbers")
         learned, points = state["weights"].shape[1], state["knots"].shape[-1]
         wanted = {
@@ -85,6 +97,7 @@ class TableScorer:
             "calibration": (learned, 2),
             "knots": (learned, points),
             "heights": (learned, points),
+            **({"people": (2 + len(PEOPLE), learned)} if "people" in state else {}),
         }
         if {name: values.shape for name, values in state.items()} != wanted or not 0 < learned <= outcomes:
             raise ValueError(f"tensors of other shapes than {wanted}")

@@ -23,7 +23,7 @@ from mlci.index._extend import extended
 from mlci.index._table import TableScorer, curve
 from mlci.index.model import Model
 from mlci.judging.smooth import smooth
-from mlci.tokens import Vocabulary
+from mlci.tokens import MANY, Vocabulary
 
 HALFWAY = 2_000  # own admissions that count as much for the curves of the score as those the model was made from
 LEAST_SLOPE = 0.01  # of a calibration: a table that tells nothing of an outcome has no less
@@ -95,11 +95,12 @@ def _with_new_rows(model: Model, admissions: Admissions) -> Model:
         min_admissions=LEAST,
         without_outcome_codes=bool(known.ignored),
         primary=known.primary,
+        number_of_codes=known.number_of_codes,
     )
     have, nothing = set(zip(known.versions, known.tokens)), np.zeros(len(model.state["intercepts"]))
     named = zip(seen.versions, seen.tokens, seen.support)
     fresh = {(version, text): (nothing, support) for version, text, support in named if (version, text) not in have}
-    versions = {*model.icd_versions, *(version for version, _ in fresh)}
+    versions = {*model.icd_versions, *(version for version, text in fresh if not text.startswith(MANY))}
     return replace(extended(model, fresh), icd_versions=tuple(sorted(versions)))
 
 

@@ -6,7 +6,7 @@ Torch is imported to fit `deep` and `paper`, never to fit `table` nor to score.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html import escape
 from importlib import import_module
 from pathlib import Path
@@ -25,15 +25,18 @@ from mlci.base.shown import html_table
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import RECIPES, DeepConfig, PaperConfig, TableConfig, config_from, read_config
-from mlci.fitting._data import Splits, in_memory
+from mlci.fitting._data import Split, Splits, in_memory
 from mlci.fitting._mapped import map_cohort
+from mlci.fitting._people import ROWS, UNKNOWN, People
 from mlci.fitting._processes import check_device, world
 from mlci.fitting._result import Fit
 from mlci.index._aggregates import LEAST, as_shipped, counted, quantiles, tokens_of_one_patient, without_small_cells
 from mlci.index._enough import refuse_few, shortfalls
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index._held_out import held_out
+from mlci.index._people import needed, of_data, of_person, wanted
 from mlci.index._reading import Reading
+from mlci.index._table import TableScorer
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.index.ready import model_path
 from mlci.judging.smooth import Smooth, smooth
@@ -125,9 +128,13 @@ class MLCI(TransformerMixin, BaseEstimator):
         check_device(self.device)
         if memory_map is None:
             data = read_cohort(data) if isinstance(data, str | Path) else data
+            data = data.in_order() if isinstance(data, Cohort) else data
+            people = needed(data, wanted(asdict(config)))
             taken = _take(data, outcomes, self.outcomes, split, subjects, icd_version, config.tokens.poa)
-            splits = in_memory(**taken, tokens=config.tokens)
+            splits = in_memory(**taken, tokens=config.tokens, people=people)
         elif isinstance(data, str | Path):
+            if wanted(asdict(config)):
+                raise InputError("people.age and people.sex are for a cohort in memory; leave memory_map out.")
             splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens, group=group)
         else:
             raise InputError("memory_map is for the name of a cohort file.")
@@ -260,7 +267,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         True
         """
         admissions = self._model.taken(data, icd_version=icd_version)
-        self._warn(admissions)
+        self._warn(admissions, people=np.empty(0))  # a score takes codes alone
         return self._model.score(admissions)
 
     def risk(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
@@ -277,8 +284,9 @@ class MLCI(TransformerMixin, BaseEstimator):
         ['mortality', 'non_home_discharge', 'long_stay', 'critical_care']
         """
         admissions = self._model.taken(data, icd_version=icd_version)
-        self._warn(admissions)
-        return pd.DataFrame(self._model.risks(self._model.read(admissions)))
+        people = of_data(data, self._model.people, len(admissions))
+        self._warn(admissions, people=people)
+        return pd.DataFrame(self._model.risks(self._model.read(admissions, people)))
 
     def table(self, data: Any, *, icd_version: int | None = None, strict: bool = False) -> pd.DataFrame:
         """Give all columns of a scores file, as `mlci score` writes them.
@@ -297,15 +305,21 @@ class MLCI(TransformerMixin, BaseEstimator):
         [{'high_severity': False, 'unknown_share': 0.0}]
         """
         admissions = self._model.taken(data, icd_version=icd_version)
-        self._warn(admissions, strict=strict)
-        return pd.DataFrame({"admission_id": admissions.ids, **self._model.columns(admissions, strict=strict)})
+        people = of_data(data, self._model.people, len(admissions))
+        self._warn(admissions, strict=strict, people=people)
+        columns = self._model.columns(admissions, strict=strict, people=people)
+        return pd.DataFrame({"admission_id": admissions.ids, **columns})
 
-    def explain(self, codes: Sequence[str], *, icd_version: int | None = None) -> Explanation:
+    def explain(
+        self, codes: Sequence[str], *, icd_version: int | None = None, age: float | None = None, sex: str | None = None
+    ) -> Explanation:
         """Say what each code of one admission contributes.
 
         Args:
             codes: of the admission.
             icd_version: 9 or 10.
+            age: in years, where the index's risks take it.
+            sex: F or M, likewise.
 
         Returns:
             One `Effect` per recorded code. Where the recipe is `table`, effects are exact shares that add up to the
@@ -318,9 +332,10 @@ class MLCI(TransformerMixin, BaseEstimator):
         True
         """
         admissions, model = as_admissions([list(codes)], icd_version=icd_version), self._model
+        people = of_person(model.people, age, sex)
         without = without_each(model, admissions)
         found = shares(model, admissions, without=without)
-        reading, base = model.read(admissions), model.read(Admissions.from_lists([[]]))
+        reading, base = model.read(admissions, people), model.read(Admissions.from_lists([[]]))
         effects = zip(
             admissions.indices,
             model.known(admissions)[admissions.indices].tolist(),
@@ -337,6 +352,7 @@ class MLCI(TransformerMixin, BaseEstimator):
             base_score=float(base.score[0]),
             log_odds=_named(model, reading.log_odds, 1)[0],
             base_log_odds=_named(model, base.log_odds, 1)[0],
+            **_risk_parts(model, reading, people),
         )
 
     def importance(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
@@ -395,8 +411,9 @@ class MLCI(TransformerMixin, BaseEstimator):
             raise NotFittedError("this MLCI is not fitted; call fit, or mlci.load a model file.")
         return self.model_
 
-    def _warn(self, admissions: Admissions, *, strict: bool = False) -> None:
-        for doubt in Tally(self._model).add(admissions).doubts(strict=strict):
+    def _warn(self, admissions: Admissions, *, strict: bool = False, people: np.ndarray | None = None) -> None:
+        tally = Tally(self._model, missing=self._model.people if people is None else ())
+        for doubt in tally.add(admissions).doubts(strict=strict):
             warnings.warn(doubt, stacklevel=3)
 
     def _title(self, admissions: Admissions, value: int) -> str | None:
@@ -434,7 +451,6 @@ def _take(data, outcomes, chosen, split, subjects, icd_version, poa) -> dict[str
     if isinstance(data, Cohort):
         if outcomes is not None or split is not None or subjects is not None:
             raise InputError("a cohort holds its own outcomes, split and subjects; give them with codes only.")
-        data = data.in_order()
         rules, labels = dict(data.outcomes), data.labels()
         admissions, parts, source = data.admissions(poa=poa), data.column("split"), data.source
         subjects = data.column("subject_id")
@@ -527,6 +543,14 @@ def _hash_split(subjects: Sequence) -> np.ndarray:
     return np.array(["train", "valid"], dtype=object)[part]
 
 
+def _read(scorer: Any, split: Split) -> Reading:
+    """What the scorer makes of a split, with age and sex where risks take them."""
+    reading = scorer.read(split.tokens)
+    if split.people is None:
+        return reading
+    return replace(reading, people=People(scorer.state["people"]).added(split.people))
+
+
 def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     """Give what a fit gave, with the percentiles, risks and cutoff of the admissions that it saw.
 
@@ -541,7 +565,7 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     names = list(splits.outcomes)
     data = {"train": splits.train, "valid": splits.valid}
     scorer = scorer_of(fit.state, splits.vocabulary, card["config"])
-    readings = {part: scorer.read(taken.tokens) for part, taken in data.items()}
+    readings = {part: _read(scorer, taken) for part, taken in data.items()}
     scores = {part: reading.score for part, reading in readings.items()}
     if fit.honest is not None:
         scores["train"] = fit.honest
@@ -582,6 +606,23 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
 def _named(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[str, float] | None]:
     """Each row of log-odds by the outcomes' names; None where there are none."""
     return [None] * rows if log_odds is None else [dict(zip(model.outcomes, row)) for row in log_odds.tolist()]
+
+
+def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> dict[str, Any]:
+    """What makes the log-odds of each risk of those by codes, for an explanation of one admission."""
+    if not isinstance(model.scorer, TableScorer):
+        return {}
+    names, found = list(model.outcomes), model.scorer.risk_log_odds(reading)[0].tolist()
+    parts, added = model.state["calibration"], {}
+    if people is not None and (people != UNKNOWN).any():
+        values = model.state["people"]
+        parts = values[:2].T
+        added = {ROWS[row]: dict(zip(names, values[2 + row].tolist())) for row in people[0].tolist() if row != UNKNOWN}
+    return {
+        "risk_log_odds": dict(zip(names, found)),
+        "calibration": {name: (float(shift), float(slope)) for name, (shift, slope) in zip(names, parts)},
+        "people": added,
+    }
 
 
 def _bands(readings: Mapping[str, Reading], labels: Mapping[str, np.ndarray], names: list[str]) -> dict[str, Smooth]:

@@ -16,6 +16,7 @@ import pandas as pd
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.codes.icd import VERSIONS, title
+from mlci.fitting._people import ROWS as PEOPLE
 from mlci.index._sql import DIALECTS, script
 from mlci.index._table import TableScorer
 from mlci.index.model import Model
@@ -118,6 +119,8 @@ def export(
         raise InputError("only a table can be exported; `mlci fit --recipe table` makes one.")
     if model.vocabulary.primary:
         raise InputError("the table gives the first code of an admission rows of its own, which no export knows.")
+    if model.vocabulary.number_of_codes:
+        raise InputError("the table gives the number of an admission's codes rows of its own, which no export knows.")
     if dialect not in DIALECTS:
         raise InputError(f"dialect {dialect!r} is not known; allowed are {', '.join(DIALECTS)}.")
     if not table.replace("_", "").replace(".", "").isalnum():
@@ -128,6 +131,8 @@ def export(
         said = [str(folded)]
     if model.vocabulary.poa == "only":
         said += ["The index was made for codes present on admission: give it those alone."]
+    if model.people:
+        said += ["Risks here are those by codes alone; what age and sex add to them is listed in the .csv form."]
     said += [f"Codes of an admission beyond {model.vocabulary.max_codes} count here, while `mlci score` stops there."]
     if path.suffix.lower() == ".sql":
         about = [f"Severity scores from {table} (admission_id, icd_version, code): SELECT * FROM mlci_scores.", *said]
@@ -190,7 +195,8 @@ def curves(model: Model) -> pd.DataFrame:
     Returns:
         A frame of part, outcome, x and y. Parts are `intercept`, `unknown` (what unknown codes add), `risk` (x + y *
         log-odds is the log-odds of the risk), `score` (points of the curve), `percentile` (points), `cutoff`,
-        `ignored` (beginnings of codes that count as not recorded), and `depth` (lengths of the beginnings that count).
+        `ignored` (beginnings of codes that count as not recorded), `depth` (lengths of the beginnings that count), and
+        what bands of age and sexes add to risks that take them, with the shift and slope that then hold.
 
     >>> from mlci.index.estimator import load
     >>> frame = curves(load("us2010").model_)
@@ -207,5 +213,9 @@ def curves(model: Model) -> pd.DataFrame:
     rows += [("percentile", "", *point) for point in zip(model.quantiles, shares)]
     rows += [("ignored", text, 0.0, 0.0) for text in model.vocabulary.ignored]
     rows += [("depth", "", depth, depth) for depth in sorted(model.vocabulary.depths)]
+    for row, values in zip(PEOPLE, state["people"][2:]) if "people" in state else ():
+        rows += [(row, name, 0.0, value) for name, value in zip(model.outcomes, values)]
+    if "people" in state:
+        rows += [("risk, with age and sex", name, *pair) for name, pair in zip(model.outcomes, state["people"][:2].T)]
     rows.append(("cutoff", "", model.cutoff.score, model.cutoff.score))
     return pd.DataFrame(rows, columns=["part", "outcome", "x", "y"])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.cohort import Cohort
+from mlci.index._people import of_data
 from mlci.index.model import Model
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def predictions(model: Model, cohort: Cohort, outcome: str) -> "pa.Table":
         raise InputError(f"the cohort lacks the column {TIME}; `mlci cohort meds` makes one that has it.")
     if not pa.types.is_integer(cohort.table["subject_id"].type):
         raise InputError("the cohort's subject_id is text; meds-evaluation takes whole numbers alone.")
-    risk = model.columns(model.taken(cohort))[f"risk_{outcome}"]
+    people = of_data(cohort, model.people, len(cohort))
+    risk = model.columns(model.taken(cohort), people=people)[f"risk_{outcome}"]
     table = pa.table(
         {
             "subject_id": cohort.table["subject_id"].cast(pa.int64()),

@@ -9,7 +9,7 @@ codes look at one another, which torch alone can score).
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,15 @@ from mlci.base.errors import InputError
 from mlci.base.spreadsheets import defused
 from mlci.base.tablefile import writing
 from mlci.base.tensors import digest, read_tensors, write_tensors
-from mlci.codes.admissions import Admissions, ahead, as_admissions, stream_admissions
+from mlci.codes.admissions import ROW, Admissions, ahead, as_admissions, stream_rows
 from mlci.codes.poa import ONLY
 from mlci.codes.versions import Guess
 from mlci.config import EncoderConfig
+from mlci.fitting._people import People
 from mlci.index._deepsets import DeepSetsScorer
 from mlci.index._former import renewed
 from mlci.index._network import NetworkScorer
+from mlci.index._people import of_table, wanted
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
 from mlci.index._understanding import LEAST_UNDERSTOOD, Understanding, understanding, without_unknown
@@ -78,13 +80,21 @@ class Model:
         """The cohort as this model takes it: with all codes, or with those present on admission alone."""
         return cohort.present() if self.vocabulary.poa == ONLY else cohort
 
-    def read(self, admissions: Admissions) -> Reading:
-        """Scores, and log-odds where the recipe learns them."""
-        return self.scorer.read(self.scorer.encode(admissions))
+    def read(self, admissions: Admissions, people: np.ndarray | None = None) -> Reading:
+        """Scores, and log-odds where the recipe learns them; with `people`, what age and sex add to those of risks."""
+        reading = self.scorer.read(self.scorer.encode(admissions))
+        if people is None or "people" not in self.state:
+            return reading
+        return replace(reading, people=People(self.state["people"]).added(people))
 
-    def read_strictly(self, admissions: Admissions) -> Reading:
+    def read_strictly(self, admissions: Admissions, people: np.ndarray | None = None) -> Reading:
         """The same of the codes that the model understands alone."""
-        return self.read(without_unknown(admissions, self.vocabulary.leaves(admissions)))
+        return self.read(without_unknown(admissions, self.vocabulary.leaves(admissions)), people)
+
+    @property
+    def people(self) -> tuple[str, ...]:
+        """Which of age and sex the risks take beside codes."""
+        return wanted(self.card["config"]) if "people" in self.state else ()
 
     def score(self, admissions: Admissions) -> np.ndarray:
         """One float64 per admission, in order."""
@@ -125,14 +135,17 @@ class Model:
         """How far each admission is understood, and whether that is enough for a score."""
         return understanding(admissions, self.vocabulary.leaves(admissions))
 
-    def columns(self, admissions: Admissions, *, strict: bool = False) -> dict[str, np.ndarray]:
+    def columns(
+        self, admissions: Admissions, *, strict: bool = False, people: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
         """The columns of a scores file, without the identifiers.
 
         With `strict`, codes that are not understood do not count at all (the recipes paper and deep otherwise read them
         as one unknown code), and admissions of which fewer than half of the codes are understood have no score,
-        percentile, risk or flag: NaN, and None for the flag.
+        percentile, risk or flag: NaN, and None for the flag. `people` are rows of age and sex, for risks that take
+        them.
         """
-        reading = self.read_strictly(admissions) if strict else self.read(admissions)
+        reading = self.read_strictly(admissions, people) if strict else self.read(admissions, people)
         columns = {
             "score": reading.score,
             "percentile": self.percentile(reading.score),
@@ -222,6 +235,7 @@ class Tally:
     unsaid: int = 0  # codes of no ICD version, where the model knows two
     placed: int = 0  # admissions whose percentile was told
     percentiles: float = 0.0  # their sum
+    missing: tuple[str, ...] = ()  # of age and sex, which the risks take and the data do not have
     # The distinct codes that were looked at last, and which lack a leading zero: batches of a file often share them.
     looked: tuple[np.ndarray | None, np.ndarray] = (None, np.empty(0, dtype=bool))
 
@@ -244,6 +258,7 @@ class Tally:
             unsaid=self.unsaid + (int(often[admissions.versions == 0].sum()) if len(own) > 1 else 0),
             placed=self.placed + (0 if percentile is None else int(np.isfinite(percentile).sum())),
             percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
+            missing=self.missing,
             looked=(admissions.values, lost),
         )
 
@@ -264,6 +279,11 @@ class Tally:
     def doubts(self, *, strict: bool = False) -> list[str]:
         """What the user should be told, a sentence each; `strict` says whether such admissions go without a score."""
         found = []
+        if self.missing:
+            lacking = " or ".join(self.missing)
+            then = "are those by codes alone" if self.missing == self.model.people else "count without it"
+            takes = " and ".join(self.model.people)
+            found.append(f"the model's risks take {takes}, and there is no {lacking}: they {then}.")
         if self.foreign:
             own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
             version, many = self.foreign.most_common(1)[0]
@@ -320,15 +340,22 @@ def score_file(
     many are done, `on_scores` with what was written of each batch.
     """
     options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
-    options |= {"poa": poa or model.vocabulary.poa}
+    options |= {"poa": poa or model.vocabulary.poa, "carry": model.people}
+    tally = Tally(model)
 
     def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:
+        nonlocal tally
         empty = True
         several = len({*model.icd_versions} - {0}) > 1
         guess = Guess(str(source), on_guess) if on_guess and several else lambda batch: batch
-        for admissions in map(guess, stream_admissions(source, **options)):
+        for batch, carried in stream_rows(source, **options):
+            admissions = guess(batch)
             _check_versions(model, admissions, source)
-            columns = model.columns(admissions, strict=strict)
+            people = of_table(carried, model.people, str(source), carried[ROW].to_numpy()) if model.people else None
+            columns = model.columns(admissions, strict=strict, people=people)
+            if empty:
+                missing = tuple(name for name in model.people if name not in carried.column_names)
+                tally = replace(tally, missing=missing)
             yield admissions, columns, _as_table(admissions, columns, defuse)
             empty = False
         if empty:  # a file without rows has scores without rows
@@ -336,7 +363,6 @@ def score_file(
             columns = model.columns(admissions, strict=strict)
             yield admissions, columns, _as_table(admissions, columns, defuse)
 
-    tally = Tally(model)
     with writing(target, inputs=[source]) as write:  # hardly a value comes twice: no dictionaries
         for admissions, columns, table in ahead(scored()):  # a batch is read, another scored, a third written
             write(table)

@@ -17,8 +17,10 @@ from scipy.special import expit, logit
 from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions
 from mlci.cohort import Cohort
+from mlci.fitting._people import People
 from mlci.fitting.table import calibrate
 from mlci.index._aggregates import counted, quantiles, without_small_cells
+from mlci.index._people import of_data
 from mlci.index._reading import Reading
 from mlci.index._update import update as move_weights
 from mlci.index.model import Model
@@ -80,11 +82,17 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
     chosen = [name for name in names if enough[name]]
     known = {name: labels[:, names.index(name)] for name in chosen}
     if update == "weights":
+        if model.people:
+            raise InputError("the model's risks take age and sex; its weights cannot move without a new fit.")
         updated = move_weights(model, admissions, known, np.asarray(cohort.column("subject_id"))[learn])
         fitted, score = updated.model, updated.score
     else:
         reading = model.read(admissions)
+        people = of_data(cohort, model.people, len(cohort))
         fitted, score = _fitted(model, reading, known), reading.score
+        if model.people:
+            adjusted = reading if people is None else model.read(admissions, people[learn])
+            fitted = _with_people(fitted, model, adjusted, known)
     columns = np.column_stack(list(known.values()))
     fitted = replace(
         fitted,
@@ -100,7 +108,9 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
             },
         },
     )
-    judged = _judge(model, fitted, _some(cohort.admissions(), test), cohort.labels()[test], names, labels)
+    people = of_data(cohort, model.people, len(cohort))
+    held = _some(cohort.admissions(), test), None if people is None else people[test]
+    judged = _judge(model, fitted, held, cohort.labels()[test], names, labels)
     return Recalibrated(fitted, tuple(name for name in names if not enough[name]), judged)
 
 
@@ -138,14 +148,30 @@ def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Mo
     return replace(model, state=state, curves=curves)
 
 
+def _with_people(fitted: Model, before: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Model:
+    """The model whose risks by age and sex are fitted too, or, where the cohort knows neither, moved as the others."""
+    former, people = before.risks(reading), People(before.state["people"])
+    for name, label in labels.items():
+        place = list(before.outcomes).index(name) if name in before.outcomes else len(people.values[0])
+        if place < len(people.values[0]):
+            shift, slope = calibrate(_log_odds(former[name]), label)
+            people = people.recalibrated(place, shift, max(slope, 0.0))
+    return replace(fitted, state={**fitted.state, "people": people.values})
+
+
 def _log_odds(risk: np.ndarray) -> np.ndarray:
     return logit(np.clip(risk, EDGE, 1 - EDGE))
 
 
 def _judge(
-    before: Model, after: Model, held: Admissions, labels: np.ndarray, names: list[str], learned: np.ndarray
+    before: Model,
+    after: Model,
+    held: tuple[Admissions, np.ndarray | None],
+    labels: np.ndarray,
+    names: list[str],
+    learned: np.ndarray,
 ) -> pd.DataFrame:
-    rows, risks = [], {"before": before.risks(before.read(held)), "after": after.risks(after.read(held))}
+    rows, risks = [], {"before": before.risks(before.read(*held)), "after": after.risks(after.read(*held))}
     for place, name in enumerate(names):
         label = labels[:, place]
         known = ~np.isnan(label)

@@ -17,6 +17,8 @@ class CaseAddress:
     plus: tuple[str, ...]
     version: int
     said: bool  # the version is in the address
+    age: str = ""
+    sex: str = ""
 
     def plain(self, codes: str, *, off: Sequence[str] = (), plus: Sequence[str] = ()) -> str:
         """Give the address of other codes, as recorded unless some are off or added.
@@ -25,7 +27,8 @@ class CaseAddress:
         '/?codes=I10&off=I10'
         """
         fields = [("codes", codes), *(("off", code) for code in off), *(("plus", code) for code in plus if code)]
-        return "/?" + urlencode([*fields, *([("icd", self.version)] if self.said else [])])
+        person = [(name, value) for name, value in (("age", self.age), ("sex", self.sex)) if value]
+        return "/?" + urlencode([*fields, *([("icd", self.version)] if self.said else []), *person])
 
     def with_codes(self, codes: str) -> str:
         """Give the address of other codes with the same ones off and added."""

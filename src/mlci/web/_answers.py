@@ -71,17 +71,24 @@ def model_version(model: Model) -> int:
 
 
 def answers(
-    index: MLCI, lists: Sequence[Sequence[str]], *, icd_version: int, explain: bool = False, uncounted: int = 0
+    index: MLCI,
+    lists: Sequence[Sequence[str]],
+    *,
+    icd_version: int,
+    explain: bool = False,
+    uncounted: int = 0,
+    people: np.ndarray | None = None,
 ) -> tuple[list[Answer], list[str]]:
     """An answer for each admission, and what the user should be told about their codes, a sentence each.
 
     Codes that the model does not understand are left out: they neither raise nor lower a score. `uncounted` is how many
-    further diagnoses were recorded for each admission, of which no code is known at all.
+    further diagnoses were recorded for each admission, of which no code is known at all; `people` are rows of age and
+    sex, for risks that take them.
     """
     model, admissions = index.model_, as_admissions(lists, icd_version=icd_version)
-    columns, how = model.columns(admissions, strict=True), model.understanding(admissions)
+    columns, how = model.columns(admissions, strict=True, people=people), model.understanding(admissions)
     how = how.diluted(np.diff(admissions.offsets), uncounted) if uncounted else how
-    intervals = model.intervals(model.read_strictly(admissions))
+    intervals = model.intervals(model.read_strictly(admissions, people))
     known, codes_of = model.known(admissions), [str(code) for code in admissions.values]
     of_code = comorbidity.code_bits(admissions.values, icd_version).tolist()
     bits = comorbidity.drop_milder(comorbidity.Coder()(admissions))
@@ -113,7 +120,8 @@ def answers(
                 },
             )
         )
-    return found, Tally(model).add(admissions).doubts(strict=True)
+    tally = Tally(model, missing=model.people if people is None else ())
+    return found, tally.add(admissions).doubts(strict=True)
 
 
 def _effects(

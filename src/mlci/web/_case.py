@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from mlci.base.errors import InputError
 from mlci.codes import icd
 from mlci.codes.admissions import as_admissions
@@ -71,9 +73,15 @@ def typed(index: MLCI, text: str, version: int) -> Reading:
 
 
 def read_case(
-    index: MLCI, text: str, *, off: Sequence[str] = (), plus: Sequence[str] = (), version: int
+    index: MLCI,
+    text: str,
+    *,
+    off: Sequence[str] = (),
+    plus: Sequence[str] = (),
+    version: int,
+    people: np.ndarray | None = None,
 ) -> Case | None:
-    """The case, or None if nothing was typed that could be a diagnosis."""
+    """The case, or None if nothing was typed that could be a diagnosis; `people` is the row of its age and sex."""
     reading, added = typed(index, text, version), typed(index, "\n".join(plus), version)
     codes, left_out = [understood.code for understood in reading.codes], {icd.normalise(code) for code in off}
     off = [code for code in dict.fromkeys(codes) if code in left_out]
@@ -82,8 +90,9 @@ def read_case(
         return None
     uncounted = sum(missed.counts for missed in reading.missed)
     counted = [code for code in codes if code not in off] + plus
-    (now,), doubts = answers(index, [counted], icd_version=version, explain=True, uncounted=uncounted)
-    recorded = answers(index, [codes], icd_version=version, uncounted=uncounted)[0][0] if off or plus else now
+    said = {"icd_version": version, "uncounted": uncounted, "people": people}
+    (now,), doubts = answers(index, [counted], explain=True, **said)
+    recorded = answers(index, [codes], **said)[0][0] if off or plus else now
     known = {understood.code: understood for understood in (*reading.codes, *added.codes)}
     return Case(
         codes=codes,

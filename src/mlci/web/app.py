@@ -27,6 +27,7 @@ from mlci.base.names import cell, label, words
 from mlci.codes import icd
 from mlci.codes.parse import understand
 from mlci.codes.search import search
+from mlci.index._people import of_person
 from mlci.index.estimator import MLCI
 from mlci.index.provenance import provenance
 from mlci.web._addresses import CaseAddress
@@ -357,14 +358,17 @@ def _pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
         plus: Codes = [],  # noqa: B006
         pick: Annotated[str, Query(max_length=40)] = "",
         icd_version: Annotated[str, Query(alias="icd", max_length=2)] = "",
+        age: Annotated[str, Query(max_length=3, pattern=r"^\d*$")] = "",
+        sex: Literal["", "F", "M"] = "",
     ) -> Response:
         version = _version(index, icd_version)
-        here = CaseAddress(codes, tuple(off), tuple(plus), version, said=bool(icd_version))
+        here = CaseAddress(codes, tuple(off), tuple(plus), version, said=bool(icd_version), age=age, sex=sex)
         if pick:
             return RedirectResponse(here.with_codes(f"{codes.strip()} {pick}".strip()), 303)
         case, error = None, ""
         try:
-            case = read_case(index, codes, off=off, plus=plus, version=version)
+            people = of_person(index.model_.people, float(age) if age else None, sex or None)
+            case = read_case(index, codes, off=off, plus=plus, version=version, people=people)
         except InputError as problem:
             error = str(problem)
         page = render(
@@ -373,6 +377,8 @@ def _pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
             q=q,
             found=[_found(code) for code in search(q, version, 10)],
             version=version,
+            age=age,
+            sex=sex,
             address=here.plain,
             offered=here.offered,
             translated=here.translated,

@@ -17,6 +17,7 @@ from mlci.codes.icd import VERSIONS, dotted
 from mlci.codes.outcome import tells
 from mlci.cohort import Cohort
 from mlci.index import vary
+from mlci.index._people import of_data
 from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.estimator import MLCI
 from mlci.index.model import Tally
@@ -159,7 +160,7 @@ def compute(
     judged = test if len(test) else cohort
     if not len(judged):
         raise InputError("the cohort has no admissions to report on.")
-    columns = model.columns(judged.admissions())
+    columns = model.columns(judged.admissions(), people=of_data(judged, model.people, len(judged)))
     doubtful = model.understanding(judged.admissions()).share < LEAST_UNDERSTOOD
     people = _people(index, cohort, judged, names, bool(len(test)), int(doubtful.sum()))
     if by is None:

@@ -1,0 +1,100 @@
+"""Age and sex beside the codes: rows of the risks, never of the score.
+
+In come log-odds by codes of regressions that have not seen their admission, outcomes, ages and sexes; out come, for
+each outcome, a shift, a slope and what each band of age and each sex adds. The score stays codes alone; who gives
+neither age nor sex gets the risk by codes alone. Needs NumPy and SciPy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+AGES = np.array([0, 18, 30, 40, 50, 60, 70, 80, 90])  # where bands begin
+SEXES = ("F", "M")
+ROWS = (
+    *(f"age {low} to {high - 1}" for low, high in zip(AGES.tolist(), AGES.tolist()[1:])),
+    f"age {AGES[-1]} and over",
+    *(f"sex {sex}" for sex in SEXES),
+)
+UNKNOWN = -1  # in the place of a row
+UNDECIDED, SPREAD = 10.0, 1.0  # priors: events behind shift and slope as they are, and the variance of a row
+
+
+def rows_of(age: Sequence | np.ndarray | None, sex: Sequence | np.ndarray | None, many: int) -> np.ndarray:
+    """The rows of each admission: of its age and of its sex, `UNKNOWN` where that is not known.
+
+    >>> rows_of([71.0, None], ["F", "?"], 2).tolist()
+    [[6, 9], [-1, -1]]
+    """
+    found = np.full((many, 2), UNKNOWN, dtype=np.int8)
+    if age is not None:
+        years = np.array([np.nan if value is None else value for value in age], dtype=np.float64)
+        known = years >= 0
+        found[known, 0] = np.searchsorted(AGES, years[known], side="right") - 1
+    if sex is not None:
+        values = np.asarray(sex, dtype=object)
+        for place, name in enumerate(SEXES, start=len(AGES)):
+            found[values == name, 1] = place
+    return found
+
+
+def fit_people(log_odds: np.ndarray, outcomes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Fit shift, slope and rows of each outcome's risk.
+
+    Args:
+        log_odds: admissions x outcomes, by codes.
+        outcomes: admissions x outcomes: 0, 1, NaN where not known.
+        rows: of each admission, as `rows_of` gives them.
+
+    Returns:
+        An array of 2 + len(ROWS) x outcomes: the log-odds of a risk are the first row, plus the second times the
+        log-odds by codes, plus the rows of the admission's age and sex.
+    """
+    present = np.zeros((len(rows), len(ROWS)), dtype=np.float32)
+    for column in rows.T:
+        known = np.flatnonzero(column != UNKNOWN)
+        present[known, column[known]] = 1
+    return np.column_stack([_fitted(x, y, present) for x, y in zip(log_odds.T, outcomes.T)])
+
+
+def _fitted(log_odds: np.ndarray, outcome: np.ndarray, present: np.ndarray) -> np.ndarray:
+    from scipy.special import expit  # who scores needs no SciPy
+
+    known = ~np.isnan(outcome)
+    x, y = log_odds[known], outcome[known].astype(np.float64)
+    centre = float(x.mean())
+    basis = np.column_stack([np.ones_like(x), x - centre, present[known]])
+    prior = np.array([UNDECIDED, UNDECIDED, *[1 / SPREAD] * len(ROWS)])
+    found = np.zeros(basis.shape[1])
+    for _ in range(100):
+        risk = expit(x + basis @ found)
+        gradient = basis.T @ (risk - y) + prior * found
+        step = np.linalg.solve((basis * (risk * (1 - risk))[:, None]).T @ basis + np.diag(prior), gradient)
+        found -= step / max(1.0, float(np.abs(step).max()))
+        if np.abs(step).max() < 1e-10:
+            break
+    return np.concatenate([[found[0] - found[1] * centre, 1 + found[1]], found[2:]])
+
+
+@dataclass(frozen=True)
+class People:
+    """What age and sex add to risks: the array that `fit_people` gives."""
+
+    values: np.ndarray
+
+    def added(self, rows: np.ndarray) -> np.ndarray:
+        """What each admission's age and sex add to the log-odds of each risk; NaN where neither is known."""
+        table = np.vstack([self.values[2:], np.zeros_like(self.values[:1])])  # the last row: not known
+        return np.where((rows == UNKNOWN).all(axis=1)[:, None], np.nan, table[rows].sum(axis=1))
+
+    def log_odds(self, by_codes: np.ndarray, added: np.ndarray) -> np.ndarray:
+        """The log-odds of each risk."""
+        return self.values[0] + self.values[1] * by_codes + added
+
+    def recalibrated(self, place: int, shift: float, slope: float) -> "People":
+        """With another shift and slope of one outcome's log-odds."""
+        values = self.values.copy()
+        values[:, place] *= slope
+        values[0, place] += shift
+        return People(values)

@@ -1,0 +1,175 @@
+"""Age and sex as rows of the risks, the number of codes and the principal diagnosis as rows of the table."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import mlci
+from mlci.base.errors import InputError
+from mlci.cli import cli
+from mlci.cohort import Cohort
+from mlci.fitting._people import ROWS, UNKNOWN, rows_of
+from mlci.index.export import curves, export
+from mlci.index.recalibrate import recalibrate
+from mlci.measures.discrimination import auroc
+from mlci.tokens import MANY, NUMBERS
+from mlci.web._case import read_case
+
+FIXED = {"penalty": {"common": 0.02, "own": 0.02, "folds": 2}}
+PEOPLE = {**FIXED, "people": {"age": True, "sex": True}}
+
+
+@pytest.fixture(scope="module")
+def cohort() -> Cohort:
+    """Death comes with heart failure and with age, and women die less; long lists die more."""
+    rng = np.random.default_rng(3)
+    n = 3000
+    age, women = rng.uniform(20, 95, n), rng.random(n) < 0.5
+    pool = np.array(["E11.9", "J18.9", "N17.9", "I10", "K52.9", "F32.9", "M54.5", "R07.9", "Z51.1", "D64.9"])
+    lists = [[*rng.choice(pool, rng.integers(1, 9), replace=False)] for _ in range(n)]
+    failing = rng.random(n) < 0.3
+    lists = [["I50.9", *codes] if ill else codes for ill, codes in zip(failing, lists)]
+    log_odds = -4 + 1.5 * failing + (age - 55) / 15 - 0.8 * women + 0.2 * np.array([len(codes) for codes in lists])
+    died = rng.random(n) < 1 / (1 + np.exp(-log_odds))
+    frame = pd.DataFrame(
+        {"visit_id": range(n), "codes": lists, "died": died.astype(int), "age": age, "sex": np.where(women, "F", "M")}
+    )
+    return Cohort.from_frame(frame, icd_version=10, outcomes={"mortality": "died"}, age="age", sex="sex")
+
+
+@pytest.fixture(scope="module")
+def index(cohort):
+    return mlci.MLCI(config=PEOPLE).fit(cohort)
+
+
+def without(cohort: Cohort, *names: str) -> pa.Table:
+    return cohort.table.drop_columns(list(names))
+
+
+def test_rows_of_ages_and_sexes():
+    found = rows_of([17.9, 18.0, 95.0, None], ["F", "M", None, "?"], 4)
+    assert [[ROWS[row] if row != UNKNOWN else "" for row in rows] for rows in found.tolist()] == [
+        ["age 0 to 17", "sex F"],
+        ["age 18 to 29", "sex M"],
+        ["age 90 and over", ""],
+        ["", ""],
+    ]
+
+
+def test_the_score_is_that_of_codes_alone_and_the_risk_knows_more(cohort, index):
+    plain, judged = mlci.MLCI(config=FIXED).fit(cohort), cohort.split("test")
+    np.testing.assert_array_equal(plain.score(judged), index.score(judged))
+    died = judged.labels()[:, 0]
+    by_codes, by_all = (auroc(each.risk(judged)["mortality"].to_numpy(), died) for each in (plain, index))
+    assert by_all > by_codes + 0.1
+    rows = dict(zip(ROWS, index.model_.state["people"][2:, 0]))
+    assert rows["age 18 to 29"] < rows["age 80 to 89"]
+    assert rows["sex F"] < rows["sex M"]
+
+
+def test_risks_are_those_by_codes_where_nobody_says_age_or_sex(cohort, index):
+    lists = [["I50.9", "I10"]]
+    with pytest.warns(UserWarning, match="take age and sex, and there is no age or sex: they are those by codes alone"):
+        found = index.risk(lists, icd_version=10)
+    reading = index.model_.read(index.model_.taken(lists, icd_version=10))
+    shift, slope = index.model_.state["calibration"][0]
+    np.testing.assert_allclose(found["mortality"], 1 / (1 + np.exp(-(shift + slope * reading.log_odds[:, 0]))))
+
+
+def test_a_file_is_scored_with_its_columns_and_told_if_one_is_missing(cohort, index, tmp_path):
+    index.save(tmp_path / "m.safetensors")
+    loaded = mlci.load(tmp_path / "m.safetensors")
+    judged = cohort.split("test")
+    for name, table in {"all": judged.table, "no_sex": without(judged, "sex")}.items():
+        pd.DataFrame(table.select([c for c in table.column_names if c != "split"]).to_pandas()).to_parquet(
+            tmp_path / f"{name}.parquet"
+        )
+    words = ["score", str(tmp_path / "m.safetensors")]
+    done = CliRunner().invoke(cli, [*words, str(tmp_path / "all.parquet"), "-o", str(tmp_path / "s.csv")])
+    assert done.exit_code == 0
+    assert "take age" not in done.stderr
+    scored = pd.read_csv(tmp_path / "s.csv")
+    np.testing.assert_allclose(scored["risk_mortality"], loaded.risk(judged)["mortality"], rtol=1e-12)
+    done = CliRunner().invoke(cli, [*words, str(tmp_path / "no_sex.parquet"), "-o", str(tmp_path / "t.csv")])
+    assert "the model's risks take age and sex, and there is no sex: they count without it" in done.stderr
+    np.testing.assert_array_equal(pd.read_csv(tmp_path / "t.csv")["score"], scored["score"])
+
+
+def test_an_explanation_adds_up_to_the_risk(index):
+    found = index.explain(["I50.9", "I10"], icd_version=10, age=81, sex="F")
+    shift, slope = found.calibration["mortality"]
+    by_codes = found.base_log_odds["mortality"] + sum(effect.log_odds["mortality"] for effect in found)
+    added = sum(row["mortality"] for row in found.people.values())
+    assert list(found.people) == ["age 80 to 89", "sex F"]
+    assert found.risk_log_odds["mortality"] == pytest.approx(shift + slope * by_codes + added, abs=1e-9)
+    frame = pd.DataFrame({"codes": [["I50.9", "I10"]], "icd_version": [10], "age": [81], "sex": ["F"]})
+    risk = index.risk(frame)["mortality"][0]
+    assert np.log(risk / (1 - risk)) == pytest.approx(found.risk_log_odds["mortality"], abs=1e-9)
+    with pytest.raises(InputError, match="do not take age"):
+        mlci.load("us2010").explain(["I50.9"], icd_version=10, age=81)
+
+
+def test_the_page_takes_age_and_sex(index):
+    case = {
+        age: read_case(index, "I50.9 I10", version=10, people=rows_of([age], ["M"], 1)).now.risk["mortality"]
+        for age in (30.0, 85.0)
+    }
+    assert case[30.0] < case[85.0]
+    said = read_case(index, "I50.9 I10", version=10).doubts
+    assert any("take age and sex" in sentence for sentence in said)
+
+
+def test_recalibration_keeps_what_age_and_sex_say(cohort, index):
+    fewer = Cohort.from_frame(
+        cohort.table.to_pandas().assign(mortality=lambda rows: rows["mortality"] & (rows.index % 2 == 0)),
+        icd_version=10,
+        outcomes={"mortality": "mortality"},
+        age="age",
+        sex="sex",
+    )
+    row = recalibrate(index.model_, fewer).table.iloc[0]
+    assert abs(row["expected_after"] - row["observed"]) < abs(row["expected_before"] - row["observed"]) / 2
+    assert row["auroc_after"] == pytest.approx(row["auroc_before"], abs=1e-6)
+    with pytest.raises(InputError, match="cannot move without a new fit"):
+        recalibrate(index.model_, fewer, update="weights")
+
+
+def test_exports_list_the_rows_and_give_the_risks_by_codes(index, tmp_path):
+    said = export(index.model_, tmp_path / "weights.csv")
+    assert any("by codes alone" in sentence for sentence in said)
+    listed = curves(index.model_).set_index("part")
+    assert {*ROWS} <= {*listed.index}
+    assert listed.loc["sex F", "y"] == pytest.approx(index.model_.state["people"][2 + ROWS.index("sex F"), 0])
+
+
+def test_settings_that_the_data_cannot_answer_are_refused(cohort, tmp_path):
+    lacking = Cohort(without(cohort, "sex"), cohort.source, cohort.outcomes, cohort.attrition, cohort.notes)
+    with pytest.raises(InputError, match=r"people\.sex is set, and the data have no column sex"):
+        mlci.MLCI(config=PEOPLE).fit(lacking)
+    cohort.write(tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="leave memory_map out"):
+        mlci.MLCI(config=PEOPLE).fit(tmp_path / "c.parquet", memory_map=tmp_path / "tokens")
+
+
+@pytest.mark.parametrize("option", ["number_of_codes", "primary"])
+def test_a_row_for_the_number_of_codes_or_the_first_one(cohort, option, tmp_path):
+    index = mlci.MLCI(config={**FIXED, "tokens": {option: True}}).fit(cohort)
+    index.save(tmp_path / "m.safetensors")
+    index, vocabulary = mlci.load(tmp_path / "m.safetensors"), index.model_.vocabulary
+    assert getattr(vocabulary, option)
+    lists = [["I50.9"], ["I50.9", "I10"], ["I10", "I50.9"], ["I50.9", "I10", "E11.9", "J18.9", "N17.9"], []]
+    scores = index.score(lists, icd_version=10)
+    assert (scores[1] == scores[2]) == (option == "number_of_codes")  # the principal diagnosis comes first
+    np.testing.assert_array_equal(scores, [index.score([codes], icd_version=10)[0] for codes in lists])
+    for codes, score in zip(lists[:4], scores):
+        found = index.explain(codes, icd_version=10)
+        assert found.base_score + sum(effect.effect for effect in found) == pytest.approx(score, abs=1e-9)
+    with pytest.raises(InputError, match="which no export knows"):
+        export(index.model_, tmp_path / "w.csv")
+    if option == "number_of_codes":
+        rows = dict(zip(vocabulary.tokens, index.model_.state["weights"][2:, 0]))
+        told = [rows[text] for text in sorted(rows) if text.startswith(MANY)]
+        assert len(told) <= len(NUMBERS)
+        assert told[0] < told[-1]  # long lists die more
