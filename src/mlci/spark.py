@@ -18,7 +18,7 @@ from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions, as_admissions, encode_tables
 from mlci.codes.comorbidity import Coder, Combined, drop_milder, flag_columns, pair_of, rules, score_columns, scores
 from mlci.codes.layout import Layout, find_layout
-from mlci.codes.poa import ALL, no_flags
+from mlci.codes.poa import ALL
 from mlci.index.model import Model, load_model
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ def _rows(
     poa: str = ALL,
 ) -> tuple[Layout, "DataFrame"]:
     """Find the layout, select the columns, bring each admission's rows together, and refuse columns of wrong types."""
-    layout = find_layout(df.columns, WHERE, id=id, codes=codes, flags=poa != ALL)
-    if poa != ALL and not layout.poa:
-        raise no_flags(WHERE)
+    layout = find_layout(df.columns, WHERE, id=id, codes=codes, poa=poa)
     order = [name for name in ("seq_num",) if name in df.columns and layout.form == "long"]
     wanted = [*layout.columns, *order, *(name for name in carry if name in df.columns and layout.form != "long")]
     rows = df.select(*dict.fromkeys(wanted))
@@ -162,8 +160,7 @@ def _batch(admissions: Admissions, columns: dict[str, Any]) -> pa.RecordBatch:
 def _score(
     model: Model, layout: Layout, icd_version: int | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    options = {"icd_version": icd_version, "poa": model.vocabulary.poa}
-    for admissions, _ in encode_tables(_tables(batches), layout, WHERE, **options):
+    for admissions, _ in encode_tables(_tables(batches), layout, WHERE, icd_version=icd_version):
         yield _batch(admissions, model.columns(admissions))
 
 

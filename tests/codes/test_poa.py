@@ -86,7 +86,7 @@ def test_the_flags_travel_with_the_cohort_file(tmp_path):
 def test_columns_of_flags_are_no_columns_of_codes():
     names = ["visit", "DX1", "DX2", "DX1_POA", "DX2_POA"]
     assert find_layout(names, "a", id="visit", codes="DX*").codes == ("DX1", "DX2")
-    assert find_layout(names, "a", id="visit", flags=True).poa == ("DX1_POA", "DX2_POA")
+    assert find_layout(names, "a", id="visit", poa="keep").poa == ("DX1_POA", "DX2_POA")
     assert flag_columns(["ICD_DGNS_CD1", "ICD_DGNS_CD2", "CLM_POA_IND_SW1"], ["ICD_DGNS_CD1", "ICD_DGNS_CD2"]) == (
         "CLM_POA_IND_SW1",
         "",

@@ -19,7 +19,7 @@ from mlci.base.errors import InputError, kind_of
 from mlci.base.files import scratch
 from mlci.base.tablefile import TableFile, open_table
 from mlci.codes.layout import CODES, Layout, find_layout
-from mlci.codes.poa import ALL, ONLY, late, no_flags, read_flags
+from mlci.codes.poa import ALL, late, read_flags
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,9 +140,9 @@ def as_admissions(
     if nw.dependencies.is_into_dataframe(data) or nw.dependencies.is_polars_lazyframe(data):
         table = as_table(data)
         number, column = said_version(icd_version)
-        said = {"id": id, "codes": codes, "version": column, "needs_id": False, "flags": poa != ALL}
+        said = {"id": id, "codes": codes, "version": column, "needs_id": False, "poa": poa}
         layout = find_layout(table.column_names, "the frame", **said).seen(table)
-        return _Encoder(layout, "the frame", number, restore_zeros=restore_zeros, poa=poa)(table)
+        return _Encoder(layout, "the frame", number, restore_zeros=restore_zeros)(table)
     rows = list(data)
     if any(isinstance(row, str) for row in rows):
         raise InputError("codes: each admission needs a list of codes; got text in place of a list.")
@@ -205,10 +205,8 @@ def stream_rows(
     icd_version: int | str | None = None,
     id: str | None = None,
     codes: str | Sequence[str] | None = None,
-    restore_zeros: bool = False,
-    batch: int = BATCH,
-    unused: bool = False,
     poa: str = ALL,
+    **options: Any,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """Read the admissions of a file in batches, with other columns of the same rows.
 
@@ -218,10 +216,8 @@ def stream_rows(
         icd_version: 9 or 10 for the codes whose version the file does not say, or the column that says it.
         id: the column of admissions, where its name does not speak for itself.
         codes: the column or columns of codes, likewise.
-        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
-        batch: admissions held at once.
-        unused: let `values` hold codes that the batch does not have, so that several batches share one array.
-        poa: all codes, only those present on admission, or (any other word) all of them with their flags.
+        poa: all codes, only those present on admission, or (keep) all of them with their flags.
+        **options: those of `stream_table`: `restore_zeros`, `batch`, `unused`.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission: the carried columns, and
@@ -236,11 +232,9 @@ def stream_rows(
     """
     number, column = said_version(icd_version)
     with open_table(path) as file:
-        layout = file_layout(file, id=id, codes=codes, version=column, flags=poa != ALL)
+        layout = file_layout(file, id=id, codes=codes, version=column, poa=poa)
         carried = [name for name in carry if name in file.names]
-        options = {"carry": carried, "icd_version": number, "restore_zeros": restore_zeros, "unused": unused}
-        options |= {"poa": poa}
-        yield from ahead(stream_table(file, layout, batch=batch, **options))
+        yield from ahead(stream_table(file, layout, carry=carried, icd_version=number, **options))
 
 
 def file_layout(
@@ -249,7 +243,7 @@ def file_layout(
     id: str | None = None,
     codes: str | Sequence[str] | None = None,
     version: str | None = None,
-    flags: bool = False,
+    poa: str = ALL,
 ) -> Layout:
     """Find the layout of an opened file; its first rows show whether a row is an admission or a code.
 
@@ -258,7 +252,7 @@ def file_layout(
         id: the column of admissions, where its name does not speak for itself.
         codes: the column or columns of codes, likewise.
         version: the column of ICD versions, likewise.
-        flags: whether to look for flags of what was present on admission.
+        poa: which codes count, as `mlci.codes.poa` names it.
 
     Returns:
         The layout; a column that is named and missing is an `InputError`.
@@ -271,7 +265,7 @@ def file_layout(
     ...         file_layout(table).form  # admission 7 repeats
     'long'
     """
-    layout = find_layout(file.names, file.where, id=id, codes=codes, version=version, flags=flags)
+    layout = find_layout(file.names, file.where, id=id, codes=codes, version=version, poa=poa)
     if layout.form != "list":  # settled by the names alone
         return layout
     first = next((rows for rows in file.read(layout.columns, rows=SEEN) if len(rows)), None)
@@ -287,7 +281,6 @@ def stream_table(
     restore_zeros: bool = False,
     batch: int = BATCH,
     unused: bool = False,
-    poa: str = ALL,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """Read the admissions of an opened file in batches.
 
@@ -299,7 +292,6 @@ def stream_table(
         restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
         batch: admissions held at once.
         unused: let `values` hold codes that the batch does not have, so that several batches share one array.
-        poa: as in `stream_rows`; the layout says where the flags are.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission, as `stream_rows` gives it.
@@ -338,7 +330,6 @@ def stream_table(
         restore_zeros=restore_zeros,
         unused=unused,
         first_row=file.first_row,
-        poa=poa,
     )
 
 
@@ -371,7 +362,6 @@ def encode_tables(
     restore_zeros: bool = False,
     unused: bool = False,
     first_row: int = 1,
-    poa: str = ALL,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """Encode the admissions of tables that were cut anywhere, where the rows of each admission stand together.
 
@@ -384,7 +374,6 @@ def encode_tables(
         restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
         unused: let `values` hold codes that the batch does not have, so that several batches share one array.
         first_row: the number of the first row, for messages.
-        poa: as in `stream_rows`.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission: the carried columns, and
@@ -399,7 +388,7 @@ def encode_tables(
     """
     import pyarrow as pa
 
-    options = {"restore_zeros": restore_zeros, "unused": unused, "first_row": first_row, "poa": poa}
+    options = {"restore_zeros": restore_zeros, "unused": unused, "first_row": first_row}
     encode = _Encoder(layout, where, icd_version, **options)
     whole = _whole(tables, str(layout.id)) if layout.form == "long" else tables
     for table in whole:
@@ -529,13 +518,9 @@ class _Encoder:
         restore_zeros: bool = False,
         unused: bool = False,
         first_row: int = 1,
-        poa: str = ALL,
     ):
         from mlci.codes.icd import check_version
 
-        if poa != ALL and not layout.poa:
-            raise no_flags(where)
-        self.only = poa == ONLY
         self.layout, self.where, self.unused = layout, where, unused
         self.version = 0 if icd_version is None else check_version(icd_version)
         self.restore_zeros, self.first_row = restore_zeros, first_row
@@ -620,14 +605,14 @@ class _Encoder:
         """Leave missing codes (-1) out, and tell apart the same text in two ICD versions (one per code, or one)."""
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         present, dropped, flags = codes >= 0, 0, self.flags
-        if self.only and flags is not None:
+        if self.layout.only and flags is not None:
             dropped = int((late(flags) & present).sum())
             present &= ~late(flags)
         if not present.all():
             offsets = np.concatenate([[0], np.cumsum(present)])[offsets]
             versions = versions if _alike(versions) else versions[present]
             codes, flags = codes[present], None if flags is None else flags[present]
-        said = {"short": self.short, "poa": None if self.only else flags, "late": dropped}
+        said = {"short": self.short, "poa": None if self.layout.only else flags, "late": dropped}
         values = self.cleaned[1] if self.cleaned else np.empty(0, dtype=object)
         if _alike(versions):
             versions = versions[:1]

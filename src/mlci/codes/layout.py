@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from mlci.base.errors import InputError
-from mlci.codes.poa import flag_columns, flag_number
+from mlci.codes.poa import ALL, ANY, ONLY, flag_columns, flag_number, no_flags
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +46,7 @@ class Layout:
     id: str | None = None
     version: str | None = None  # the column of ICD versions
     poa: tuple[str, ...] = ()  # of each column of codes, its flags (present on admission); empty text: none
+    only: bool = False  # whether codes that arose after admission are left out
 
     @property
     def columns(self) -> list[str]:
@@ -79,7 +80,7 @@ def find_layout(
     codes: str | Sequence[str] | None = None,
     version: str | None = None,
     needs_id: bool = True,
-    flags: bool = False,
+    poa: str = ALL,
 ) -> Layout:
     """Match what a person said with the names that a table has, and guess by name what they left open.
 
@@ -92,13 +93,13 @@ def find_layout(
         codes: a column or a pattern such as `DX*`, or several of them (a sequence, or text with commas).
         version: the column of ICD versions.
         needs_id: whether a table without a column of admissions is refused.
-        flags: whether to look for flags of what was present on admission.
+        poa: which codes count, as `mlci.codes.poa` names it; all but `ALL` and `ANY` need flags.
 
     Returns:
         The layout; a column that is named and missing, or no column of codes at all, is an `InputError`.
 
     >>> find_layout(["visit_id", "DX1", "DX10", "DX2", "los"], "visits.csv")
-    Layout(form='wide', codes=('DX1', 'DX2', 'DX10'), id='visit_id', version=None, poa=())
+    Layout(form='wide', codes=('DX1', 'DX2', 'DX10'), id='visit_id', version=None, poa=(), only=False)
     """
     held = named_column(names, [id], where, "--id") if id else _first(names, IDS)
     chosen = _chosen(names, codes, where) if codes else _guessed(names)
@@ -114,7 +115,10 @@ def find_layout(
         raise InputError(
             f"{where}: lacks the column {ID}; --id names the one that tells admissions; found are {found}."
         )
-    return Layout(form, chosen, held, stated, flag_columns(names, chosen) if flags else ())
+    flags = flag_columns(names, chosen) if poa != ALL else ()
+    if not flags and poa not in (ALL, ANY):
+        raise no_flags(where)
+    return Layout(form, chosen, held, stated, flags, poa == ONLY)
 
 
 def named_column(names: Sequence[str], wanted: Sequence[str], where: str, option: str) -> str:

@@ -26,7 +26,7 @@ WRITTEN = {
 }
 ALLOWED = "Y, N, U, W or 1 (exempt), or empty"
 ALL, ONLY = "all", "only"  # every code counts; those that were present on admission
-KEEP = "keep"  # every code, with its flag
+KEEP, ANY = "keep", "any"  # every code, with its flag; the same if there are flags
 AHRQ = "ahrq"  # as AHRQ does: acute comorbidities need to have been present, chronic ones do not
 SINGLE = ("poa", "poa_flag", "poa_ind", "poa_indicator", "present_on_admission", "dx_poa", "poa_code", "poas")
 _MARK = r"(?:poa|present_on_admission)(?:_?(?:ind|indicator|flag|code|sw|cd))*"

@@ -183,7 +183,7 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
     """Match what a person said, in options or in a TOML file, with the columns that a table has, and guess the rest."""
     said = {**_configured(config), **{name: value for name, value in said.items() if value not in (None, (), {}, [])}}
     number, column = said_version(said.get("icd_version"))
-    layout = file_layout(file, id=said.get("id"), codes=said.get("codes"), version=column, flags=True)
+    layout = file_layout(file, id=said.get("id"), codes=said.get("codes"), version=column, poa=poa.ANY)
     free = [name for name in file.names if name not in layout.columns]
     found: dict[str, str | None] = {}
     for role, names in (("subject", SUBJECTS), ("age", AGES), ("sex", SEXES), ("split", ("split",))):
@@ -276,7 +276,6 @@ def _apply(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, pa
 def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
     batches, carried = [], []
     options = {"icd_version": meaning.icd_version, "restore_zeros": restore_zeros}
-    options |= {"poa": poa.KEEP if meaning.layout.poa else poa.ALL}
     for admissions, rows in stream_table(file, meaning.layout, carry=[*meaning.carried], **options):
         batches.append(admissions)
         carried.append(rows)
