@@ -39,7 +39,7 @@ def truth(cohort: Cohort, runs: list[Run]) -> pd.DataFrame:
     ideal = {"True severity": severity.to_numpy(), "True severity, best spaced": spaced}
     scores = [(run.model.name, run.model.title, run.seed, score_of(run)[-len(test) :]) for run in runs]
     scores += [(title, title, 0, score) for title, score in ideal.items()]
-    own = {title: benchmark.measure(score, test.labels(), list(cohort.outcomes)) for title, score in ideal.items()}
+    own = {title: benchmark.measure(score, test) for title, score in ideal.items()}
     frame = tables.results([], own)
     rows = [
         ("", name, title, seed, "spearman", TRUTH, severity.corr(pd.Series(score), method="spearman"))

@@ -336,6 +336,9 @@ def test_command_line(cohort, mlci_cli, tmp_path):
     assert "FusedLogits LR" in shown.stdout
     assert "logistic, seed 42: done" in shown.stderr
     results = pd.read_csv(tmp_path / "out" / "tables" / "results.csv")
+    refitted = results["family"].str.startswith("Refitted")
+    assert set(results[refitted]["metric"]) == {"auroc", "deviance"}
+    results = results[~refitted]
     assert set(results["model"]) == {"charlson", "logistic", "ward"}
     assert (tmp_path / "out" / "tables" / "dcorr.svg").read_text().startswith("<?xml")
     pq.write_table(own.slice(5), tmp_path / "own.parquet")

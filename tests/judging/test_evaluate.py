@@ -102,8 +102,9 @@ def test_subgroups_are_the_figures_of_their_admissions(hospital):
     whole = alignment.unit_bandwidth(scores["good"].to_numpy())  # one bandwidth for all groups
     assert women["nhsic"] == pytest.approx(alignment.nhsic(scores["good"][rows], labels["death"][rows], sigma=whole))
     assert set(found.query("by == 'age_band'")["group"]) == {
-        *("under 18", "18 to 44", "45 to 64", "65 to 74", "75 to 84", "85 and over", "not known")
+        *("under 18", "18 to 44", "45 to 64", "65 to 74", "75 to 84", "85 and over")
     }
+    assert found.query("by == 'age_band'")["n"].sum() > 0  # the one admission of unknown age is not told of
     assert found.query("by == ''")["n"].max() == len(labels)
 
 
@@ -147,6 +148,12 @@ def test_command(hospital, tmp_path, mlci_cli):
     assert "Judged on 750 of the split's 800 admissions." in done.stdout
     assert "By sex" in done.stdout
     assert "Differences from mine" in done.stdout
+    assert "Do groups differ?" in done.stdout
+    assert "mine beside rivals" in done.stdout
+    rivals = pd.read_csv(tmp_path / "metrics_rivals.csv")
+    assert {"mine", "Charlson", "Age and sex", "mine, age, sex"} <= set(rivals["model"])
+    gains = pd.read_csv(tmp_path / "metrics_increments.csv").set_index(["outcome", "base"])
+    assert gains.loc[("death", "Age and sex"), "gain_low"] > 0
     table = pd.read_csv(tmp_path / "metrics.csv", keep_default_na=False).query("by == ''")
     rows = slice(100, 850)
     expected = evaluate(

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from mlci.judging import rivals
-from mlci.judging.rivals import OWN, classic, compare, refitted
+from mlci.judging.rivals import OWN, classic, compare, increments, refitted
 from toys import toy_cohort
 
 
@@ -25,7 +25,11 @@ def cohort():
 def test_age_and_sex_find_what_age_decides(cohort):
     train, test = cohort.split("train"), cohort.split("test")
     found = refitted(train, test, ["mortality"], index=lambda part: np.zeros(len(part)))
-    assert list(found) == ["Age and sex", "Elixhauser flags, age, sex", "MLCI, age, sex"]
+    assert list(found) == [
+        "Age and sex",
+        *("Elixhauser flags", "Elixhauser flags, age, sex", "Charlson flags", "Charlson flags, age, sex"),
+        "MLCI, age, sex",
+    ]
     table = compare(
         np.arange(len(test)) % 7.0,
         found | {"Charlson": {"mortality": classic(test)["Charlson"]}},
@@ -45,13 +49,29 @@ def test_what_the_cohort_does_not_know_is_no_rival(cohort):
         ]
         return list(refitted(*parts, ["mortality"]))
 
-    assert names("sex") == ["Age", "Elixhauser flags, age"]
-    assert names("age", "sex") == ["Elixhauser flags"]
+    flags = ["Elixhauser flags", "Elixhauser flags, age", "Charlson flags", "Charlson flags, age"]
+    assert names("sex") == ["Age", *flags]
+    assert names("age", "sex") == ["Elixhauser flags", "Charlson flags"]
     few = cohort.split("train").where(np.arange(len(cohort.split("train"))) < 12)
     assert refitted(few, cohort.split("test"), ["mortality"]) == {}
     assert (
         refitted(cohort.split("train").where(np.zeros(len(cohort.split("train")), bool)), cohort, ["mortality"]) == {}
     )
+
+
+def test_increments_are_what_the_index_adds_to_age_and_sex(cohort):
+    """An index that knows who dies adds all; one that is a constant adds nothing."""
+    train, test = cohort.split("train"), cohort.split("test")
+    outcomes, patients = {"mortality": test.labels()[:, 0]}, test.column("subject_id")
+    telling = refitted(train, test, ["mortality"], index=lambda part: part.labels()[:, 0] + 0.0, name="mine")
+    found = increments(telling, outcomes, patients=patients, name="mine").set_index("base")
+    assert list(found.index) == ["Age and sex", "Elixhauser flags, age, sex", "Charlson flags, age, sex"]
+    assert found.loc["Age and sex", "gain_low"] > 0.1
+    assert found.loc["Age and sex", "deviance_with"] > 0.9 > found.loc["Age and sex", "deviance"]
+    nothing = refitted(train, test, ["mortality"], index=lambda part: np.zeros(len(part)))
+    gains = increments(nothing, outcomes, patients=patients)
+    assert gains["gain"].abs().max() < 0.02
+    assert increments({"Elixhauser flags": nothing["Elixhauser flags"]}, outcomes, patients=patients).empty
 
 
 def test_few_training_admissions_are_enough(cohort, monkeypatch):

@@ -1,8 +1,10 @@
 """Every registered metric has words, a function, and a resampler that draws it."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from mlci.cohort import Cohort
 from mlci.measures import discrimination
 from mlci.measures.intervals import Reach, plain
 from mlci.measures.registry import METRICS, Metric, Pair, Resampler
@@ -62,5 +64,7 @@ def test_a_new_metric_reaches_evaluation_benchmark_and_report_by_its_entry_alone
     table = evaluate({"points": SCORES}, {"died": Y}, resamples=20).set_index("metric")
     assert table.loc["gini", "value"] == pytest.approx(2 * table.loc["auroc", "value"] - 1)
     assert table.loc["gini", "low"] == table.loc["gini", "value"]  # the spread of a constant
-    assert measure(SCORES, Y[:, None], ["died"])["gini"]["died"] == table.loc["gini", "value"]
+    visits = pd.DataFrame({"visit_id": range(400), "codes": [["I10"]] * 400, "died": Y})
+    cohort = Cohort.from_frame(visits, icd_version=10, outcomes={"died": "died"})
+    assert measure(SCORES, cohort)["gini"]["died"] == table.loc["gini", "value"]
     assert "gini" in reported()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import expit
 
 import mlci
 from mlci.base.children import Children
@@ -31,7 +32,9 @@ from mlci.cohort import Cohort, read_cohort
 from mlci.config import TokenConfig
 from mlci.fitting import Split
 from mlci.fitting._processes import check_device
+from mlci.judging import rivals
 from mlci.judging.scores import match, read_scores
+from mlci.judging.smooth import smooth
 from mlci.measures.registry import Pair, benchmarked
 
 SEEDS = (11, 101, 1001)
@@ -212,22 +215,47 @@ def finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object
     table = pa.table({"admission_id": ids, run.model.name: np.concatenate([scores[name] for name in splits])})
     with atomic(run.folder / "scores.parquet") as temporary:
         write_parquet(table, temporary)
-    metrics = measure(scores["test"], splits["test"].labels(), list(cohort.outcomes))
+    metrics = measure(scores["test"], splits["test"], learned=(scores["valid"], splits["valid"]))
     _write_json(run.folder / "metrics.json", {**cost, "metrics": metrics})
     with atomic(run.folder / "DONE") as temporary:
         temporary.write_text("")
 
 
-def measure(score: np.ndarray, outcomes: np.ndarray, names: Sequence[str]) -> dict[str, dict[str, float | None]]:
-    """Each metric of a score with each outcome, on the admissions whose outcome is known; None: not defined."""
-    pairs = {name: Pair(score, column) for name, column in zip(names, outcomes.T)}
-    values = {
-        metric.name: {name: metric.value(pair) for name, pair in pairs.items()} for metric in benchmarked().values()
-    }
-    return {
-        metric: {name: float(value) if np.isfinite(value) else None for name, value in figures.items()}
-        for metric, figures in values.items()
-    }
+def measure(
+    score: np.ndarray, judged: Cohort, *, learned: tuple[np.ndarray, Cohort] | None = None
+) -> dict[str, dict[str, float | None]]:
+    """Each metric of a score with each outcome, on the admissions whose outcome is known; None: not defined.
+
+    `learned` are scores of other admissions, from which a smooth curve tells the risk of each outcome along the score.
+    """
+    risks = {} if learned is None else _risks(score, *learned)
+    columns = dict(zip(judged.outcomes, judged.labels().T))
+    return _values({name: Pair(score, y, risks.get(name)) for name, y in columns.items()})
+
+
+def _risks(score: np.ndarray, known: np.ndarray, others: Cohort) -> dict[str, np.ndarray]:
+    columns = dict(zip(others.outcomes, others.labels().T))
+    return {name: smooth(known, y)(score) for name, y in columns.items() if (~np.isnan(y)).any()}
+
+
+def _values(pairs: Mapping[str, Pair]) -> dict[str, dict[str, float | None]]:
+    found = {}
+    for metric in benchmarked().values():
+        values = {name: metric.value(pair) if metric.applies(pair) else np.nan for name, pair in pairs.items()}
+        found[metric.name] = {name: float(value) if np.isfinite(value) else None for name, value in values.items()}
+    return found
+
+
+def rival_metrics(cohort: Cohort) -> dict[str, dict]:
+    """AUROC and deviance explained of age and sex, and of flags, refitted on the training split for each outcome."""
+    test = cohort.split("test")
+    labels = dict(zip(cohort.outcomes, test.labels().T))
+    found = {}
+    for rival, columns in rivals.refitted(cohort.split("train"), test, list(labels)).items():
+        pairs = {name: Pair(odds, labels[name], expit(odds)) for name, odds in columns.items()}
+        values = _values(pairs)
+        found[rival] = {metric: values[metric] for metric in ("auroc", "deviance")}
+    return found
 
 
 def own_metrics(name: str, path: str | Path, cohort: Cohort) -> dict[str, dict]:
@@ -238,10 +266,7 @@ def own_metrics(name: str, path: str | Path, cohort: Cohort) -> dict[str, dict]:
         lacking = len(test) - len(found)
         raise InputError(f"{path}: lacks {lacking:,} of {len(test):,} test admissions; a comparison needs them all.")
     names = [name] if scores.shape[1] == 1 else [f"{name}.{column}" for column in scores]
-    outcomes = test.labels()
-    return {
-        name: measure(scores[column].to_numpy(), outcomes, list(cohort.outcomes)) for name, column in zip(names, scores)
-    }
+    return {name: measure(scores[column].to_numpy(), test) for name, column in zip(names, scores)}
 
 
 def import_runs(path: str | Path, cohort: str | Path, directory: str | Path) -> list[Run]:

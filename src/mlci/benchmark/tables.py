@@ -26,9 +26,12 @@ TABLES = PAPER | {
     if name not in {metric for _, metric, _ in PAPER.values()}
 }
 OWN = "Own scores"
+RIVALS = "Refitted on the training split, one score per outcome"
 
 
-def results(runs: Iterable[Run], own: Mapping[str, dict] | None = None) -> pd.DataFrame:
+def results(
+    runs: Iterable[Run], own: Mapping[str, dict] | None = None, rivals: Mapping[str, dict] | None = None
+) -> pd.DataFrame:
     """Every finished run's metrics, one row each: family, model, title, seed, metric, outcome, value."""
     rows = []
     for run in runs:
@@ -36,8 +39,9 @@ def results(runs: Iterable[Run], own: Mapping[str, dict] | None = None) -> pd.Da
             continue
         about = (FAMILIES[run.model.family], run.model.name, run.model.title, run.seed)
         rows.extend((*about, *cell) for cell in _cells(read_metrics(run.folder)["metrics"]))
-    for name, metrics in (own or {}).items():
-        rows.extend((OWN, name, name, 0, *cell) for cell in _cells(metrics))
+    for family, found in ((OWN, own), (RIVALS, rivals)):
+        for name, metrics in (found or {}).items():
+            rows.extend((family, name, name, 0, *cell) for cell in _cells(metrics))
     return pd.DataFrame(rows, columns=["family", "model", "title", "seed", "metric", "outcome", "value"])
 
 

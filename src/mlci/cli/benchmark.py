@@ -46,7 +46,7 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
         benchmark.import_runs(imported, cohort, output)
     with watch(quiet, jobs) as on_change:
         runs = benchmark.run_benchmark(cohort, output, models=names, settings=settings, jobs=jobs, on_change=on_change)
-    frame = tables.results(runs, own)
+    frame = tables.results(runs, own, benchmark.rival_metrics(read_cohort(cohort)))
     notes = [f"{run.model.title}: skipped, {run.message}." for run in runs if run.status == "skipped"]
     diagnosed, silent = diagnostics.diagnose(runs, read_cohort(cohort))
     made = [*tables.tables(frame, [*notes, *silent]), *diagnostics.tables(diagnosed)]

@@ -14,6 +14,12 @@ from mlci.cli._options import check_output, force, quiet
 @click.option("--split", default="test", show_default=True, help="Splits to judge, as train,valid; all: every one.")
 @click.option("--score", "columns", multiple=True, help="Score column; may be repeated.  [score, else all numeric]")
 @click.option("--by", help="Subgroups as well, by columns of the cohort: sex,age_band.")
+@click.option(
+    "--rivals/--no-rivals",
+    default=True,
+    show_default=True,
+    help="Beside age and sex, and the flags of Charlson and Elixhauser, refitted on the split train.",
+)
 @click.option("--sigma", type=click.FloatRange(0, min_open=True), help="nHSIC's bandwidth.  [each score's own]")
 @click.option(
     "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="For spreads; 0: no intervals."
@@ -22,7 +28,16 @@ from mlci.cli._options import check_output, force, quiet
 @force
 @quiet
 def command(
-    scores, cohort: Path, output: Path | None, split: str, columns, by: str | None, force: bool, quiet: bool, **options
+    scores,
+    cohort: Path,
+    output: Path | None,
+    split: str,
+    columns,
+    by: str | None,
+    rivals: bool,
+    force: bool,
+    quiet: bool,
+    **options,
 ) -> None:
     """Judge any score against every outcome, on the admissions whose outcome is known.
 
@@ -30,12 +45,14 @@ def command(
     with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file.
     """
     from mlci.base.files import atomic
+    from mlci.cli._contest import contest, show_contest
     from mlci.cli._judged import read_judged
     from mlci.judging.evaluate import judge, subgroup
     from mlci.judging.scores import RISK, match, read_scores
 
-    beside = output and output.with_name(f"{output.stem}_differences{output.suffix}")
-    for path in (output, beside):
+    endings = ("", "_differences", "_rivals", "_increments")
+    outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
+    for path in outputs:
         if path is not None:
             check_output(path, inputs=[*scores, cohort], force=force)
     judged = read_judged(cohort, split)
@@ -64,7 +81,12 @@ def command(
     found = judge(models, judged, risks=risks, by=groups, **options)
     if not quiet:
         _print(found, intervals=options["resamples"] > 0)
-    for path, frame in ((output, found.table), (beside, found.differences)):
+    beside = ()
+    if rivals and split != "all" and "train" not in split.split(","):
+        beside = contest(cohort, judged, frames[0][1], next(iter(models.items())))
+        if not quiet:
+            show_contest(*beside)
+    for path, frame in zip(outputs, (found.table, found.differences, *beside)):
         if path is not None and len(frame):
             with atomic(path) as temporary:
                 frame.to_csv(temporary, index=False)
@@ -84,7 +106,12 @@ def _print(found, *, intervals: bool) -> None:
         counts = [[row.group, row.outcome, f"{row.n:,}", f"{row.positives:,}"] for row in seen.itertuples()]
         heads = [by, "outcome", "admissions", "positives"]
         start = 0 if by else 1
-        show(f"By {by}" if by else "Judged on", heads[start:], [row[start:] for row in counts], left=2 - start)
+        show(
+            f"By {by}, where 10 or more have an outcome and lack it" if by else "Judged on",
+            heads[start:],
+            [row[start:] for row in counts],
+            left=2 - start,
+        )
         for metric, rows in part.groupby("metric", sort=False):
             cells = {(row["group"], row["model"], row["outcome"]): _cell(row) for row in rows.to_dict("records")}
             outcomes = list(dict.fromkeys(rows["outcome"]))
@@ -93,6 +120,12 @@ def _print(found, *, intervals: bool) -> None:
             shown = intervals and bool(rows["low"].notna().any())
             title = f"{titles.get(str(metric), metric)}{' (95 % intervals)' if shown else ''}"
             show(title, [by, "model", *outcomes][start:], body, left=2 - start)
+    if found.interactions is not None and len(found.interactions):
+        body = [
+            [row.by, row.model, row.outcome, str(row.groups), _small(row.level), _small(row.slope)]
+            for row in found.interactions.itertuples()
+        ]
+        show("Do groups differ? p-values", ["by", "model", "outcome", "groups", "level", "slope"], body, left=3)
     means = found.means()
     if table["outcome"].nunique() > 1:
         body = [

@@ -16,6 +16,7 @@ import pandas as pd
 from mlci.base.errors import InputError
 from mlci.base.shown import html_table, text_table
 from mlci.cohort import Cohort
+from mlci.judging.groups import UNKNOWN, categories, enough, interactions
 from mlci.measures import resample
 from mlci.measures._arrays import as_outcomes, as_scores
 from mlci.measures.alignment import Kernel, unit_bandwidth
@@ -32,10 +33,12 @@ class Evaluation:
     """`table`: model, outcome, metric, value, low, high, n, positives (with by and group if subgroups were asked for).
 
     `differences`: model − versus for every figure that both have, from the same resamples, with p-values (Student's t).
+    `interactions`: of subgroups with risks, whether they differ, by `mlci.judging.groups`.
     """
 
     table: pd.DataFrame
     differences: pd.DataFrame
+    interactions: pd.DataFrame | None = None
 
     def means(self) -> pd.DataFrame:
         """Give the headline: for each score the mean over outcomes of `HEADLINE`'s figures, as a frame.
@@ -129,7 +132,8 @@ def judge(
         outcomes: the same, or a `Cohort`.
         groups: the patient of each admission (a cohort brings its own; else each admission stands for itself).
         risks: model -> outcome -> probability, for calibration.
-        by: name -> category of each admission, for subgroups.
+        by: name -> category of each admission, for subgroups; one in which fewer than ten admissions have an outcome,
+            or lack it, is left out for that outcome.
         sigma: the bandwidth of nHSIC in the scores' units; by default each score's own reference bandwidth.
         kernel: of nHSIC.
         resamples: of patients; 0 gives no intervals.
@@ -168,19 +172,28 @@ def judge(
     for name, column in by.items():
         if len(column) != n:
             raise InputError(f"by: {name} has {len(column)} admissions and the score has {n}; they must be equal.")
-        categories = pd.Series(np.asarray(column), dtype=object).fillna("not known").to_numpy()
-        for category in sorted(set(categories), key=lambda value: (isinstance(value, str), value)):
-            rows = np.flatnonzero(categories == category)
+        groups = categories(column)
+        for category in sorted(set(groups), key=lambda text: (text == UNKNOWN, text)):
+            rows = np.flatnonzero(groups == category)
+            told = {key: value[rows] for key, value in labels.items() if enough(value[rows])}
+            if not told:
+                continue
             part = _judge(
                 {key: value[rows] for key, value in models.items()},
-                {key: value[rows] for key, value in labels.items()},
+                told,
                 {key: value[rows] for key, value in given.items()},
                 patients[rows],
                 widths,
                 **options,
             )
-            tables.append(part.table.assign(by=name, group=str(category)))
-    return Evaluation(pd.concat(tables, ignore_index=True), whole.differences)
+            tables.append(part.table.assign(by=name, group=category))
+    tested = {model: {name: given[model, name] for name in labels if (model, name) in given} for model in models}
+    tests = [
+        interactions(known, labels, by, patients=patients).assign(model=model)
+        for model, known in tested.items()
+        if known
+    ]
+    return Evaluation(pd.concat(tables, ignore_index=True), whole.differences, pd.concat(tests) if tests else None)
 
 
 def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, kernel) -> Evaluation:

@@ -1,4 +1,4 @@
-"""Rivals that a reviewer asks for: age and sex alone, and Elixhauser's flags refitted with them on the same admissions.
+"""Rivals that a reviewer asks for: age and sex alone, and the flags of Charlson and Elixhauser refitted with them.
 
 In come the training and the judged admissions of a cohort; out comes one score (log-odds) per rival, outcome and judged
 admission. A learned index that beats published weights may still lose to what every hospital knows without a code.
@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from mlci.codes import comorbidity
 from mlci.cohort import Cohort
-from mlci.measures.discrimination import auroc, auroc_influence
+from mlci.measures.discrimination import auroc, auroc_influence, calibration
 from mlci.measures.intervals import Reach, area
 
 LEARNED = 50_000  # training admissions at most: forty weights need no more
@@ -45,18 +46,20 @@ def refitted(
     outcomes: Sequence[str],
     *,
     index: Callable[[Cohort], np.ndarray] | None = None,
+    name: str = OWN,
     seed: int = 0,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Learn simple rivals from a cohort by logistic regression, and score others with them.
 
-    The rivals are age and sex, Elixhauser's flags with age and sex, and the index with age and sex. A cohort that
-    knows neither age nor sex has Elixhauser's flags alone.
+    The rivals are age and sex, Charlson's and Elixhauser's flags without and with age and sex, and the index with age
+    and sex. A cohort that knows neither age nor sex has the flags alone.
 
     Args:
         train: the admissions to learn from, 50,000 of them at most.
         judged: the admissions to score.
         outcomes: names of outcomes; one that fewer than ten training admissions have, or lack, is left out.
         index: scores a cohort; None leaves out the index with age and sex.
+        name: of the index.
         seed: of the draw where `train` is larger.
 
     Returns:
@@ -72,15 +75,56 @@ def refitted(
     train = train.sample(LEARNED, seed=seed)
     if not len(train):
         return {}
-    designs = _designs(train, judged, index)
-    result: dict[str, dict[str, np.ndarray]] = {name: {} for name in designs}
+    designs = _designs(train, judged, index, name)
+    result: dict[str, dict[str, np.ndarray]] = {rival: {} for rival in designs}
     for outcome, y in zip(outcomes, train.labels(*outcomes).T):
         known = ~np.isnan(y)
         if min(np.nansum(y), known.sum() - np.nansum(y)) < LEAST:
             continue
-        for name, (learned, wanted) in designs.items():
-            result[name][outcome] = _logistic(learned[known], y[known], wanted)
-    return {name: found for name, found in result.items() if found}
+        for rival, (learned, wanted) in designs.items():
+            result[rival][outcome] = _logistic(learned[known], y[known], wanted)
+    return {rival: found for rival, found in result.items() if found}
+
+
+def increments(
+    found: Mapping[str, Mapping[str, np.ndarray]],
+    outcomes: Mapping[str, np.ndarray],
+    *,
+    patients: np.ndarray,
+    name: str = OWN,
+) -> pd.DataFrame:
+    """Say what the index with age and sex adds to age and sex, and to flags with age and sex.
+
+    Args:
+        found: rival → outcome → log-odds, of `refitted`.
+        outcomes: name → 0, 1 or NaN of each admission.
+        patients: whose admission each one is.
+        name: of the index.
+
+    Returns:
+        One row per outcome and base: AUROC of the base, how much higher that of the index with age and sex is (gain,
+        with its 95% interval), and the deviance that the two explain; empty where a cohort knows neither age nor sex.
+
+    >>> died, age = np.array([0, 0, 0, 1, 0, 1, 1, 1]), np.arange(8.0)
+    >>> found = {"Age": {"died": age[::-1] - 4}, "MLCI, age": {"died": age - 4}}
+    >>> increments(found, {"died": died}, patients=np.arange(8))[["base", "gain"]].to_dict("records")
+    [{'base': 'Age', 'gain': 0.875}]
+    """
+    whole = next((rival for rival in found if rival.startswith(f"{name}, ")), None)
+    short = "" if whole is None else whole.removeprefix(f"{name}, ")
+    people = " and ".join(short.split(", ")).capitalize()
+    bases = [rival for rival in found if rival == people or rival.endswith(f" flags, {short}")] if whole else []
+    rows = []
+    for outcome, y in outcomes.items():
+        if whole is None or outcome not in found[whole]:
+            continue
+        beside = {base: {outcome: found[base][outcome]} for base in bases}
+        for row in compare(found[whole][outcome], beside, {outcome: y}, patients=patients, name=whole).itertuples():
+            if row.model != whole:
+                shares = [calibration(expit(found[rival][outcome]), y).deviance for rival in (row.model, whole)]
+                rows.append((outcome, row.model, row.value, row.gap, row.gap_low, row.gap_high, *shares))
+    columns = ["outcome", "base", "auroc", "gain", "gain_low", "gain_high", "deviance", "deviance_with"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def compare(
@@ -89,6 +133,7 @@ def compare(
     outcomes: Mapping[str, np.ndarray],
     *,
     patients: np.ndarray,
+    name: str = OWN,
 ) -> pd.DataFrame:
     """Compare the AUROC of an index with that of its rivals.
 
@@ -100,6 +145,7 @@ def compare(
         rivals: name → outcome → score of each admission.
         outcomes: name → 0, 1 or NaN of each admission; an outcome of one class is left out.
         patients: whose admission each one is.
+        name: of the index.
 
     Returns:
         One row per outcome and model: AUROC with its interval, and how far the index lies above it (gap).
@@ -113,19 +159,19 @@ def compare(
     """
     _, patient = np.unique(np.asarray(patients), return_inverse=True)
     rows = []
-    for name, y in outcomes.items():
+    for outcome, y in outcomes.items():
         positives, n = int(np.nansum(y)), int((~np.isnan(y)).sum())
         if not 0 < positives < n:
             continue
         first = auroc(own, y), _by_patient(own, y, patient)
         reach = Reach(min(positives, n - positives)).quantile
-        columns = {OWN: own, **{rival: scores[name] for rival, scores in rivals.items() if name in scores}}
+        columns = {name: own, **{rival: scores[outcome] for rival, scores in rivals.items() if outcome in scores}}
         for model, scores in columns.items():
             value, moved = auroc(scores, y), _by_patient(scores, y, patient)
             gap, apart = first[0] - value, reach * _root(first[1] - moved)
             found = area(value, auroc_influence(scores, y), y, patient)
             sides = (gap - apart, gap + apart) if apart > 0 else (np.nan, np.nan)
-            rows.append((model, name, value, found.low, found.high, gap, *sides, n, positives))
+            rows.append((model, outcome, value, found.low, found.high, gap, *sides, n, positives))
     columns = ["model", "outcome", "value", "low", "high", "gap", "gap_low", "gap_high", "n", "positives"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -140,32 +186,32 @@ def _root(moved: np.ndarray) -> float:
 
 
 def _designs(
-    train: Cohort, judged: Cohort, index: Callable[[Cohort], np.ndarray] | None
+    train: Cohort, judged: Cohort, index: Callable[[Cohort], np.ndarray] | None, name: str
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     people = _people(train, judged)
-    flags = _flags(train), _flags(judged)
+    parts = [_flags(cohort) for cohort in (train, judged)]
+    flags = {f"{kind} flags": (parts[0][kind], parts[1][kind]) for kind in CLASSIC}
     if people is None:
-        return {"Elixhauser flags": flags}
+        return flags
     words, columns = people
     short = words.lower().replace(" and ", ", ")
-    designs = {
-        words: columns,
-        f"Elixhauser flags, {short}": tuple(np.hstack(pair) for pair in zip(flags, columns)),
-    }
+    designs = {words: columns}
+    for kind, columned in flags.items():
+        designs |= {kind: columned, f"{kind}, {short}": tuple(np.hstack(pair) for pair in zip(columned, columns))}
     if index is not None:
         scores = index(train), index(judged)
         knots = np.quantile(scores[0], [0.5, 0.9])
-        designs[f"{OWN}, {short}"] = tuple(
+        designs[f"{name}, {short}"] = tuple(
             np.hstack([_bent(score, knots), part]) for score, part in zip(scores, columns)
         )
     return designs
 
 
-def _flags(cohort: Cohort) -> np.ndarray:
-    """Elixhauser's flags of each admission, as 0 and 1."""
-    bits = comorbidity.drop_milder(comorbidity.Coder()(cohort.admissions()))
-    own = [place for place, category in enumerate(comorbidity.rules().categories) if category.column.startswith("eci_")]
-    return comorbidity.flags(bits)[:, own].astype(float)
+def _flags(cohort: Cohort) -> dict[str, np.ndarray]:
+    """The flags of each admission, as 0 and 1, for each of the published indices."""
+    found = comorbidity.flags(comorbidity.drop_milder(comorbidity.Coder()(cohort.admissions()))).astype(float)
+    columns = [category.column.split("_")[0] for category in comorbidity.rules().categories]
+    return {kind: found[:, [column == of.split("_")[0] for column in columns]] for kind, of in CLASSIC.items()}
 
 
 def _people(train: Cohort, judged: Cohort) -> tuple[str, tuple[np.ndarray, np.ndarray]] | None:

@@ -100,6 +100,7 @@ class Calibration:
     """How true a risk is.
 
     Attributes:
+        observed_expected: events over the sum of risks (1 is right, above 1 the risks are too low).
         brier: mean squared error of the risk.
         slope: of the outcome's logit on the risk's (1 is right, below 1 too spread).
         intercept: of that line with slope 1, in logits (0 is right, above 0 the risks are too low).
@@ -112,6 +113,7 @@ class Calibration:
     Slope and intercept are NaN where no finite ones fit, the shares where the outcome has a single class.
     """
 
+    observed_expected: float
     brier: float
     slope: float
     intercept: float
@@ -133,14 +135,15 @@ def calibration(risk: Any, y: Any) -> Calibration:
     """
     risks, labels = _valid(risk, y, "risk")
     if len(labels) == 0:
-        return Calibration(*[np.nan] * 7)
+        return Calibration(*[np.nan] * 8)
     check_risk(risks)
     slope, intercept = calibration_line(risks, labels)[1], calibration_line(risks, labels, slope=1.0)[0]
     gaps, variances, shares = calibration_gaps(risks, labels)
     error = np.sqrt(max(shares @ (gaps**2 - variances), 0.0))
     brier = np.mean((labels - risks) ** 2)
     skills = skill(brier, log_losses(risks, labels).mean(), labels.mean())
-    return Calibration(*map(float, (brier, slope, intercept, error, *skills)))
+    ratio = labels.sum() / max(risks.sum(), 1e-300)
+    return Calibration(*map(float, (ratio, brier, slope, intercept, error, *skills)))
 
 
 def log_losses(risks: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from mlci.measures import discrimination, independence, information, intervals, resample
+from mlci.measures._proportion import wilson
 from mlci.measures.alignment import Kernel, distance_correlation, nhsic
 from mlci.measures.intervals import Interval, Reach
 
@@ -170,6 +171,17 @@ def _alignment(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Int
     return Interval(value, found.low, found.high)
 
 
+def _observed_expected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
+    """Wilson's interval of the rate, for as many admissions as those of patients who are alike are worth."""
+    known = ~np.isnan(pair.y)
+    if pair.risk is None or not known.any():
+        return Interval(value, np.nan, np.nan)
+    risks, y = pair.risk[known], pair.y[known]
+    alike = _together(pair, y - risks)
+    low, high = wilson(y.sum() / alike, len(y) / alike, level=reach.level)
+    return Interval(value, float(low / risks.mean()), float(high / risks.mean()))
+
+
 def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
     """Chance gaps are as much wider as the residuals of a patient's admissions go together."""
     known = ~np.isnan(pair.y)
@@ -297,9 +309,26 @@ METRICS = {
             partial(_area, of="risk"),
             applies=_has_risk,
         ),
-        _BY_RISK("deviance", "Deviance explained", "deviance explained", lambda pair: pair.calibration.deviance),
+        _BY_RISK(
+            "deviance",
+            "Deviance explained",
+            "deviance explained",
+            lambda pair: pair.calibration.deviance,
+            depends="risks, of a score those of a curve over it that validation admissions gave",
+            benchmarked=True,
+        ),
         _BY_RISK("nagelkerke", "Nagelkerke's R²", "Nagelkerke's R²", lambda pair: pair.calibration.nagelkerke),
         _BY_RISK("brier_skill", "Brier skill", "Brier skill", lambda pair: pair.calibration.brier_skill),
+        Metric(
+            "observed_expected",
+            "Observed / expected events",
+            "observed / expected",
+            lambda pair: pair.calibration.observed_expected,
+            _CALIBRATION,
+            _observed_expected,
+            better="1",
+            applies=_has_risk,
+        ),
         _BY_RISK("brier", "Brier score", "Brier", lambda pair: pair.calibration.brier, better="smaller"),
         _BY_RISK("slope", "Calibration slope", "calibration slope", lambda pair: pair.calibration.slope, better="1"),
         _BY_RISK(
@@ -327,7 +356,7 @@ def benchmarked() -> dict[str, Metric]:
     """Return the metrics of the benchmark's tables, by name.
 
     >>> [*benchmarked()]
-    ['dcorr', 'mi', 'auroc', 'rank_dcorr']
+    ['dcorr', 'mi', 'auroc', 'rank_dcorr', 'deviance']
     """
     return {name: metric for name, metric in METRICS.items() if metric.benchmarked}
 

@@ -20,7 +20,7 @@ from mlci.measures import alignment, discrimination
 Weights = Callable[[np.ndarray], np.ndarray]  # admissions -> resamples x admissions
 Statistic = Callable[[Weights], np.ndarray]  # -> resamples x figures
 RANKING = ("dcorr", "nhsic", "auroc", "average_precision", "rank_dcorr")
-CALIBRATION = ("brier", "slope", "intercept", "brier_skill", "deviance", "nagelkerke")
+CALIBRATION = ("observed_expected", "brier", "slope", "intercept", "brier_skill", "deviance", "nagelkerke")
 CELLS = 1 << 20  # weights held at once by a thread
 
 
@@ -210,7 +210,7 @@ def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
 
     >>> import numpy as np
     >>> statistic = calibration(np.array([0.1, 0.3, 0.6, 0.8]), np.array([0.0, 1.0, 0.0, 1.0]))
-    >>> round(float(statistic(lambda rows: np.ones((1, len(rows))))[0, 0]), 3)
+    >>> round(float(statistic(lambda rows: np.ones((1, len(rows))))[0, CALIBRATION.index("brier")]), 3)
     0.225
     """
     rows = np.flatnonzero(~np.isnan(y))
@@ -226,7 +226,7 @@ def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
         spread = fitted * (1 - fitted)
         columns += [y - fitted, (y - fitted) * x, spread, spread * x, spread * x**2]
         starts.append(at)
-    sums = np.column_stack([*columns, discrimination.log_losses(risk, y), y])
+    sums = np.column_stack([*columns, discrimination.log_losses(risk, y), y, risk])
 
     def statistic(weights: Weights) -> np.ndarray:
         total = weights(rows) @ sums
@@ -236,6 +236,7 @@ def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
             slope = starts[0][1] + (h00 * g1 - h01 * g0) / (h00 * h11 - h01**2)
             intercept = starts[1][0] + total[:, 7] / total[:, 9]
         brier, loss, rate = total[:, 0] / n, total[:, 12] / n, total[:, 13] / n
-        return np.column_stack([brier, slope, intercept, *discrimination.skill(brier, loss, rate)])
+        ratio = total[:, 13] / np.maximum(total[:, 14], 1e-300)
+        return np.column_stack([ratio, brier, slope, intercept, *discrimination.skill(brier, loss, rate)])
 
     return statistic

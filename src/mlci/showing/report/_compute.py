@@ -24,6 +24,7 @@ from mlci.index.model import Tally
 from mlci.judging import curves, rivals, theory
 from mlci.judging.cutoffs import cutoff_range
 from mlci.judging.evaluate import judge, subgroup
+from mlci.judging.groups import by_group, interactions
 from mlci.judging.rivals import OWN, compare
 from mlci.measures._proportion import wilson
 from mlci.measures.intervals import Interval
@@ -108,10 +109,12 @@ class Judgement:
 
     outcomes: tuple[Outcome, ...]
     aurocs: pd.DataFrame  # of `rivals.compare`
+    gains: pd.DataFrame  # of `rivals.increments`
     metrics: pd.DataFrame  # of `evaluate.judge`: the index, Elixhauser, Charlson
     groups: (
         pd.DataFrame
     )  # by, group, outcome, n, positives, auroc (low, high), ratio (low, high) of observed to expected
+    interactions: pd.DataFrame  # of `groups.interactions`
     weights: Mapping[str, float]  # of the outcomes, in every cutoff
     cut: Cut
     diagnosis: theory.Diagnosis | None
@@ -267,8 +270,10 @@ def _judge(index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, resa
     return Judgement(
         outcomes=tuple(_outcome(name, score, y, risks.get(name), metrics) for name, y in known.items()),
         aurocs=compare(score, others, known, patients=patients),
+        gains=rivals.increments(others, known, patients=patients),
         metrics=metrics,
-        groups=_groups(score, known, risks, parts, patients),
+        groups=by_group(score, risks, known, parts, patients=patients),
+        interactions=interactions(risks, known, parts, patients=patients),
         weights=weights,
         cut=cut,
         diagnosis=diagnosis,
@@ -345,27 +350,6 @@ def _negatives(side: theory.Rate) -> int:
 def _rate(positives: int, n: int) -> theory.Rate:
     low, high = wilson(positives, n)
     return theory.Rate(positives, n, float(low), float(high))
-
-
-def _groups(score, known, risks, parts, patients) -> pd.DataFrame:
-    """AUROC and the ratio of observed to expected events in each group that has enough of both classes."""
-    rows = []
-    for by, column in parts.items():
-        categories = pd.Series(column, dtype=object).fillna("not known").astype(str).to_numpy()
-        for group in sorted(set(categories), key=lambda text: (text == "not known", text)):
-            inside = categories == group
-            own = {name: y[inside] for name, y in known.items() if name in risks}
-            own = {name: y for name, y in own.items() if min((y == 1).sum(), (y == 0).sum()) >= LEAST}
-            for row in compare(score[inside], {}, own, patients=patients[inside]).itertuples():
-                expected = float(risks[row.outcome][inside][~np.isnan(own[row.outcome])].mean())
-                low, high = wilson(row.positives, row.n)
-                ratio = np.array([row.positives / row.n, low, high]) / max(expected, 1e-12)
-                figures = (row.value, row.low, row.high, *ratio.tolist())
-                rows.append((by, group, row.outcome, row.n, row.positives, *figures))
-    columns = ["by", "group", "outcome", "n", "positives"]
-    return pd.DataFrame(
-        rows, columns=[*columns, "auroc", "auroc_low", "auroc_high", "ratio", "ratio_low", "ratio_high"]
-    )
 
 
 def _codes(index: MLCI, judged: Cohort, seed: int) -> Codes:

@@ -49,10 +49,11 @@ def render(
             "weak": say.weak(judgement.outcomes),
             "tiles": _tiles(findings, judgement),
             "auroc_table": _aurocs(judgement.aurocs),
+            "gains": _gains(judgement.gains),
             "skills": _skills(judgement),
             "varied": _varied(findings),
             "metric_tables": _metrics(judgement.metrics),
-            "group_tables": _groups(judgement.groups),
+            "group_tables": _groups(judgement.groups, judgement.interactions),
             "weighting": say.weighting(judgement.weights),
         }
     return environment("report").get_template("report.html.j2").render(view)
@@ -107,6 +108,19 @@ def _aurocs(frame: pd.DataFrame) -> dict | None:
     return {"outcomes": [label(name) for name in outcomes], "rows": rows}
 
 
+def _gains(frame: pd.DataFrame) -> dict[str, list]:
+    """Bases down, outcomes across: what the index with age and sex adds in AUROC and in deviance explained."""
+    outcomes, cells = list(frame["outcome"].unique()), {(row.base, row.outcome): row for row in frame.itertuples()}
+    rows = [
+        {"base": base, "cells": [cells.get((base, outcome)) for outcome in outcomes]} for base in frame["base"].unique()
+    ]
+    return {"outcomes": [label(name) for name in outcomes], "rows": rows}
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def _skills(judgement: Judgement) -> dict[str, list]:
     """Outcomes down; AUROC of score and risk, and what the risk explains, across; the mean of the column last."""
     shown = [outcome for outcome in judgement.outcomes if all(name in outcome.figures for name in SKILLS)]
@@ -156,17 +170,22 @@ def _metrics(frame: pd.DataFrame) -> list[dict]:
     return tables
 
 
-def _groups(frame: pd.DataFrame) -> list[dict]:
+def _groups(frame: pd.DataFrame, tests: pd.DataFrame) -> list[dict]:
     """One table per column and figure: groups down, outcomes across; None where either class is too small to tell."""
     tables = []
     for by in frame["by"].unique():
         part = frame[frame["by"] == by]
         outcomes = list(part["outcome"].unique())
         cells = {(row.group, row.outcome): row for row in part.itertuples()}
+        found = {row.outcome: row for row in tests[tests["by"] == by].itertuples()}
+        differ = [
+            (words, [_p(getattr(found[name], column)) if name in found else "–" for name in outcomes])
+            for words, column in (("p, level", "level"), ("p, slope", "slope"))
+        ]
         for title, column, digits in (("AUROC", "auroc", 3), ("Observed / expected events", "ratio", 2)):
             rows = []
             for group in part["group"].unique():
-                found = [cells.get((group, outcome)) for outcome in outcomes]
+                present = [cells.get((group, outcome)) for outcome in outcomes]
                 shown = [
                     cell
                     and {
@@ -174,11 +193,17 @@ def _groups(frame: pd.DataFrame) -> list[dict]:
                         "spread": spread(getattr(cell, f"{column}_low"), getattr(cell, f"{column}_high"), digits),
                         "events": f"{cell.positives:,} of {cell.n:,}",
                     }
-                    for cell in found
+                    for cell in present
                 ]
                 rows.append({"group": group, "cells": shown})
             titles = [label(outcome) for outcome in outcomes]
             tables.append(
-                {"by": words(by), "metric": title, "outcomes": titles, "rows": rows, "ratio": column == "ratio"}
+                {
+                    "by": words(by),
+                    "metric": title,
+                    "outcomes": titles,
+                    "rows": rows,
+                    "differ": differ if column == "ratio" else [],
+                }
             )
     return tables

@@ -1,0 +1,65 @@
+"""The rivals of a score file, for `mlci evaluate`: computed on the judged admissions, printed as two tables."""
+
+from pathlib import Path
+
+
+def contest(cohort: Path, judged, scores, first):
+    """The first score beside its rivals, and what it adds to age and sex: two tables of AUROC, empty where none can be.
+
+    `scores` are those of the first file; where they cover the split train, the score with age and sex is a rival too.
+    """
+    from mlci.base.errors import InputError
+    from mlci.cohort import read_cohort
+    from mlci.judging.rivals import classic, compare, increments, refitted
+    from mlci.judging.scores import match
+
+    name, values = first
+    column = "score" if "score" in scores else str(scores.columns[0])
+    train = read_cohort(cohort).split("train")
+
+    def scored(part):
+        return values if part is judged else match(scores, part)[0][column].to_numpy()
+
+    try:
+        index = scored if len(match(scores, train)[1]) == len(train) else None
+    except InputError:  # the file has no score of a training admission
+        index = None
+    outcomes = dict(zip(judged.outcomes, judged.labels().T))
+    others = {rival: dict.fromkeys(outcomes, points) for rival, points in classic(judged).items()}
+    others |= refitted(train, judged, list(outcomes), index=index, name=name)
+    patients = judged.column("subject_id")
+    return (
+        compare(values, others, outcomes, patients=patients, name=name),
+        increments(others, outcomes, patients=patients, name=name),
+    )
+
+
+def show_contest(table, gains) -> None:
+    """Print the two tables."""
+    from mlci.cli._tables import show
+
+    if len(table):
+        own = table["model"].iloc[0]
+        body = [
+            [row.outcome, row.model, _area(row), "" if row.model == own else _gap(row.gap, row.gap_low, row.gap_high)]
+            for row in table.itertuples()
+        ]
+        show(f"{own} beside rivals", ["outcome", "model", "AUROC", f"{own} is higher by"], body, left=2)
+    if len(gains):
+        body = [
+            [row.outcome, row.base, _gap(row.gain, row.gain_low, row.gain_high), _shares(row)]
+            for row in gains.itertuples()
+        ]
+        show("What the score adds, with age and sex", ["outcome", "to", "AUROC", "deviance explained"], body, left=2)
+
+
+def _area(row) -> str:
+    return f"{row.value:.4f} ({row.low:.3f} to {row.high:.3f})"
+
+
+def _gap(value: float, low: float, high: float) -> str:
+    return f"{value:+.4f}" if low != low else f"{value:+.4f} ({low:+.3f} to {high:+.3f})"
+
+
+def _shares(row) -> str:
+    return f"{row.deviance:.3f} → {row.deviance_with:.3f}"

@@ -1,0 +1,164 @@
+"""Is a score as good, and a risk as true, for everybody? Figures of each group, and tests of whether groups differ.
+
+In come scores, risks, outcomes and what tells groups (sex, age band, any column); out come AUROC and observed/expected
+events of each group with intervals, and for each column two p-values. A group in which fewer than ten admissions have
+an outcome, or lack it, tells nothing of that outcome: its row is left out, its counts with it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+from scipy.stats import chi2
+
+from mlci.measures.discrimination import logit
+from mlci.measures.intervals import Reach
+from mlci.measures.registry import METRICS, Pair
+from mlci.measures.resample import numbered
+
+LEAST = 10  # admissions of a group with an outcome, and without it
+UNKNOWN = "not known"
+NOTHING = np.full(1, np.nan)
+
+
+def categories(column) -> np.ndarray:
+    """Return the group of each admission as text; one that is not known is a group of its own.
+
+    >>> categories(np.array(["F", None], dtype=object)).tolist()
+    ['F', 'not known']
+    """
+    return pd.Series(np.asarray(column), dtype=object).fillna(UNKNOWN).astype(str).to_numpy()
+
+
+def enough(y: np.ndarray) -> bool:
+    """Return whether at least ten admissions have an outcome and ten lack it.
+
+    >>> enough(np.array([0, 1] * 10)), enough(np.array([0] * 20))
+    (True, False)
+    """
+    return min(int((y == 1).sum()), int((y == 0).sum())) >= LEAST
+
+
+def by_group(
+    score: np.ndarray,
+    risks: Mapping[str, np.ndarray],
+    outcomes: Mapping[str, np.ndarray],
+    parts: Mapping[str, np.ndarray],
+    *,
+    patients: np.ndarray,
+) -> pd.DataFrame:
+    """Judge a score and its risks in each group that has enough of both classes.
+
+    Args:
+        score: one number per admission.
+        risks: outcome → probability of each admission; an outcome without is left out.
+        outcomes: outcome → 0, 1 or NaN of each admission.
+        parts: name of a column → group of each admission.
+        patients: whose admission each one is.
+
+    Returns:
+        One row per column, group and outcome: n, positives, AUROC and observed / expected events with 95% intervals,
+        which allow for admissions of one patient being alike.
+
+    >>> score = np.linspace(0, 1, 100)
+    >>> frame = by_group(score, {"died": score}, {"died": score > 0.6}, {"ward": ["A", "B"] * 50}, patients=range(100))
+    >>> frame[["group", "positives", "ratio"]].round(1).to_dict("records")
+    [{'group': 'A', 'positives': 20, 'ratio': 0.8}, {'group': 'B', 'positives': 20, 'ratio': 0.8}]
+    """
+    rows, patients = [], np.asarray(patients)
+    for by, column in parts.items():
+        for group, inside in _groups(column):
+            for name, y in outcomes.items():
+                if name not in risks or not enough(y[inside]):
+                    continue
+                pair = Pair(score[inside], y[inside].astype(float), risks[name][inside], patients=patients[inside])
+                figures = []
+                for metric in (METRICS["auroc"], METRICS["observed_expected"]):
+                    found = metric.interval(pair, metric.value(pair), NOTHING, Reach(pair.events))
+                    figures += [found.value, found.low, found.high]
+                rows.append((by, group, name, pair.n, int(np.nansum(pair.y)), *figures))
+    heads = ["by", "group", "outcome", "n", "positives"]
+    return pd.DataFrame(rows, columns=[*heads, *_heads("auroc"), *_heads("ratio")])
+
+
+def interactions(
+    risks: Mapping[str, np.ndarray],
+    outcomes: Mapping[str, np.ndarray],
+    parts: Mapping[str, np.ndarray],
+    *,
+    patients: np.ndarray,
+) -> pd.DataFrame:
+    """Test whether groups differ: in level (observed beyond expected), and in how far the outcome rises with the risk.
+
+    Score tests of a logistic regression on the risk's log-odds, with the admissions of a patient taken together: of the
+    groups beside it, and of its products with the groups beside the groups themselves. Groups that have too few of
+    either class take no part.
+
+    Args:
+        risks, outcomes, parts, patients: as in `by_group`.
+
+    Returns:
+        One row per column and outcome: how many groups were compared, `level` and `slope`, the two p-values.
+
+    >>> rng = np.random.default_rng(0)
+    >>> risk, ward = rng.random(2000), np.array(["A", "B"] * 1000)
+    >>> died = rng.random(2000) < np.where(ward == "A", risk, risk / 2)
+    >>> [row] = interactions({"died": risk}, {"died": died}, {"ward": ward}, patients=range(2000)).to_dict("records")
+    >>> row["level"] < 1e-6
+    True
+    """
+    rows, patient = [], numbered(np.asarray(patients))
+    for by, column in parts.items():
+        for name, y in outcomes.items():
+            if name not in risks:
+                continue
+            y = y.astype(float)
+            kept = [inside & ~np.isnan(y) for _, inside in _groups(column) if enough(y[inside])]
+            if len(kept) < 2:
+                continue
+            rows_of = np.any(kept, axis=0)
+            dummies = np.column_stack([group[rows_of] for group in kept[1:]]).astype(float)
+            x = logit(risks[name][rows_of])[:, None]
+            plain = np.hstack([np.ones_like(x), x])
+            level = _score_test(plain, dummies, y[rows_of], patient[rows_of])
+            slope = _score_test(np.hstack([plain, dummies]), x * dummies, y[rows_of], patient[rows_of])
+            rows.append((by, name, len(kept), level, slope))
+    return pd.DataFrame(rows, columns=["by", "outcome", "groups", "level", "slope"])
+
+
+def _groups(column) -> Iterator[tuple[str, np.ndarray]]:
+    found = categories(column)
+    for group in sorted(set(found), key=lambda text: (text == UNKNOWN, text)):
+        yield group, found == group
+
+
+def _heads(name: str) -> list[str]:
+    return [name, f"{name}_low", f"{name}_high"]
+
+
+def _score_test(design: np.ndarray, extra: np.ndarray, y: np.ndarray, patient: np.ndarray) -> float:
+    """The p-value of the columns `extra` beside a logistic regression on `design`, clustered by patient."""
+    weights, residuals = _fit(design, y)
+    # What is left of the new columns once the old ones have had their say.
+    along = np.linalg.lstsq((design * weights[:, None]).T @ design, (design * weights[:, None]).T @ extra, rcond=None)[
+        0
+    ]
+    moved = (extra - design @ along) * residuals[:, None]
+    by_patient = np.column_stack([np.bincount(patient, column) for column in moved.T])
+    total, covariance = by_patient.sum(axis=0), by_patient.T @ by_patient
+    statistic = float(total @ np.linalg.pinv(covariance) @ total)
+    return float(chi2.sf(statistic, np.linalg.matrix_rank(covariance)))
+
+
+def _fit(design: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and residuals of a logistic regression, by Newton's method; a whiff of ridge keeps it finite."""
+    at, ridge = np.zeros(design.shape[1]), 1e-6 * np.eye(design.shape[1])
+    fitted = np.full(len(y), 0.5)
+    for _ in range(50):
+        fitted = 0.5 * (1 + np.tanh(design @ at / 2))
+        hessian = (design * (fitted * (1 - fitted))[:, None]).T @ design + ridge
+        step = np.linalg.solve(hessian, design.T @ (y - fitted) - ridge @ at)
+        at = at + step / max(1.0, float(np.abs(step).max()) / 5)
+        if np.abs(step).max() < 1e-9:
+            break
+    return fitted * (1 - fitted), y - fitted
