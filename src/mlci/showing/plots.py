@@ -442,8 +442,9 @@ def love(names: Sequence[str], before: np.ndarray, after: Mapping[str, np.ndarra
     rows = np.arange(len(names))
     axis.plot(np.abs(before), rows, "o", ms=6, color=INK, markerfacecolor="none", ls="none", label="before weighting")
     for place, (model, values) in enumerate(after.items()):
-        style = {"color": COLOURS[place % len(COLOURS)], "marker": MARKS[1:][place % (len(MARKS) - 1)]}
-        axis.plot(np.abs(values), rows + 0.12 * (place + 1), ms=4.5, ls="none", label=f"weighted by {model}", **style)
+        colour, mark = COLOURS[place % len(COLOURS)], MARKS[1:][place % (len(MARKS) - 1)]
+        at = rows + 0.12 * (place + 1)
+        axis.plot(np.abs(values), at, mark, ms=4.5, color=colour, ls="none", label=f"weighted by {model}")
     for limit, dash in ((0, "-"), (0.1, ":")):
         axis.axvline(limit, color=INK, lw=0.8, ls=dash)
     axis.set(

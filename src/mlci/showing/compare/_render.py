@@ -1,6 +1,7 @@
 """Render the page of a comparison: tables and pictures in, one HTML text without script or outside request out."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -119,7 +120,7 @@ def _said(found: Comparison, row) -> str:
     )
 
 
-def _row(line) -> dict[str, str]:
+def _row(line) -> dict[str, Any]:
     """A group's cells as text; what is hidden is a dash."""
 
     def ranged(value: float, low: float, high: float, digits: int) -> tuple[str, str]:
