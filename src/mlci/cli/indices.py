@@ -1,5 +1,6 @@
 import click
 
+from mlci.cli._counting import counting
 from mlci.cli._options import check_output, columns, force, quiet, shown
 
 
@@ -50,15 +51,9 @@ def command(admissions, output, weights, no_hierarchy, poa, flags, force, quiet,
     check_output(output, inputs=[admissions], force=force)
     from functools import partial
 
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from mlci.codes.comorbidity import write_scores
 
-    columns = SpinnerColumn(), TextColumn("admissions"), MofNCompleteColumn(), TimeElapsedColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("", total=None)
+    with counting(quiet) as on_batch:
         done = write_scores(
             admissions,
             output,
@@ -68,7 +63,7 @@ def command(admissions, output, weights, no_hierarchy, poa, flags, force, quiet,
             with_flags=flags,
             poa=poa,
             on_guess=lambda said: click.echo(f"{shown(admissions)}: {said}", err=True),
-            progress=lambda n: bar.advance(task, n),
+            on_batch=on_batch,
         )
     for audit in done.audits:
         for sentence in audit.warnings:

@@ -1,8 +1,6 @@
-import contextlib
-from collections.abc import Callable, Iterator
-
 import click
 
+from mlci.cli._counting import counting
 from mlci.cli._model import MODEL
 from mlci.cli._options import check_output, columns, force, quiet, shown
 
@@ -58,7 +56,7 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **named)
         click.echo(
             f"mlci: warning: the model was made for {MADE_FOR[index.vocabulary.poa]}, not for --poa {poa}.", err=True
         )
-    with _counting(quiet) as on_batch:
+    with counting(quiet) as on_batch:
         options = {"on_batch": on_batch, "on_guess": lambda said: click.echo(f"{shown(admissions)}: {said}", err=True)}
         tally = score_file(index, admissions, output, strict=strict, poa=poa, **options, **named)
     if not quiet:
@@ -68,21 +66,3 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **named)
         click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
     if tally.few and not strict:
         click.echo("mlci: --strict writes no score for such admissions.", err=True)
-
-
-@contextlib.contextmanager
-def _counting(quiet: bool) -> Iterator[Callable[[int], None] | None]:
-    """Give what is called after each batch with the admissions written so far: a line that moves, on a terminal."""
-    import sys
-    import time
-
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    start = time.perf_counter()
-    with Console(stderr=True).status("Reading ...") as line:
-        yield lambda written: line.update(
-            f"{written:,} admissions, {written / (time.perf_counter() - start):,.0f} a second"
-        )

@@ -515,7 +515,7 @@ def write_scores(
     with_flags: bool = False,
     poa: str = ALL,
     on_guess: Callable[[str], None] | None = None,
-    progress: Callable[[int], None] = lambda admissions: None,
+    on_batch: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Written:
     """Score a file of admissions into a Parquet, CSV or Excel file, in memory that does not grow with it.
@@ -545,7 +545,8 @@ def write_scores(
             rows = pa.record_batch(rows | ({"bits": bits} if with_flags else {}))
             sink = sink or pa.ipc.new_stream(spool, rows.schema)
             sink.write(rows)
-            progress(len(admissions))
+            if on_batch:
+                on_batch(coder.admissions)
             split = "split" in carried.column_names
             points = found[:, [columns.index(name) for name in pair]]
             yield points[np.asarray(carried["split"]) == "train"] if split else points

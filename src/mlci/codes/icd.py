@@ -83,11 +83,14 @@ def check_version(version: object) -> int:
 
 
 @cache
-def _table(version: int) -> "pa.Table":
+def _table(version: int, *columns: str) -> "pa.Table":
+    """The table of a version, or these columns of it; titles are most of it, and few who ask for codes need them."""
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    table = pq.read_table(DATA / "titles.parquet", filters=[("version", "=", check_version(version))])
-    return table.combine_chunks()
+    with pq.ParquetFile(DATA / "titles.parquet") as file:  # `read_table` would import much more
+        table = file.read([*columns, "version"] if columns else None)
+    return table.filter(pc.equal(table["version"], check_version(version))).combine_chunks()
 
 
 @cache
@@ -115,7 +118,7 @@ def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.nd
     import pyarrow.compute as pc
 
     values = codes if isinstance(codes, pa.Array) else pa.array(codes, pa.string())
-    return pc.is_in(values, value_set=_table(version)["code"].combine_chunks()).to_numpy(zero_copy_only=False)
+    return pc.is_in(values, value_set=all_codes(version)).to_numpy(zero_copy_only=False)
 
 
 def all_codes(version: int) -> "pa.Array":
@@ -124,4 +127,4 @@ def all_codes(version: int) -> "pa.Array":
     >>> len(all_codes(10)) > 70_000
     True
     """
-    return _table(version)["code"].combine_chunks()
+    return _table(version, "code")["code"].combine_chunks()
