@@ -95,8 +95,15 @@ class ObjectiveConfig(Section):
 
     kind: Literal["alignment", "bce"] = "alignment"
     kernel: Literal["rbf", "multi-rbf", "energy"] = "rbf"
+    factors: tuple[float, ...] = within((0.25, 0.5, 1.0, 2.0, 4.0), 1e-3, 1e3)  # widths of multi-rbf, in sigmas
     floor: float = within(1e-4, 0)  # of the centred score Gram matrix's norm
+    least_rows: int = within(3, 2)  # that must count in a batch, else its value is 0
     validity: Literal["intersection", "outcome"] = "intersection"  # rows with every outcome, or with the one at hand
+
+    @property
+    def widths(self) -> tuple[float, ...]:
+        """Of the kernel's parts, in sigmas; none where it has no width."""
+        return {"rbf": (1.0,), "multi-rbf": self.factors, "energy": ()}[self.kernel]
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,7 @@ class OptimiserConfig(Section):
 
     learning_rate: float = within(1e-3, 0)
     weight_decay: float = within(0.0, 0)
+    betas: tuple[float, float] = within((0.9, 0.999), 0, 0.999999)  # of the mean and of the square
     batch: int = within(256, 3)
     stage1_epochs: int = within(10, 1)
     stage2_epochs: int = within(10, 1)
@@ -126,7 +134,7 @@ class SelectionConfig(Section):
 
     anchor: str = "mortality"
     stage1: Literal["anchor", "own"] = "anchor"  # which outcome judges a Stage-1 fit
-    subsample: int | None = within(None, 10)  # None: every validation admission, exactly; the paper draws 20,000
+    subsample: int | None = within(20_000, 10)  # validation admissions that judge, at most, as in the paper; None: all
     seed: int = within(12_345, 0)
     improvement: float = within(1e-12, 0)
 

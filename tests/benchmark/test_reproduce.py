@@ -7,8 +7,8 @@ import pytest
 
 import hospitals
 from mlci.base.errors import InputError
+from mlci.benchmark import _sizes, tables
 from mlci.benchmark import reproduce as module
-from mlci.benchmark import tables
 from mlci.benchmark.runs import Settings
 from mlci.sources import synthetic
 
@@ -58,12 +58,22 @@ def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
     found = module.reproduce(dataset, location, tmp_path / "out", models=["charlson", "paper"], settings=settings)
     assert {run.status for run in found.runs} == {"done"}
     assert any(remark.startswith("1 admissions end before they begin") for remark in found.remarks)
-    # The cohort is the hospital's, but for the length of the stay that ends before it begins.
+    # The cohort is the hospital's; the stay that ends before it begins is no long one, by the paper's rule.
     cohort = module.read_cohort(tmp_path / "out" / "cohort.parquet")
     for name in ("admission_id", "codes", "mortality", "mortality_30d"):
         assert cohort.table[name].to_pylist() == truth[name].to_pylist(), name
-    stays = dict(zip(truth["admission_id"].to_pylist(), truth["long_stay"].to_pylist())) | {strange: None}
+    stays = dict(zip(truth["admission_id"].to_pylist(), truth["long_stay"].to_pylist())) | {strange: False}
     assert cohort.table["long_stay"].to_pylist() == list(stays.values())
+    data = found.data.set_index("quantity")
+    assert data.loc["source_admissions", "ours"] == 1_500
+    assert data.loc["cohort_patients", "ours"] == len(set(truth["subject_id"].to_pylist()))
+    assert (
+        data.loc[["patients_train", "patients_valid", "patients_test"], "ours"].sum()
+        == data.loc["cohort_patients", "ours"]
+    )
+    assert data.loc["source_icu_share", "paper"] == {"mimic3": 0.980, "mimic4": 0.156}[dataset]
+    assert 0 < data.loc["source_icu_share", "ours"] < 1
+    assert (tmp_path / "out" / "tables" / "data.tex").exists()
     severity = truth["true_severity"].to_numpy()[cohort.column("split") == "test"]
     follows = [np.corrcoef(score, severity)[0, 1] for score in tables.test_scores(found.runs, cohort)["paper"].values()]
     assert len(follows) == 2
@@ -90,15 +100,11 @@ def test_a_folder_of_the_other_dataset_is_refused(demos, tmp_path):
         module.reproduce("mimic4", demos / "mimic4_demo", tmp_path, models=["charlson"])
 
 
-def test_the_papers_own_size_is_recognised(demos, tmp_path, monkeypatch):
-    real = module.paper_diagnostics("mimic3")
-    module.reproduce("mimic3", demos / "mimic3_demo", tmp_path, models=["charlson"])
-    cohort = module.read_cohort(tmp_path / "cohort.parquet")
-    same = real.assign(
-        value=[len(cohort.split(row.quantity)) if row.table == "splits" else row.value for row in real.itertuples()]
-    )
-    monkeypatch.setattr(module, "paper_diagnostics", lambda dataset: same)
-    assert module.sizes(cohort, "mimic3")[0].startswith("The cohort has the paper's size in every split")
+def test_the_papers_own_size_is_recognised():
+    paper = module.paper_figures("mimic3")
+    assert _sizes.remark(paper, paper).startswith("The cohort has the paper's size in every split")
+    assert paper["patients_train"] + paper["patients_valid"] + paper["patients_test"] == paper["source_patients"]
+    assert paper["source_icu_any"] / paper["source_admissions"] == pytest.approx(paper["source_icu_share"], abs=5e-4)
 
 
 def test_difference_in_deviations():

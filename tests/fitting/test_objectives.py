@@ -272,3 +272,27 @@ def test_large_batches_give_the_gram_matrix_form_and_its_gradient(kernel, validi
     torch.testing.assert_close(*(each[smooth_at] for each in gradients), rtol=1e-8, atol=1e-11)
     smooth = torch.tensor(rng.normal(size=12), requires_grad=True)
     assert torch.autograd.gradcheck(lambda s: large(s, outcomes[10:22]), (smooth,))
+
+
+def test_factors_and_the_guard_of_few_rows_are_the_configs():
+    """Other widths than the paper's, in a batch and over a whole split; and how many rows a batch must have."""
+    rng = torch.Generator().manual_seed(0)
+    scores = torch.randn(40, generator=rng, dtype=torch.float64)
+    y = (scores[:, None] + torch.randn(40, 2, generator=rng, dtype=torch.float64) > 0).double()
+    config = ObjectiveConfig(kernel="multi-rbf", factors=(0.5, 3.0), floor=0.0)
+
+    def kernel(a, b):
+        return sum(torch.exp(-((a - b) ** 2) / (2 * (0.7 * factor) ** 2)) for factor in (0.5, 3.0)) / 2
+
+    expected = [float(oracles.gram_nhsic(scores, column, kernel)) for column in y.T]
+    aims = Alignments(config, [0.7], torch.ones(1, 2))
+    values, _ = aims.step(scores[None], (y[None],))
+    _, judged = aims.judge(torch.ones(1, 2), scores[None], (y[None],))
+    np.testing.assert_allclose(values[0].numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(judged[0].numpy(), expected, rtol=1e-6)
+    few = slice(0, 5)
+    strict = Alignments(ObjectiveConfig(least_rows=6), [0.7], torch.ones(1, 2))
+    free = Alignments(ObjectiveConfig(least_rows=5), [0.7], torch.ones(1, 2))
+    y[0], y[1] = 0, 1
+    assert (strict.step(scores[None, few], (y[None, few],))[0] == 0).all()
+    assert (free.step(scores[None, few], (y[None, few],))[0] > 0).all()

@@ -5,8 +5,10 @@ that set our figures beside the paper's: scores, diagnostics, curves.
 """
 
 import csv
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +16,15 @@ import pandas as pd
 
 from mlci.base.errors import InputError
 from mlci.base.grids import Grid, write
-from mlci.benchmark import diagnostics, tables
+from mlci.benchmark import _sizes, diagnostics, tables
 from mlci.benchmark import models as baselines
 from mlci.benchmark.diagnostics import Diagnosed
 from mlci.benchmark.runs import Run, Settings, run_benchmark
-from mlci.cohort import Cohort, build_cohort, read_cohort
+from mlci.cohort import build_cohort, read_cohort
 
 TITLES = {"mimic3": "MIMIC-III", "mimic4": "MIMIC-IV"}
-COMPARED = ("scores", "diagnostics", "curves")
+COMPARED = ("scores", "diagnostics", "curves", "data")
+SOURCE = "source.json"
 SAMPLE = {"mimic4": 5000, "mimic3": 11909}  # admissions that the paper's diagnostics take
 INDEX = "paper"  # the model that diagnostics and curves are about
 
@@ -33,6 +36,7 @@ class Reproduction:
     scores: pd.DataFrame  # model, metric, outcome: ours beside the paper's
     diagnostics: pd.DataFrame  # quantity, outcome, seed: likewise
     curves: pd.DataFrame  # outcome: likewise
+    data: pd.DataFrame  # quantity: source, cohort and splits, likewise
     remarks: tuple[str, ...]  # what a reader must know before comparing
 
 
@@ -54,8 +58,11 @@ def reproduce(
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "cohort.parquet"
     if not path.exists():
-        # As the authors do: a stay that ends before it begins is kept; its length is not known.
-        build_cohort(dataset, str(location), negative_stays=True).write(path)
+        # By the paper's rule a stay is longer than 7 days or not: one that ends before it begins is not.
+        built = build_cohort(dataset, str(location), negative_stays="short")
+        totals = import_module(f"mlci.sources.{dataset}").totals(str(location))
+        write(directory, {SOURCE: json.dumps(totals, indent=1)})
+        built.write(path)
     cohort = read_cohort(path)
     if cohort.source != dataset:
         raise InputError(f"{path}: is a cohort of {cohort.source}, not of {dataset}; choose another folder.")
@@ -63,7 +70,9 @@ def reproduce(
     frame = tables.results(runs)
     diagnosed, silent = diagnostics.diagnose(runs, cohort, sample=SAMPLE[dataset])
     notes = [f"{run.model.title}: {run.status}, {run.message}" for run in runs if run.message]
-    made = [*tables.tables(frame, notes), *diagnostics.tables(diagnosed, paper=paper_row(dataset))]
+    ours, paper = _sizes.counted(cohort, _source(directory)), paper_figures(dataset)
+    made = [_sizes.as_grid(_sizes.beside(ours, paper)), *tables.tables(frame, notes)]
+    made += diagnostics.tables(diagnosed, paper=paper_row(dataset))
     tables.write_tables(directory, made, frame, runs)
     found = Reproduction(
         runs=runs,
@@ -71,7 +80,8 @@ def reproduce(
         scores=compare_scores(frame, dataset),
         diagnostics=compare_diagnostics(diagnosed.get(INDEX), dataset),
         curves=compare_curves(diagnosed.get(INDEX), dataset),
-        remarks=(*sizes(cohort, dataset), *cohort.notes, *failures(runs), *silent),
+        data=_sizes.beside(ours, paper),
+        remarks=(_sizes.remark(ours, paper), *cohort.notes, *failures(runs), *silent),
     )
     files = {f"beside_paper_{name}.csv": getattr(found, name).to_csv(index=False) for name in COMPARED}
     write(directory / "tables", files | {"remarks.txt": "\n".join([*found.remarks, ""])})
@@ -136,22 +146,16 @@ def compare_curves(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
     return joined.assign(verdict=ours["verdict"])
 
 
-def sizes(cohort: Cohort, dataset: str) -> list[str]:
-    """Is this the paper's cohort? What follows for the comparison if not."""
-    figures = paper_diagnostics(dataset)
-    paper = {row["quantity"]: int(row["value"]) for row in figures.to_dict("records") if row["table"] == "splits"}
-    ours = {name: len(cohort.split(name)) for name in paper}
-    if all(ours[name] == paper[name] for name in ours):
-        return [f"The cohort has the paper's size in every split: {', '.join(f'{n:,}' for n in ours.values())}."]
-    listed = "; ".join(f"{name} {ours[name]:,} (paper {paper[name]:,})" for name in ours)
-    remark = f"The cohort is not the paper's: {listed}."
-    if ours["test"] < paper["test"] / 2:
-        share = ours["test"] / paper["test"]
-        remark += (
-            f" Its test split has {share:.2%} of the paper's admissions: that everything ran is all it shows, and the "
-            "differences below mean nothing."
-        )
-    return [remark]
+def paper_figures(dataset: str) -> dict[str, float]:
+    """What the paper counts of its data."""
+    rows = paper_diagnostics(dataset).to_dict("records")
+    return {row["quantity"]: row["value"] for row in rows if row["table"] in ("splits", "data")}
+
+
+def _source(directory: Path) -> dict[str, int]:
+    """The totals of the source, as they were counted when the cohort was built."""
+    path = directory / SOURCE
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def failures(runs: Sequence[Run]) -> list[str]:

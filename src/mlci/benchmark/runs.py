@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ from mlci.base.parquet import write_parquet
 from mlci.benchmark import models as baselines
 from mlci.benchmark._imported import read_archive
 from mlci.benchmark._kept import keep
+from mlci.benchmark.changes import changed
 from mlci.benchmark.models import Baseline, Parts
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import TokenConfig
@@ -56,17 +58,22 @@ class Run:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a benchmark depends on besides the cohort; `epochs` and `anchor` go to the models that have them."""
+    """What a benchmark depends on besides the cohort; `epochs` and `anchor` go to the models that have them.
+
+    `changes` are other settings of models, by name or family (`mlci.benchmark.changes`).
+    """
 
     seeds: tuple[int, ...] = SEEDS
     epochs: int | None = None
     anchor: str = "mortality"
     device: str = "cpu"
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def adapt(self, model: Baseline) -> Baseline:
         known = {field.name for field in fields(model)}
         given = {"epochs": self.epochs, "anchor": self.anchor}
-        return replace(model, **{name: value for name, value in given.items() if name in known and value is not None})
+        model = replace(model, **{name: value for name, value in given.items() if name in known and value is not None})
+        return changed(model, self.changes)
 
 
 def fingerprint(parts: Mapping[str, Split]) -> str:
@@ -102,8 +109,9 @@ def check_config(run: Run) -> None:
     found = json.loads((run.folder / "config.json").read_text())["model"]
     wanted = json.loads(json.dumps(asdict(run.model)))
     for name in wanted.keys() - {"title", "family", "needs"}:
-        if found.get(name) != wanted[name]:
-            was = f"{name} {found.get(name)}, not {wanted[name]}"
+        before = found.get(name, "" if name == "constants" else None)  # runs of older versions changed none
+        if before != wanted[name]:
+            was = f"{name} {before}, not {wanted[name]}"
             raise InputError(f"{run.folder}: is a run with other settings ({was}); remove it or choose another folder.")
 
 

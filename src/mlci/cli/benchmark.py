@@ -19,8 +19,9 @@ from mlci.cli._options import check_output, quiet
     "--import", "imported", type=click.Path(exists=True, dir_okay=False), metavar="NPZ", help="Take over runs."
 )
 @click.option("--list", "listing", is_flag=True, help="Name every model, its family and where the paper reports it.")
+@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="TOML: settings by model or family.")
 @quiet
-def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores, imported, listing, quiet) -> None:
+def command(cohort, output, models, seeds, jobs, scores, imported, listing, config, quiet, **options) -> None:
     """Fit every model on the splits of a COHORT file and compare them on its test split.
 
     Interrupt it and give the same command again: finished runs are kept.
@@ -34,11 +35,13 @@ def command(cohort, output, models, seeds, jobs, epochs, anchor, device, scores,
     from mlci.base.errors import InputError
     from mlci.benchmark import diagnostics, tables
     from mlci.benchmark import runs as benchmark
+    from mlci.benchmark.changes import read_changes
     from mlci.cli._tables import show_grid
     from mlci.cohort import read_cohort
 
     names = [name for name in models.split(",") if name]
-    settings = benchmark.Settings(seeds=numbers(seeds), epochs=epochs, anchor=anchor, device=device)
+    changes = read_changes(config) if config else {}
+    settings = benchmark.Settings(numbers(seeds), **options, changes=changes)  # epochs, anchor, device
     for there in Path(output, "tables").glob("*.*"):  # all that is written anew; runs are kept
         check_output(there, inputs=[cohort, *(word.partition("=")[2] for word in scores)])
     own = read_own(scores, cohort)

@@ -14,8 +14,9 @@ from mlci.cli._options import quiet
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Runs at a time.")
 @click.option("--epochs", type=click.IntRange(1), help="Of the models that learn in epochs.  [10, the paper's]")
 @click.option("--device", default="cpu", show_default=True, help="Of the neural models: cpu, cuda or cuda:N.")
+@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="TOML: settings by model or family.")
 @quiet
-def command(dataset, location, output, models, seeds, jobs, epochs, device, quiet) -> None:
+def command(dataset, location, output, models, seeds, jobs, epochs, device, config, quiet) -> None:
     """Build the cohort from the tables at LOCATION (a folder or a database URL), fit every model, diagnose the index,
     and print our figures beside the paper's, with the difference in standard deviations over seeds.
 
@@ -23,11 +24,13 @@ def command(dataset, location, output, models, seeds, jobs, epochs, device, quie
     """
     from pathlib import Path
 
+    from mlci.benchmark.changes import read_changes
     from mlci.benchmark.reproduce import reproduce
     from mlci.benchmark.runs import Settings
     from mlci.cli.benchmark import draw, numbers, watch
 
-    settings = Settings(seeds=numbers(seeds), epochs=epochs, device=device)
+    changes = read_changes(config) if config else {}
+    settings = Settings(seeds=numbers(seeds), epochs=epochs, device=device, changes=changes)
     names = [name for name in models.split(",") if name]
     with watch(quiet, jobs) as on_change:
         found = reproduce(dataset, location, output, models=names, settings=settings, jobs=jobs, on_change=on_change)
@@ -61,7 +64,7 @@ def show(found) -> None:
         heads = [*keys, "ours", "paper", "difference", "in SDs"]
         show_table(title + (" (x 100)" if scale == 100 else ""), heads, rows, left=len(keys))
     for table in found.tables:
-        if table.name.startswith(("table3", "table4", "table5", "table8")):
+        if table.name.startswith(("data", "table3", "table4", "table5", "table8")):
             show_grid(table)
 
 

@@ -69,6 +69,7 @@ class Pace:
     even: bool = False  # batches of about that size, all alike
     token_dropout: float = 0.0  # share of an admission's tokens that a step does not see
     fused: bool = True  # torch's AdamW in one pass, which rounds differently
+    betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
 
     def size(self, n: int) -> int:
         """Say how many admissions a batch has, of n.
@@ -93,8 +94,9 @@ class Pace:
         self, parameters: Sequence[Tensor], steps: int
     ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.OneCycleLR | None]:
         """Make AdamW, and the schedule of its rate for so many steps an epoch."""
-        rate, decay = self.learning_rate, self.weight_decay
-        adam = torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=self.fused)
+        adam = torch.optim.AdamW(
+            parameters, lr=self.learning_rate, weight_decay=self.weight_decay, betas=self.betas, fused=self.fused
+        )
         if self.cycle is None:
             return adam, None
         return adam, torch.optim.lr_scheduler.OneCycleLR(adam, self.learning_rate, total_steps=steps * self.cycle)

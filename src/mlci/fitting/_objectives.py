@@ -75,14 +75,15 @@ def known_rows(outcomes: Array, validity: str) -> Array:
     return known.all(1)[:, None] if validity == "intersection" else known
 
 
-def kernel_less_one(gap: Tensor, kernel: str, sigma: float) -> tuple[Tensor, Tensor]:
+def kernel_less_one(gap: Tensor, widths: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Give the kernel of score differences less a constant that centring removes, and its derivative.
 
-    Without the constant, near-equal scores keep their digits.
+    It is the mean of RBFs of these widths, or without any the energy kernel. Without the constant, near-equal scores
+    keep their digits.
     """
-    if kernel == "energy":
+    if not widths:
         return -gap.abs(), -gap.sign()
-    precisions = [(factor * sigma) ** -2 for factor in FACTORS[kernel]]
+    precisions = [width**-2 for width in widths]
     parts = [gap.square().mul_(-precision / 2).expm1_() for precision in precisions]
     slopes = [torch.addcmul(gap, part, gap).mul_(-precision) for part, precision in zip(parts, precisions)]
     if len(parts) == 1:
@@ -103,14 +104,14 @@ def gram_alignment(
         config: kernel and floor.
 
     Returns:
-        The value of each outcome, 0 with fewer than 3 rows that count or one class in them; and what turns a gradient
-        by the values into one by the scores, in closed form: autograd would pass over the n x n matrices three times as
-        often.
+        The value of each outcome, 0 with fewer than `least_rows` that count or one class in them; and what turns a
+        gradient by the values into one by the scores, in closed form: autograd would pass over the n x n matrices three
+        times as often.
     """
     rows = mask.sum().clamp(min=1)
     profiles = mask[:, None] * (outcomes - mask @ outcomes / rows)
     energy = profiles.square().sum(0)
-    gram, slope = kernel_less_one(scores[:, None] - scores, config.kernel, sigma)
+    gram, slope = kernel_less_one(scores[:, None] - scores, [sigma * factor for factor in config.widths])
     # Few rows times a symmetric matrix: several times faster than the matrix times few columns.
     sums = torch.cat([profiles.T, mask[None]]) @ gram
     forms = (profiles.T * sums[:-1]).sum(1)
@@ -120,7 +121,7 @@ def gram_alignment(
     centred = (gram - half[:, None]).sub_(half)
     size = (mask @ centred.square() @ mask).sqrt()
     least = max(config.floor, 1e-15)
-    scale = torch.where((rows >= 3) & (energy > 0), 1 / (size.clamp(min=least) * energy), 0)
+    scale = torch.where((rows >= config.least_rows) & (energy > 0), 1 / (size.clamp(min=least) * energy), 0)
     values = forms * scale
     # Below the floor the norm is a constant and has no gradient.
     shrink = torch.where(size > least, values / size.square(), 0)
@@ -143,13 +144,13 @@ def large_alignment(scores: Tensor, outcomes: Tensor, *, sigma: float, config: O
         y = (outcomes if config.validity == "intersection" else outcomes[:, [column]])[rows].double()
         centred = y - y.mean(0)
         energy = centred.square().sum(0)
-        if len(y) < 3:
+        if len(y) < config.least_rows:
             values.append(torch.zeros_like(energy))
             continue
-        if config.kernel == "energy":
+        if not config.widths:
             forms, square = _by_sorting(scores[rows].double(), centred)
         else:
-            widths = [sigma * factor for factor in FACTORS[config.kernel]]
+            widths = [sigma * factor for factor in config.widths]
             forms, square = _by_cosines(scores[rows].double(), centred, widths)
         norm = square.clamp(min=max(config.floor**2, tiny)).sqrt()
         values.append(torch.where(energy > 0, forms, 0) / (norm * energy.clamp(min=tiny)))
@@ -218,7 +219,7 @@ class Alignments:
 
     def _value(self, scores: Tensor, outcomes: Tensor, sigma: float) -> Tensor:
         """Give the value of a whole split, in float64."""
-        if scores.is_cuda:
+        if scores.is_cuda or self.config.widths != FACTORS.get(self.config.kernel, ()):
             return large_alignment(scores.double(), outcomes, sigma=sigma, config=self.config)
         known = np.where(known_rows(outcomes.numpy(), self.config.validity), outcomes, np.nan)
         options = {"sigma": sigma, "kernel": self.config.kernel, "floor": self.config.floor}

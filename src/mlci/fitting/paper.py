@@ -251,7 +251,7 @@ class _Run:
 
     def _engine(self, tasks: list[Task]) -> Engine:
         options, seeds = self.config.optimiser, [(task.seed, task.number) for task in tasks]
-        pace = Pace(options.batch, options.learning_rate, options.weight_decay)
+        pace = Pace(options.batch, options.learning_rate, options.weight_decay, betas=options.betas)
         models = [fresh(self.config.encoder, self.train.vocabulary_size, seed, self.device) for seed in seeds]
         if self.stack:
             return stacked.Stacked(models, self.train, pace, seeds)

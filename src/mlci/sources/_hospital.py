@@ -5,7 +5,7 @@ patient, or ended before it began) is refused in one sentence, so that no error 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import ibis
 import ibis.expr.types as ir
@@ -18,6 +18,8 @@ from mlci.sources import Attrition, Draft, Step
 from mlci.sources._engine import Tables, codes_in_order
 from mlci.sources._rules import died_within, elapsed, entered_after, placed, same_day, stayed_longer
 
+# Stays that end before they begin: an error, kept with an unknown length (True), or kept as not long, as in the paper.
+NegativeStays = bool | Literal["short"]
 CHECKS = ("other_codes", "unknown_codes", "not_codes", "has_patient", "negative_stay", "died_on_the_day", "died_before")
 
 
@@ -56,6 +58,14 @@ def mimic(
     )
 
 
+def totals(tables: Tables) -> dict[str, int]:
+    """What the whole source holds, before any rule: admissions, their patients, and admissions with an ICU stay."""
+    stays = tables["icustays"].select("hadm_id").distinct().mutate(in_icu=True)
+    joined = tables["admissions"].left_join(stays, "hadm_id")
+    counts = joined.agg(admissions=_.count(), patients=_.subject_id.nunique(), icu_any=_.in_icu.count())
+    return {name: int(values[0].as_py()) for name, values in zip(counts.columns, tables.fetch(counts).columns)}
+
+
 def capped(age: Any) -> Any:
     """Age in years, 90 for everyone over 89, null where negative."""
     return ibis.cases((age > 89, 90.0), (age >= 0, age.cast("float64")))
@@ -81,7 +91,7 @@ def draft(
     need_codes: bool,
     outcomes: dict[str, str],
     death_day_counts: bool,
-    negative_stays: bool,
+    negative_stays: NegativeStays,
     chosen: Sequence[Step] = (),
 ) -> Draft:
     """Check the rows, count what the rules remove, put the codes in order.
@@ -107,6 +117,10 @@ def draft(
             f"{where}: column {end}: {negative} admissions end before they begin; "
             "correct them, or keep them with an unknown length of stay (--negative-stays)."
         )
+    if negative_stays == "short":  # the paper's rule: longer than 7 days, or not
+        column = pc.if_else(pc.fill_null(attrition.table["negative_stay"], False), False, attrition.table["long_stay"])
+        place = attrition.table.column_names.index("long_stay")
+        attrition.table = attrition.table.set_column(place, "long_stay", column)
     if need_codes:
         has_code = pc.greater(pc.list_value_length(attrition.table["codes"]), 0)
         attrition.keep(has_code, f"at least one ICD-{icd_version} diagnosis")
@@ -114,7 +128,7 @@ def draft(
             raise _no_codes(rows, tables.where[diagnoses], icd_version)
     astray = tables.count(tables[diagnoses].anti_join(tables[table], key))
     notes = {f"{{}} rows of {diagnoses} belong to no row of {table} and were dropped.": astray}
-    notes |= {text: total(name) for name, text in _notes(icd_version, death_day_counts).items()}
+    notes |= {text: total(name) for name, text in _notes(icd_version, death_day_counts, negative_stays).items()}
     kept = attrition.table.drop_columns(list(CHECKS))
     return Draft(
         table=kept.append_column("icd_version", pa.repeat(pa.scalar(icd_version, pa.int8()), len(kept))),
@@ -170,8 +184,11 @@ def _no_codes(rows: pa.Table, where: str, icd_version: int) -> InputError:
     )
 
 
-def _notes(icd_version: int, death_day_counts: bool) -> dict[str, str]:
+def _notes(icd_version: int, death_day_counts: bool, negative_stays: NegativeStays) -> dict[str, str]:
     """What a cohort's notes say of each column that counts what the rules met; {} is the count."""
+    length = (
+        "they are no long stays, by the paper's rule" if negative_stays == "short" else "their long_stay is not known"
+    )
     counted = "as deaths" if death_day_counts else "as alive, as the paper does (--death-day-counts changes it)"
     return {
         "other_codes": f"{{}} diagnoses of another ICD version than {icd_version} were dropped.",
@@ -180,5 +197,5 @@ def _notes(icd_version: int, death_day_counts: bool) -> dict[str, str]:
         "died_on_the_day": "{} admissions have a date of death on the day of admission and no time of death; "
         f"mortality_30d counts them {counted}.",
         "died_before": "{} admissions begin on a day after the date of death; mortality_30d is false, as in the paper.",
-        "negative_stay": "{} admissions end before they begin; their long_stay is not known.",
+        "negative_stay": f"{{}} admissions end before they begin; {length}.",
     }

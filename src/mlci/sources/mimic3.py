@@ -34,11 +34,11 @@ def read(
     location: Any,
     *,
     death_day_counts: bool = False,
-    negative_stays: bool = False,
+    negative_stays: _hospital.NegativeStays = False,
     schema: Sequence[str] = (),
     prefix: str = "",
 ) -> Draft:
-    """All MIMIC-III admissions; `negative_stays` keeps them with an unknown length of stay."""
+    """All MIMIC-III admissions; `negative_stays` keeps those that end before they begin (`NegativeStays`)."""
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
         rows = tables.fetch(admissions(tables, death_day_counts=death_day_counts))
         return _hospital.draft(
@@ -61,3 +61,9 @@ def admissions(tables: Any, *, death_day_counts: bool = False) -> ir.Table:
     # Dates of birth of patients over 89 are moved 300 years back; the cap at 90 brings them home.
     age = elapsed(_.admittime, _.dob) / DAY / ibis.literal(365.2425, "float64")
     return _hospital.mimic(tables, diagnoses, age=age, icd_version=9, icu_hours=24, death_day_counts=death_day_counts)
+
+
+def totals(location: Any) -> dict[str, int]:
+    """What the tables hold before any rule: admissions, their patients, and admissions with an ICU stay."""
+    with open_tables(location, TABLES, schemas=SCHEMAS) as tables:
+        return _hospital.totals(tables)

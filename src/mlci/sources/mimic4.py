@@ -40,11 +40,11 @@ def read(
     *,
     icd_version: int = 10,
     death_day_counts: bool = False,
-    negative_stays: bool = False,
+    negative_stays: _hospital.NegativeStays = False,
     schema: Sequence[str] = (),
     prefix: str = "",
 ) -> Draft:
-    """MIMIC-IV admissions of one ICD version; `negative_stays` keeps them with an unknown length of stay."""
+    """MIMIC-IV admissions of one ICD version; `negative_stays` keeps those that end before they begin."""
     check_version(icd_version)
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
         rows = tables.fetch(admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts))
@@ -74,3 +74,9 @@ def admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = F
         icu_hours=0,
         death_day_counts=death_day_counts,
     )
+
+
+def totals(location: Any) -> dict[str, int]:
+    """What the tables hold before any rule: admissions, their patients, and admissions with an ICU stay."""
+    with open_tables(location, TABLES, schemas=SCHEMAS) as tables:
+        return _hospital.totals(tables)

@@ -25,7 +25,7 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.base.plugins import plugins
-from mlci.config import TokenConfig
+from mlci.config import TokenConfig, config_from
 from mlci.fitting import Split
 from mlci.tokens import Vocabulary
 
@@ -82,10 +82,19 @@ class Learned(Baseline):
     """A model that is fitted by a recipe, so that each of its fits can be kept as an index."""
 
     recipe: ClassVar[str]
+    constants: str = ""  # of the recipe's config, those that a person changed: JSON
 
     @abstractmethod
+    def usual(self) -> Any:
+        """Every constant of the fit, but for `constants`."""
+
     def config(self) -> Any:
         """Every constant of the fit."""
+        if not self.constants:
+            return self.usual()
+        return config_from(
+            merged(asdict(self.usual()), json.loads(self.constants)), recipe=self.recipe, where=self.name
+        )
 
     @abstractmethod
     def fits(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list["Fit"]:
@@ -93,6 +102,14 @@ class Learned(Baseline):
 
     def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         return self.fits(train, valid, seeds=[seed], device=device)[0].state
+
+
+def merged(whole: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries, in which what is changed is replaced."""
+    return dict(whole) | {
+        name: merged(whole[name], value) if isinstance(value, dict) and isinstance(whole.get(name), dict) else value
+        for name, value in changed.items()
+    }
 
 
 @dataclass(frozen=True)

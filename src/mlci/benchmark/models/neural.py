@@ -42,7 +42,7 @@ class Neural(Learned):
     anchor: str = "mortality"
     needs: str = "torch"
 
-    def config(self) -> PaperConfig:
+    def usual(self) -> PaperConfig:
         bce = self.objective == "bce"
         return PaperConfig(
             encoder=EncoderConfig(name=self.encoder, width=self.width, pooling=self.pooling),
@@ -81,7 +81,7 @@ class Deep(Learned):
     anchor: str = "mortality"
     needs: str = "torch"
 
-    def config(self) -> DeepConfig:
+    def usual(self) -> DeepConfig:
         return DeepConfig(
             encoder=EncoderConfig(width=self.width),
             posterior=PosteriorConfig(members=self.members, epochs=self.risk_epochs),

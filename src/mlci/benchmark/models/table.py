@@ -21,7 +21,7 @@ class TableBaseline(Learned):
     recipe: ClassVar = "table"
     folds: int = 5
 
-    def config(self) -> TableConfig:
+    def usual(self) -> TableConfig:
         return TableConfig(penalty=PenaltyConfig(folds=self.folds))
 
     @property

@@ -13,7 +13,6 @@ import triton.language as tl
 from torch import Tensor
 
 from mlci.config import ObjectiveConfig
-from mlci.measures.alignment import FACTORS
 
 ROWS, TILE = 16, 256  # pairs of scores are taken ROWS x TILE at a time
 CODES = 16  # codes of an admission that are pooled at a time
@@ -157,7 +156,7 @@ def _gradients(
         tl.store(values + problem * W + wide, value)
 
 
-def labels(outcomes: Tensor, validity: str) -> tuple[Tensor, Tensor]:
+def labels(outcomes: Tensor, validity: str, least_rows: int = 3) -> tuple[Tensor, Tensor]:
     """What an alignment needs of outcomes (... x admissions x outcomes, NaN where not known).
 
     Returns the columns of each problem, ... x problems x admissions x W: which admissions count, then each outcome less
@@ -174,7 +173,7 @@ def labels(outcomes: Tensor, validity: str) -> tuple[Tensor, Tensor]:
     y = y.nan_to_num() * mask
     profiles = (y - y.sum(-2, keepdim=True) / rows.clamp(min=1)) * mask
     energy = profiles.square().sum(-2)
-    counts = (rows.squeeze(-2) >= 3) & (energy > 0)
+    counts = (rows.squeeze(-2) >= least_rows) & (energy > 0)
     width = max(16, triton.next_power_of_2(1 + y.shape[-1]))
     columns = torch.cat([mask, profiles, mask.new_zeros(*y.shape[:-1], width - 1 - y.shape[-1])], dim=-1)
     units = mask.new_zeros(*y.shape[:-2], width)
@@ -211,7 +210,7 @@ class StackedAlignments:
     def __init__(self, config: ObjectiveConfig, sigmas: Sequence[float | None], weights: Tensor) -> None:
         self.config, self.weights = config, weights
         widths = weights.new_tensor([sigma or 1.0 for sigma in sigmas])
-        self.precisions = (widths[:, None] * widths.new_tensor(FACTORS.get(config.kernel, ()))) ** -2
+        self.precisions = (widths[:, None] * widths.new_tensor(config.widths)) ** -2
         fits, outcomes = weights.shape
         together = config.validity == "intersection"
         width = max(16, triton.next_power_of_2(1 + outcomes)) if together else 16
@@ -224,7 +223,7 @@ class StackedAlignments:
         return problems[:, :, 1] if alone else problems[:, 0, 1 : 1 + self.weights.shape[1]]
 
     def labels(self, outcomes: Tensor) -> tuple[Tensor, Tensor]:
-        return labels(outcomes, self.config.validity)
+        return labels(outcomes, self.config.validity, self.config.least_rows)
 
     def step(self, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         facts = {"precisions": self.precisions, "floor": self.config.floor, "pulls": self.pulls}

@@ -78,7 +78,8 @@ class Stacked:
         pace = self.pace
         if pace.cycle is None:
             capturable, rate, decay = self.device.type == "cuda", pace.learning_rate, pace.weight_decay
-            return torch.optim.AdamW(weights, lr=rate, weight_decay=decay, fused=True, capturable=capturable)
+            options = {"betas": pace.betas, "fused": True, "capturable": capturable}
+            return torch.optim.AdamW(weights, lr=rate, weight_decay=decay, **options)
         cycles = {n: cycle(pace, pace.cycle * n).view(pace.cycle, n, 5) for n in set(self.counts)}
         rates = torch.tensor([1.0, 0, 0, 0, 0], dtype=torch.float64).repeat(pace.cycle, self.most, len(self.rows), 1)
         for model, count in enumerate(self.counts):

@@ -1,0 +1,69 @@
+"""Is this the paper's data? Source, cohort and splits counted, beside what the paper counts.
+
+In come a cohort and the totals of its source; out come a frame and the sentence that a reader must see first.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from mlci.base.grids import Grid, grid
+from mlci.cohort import Cohort
+
+SPLITS = ("train", "valid", "test")
+WORDS = {
+    "source_admissions": "admissions in the source",
+    "source_patients": "their patients",
+    "source_icu_any": "with an ICU stay (icu_any)",
+    "source_icu_share": "share with an ICU stay",
+    "cohort_admissions": "admissions in the cohort",
+    "cohort_patients": "their patients",
+    **{name: f"admissions, {name}" for name in SPLITS},
+    **{f"patients_{name}": f"patients, {name}" for name in SPLITS},
+}
+
+
+def counted(cohort: Cohort, source: Mapping[str, int]) -> dict[str, float]:
+    """Every figure of `WORDS`, here; `source` may be empty, where nobody counted it."""
+    split, patients = cohort.column("split"), cohort.column("subject_id")
+    found: dict[str, float] = {f"source_{name}": number for name, number in source.items()}
+    if source:
+        found["source_icu_share"] = source["icu_any"] / source["admissions"]
+    found |= {"cohort_admissions": len(cohort), "cohort_patients": len(np.unique(patients))}
+    found |= {name: int((split == name).sum()) for name in SPLITS}
+    return found | {f"patients_{name}": len(np.unique(patients[split == name])) for name in SPLITS}
+
+
+def beside(ours: Mapping[str, float], paper: Mapping[str, float]) -> pd.DataFrame:
+    """Ours beside the paper's, where either has counted; the paper does not print every figure."""
+    rows = [(name, words, ours.get(name), paper.get(name)) for name, words in WORDS.items() if name in ours]
+    frame = pd.DataFrame(rows, columns=["quantity", "words", "ours", "paper"]).astype({"ours": float, "paper": float})
+    return frame.assign(difference=frame["ours"] - frame["paper"])
+
+
+def as_grid(frame: pd.DataFrame) -> Grid:
+    """The same in words."""
+    rows = [[row.words, _text(row.ours), _text(row.paper), _text(row.difference)] for row in frame.itertuples()]
+    return grid("data", "The data, beside the paper's", ["figure", "ours", "paper", "difference"], rows)
+
+
+def remark(ours: Mapping[str, float], paper: Mapping[str, float]) -> str:
+    """Whether this is the paper's cohort, and what follows for the comparison if not."""
+    sizes = {name: int(ours[name]) for name in SPLITS}
+    if all(sizes[name] == paper[name] for name in SPLITS):
+        return f"The cohort has the paper's size in every split: {', '.join(f'{n:,}' for n in sizes.values())}."
+    listed = "; ".join(f"{name} {sizes[name]:,} (paper {int(paper[name]):,})" for name in SPLITS)
+    said = f"The cohort is not the paper's: {listed}."
+    if sizes["test"] < paper["test"] / 2:
+        said += (
+            f" Its test split has {sizes['test'] / paper['test']:.2%} of the paper's admissions: that everything ran "
+            "is all it shows, and the differences below mean nothing."
+        )
+    return said
+
+
+def _text(value: float) -> str:
+    if np.isnan(value):
+        return "–"
+    return f"{value:,.0f}" if value == round(value) else f"{value:.3f}"
