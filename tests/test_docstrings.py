@@ -46,13 +46,14 @@ COMPLETE = (
         "cohort",
     ),
     *("judging/balance", "judging/compare", "measures/ratios"),
+    *("fitting/_collapse", "fitting/_copies", "fitting/encoders", "fitting/paper"),
     *("index/citation", "index/estimator", "index/export", "index/recalibrate", "spark"),
 )
 # Classes whose public methods carry one too.
 CLASSES = ("Admissions", "Cohort", "Layout", "MLCI")
 PRONOUNS = {"one", "both", "mine", "each", "what"}
 # What these do needs no example to be understood, or a page of them.
-INSIDE = {"energy", "rbf", "features", "coefficients"}
+INSIDE = {"energy", "rbf", "features", "coefficients"} | {"fit_splits", "fit_seeds", "active", "judges"}
 
 
 def modules() -> list[Path]:

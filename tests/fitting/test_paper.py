@@ -339,11 +339,13 @@ def test_one_step_is_plain_adamw_on_the_definition():
     captured = []
     original = torch.optim.AdamW.step
 
+    def flat(optimiser: torch.optim.AdamW) -> torch.Tensor:
+        return torch.cat([weight.detach().flatten() for weight in optimiser.param_groups[0]["params"]])
+
     def step(self, *args, **kwargs):
-        (weights,) = self.param_groups[0]["params"]
-        before = weights.detach().clone()
+        before = flat(self)
         original(self, *args, **kwargs)
-        captured.append((before, weights.detach().clone()))
+        captured.append((before, flat(self)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.optim.AdamW, "step", step)

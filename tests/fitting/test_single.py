@@ -6,7 +6,7 @@ import torch
 
 from mlci.config import EncoderConfig
 from mlci.fitting._engines import single
-from mlci.fitting._loop import Pace, fresh
+from mlci.fitting._loop import Pace, new_encoder
 from mlci.fitting._objectives import MeanLosses, entropy
 from small_fits import made
 
@@ -25,7 +25,7 @@ def test_thinning_drops_tokens_but_no_admission():
 def test_few_admissions_come_in_small_batches(steps, size, monkeypatch):
     seen = []
     monkeypatch.setattr(single, "thin", lambda tokens, *_: seen.append(len(tokens)) or tokens)
-    model = fresh(EncoderConfig(width=8), 40, (1,), torch.device("cpu"), outputs=3)
+    model = new_encoder(EncoderConfig(width=8), 40, (1,), torch.device("cpu"), outputs=3)
     engine = single.of_tokens(model, TRAIN, Pace(64, 0.01, steps=steps, token_dropout=0.1), (1,))
     engine.aim(MeanLosses(entropy, torch.ones(1, 3)))
     engine.epoch(1)

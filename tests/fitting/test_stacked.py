@@ -10,7 +10,7 @@ from mlci.fitting import Split
 from mlci.fitting._engines import stacked, stacks
 from mlci.fitting._engines.layout import Layout, Resident, thinned
 from mlci.fitting._engines.single import of_tokens
-from mlci.fitting._loop import Pace, fresh
+from mlci.fitting._loop import Pace, new_encoder
 from mlci.fitting._objectives import MeanLosses, entropy, squares
 from mlci.fitting._result import Fit
 from mlci.fitting.encoders import predict
@@ -193,7 +193,7 @@ def both_ways(split: Split, rows: list[np.ndarray], loss=entropy, dropout: float
     seeds, outputs = [(7, number) for number in range(len(rows))], split.outcomes.shape[1]
 
     def models() -> list:
-        return [fresh(SMALL, 40, seed, CPU, spread=0.3, outputs=outputs, dropout=dropout) for seed in seeds]
+        return [new_encoder(SMALL, 40, seed, CPU, spread=0.3, outputs=outputs, dropout=dropout) for seed in seeds]
 
     def trained(engine, many: int) -> tuple:
         engine.aim(MeanLosses(loss, torch.ones(many, outputs)))
@@ -232,7 +232,7 @@ def test_one_of_one_outcome_with_dropout_is_that_alone(float64):
 
 
 def test_dropout_is_for_training_alone(float64):
-    models = [fresh(SMALL, 40, (1, number), CPU, spread=0.3, outputs=3, dropout=0.4) for number in range(2)]
+    models = [new_encoder(SMALL, 40, (1, number), CPU, spread=0.3, outputs=3, dropout=0.4) for number in range(2)]
     stack, data = stacks.build(models, 6), Resident.of(VALID, CPU)
     layout = Layout.of(data, torch.arange(90).repeat(2, 1), 90, 40, lambda outcomes: (outcomes,))
     expected = np.stack([predict(model, VALID.tokens).numpy() for model in models])

@@ -36,7 +36,10 @@ def soften(log_odds: np.ndarray, outcomes: np.ndarray, *, observed: float) -> np
 
 
 def check_importance(importance: Mapping[str, float], names: Sequence[str], *, where: str) -> None:
-    """Refuse factors of outcomes that there are not, and factors that are not above 0."""
+    """Refuse factors of outcomes that there are not, and factors that are not above 0; `where` names the section.
+
+    >>> check_importance({"mortality": 2.0}, ["mortality", "long_stay"], where="curve")
+    """
     for name, factor in importance.items():
         if name not in names:
             raise InputError(f"{where}.importance: {name} is not an outcome; there is {', '.join(names)}.")

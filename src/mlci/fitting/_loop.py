@@ -220,7 +220,7 @@ def train(
     return trained, best
 
 
-def fresh(
+def new_encoder(
     config: EncoderConfig,
     vocabulary_size: int,
     seed: tuple[int, ...],
@@ -238,7 +238,7 @@ def fresh(
     return model.to(device)
 
 
-def drawn(*seed: int) -> np.random.Generator:
+def generator(*seed: int) -> np.random.Generator:
     """Make the generator of some numbers: a seed, a step, an epoch."""
     return np.random.default_rng(np.random.SeedSequence(seed))
 
@@ -256,7 +256,7 @@ def seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
 
 
 @contextlib.contextmanager
-def limited(threads: int) -> Iterator[None]:
+def torch_threads(threads: int) -> Iterator[None]:
     """Give torch so many threads in the block, and take numbers below 1e-38 as zero.
 
     The moments of tokens long unseen fade to such numbers, and arithmetic with them is slow.
@@ -272,7 +272,7 @@ def limited(threads: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def roomy(work: str) -> Iterator[None]:
+def memory_errors(work: str) -> Iterator[None]:
     """Say in one sentence that the GPU's memory is too small for the work of the block."""
     try:
         yield

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Own(InputError):
+class OwnError(InputError):
     """Wrong for this process, and perhaps for no other."""
 
 
-class Lost(Own):
+class LostError(OwnError):
     """Another process is gone."""
 
 
@@ -96,7 +96,7 @@ class Group:
         try:
             dist.all_reduce(tensor, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
         except RuntimeError as error:
-            raise Lost(
+            raise LostError(
                 f"process {self.rank + 1} of {self.count}: another one has ended, so this one ends too; the same "
                 "command goes on after the last epoch that was finished."
             ) from error
@@ -121,7 +121,7 @@ def own_errors() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise Own(str(error)) from error
+        raise OwnError(str(error)) from error
 
 
 def check_device(device: str) -> None:
@@ -161,7 +161,7 @@ def joined(device: str) -> Iterator[tuple[str, Group]]:
     try:
         yield device, group
     except InputError as error:
-        if group.rank and not isinstance(error, Own):
+        if group.rank and not isinstance(error, OwnError):
             sys.exit(2)
         raise
     finally:

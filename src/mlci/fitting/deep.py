@@ -27,7 +27,7 @@ from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._loop import Engine, Judge, Pace, fresh, limited, roomy, seeded, train
+from mlci.fitting._loop import Engine, Judge, Pace, memory_errors, new_encoder, seeded, torch_threads, train
 from mlci.fitting._objectives import Alignments, MeanLosses, cross_entropy, entropy, squares
 from mlci.fitting._processes import ALONE, Group, own_errors
 from mlci.fitting._result import DeepRecord, Epoch, Fit, Trained
@@ -43,7 +43,7 @@ Tell = Callable[[str, int, int, dict[str, float]], None]  # hears of a step, its
 
 
 def fit_splits(splits: Splits, **options: Any) -> Fit:
-    """Fit the weights of an index; `options` are those of `fit`."""
+    """Fit the weights of an index; `options` are those of `fit`, and so is what is returned."""
     return fit(splits.train, splits.valid, **options)
 
 
@@ -87,7 +87,7 @@ def fit(
     left = range(len(saved.entries), config.posterior.members)
     clock, tell = _clock(config, len(rounds(left, config, where, group.count)), on_event)
     logits = [saved.entries[f"member {number}"].arrays["logits"] for number in range(left.start)]
-    with limited(1):
+    with torch_threads(1):
         common = {"config": config, "seed": seed, "device": where, "tell": tell}
         for number, found in zip(left, members(train, [valid], folds, left, **common, group=group)):
             logits.append(found)
@@ -152,10 +152,10 @@ def members(
             found = {"cross-entropy": loss, "validation": -float(np.mean([reached.quality for reached in last]))}
             tell(f"risks, {who}/{options.members}", epoch, options.epochs, found)
 
-        pupils = Pupils(options, config.encoder, device, rate="posterior.learning_rate")
+        learners = Learners(options, config.encoder, device, rate="posterior.learning_rate")
         rows = [np.flatnonzero(folds != number) for number in some]
         seeds = [(seed, MEMBERS + number) for number in some]
-        engines, _ = pupils.learn(train, rows, seeds, entropy, held_out, judge, told)
+        engines, _ = learners.learn(train, rows, seeds, entropy, held_out, judge, told)
         scores = [torch.cat([engine.predict(split) for split in (train, *others)], 1) for engine in engines]
         return [member.cpu().numpy().reshape(-1, len(train.names)) for logits in scores for member in logits]
 
@@ -169,7 +169,7 @@ def members(
 
 
 @dataclass(frozen=True)
-class Pupils:
+class Learners:
     """How encoders learn outcomes, or a score, with one output for each: every epoch is used."""
 
     options: LearningConfig
@@ -201,8 +201,10 @@ class Pupils:
         start = {"spread": options.spread, "outputs": outputs, "dropout": options.dropout}
         engines, records = [], []
         for some in [slice(None)] if stack else [slice(at, at + 1) for at in range(len(rows))]:
-            with roomy(f"{len(rows)} encoders at once") if stack else nullcontext():
-                models = [fresh(self.encoder, split.vocabulary_size, s, self.device, **start) for s in seeds[some]]
+            with memory_errors(f"{len(rows)} encoders at once") if stack else nullcontext():
+                models = [
+                    new_encoder(self.encoder, split.vocabulary_size, s, self.device, **start) for s in seeds[some]
+                ]
                 dropout = {"dropout": options.dropout > 0}
                 if stack:
                     engine = stacked.Stacked(models, split, pace, seeds, rows=rows, **dropout)
@@ -329,10 +331,10 @@ def distil(
         last = records[0].history[-1]
         tell("distil", epoch, options.epochs, {"squared error": last.objective[0], "validation R²": last.quality})
 
-    pupils = Pupils(options, config.encoder, device, rate="distil.learning_rate")
+    learners = Learners(options, config.encoder, device, rate="distil.learning_rate")
     wanted = replace(train, outcomes=taught.train.astype(np.float32)[:, None], names=("score",))
     rows, seeds = [np.arange(len(train))], [(seed, DISTIL)]
-    [engine], [record] = pupils.learn(wanted, rows, seeds, squares, valid, judge, told)
+    [engine], [record] = learners.learn(wanted, rows, seeds, squares, valid, judge, told)
     return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
 
 

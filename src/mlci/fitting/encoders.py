@@ -25,17 +25,29 @@ SCORING = 4_096  # admissions scored at once; few enough for encoders that pad
 
 
 def averaging(poolings: list[str]) -> bool:
-    """Whether codes are pooled by some average of them, and at most the largest beside it."""
+    """Say whether codes are pooled by some average of them, and at most the largest beside it.
+
+    >>> averaging(["mean", "max"]), averaging(["max"])
+    (True, False)
+    """
     return poolings[0] != "max" and poolings[1:] in ([], ["max"])
 
 
 def mlp(*widths: int) -> list[nn.Module]:
-    """Linear layers from width to width with a ReLU after each."""
+    """Make linear layers from width to width with a ReLU after each.
+
+    >>> nn.Sequential(*mlp(4, 8, 2))(torch.zeros(1, 4)).shape
+    torch.Size([1, 2])
+    """
     return [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
 
 
 def looked_up(embedding: nn.Embedding, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The embeddings of the distinct ids (padding always among them, so that there is one), and which is whose.
+    """Give the embeddings of the distinct ids (padding always among them, so that there is one), and which is whose.
+
+    >>> table, row = looked_up(nn.Embedding(10, 4), torch.tensor([7, 2, 7]))
+    >>> table.shape, row
+    (torch.Size([3, 4]), tensor([2, 1, 2]))
 
     On a GPU all embeddings are taken: counting the distinct ids would make the host wait for the device at every step.
     """
@@ -48,15 +60,22 @@ def looked_up(embedding: nn.Embedding, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rows_of(ids: Tensor, offsets: Tensor) -> Tensor:
-    """The admission that each token belongs to."""
+    """Number the admission that each token belongs to.
+
+    >>> rows_of(torch.tensor([7, 2, 5]), torch.tensor([0, 2, 2, 3]))
+    tensor([0, 0, 2])
+    """
     admissions = torch.arange(len(offsets) - 1, device=ids.device)
     return torch.repeat_interleave(admissions, offsets.diff(), output_size=len(ids))
 
 
 def softmax_within(logits: Tensor, rows: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax over the tokens of each admission together with one logit of the admission's `own` (-inf for none).
+    """Take the softmax over the tokens of each admission together with a logit of the admission's `own` (-inf: none).
 
     Returns the weight of each token and of each own.
+
+    >>> softmax_within(torch.zeros(3), torch.tensor([0, 0, 1]), torch.tensor([-torch.inf, 0.0]))
+    (tensor([0.5000, 0.5000, 0.5000]), tensor([0.0000, 0.5000]))
     """
     top = own.detach().clone().scatter_reduce(0, rows, logits.detach(), "amax").clamp(min=-1e30)
     token, rest = torch.exp(logits - top[rows]), torch.exp(own - top)
@@ -65,20 +84,34 @@ def softmax_within(logits: Tensor, rows: Tensor, own: Tensor) -> tuple[Tensor, T
 
 
 def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    """Sum the rows of `table` that each admission has, by their weights; `where` is the row of each token.
+
+    >>> weighted_sum(torch.tensor([0, 1]), torch.eye(2), torch.tensor([0, 2]), torch.tensor([3.0, 4.0]))
+    tensor([[3., 4.]])
+    """
     return F.embedding_bag(
         where, table, offsets, mode="sum", per_sample_weights=weights.to(table.dtype), include_last_offset=True
     )
 
 
 def softmax_average(where: Tensor, table: Tensor, offsets: Tensor, logits: Tensor) -> Tensor:
-    """Of each admission's rows of `table`, by the softmax of their `logits`; 0 without any."""
+    """Average each admission's rows of `table` by the softmax of their `logits`, of which a row has one; 0 without any.
+
+    >>> softmax_average(torch.tensor([0, 1]), torch.eye(2), torch.tensor([0, 2, 2]), torch.zeros(2))
+    tensor([[0.5000, 0.5000],
+            [0.0000, 0.0000]])
+    """
     nothing = logits.new_full((len(offsets) - 1,), -math.inf)
     weights, _ = softmax_within(logits[where], rows_of(where, offsets), nothing)
     return weighted_sum(where, table, offsets, weights)
 
 
 def averaged(how: str, table: Tensor, logits: Tensor | None, where: Tensor, offsets: Tensor) -> Tensor:
-    """Pool each admission's rows of `table` by the softmax of their `logits`, or else by their `mean` or `sum`."""
+    """Pool each admission's rows of `table` by the softmax of their `logits`, or else by their `mean` or `sum`.
+
+    >>> averaged("sum", torch.eye(2), None, torch.tensor([0, 1]), torch.tensor([0, 2]))
+    tensor([[1., 1.]])
+    """
     if logits is not None:
         return softmax_average(where, table, offsets, logits)
     return F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True)
@@ -92,7 +125,10 @@ with warnings.catch_warnings():  # torch says once in a process that these tenso
 
 
 def largest(where: Tensor, table: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Each feature's largest value among the tokens of an admission, 0 without any, and the row of `table` it is in.
+    """Find each feature's largest value among the tokens of an admission, 0 without any, and its row of `table`.
+
+    >>> largest(torch.tensor([0, 1]), torch.tensor([[1.0, 0.0], [0.5, 2.0]]), torch.tensor([0, 2]))
+    (tensor([[1., 2.]]), tensor([[0, 1]]))
 
     `table` is not negative; the row of a 0 may be any. On the CPU torch's own kernel goes value by value. So there the
     row's number is written behind the digits of the value, and one fast maximum over such pairs finds both.
@@ -391,20 +427,32 @@ ENCODERS = {
 
 
 def build(config: EncoderConfig, vocabulary_size: int, **options: Any) -> Encoder:
-    """A freshly initialised encoder, drawn from torch's current random state; `options` are the encoder's own."""
+    """Make an encoder, drawn from torch's current random state; `options` are the encoder's own.
+
+    >>> type(build(EncoderConfig(name="star_gat"), 100)).__name__
+    'StarGAT'
+    """
     if config.name == "deepsets":
         options |= {"pooling": config.pooling, "phi_layers": config.phi_layers, "rho_layers": config.rho_layers}
     return ENCODERS[config.name](vocabulary_size, width=config.width, **options)
 
 
 def on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """The ids and offsets of tokens as tensors."""
+    """Give the ids and offsets of tokens as tensors on a device.
+
+    >>> on(torch.device("cpu"), Tokens(np.array([7, 2]), np.array([0, 2])))
+    (tensor([7, 2]), tensor([0, 2]))
+    """
     ids, offsets = (torch.tensor(array, dtype=torch.int64) for array in (tokens.ids, tokens.offsets))
     return ids.to(device), offsets.to(device)
 
 
 def batches(tokens: Tokens, rows: slice, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Ids and offsets of consecutive rows, `SCORING` admissions at a time; at least one batch, maybe empty."""
+    """Yield ids and offsets of consecutive rows, `SCORING` admissions at a time; at least one batch, maybe empty.
+
+    >>> list(batches(Tokens(np.array([7, 2]), np.array([0, 1, 2])), slice(1, 2), torch.device("cpu")))
+    [(tensor([2]), tensor([0, 1]))]
+    """
     for start in range(rows.start, max(rows.stop, rows.start + 1), SCORING):
         offsets = tokens.offsets[start : min(start + SCORING, rows.stop) + 1]
         yield on(device, Tokens(tokens.ids[offsets[0] : offsets[-1]], offsets - offsets[0]))
@@ -412,7 +460,11 @@ def batches(tokens: Tokens, rows: slice, device: torch.device) -> Iterator[tuple
 
 @torch.no_grad()
 def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor:
-    """The score of each admission (of `rows`: of these), in order; with several outputs a row of them."""
+    """Score admissions (of `rows`: these), in order; with several outputs each has a row of them.
+
+    >>> predict(build(EncoderConfig(), 100), Tokens(np.array([7, 2]), np.array([0, 2, 2]))).shape
+    torch.Size([2])
+    """
     device, training = next(model.parameters()).device, model.training
     model.eval()
     rows = slice(0, len(tokens)) if rows is None else rows
@@ -422,7 +474,11 @@ def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor
 
 
 def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
-    """An encoder with the given weights, which are taken as they are; nothing is drawn at random."""
+    """Make an encoder with the given weights, which are taken as they are; nothing is drawn at random.
+
+    >>> loaded(EncoderConfig(pooling="sum"), build(EncoderConfig(pooling="sum"), 100).state_dict()).poolings
+    ['sum']
+    """
     with torch.device("meta"):
         model = build(config, len(state["embedding.weight"]))
     model.load_state_dict(state, assign=True)
@@ -430,12 +486,21 @@ def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
 
 
 def shapes(config: EncoderConfig, vocabulary_size: int) -> dict[str, tuple[int, ...]]:
-    """The shape of each array of an encoder's weights; nothing is allocated."""
+    """Give the shape of each array of an encoder's weights; nothing is allocated.
+
+    >>> shapes(EncoderConfig(), 100)["embedding.weight"]
+    (100, 128)
+    """
     with torch.device("meta"):
         return {name: tuple(tensor.shape) for name, tensor in build(config, vocabulary_size).state_dict().items()}
 
 
 def score(config: EncoderConfig, state: Mapping[str, np.ndarray], tokens: Tokens, *, device: str = "cpu") -> np.ndarray:
-    """The score of each admission by an encoder of that config with the weights that a fit gave, float32, in order."""
+    """Score admissions by an encoder of that config with the weights that a fit gave: float32, in order.
+
+    >>> state = {name: weight.numpy() for name, weight in build(EncoderConfig(), 100).state_dict().items()}
+    >>> score(EncoderConfig(), state, Tokens(np.array([7, 2]), np.array([0, 2, 2]))).shape
+    (2,)
+    """
     model = loaded(config, {name: torch.from_numpy(np.array(array)).to(device) for name, array in state.items()})
     return predict(model, tokens).cpu().numpy()

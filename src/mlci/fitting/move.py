@@ -141,7 +141,7 @@ def _choose(whole: Regressions, table: np.ndarray) -> tuple[Choice, list[Choice]
             losses.append(loss)
     best = min(losses, key=lambda loss: loss.mean())
     worse = [loss - best for loss in losses]
-    within = [each.mean() <= each.std() / np.sqrt(len(each)) for each in worse]
+    within = [gap.mean() <= gap.std() / np.sqrt(len(gap)) for gap in worse]
     return tried[within.index(True)], tried
 
 

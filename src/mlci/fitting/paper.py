@@ -26,7 +26,7 @@ from mlci.fitting._data import Split, Splits, fingerprint
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._loop import Engine, Judge, Pace, Place, fresh, limited, roomy, train
+from mlci.fitting._loop import Engine, Judge, Pace, Place, memory_errors, new_encoder, torch_threads, train
 from mlci.fitting._objectives import (
     LARGE,
     Alignments,
@@ -61,7 +61,16 @@ def fit_splits(splits: Splits, *, config: PaperConfig, **options: Any) -> Fit:
 
 
 def fit(train: Split, valid: Split, *, config: PaperConfig, seed: int, **options: Any) -> Fit:
-    """Fit in two stages; `options` are those of `fit_seeds`."""
+    """Fit in two stages; `options` are those of `fit_seeds`.
+
+    >>> from mlci.config import OptimiserConfig
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.array([2, 3, 2, 3], np.int32), np.arange(5))
+    >>> split = Split(tokens, np.array([[1], [0], [1], [0]], np.float32), ("mortality",), 4)
+    >>> config = PaperConfig(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
+    >>> fit(split, split, config=config, seed=11).weights
+    {'mortality': 1.0}
+    """
     return fit_seeds(train, valid, config=config, seeds=[seed], **options)[0]
 
 
@@ -106,7 +115,7 @@ def fit_seeds(
     stack = group.count == 1 and trained_at_once(config, device) if stack is None else stack
     names = active(train, valid, config)
     aside = (threads or torch.get_num_threads()) if where.type == "cpu" and group.count == 1 and not stack else 1
-    with nullcontext() if stack else limited(1):
+    with nullcontext() if stack else torch_threads(1):
         run = _Run(train.only(names), valid.only(names), config, where, stack, aside, group)
         run.open(seeds, checkpoint, on_event)
         return run.fits(seeds, train.names)
@@ -200,7 +209,7 @@ class _Run:
             return [self._train(stage, place, group) for place, group in enumerate(groups)]
 
         def aside(place: int, group: list[Task]) -> tuple[list[Trained], dict[str, Tensor]]:
-            with limited(1):
+            with torch_threads(1):
                 return self._train(stage, place, group)
 
         with ThreadPoolExecutor(self.threads) as pool:
@@ -230,7 +239,7 @@ class _Run:
             work = len(tasks) / (self.parallel if stage == 1 else 1)
             self.clock.tell(step, epoch, epochs, figures, work=work)
 
-        with roomy(f"{len(tasks)} fits at once") if self.stack else nullcontext():
+        with memory_errors(f"{len(tasks)} fits at once") if self.stack else nullcontext():
             engine = self._engine(tasks)
             if not trained:
                 trained = [Trained(0, -np.inf, sigma, ()) for sigma in self._sigmas(engine, len(tasks))]
@@ -252,7 +261,7 @@ class _Run:
     def _engine(self, tasks: list[Task]) -> Engine:
         options, seeds = self.config.optimiser, [(task.seed, task.number) for task in tasks]
         pace = Pace(options.batch, options.learning_rate, options.weight_decay, betas=options.betas)
-        models = [fresh(self.config.encoder, self.train.vocabulary_size, seed, self.device) for seed in seeds]
+        models = [new_encoder(self.config.encoder, self.train.vocabulary_size, seed, self.device) for seed in seeds]
         if self.stack:
             return stacked.Stacked(models, self.train, pace, seeds)
         return single.quickest(models[0], self.train, pace, seeds[0], group=self.group, stop=self.stop)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mlci.fitting._data import Split
 from mlci.fitting._engines import by_hand
-from mlci.fitting._loop import Pace, Stopped, drawn, seeded
+from mlci.fitting._loop import Pace, Stopped, generator, seeded
 from mlci.fitting._objectives import Objective
 from mlci.fitting._processes import ALONE, Group
 from mlci.fitting.encoders import on, predict
@@ -98,7 +98,7 @@ class Single:
         self.model, self.passes, self.feed, self.group, self.stop = model, passes, feed, group, stop
         self.seed, self.dropout = seed, dropout
         self.rows = np.arange(len(feed.outcomes)) if rows is None else rows
-        self.rng = rng or (lambda epoch: drawn(*seed, epoch))
+        self.rng = rng or (lambda epoch: generator(*seed, epoch))
         self.cuts = pace.cuts(len(self.rows))
         self.optimiser, self.schedule = pace.optimiser(passes.parameters, len(self.cuts) - 1)
         self.device = passes.parameters[0].device

@@ -18,7 +18,7 @@ from mlci.config import EncoderConfig
 from mlci.fitting._data import Split
 from mlci.fitting._engines.layout import Layout, Resident, thinned
 from mlci.fitting._engines.stacks import Stack, build, kernels
-from mlci.fitting._loop import Pace, drawn, seeded
+from mlci.fitting._loop import Pace, generator, seeded
 from mlci.fitting._objectives import LARGE, Objective
 from mlci.fitting.encoders import TRITON, Encoder, averaging
 
@@ -116,7 +116,7 @@ class Stacked:
         share = self.pace.token_dropout
 
         def draw(own: np.ndarray, seed: tuple[int, ...], tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
-            rng = drawn(*seed, epoch)
+            rng = generator(*seed, epoch)
             order = own[rng.permutation(len(own))]
             return order, rng.random(tokens) >= share if share else None
 
