@@ -23,7 +23,7 @@ from mlci.base.parquet import open_parquet, read_parquet, write_parquet
 from mlci.base.shares import md5_split
 from mlci.base.shown import html_table, text_table
 from mlci.codes.admissions import Admissions, as_table
-from mlci.codes.comorbidity import audit
+from mlci.codes.audit import audit
 from mlci.codes.icd import normalise_array
 from mlci.codes.poa import ALL, ONLY, late, no_flags, read_flags
 from mlci.codes.zeros import restored

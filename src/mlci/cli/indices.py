@@ -3,6 +3,8 @@ import click
 from mlci.cli._counting import counting
 from mlci.cli._options import check_output, columns, force, quiet, shown
 
+FEWEST = 10  # recorded codes of one kind whose number is told
+
 
 def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
@@ -36,19 +38,23 @@ def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     show_default=True,
     help="Codes that count: all; only those present on admission; ahrq: as AHRQ, acute comorbidities if present.",
 )
+@click.option(
+    "--audit", type=click.Path(dir_okay=False), help="Also write which codes are no codes as they stand (CSV, or -)."
+)
 @click.option("--flags", is_flag=True, help="Write a column for every category too.")
 @force
 @quiet
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show, help="List categories and weights."
 )
-def command(admissions, output, weights, no_hierarchy, poa, flags, force, quiet, **named):
+def command(admissions, output, weights, no_hierarchy, poa, audit, flags, force, quiet, **named):
     """Charlson (cci_charlson), Elixhauser (eci_vw) and their sum of z-scores (cci_eci) for every admission.
 
     ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
     text, or one row per code; - is standard input.
     """
-    check_output(output, inputs=[admissions], force=force)
+    for path in filter(None, (output, audit)):
+        check_output(path, inputs=[admissions], force=force)
     from functools import partial
 
     from mlci.codes.comorbidity import write_scores
@@ -65,18 +71,48 @@ def command(admissions, output, weights, no_hierarchy, poa, flags, force, quiet,
             on_guess=lambda said: click.echo(f"{shown(admissions)}: {said}", err=True),
             on_batch=on_batch,
         )
-    for audit in done.audits:
-        for sentence in audit.warnings:
+    if audit:
+        _write_audit(done.findings, audit, admissions)
+    for found in done.audits:
+        for sentence in found.warnings:
             click.echo(f"warning: {admissions}: {sentence}", err=True)
     if quiet:
         return
     say = partial(click.echo, err=output == "-")
     say(f"{output}: {done.admissions:,} admissions, {done.without_codes:,} of them without codes (score 0).")
-    for audit in done.audits:
-        say(f"{audit.share}.")
+    for found in done.audits:
+        say(f"{found.share}.")
     if poa != "all":
         say(f"{done.late:,} codes arose after admission" + ("." if poa == "only" else ", and count if chronic."))
     base = "the training split" if done.split else "all admissions of this file, which has no split"
     parts = zip(done.combined.columns, done.combined.means, done.combined.deviations)
     moments = ", ".join(f"{name} mean {mean:.3f} SD {sd:.3f}" for name, mean, sd in parts)
     say(f"cci_eci: z-scores by {base} ({done.combined.admissions:,}: {moments}).")
+
+
+def _write_audit(findings, target: str, source: str) -> None:
+    """One row per code; how often a rare one came is not told."""
+    import pyarrow as pa
+
+    from mlci.base.tablefile import writing
+    from mlci.codes.audit import KINDS
+
+    columns = {
+        "icd_version": [found.version for found in findings],
+        "code": [found.code for found in findings],
+        "recorded": [_told(found.count) for found in findings],
+        "kind": [found.kind for found in findings],
+        "words": [KINDS[found.kind] for found in findings],
+    }
+    types = {name: pa.int8() if name == "icd_version" else pa.string() for name in columns}
+    with writing(target, inputs=[source]) as write:
+        write(pa.table(columns, pa.schema(list(types.items()))))
+    for kind, words in KINDS.items():
+        some = [found for found in findings if found.kind == kind]
+        if some:
+            many = _told(sum(found.count for found in some))
+            click.echo(f"audit: {many} codes ({len(some):,} different): {words}.", err=True)
+
+
+def _told(count: int) -> str:
+    return f"{count:,}" if count >= FEWEST else f"under {FEWEST}"

@@ -18,14 +18,14 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.base.files import scratch
 from mlci.base.tablefile import writing
-from mlci.codes import icd, zeros
+from mlci.codes import icd
 from mlci.codes.admissions import Admissions, ahead, as_admissions, stream_rows
+from mlci.codes.audit import Audit, Finding, audit, findings
 from mlci.codes.poa import AHRQ, ALL, KEEP, ONLY, late
 from mlci.codes.versions import Guess
 
 SHORT = {"charlson": "cci", "elixhauser": "eci"}
 PAPER = ("charlson", "vw")
-OTHER = {9: 10, 10: 9}
 
 
 @dataclass(frozen=True)
@@ -190,63 +190,10 @@ class Coder:
                 found.append(audit(met.codes, met.counts, version, short=self.short if version == 9 else 0))
         return found
 
-
-@dataclass(frozen=True)
-class Audit:
-    """How many recorded codes there are of one ICD version, and how many of them look wrong."""
-
-    version: int
-    codes: int
-    unknown: int  # in no ICD table of that version, neither as a code nor as a heading of finer codes
-    other: int  # of these, in the table of the other version
-    zeros: int  # written without a leading zero
-
-    @property
-    def share(self) -> str:
-        table = f"ICD-{self.version}-CM table"
-        return f"{self.unknown:,} of {self.codes:,} codes ({self.unknown / self.codes:.1%}) are in no {table}"
-
-    @property
-    def warnings(self) -> list[str]:
-        """Said if at least one code in twenty looks so: single slips are no sign of a wrong column."""
-        said = []
-        if self.other * 20 >= self.codes:
-            said.append(
-                f"{self.other:,} of {self.codes:,} codes said to be ICD-{self.version} are in the table of "
-                f"ICD-{OTHER[self.version]} alone; is the ICD version right?"
-            )
-        if self.zeros * 20 >= self.codes:
-            said.append(
-                f"{self.zeros:,} of {self.codes:,} ICD-{self.version} codes lack a leading zero (38.9 for 038.9), as "
-                "if a spreadsheet had eaten it; they are taken as they stand (--restore-zeros puts it back)."
-            )
-        return said
-
-
-def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Audit:
-    """Count the codes that look wrong.
-
-    Args:
-        codes: distinct normalised codes, an Arrow array.
-        counts: how often each was recorded.
-        version: 9 or 10.
-        short: recorded codes that had too few digits before their dot.
-
-    Returns:
-        How many codes there are, how many are in no table, in the other version's alone, or lost a zero.
-
-    >>> import pyarrow as pa
-    >>> report = audit(pa.array(["I509", "4280"]), np.array([3, 1]), 10)
-    >>> report.codes, report.unknown, report.other
-    (4, 1, 1)
-    """
-    heading = zeros.heading(codes, version)
-    unknown = ~icd.known(codes, version) & ~heading
-    stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
-    other = unknown & ~stripped & (icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version]))
-    # A short code without its dot may look like one that was stripped: count it once.
-    eaten = max(int(counts[stripped].sum()), short)
-    return Audit(version, int(counts.sum()), int(counts[unknown].sum()), int(counts[other].sum()), eaten)
+    def findings(self) -> list[Finding]:
+        """The codes met so far that are no codes as they stand, the commonest first."""
+        found = [code for version, met in self.met.items() for code in findings(met.codes, met.counts, version)]
+        return sorted(found, key=lambda code: (-code.count, code.version, code.code))
 
 
 @cache
@@ -431,8 +378,8 @@ def flag_columns(bits: np.ndarray) -> dict[str, np.ndarray]:
 def _bits(admissions: Admissions, hierarchy: bool, stacklevel: int) -> np.ndarray:
     coder = Coder()
     bits = coder(admissions)
-    for audit in coder.audit():
-        for sentence in audit.warnings:
+    for found in coder.audit():
+        for sentence in found.warnings:
             warnings.warn(sentence, stacklevel=stacklevel)
     return drop_milder(bits) if hierarchy else bits
 
@@ -501,6 +448,7 @@ class Written:
     admissions: int
     without_codes: int
     audits: list[Audit]
+    findings: list[Finding]
     combined: Combined
     split: bool  # whether CCI+ECI was fitted on a training split
     late: int  # codes that arose after admission, where that was asked
@@ -570,4 +518,4 @@ def write_scores(
             raise InputError(f"{source}: column split: no admission is in 'train', whose mean and SD CCI+ECI needs.")
         for table in ahead(tables(spool)):
             write(table)
-    return Written(coder.admissions, coder.without_codes, coder.audit(), combined, split, coder.late)
+    return Written(coder.admissions, coder.without_codes, coder.audit(), coder.findings(), combined, split, coder.late)

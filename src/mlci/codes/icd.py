@@ -128,3 +128,14 @@ def all_codes(version: int) -> "pa.Array":
     True
     """
     return _table(version, "code")["code"].combine_chunks()
+
+
+@cache
+def billable(version: int) -> "pa.Array":
+    """Return the codes of a version that may be recorded: those without finer ones below them, as an Arrow array.
+
+    >>> "I50" in billable(10).to_pylist(), "I509" in billable(10).to_pylist()
+    (False, True)
+    """
+    table = _table(version, "code", "billable")
+    return table["code"].combine_chunks().filter(table["billable"].combine_chunks())

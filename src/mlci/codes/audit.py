@@ -1,0 +1,122 @@
+"""What the ICD tables have against recorded codes: distinct codes and how often each came in, counts and findings out.
+
+Nothing is guessed and nothing changed: a code that is no code as it stands is named with what it looks like.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlci.codes import icd, zeros
+
+OTHER = {9: 10, 10: 9}
+KINDS = {
+    "heading": "a heading: finer codes exist, and one of them was meant",
+    "zero": "lost a leading zero",
+    "other": "a code of the other ICD version",
+    "long": "more characters than a code: without the last it is one",
+    "unknown": "in no table: newer than it (ICD-10-CM of 2021), of another country, or mistyped",
+}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How many recorded codes there are of one ICD version, and how many of them look wrong."""
+
+    version: int
+    codes: int
+    unknown: int  # in no ICD table of that version, neither as a code nor as a heading of finer codes
+    other: int  # of these, in the table of the other version
+    zeros: int  # written without a leading zero
+
+    @property
+    def share(self) -> str:
+        table = f"ICD-{self.version}-CM table"
+        return f"{self.unknown:,} of {self.codes:,} codes ({self.unknown / self.codes:.1%}) are in no {table}"
+
+    @property
+    def warnings(self) -> list[str]:
+        """Said if at least one code in twenty looks so: single slips are no sign of a wrong column."""
+        said = []
+        if self.other * 20 >= self.codes:
+            said.append(
+                f"{self.other:,} of {self.codes:,} codes said to be ICD-{self.version} are in the table of "
+                f"ICD-{OTHER[self.version]} alone; is the ICD version right?"
+            )
+        if self.zeros * 20 >= self.codes:
+            said.append(
+                f"{self.zeros:,} of {self.codes:,} ICD-{self.version} codes lack a leading zero (38.9 for 038.9), as "
+                "if a spreadsheet had eaten it; they are taken as they stand (--restore-zeros puts it back)."
+            )
+        return said
+
+
+def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Audit:
+    """Count the codes that look wrong.
+
+    Args:
+        codes: distinct normalised codes, an Arrow array.
+        counts: how often each was recorded.
+        version: 9 or 10.
+        short: recorded codes that had too few digits before their dot.
+
+    Returns:
+        How many codes there are, how many are in no table, in the other version's alone, or lost a zero.
+
+    >>> import pyarrow as pa
+    >>> report = audit(pa.array(["I509", "4280"]), np.array([3, 1]), 10)
+    >>> report.codes, report.unknown, report.other
+    (4, 1, 1)
+    """
+    heading = zeros.heading(codes, version)
+    unknown = ~icd.known(codes, version) & ~heading
+    stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
+    other = unknown & ~stripped & (icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version]))
+    # A short code without its dot may look like one that was stripped: count it once.
+    eaten = max(int(counts[stripped].sum()), short)
+    return Audit(version, int(counts.sum()), int(counts[unknown].sum()), int(counts[other].sum()), eaten)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A code that is no code as it stands: of which kind (`KINDS`), and how often it came."""
+
+    version: int
+    code: str
+    kind: str
+    count: int
+
+
+def findings(codes: Any, counts: np.ndarray, version: int) -> Iterator[Finding]:
+    """Name the codes that are no codes as they stand.
+
+    Args:
+        codes: distinct normalised codes, an Arrow array.
+        counts: how often each was recorded; one that was not is passed over.
+        version: 9 or 10.
+
+    Returns:
+        An iterator over findings, in the order of the codes; each code has one, the first of `KINDS` that fits.
+
+    >>> import pyarrow as pa
+    >>> codes = pa.array(["I509", "I50", "4280", "I5099", "QQQ"])
+    >>> [(found.code, found.kind) for found in findings(codes, np.ones(5, dtype=int), 10)]
+    [('I50', 'heading'), ('4280', 'other'), ('I5099', 'long'), ('QQQ', 'unknown')]
+    """
+    import pyarrow.compute as pc
+
+    table = icd.billable(version)
+    valid = pc.is_in(codes, value_set=table).to_numpy(zero_copy_only=False)
+    stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
+    tests = {
+        "heading": (icd.known(codes, version) | zeros.heading(codes, version)) & ~stripped,
+        "zero": stripped,
+        "other": icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version]),
+        "long": pc.is_in(pc.utf8_slice_codeunits(codes, 0, -1), value_set=table).to_numpy(zero_copy_only=False),
+    }
+    kinds = np.select(list(tests.values()), list(tests), "unknown")
+    for code, kind, count, good in zip(codes.to_pylist(), kinds.tolist(), counts.tolist(), valid & ~stripped):
+        if count and not good:
+            yield Finding(version, code, kind, count)

@@ -1,0 +1,57 @@
+"""Codes that are no codes as they stand are named for what they are, and counted, never changed."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from mlci.cli import cli
+from mlci.codes.audit import KINDS, findings
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "kind"),
+    [
+        (10, "I509", None),
+        (10, "I50", "heading"),
+        (10, "E1165", None),
+        (10, "E116", "heading"),  # a digit was lost, or never written
+        (10, "4280", "other"),
+        (10, "I5091", "long"),
+        (10, "QQQ", "unknown"),
+        (10, "I5A", "unknown"),  # of 2022, newer than the table
+        (9, "4280", None),
+        (9, "428", "heading"),
+        (9, "38", "zero"),
+        (9, "I509", "other"),
+        (9, "42800", "long"),
+        (9, "0000", "unknown"),
+    ],
+)
+def test_each_kind_is_told(version, code, kind):
+    company = ["4280", "4019", "25000"] if version == 9 else ["I10", "E119"]
+    codes = pa.array(list(dict.fromkeys([code, *company])))
+    found = {item.code: item.kind for item in findings(codes, np.ones(len(codes), dtype=int), version)}
+    assert found == ({} if kind is None else {code: kind})
+    assert kind is None or kind in KINDS
+
+
+def test_command_writes_what_it_found_and_hides_small_numbers(tmp_path):
+    codes = ["I50.9"] * 30 + ["I50"] * 12 + ["QQQ"] * 3
+    frame = pd.DataFrame({"visit_id": range(len(codes)), "codes": codes})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    words = ["indices", str(tmp_path / "a.csv"), "-o", str(tmp_path / "s.csv"), "--icd-version", "10", "-q"]
+    done = CliRunner().invoke(cli, [*words, "--audit", str(tmp_path / "audit.csv")], catch_exceptions=False)
+    table = pd.read_csv(tmp_path / "audit.csv")
+    assert table[["code", "recorded", "kind"]].to_numpy().tolist() == [
+        ["I50", "12", "heading"],
+        ["QQQ", "under 10", "unknown"],
+    ]
+    assert "12 codes (1 different): a heading" in done.stderr
+    plain = CliRunner().invoke(cli, [*words, "--audit", "-"], catch_exceptions=False)
+    assert plain.stdout.splitlines()[0] == '"icd_version","code","recorded","kind","words"'
+    frame[:30].to_csv(tmp_path / "a.csv", index=False)
+    clean = CliRunner().invoke(cli, [*words, "--audit", str(tmp_path / "audit.csv")], catch_exceptions=False)
+    assert "audit" not in clean.stderr
+    assert pd.read_csv(tmp_path / "audit.csv").empty
