@@ -446,7 +446,7 @@ def load(path: str | Path) -> MLCI:
     return index
 
 
-def _take(data, outcomes, chosen, split, subjects, icd_version, poa) -> dict[str, Any]:
+def _take(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> dict[str, Any]:
     """What `in_memory` learns from, whatever form it came in."""
     if isinstance(data, Cohort):
         if outcomes is not None or split is not None or subjects is not None:
