@@ -24,6 +24,7 @@ assert_type(index.risk(cohort), pd.DataFrame)
 assert_type([effect.effect for effect in index.explain(["I50.9"])], list[float])
 assert_type(mlci.load("model.safetensors"), mlci.MLCI)
 assert_type(mlci.evaluate(index.score(cohort), cohort), pd.DataFrame)
+assert_type(mlci.compare(cohort, index.score(cohort), by="hospital", outcome="mortality").table, pd.DataFrame)
 assert_type(mlci.report.build(index, cohort, command="report.py"), str)
 
 mlci.MLCI(sead=11)  # pyright: ignore[reportCallIssue]

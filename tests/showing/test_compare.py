@@ -74,6 +74,25 @@ def test_hundreds_of_groups_are_drawn_and_the_outliers_named():
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["H0", "H299"]
 
 
+def test_groups_of_nothing_but_few_events_have_a_page_too():
+    """Nobody is ranked, a group has no event, another a single admission: said, not broken."""
+    cohort = six_hospitals()
+    rows = np.arange(len(cohort)) % 40 == 0
+    part = cohort.where(rows)
+    names = part.column("hospital").astype(object)
+    names[0] = "alone"
+    died = part.labels("mortality")[:, 0].astype(bool) & (names != "F")
+    table = part.table.select(["admission_id", "subject_id", "icd_version", "codes", "split"])
+    table = table.append_column("mortality", [died]).append_column("hospital", [names.tolist()])
+    made = type(cohort)(table, "made", {"mortality": "died"})
+    found = compare(made, part.column("severity"), by="hospital", outcome="mortality", resamples=20)
+    assert set(found.table["verdict"]) == {"too few"}
+    assert found.table.set_index("group").loc["F", "ratio"] == 0
+    for shown in (found, found.suppressed()):
+        page = build(shown, command="")
+        assert "none of 0 groups" in page
+
+
 def test_two_treatments_have_a_page_of_their_own():
     cohort = six_hospitals()
     drug = np.where(cohort.column("severity") + np.sin(np.arange(len(cohort))) > 0, "new & old", "old")

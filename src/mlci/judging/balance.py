@@ -17,7 +17,7 @@ import pandas as pd
 from mlci.base.errors import InputError
 from mlci.base.shown import html_table, text_table
 from mlci.cohort import Cohort
-from mlci.judging._columns import column, weights_of
+from mlci.judging._carried import column, weights_of
 from mlci.judging._crossfit import Design, design, expit, fit
 from mlci.judging.evaluate import _columns
 from mlci.measures import resample

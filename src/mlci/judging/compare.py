@@ -19,8 +19,8 @@ from scipy.stats import rankdata
 from mlci.base.errors import InputError
 from mlci.base.shown import html_table, text_table
 from mlci.cohort import Cohort
+from mlci.judging._carried import column, weights_of
 from mlci.judging._coding import coding
-from mlci.judging._columns import column, weights_of
 from mlci.judging._crossfit import CrossFit, cross_fit, design
 from mlci.judging.evaluate import _columns
 from mlci.measures import ratios, resample
@@ -29,6 +29,7 @@ from mlci.measures.discrimination import auroc
 
 LEAST = 10  # expected events, or a group is neither ranked nor judged
 FEW = 10  # groups, below which nobody can say what differences are usual
+MOST = 5_000  # groups
 ALERT, ALARM = 0.95, 0.998  # shares of usual groups between the funnel's limits
 VERDICTS = ("low", "as expected", "high")
 TOO_FEW, HIDDEN = "too few", "hidden"
@@ -209,8 +210,8 @@ def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Gro
     weight = np.ones(len(cohort)) if weights is None else weights_of(cohort, weights)
     known = ~np.isnan(y) & (number >= 0) & (weight > 0)
     met = np.unique(number[known])
-    if len(met) < 2:
-        raise InputError(f"column {by}: has fewer than two groups with a known {outcome}; two are needed to compare.")
+    if not 2 <= len(met) <= MOST:
+        raise InputError(f"column {by}: has {len(met):,} groups with a known {outcome}; allowed are 2 to {MOST:,}.")
     patient = resample.numbered(cohort.column("subject_id"))
     rows = np.flatnonzero(known)
     rows = rows[np.lexsort((patient[rows], number[rows]))]

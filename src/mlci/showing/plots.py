@@ -392,7 +392,7 @@ def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) ->
         part = points[points["verdict"] == verdict]
         axis.plot(part["effective"], part["ratio"], mark, ms=4.5, color=colour, label=verdict, ls="none")
     out = points[points["verdict"].isin(["low", "high"])]
-    for row in out.reindex(np.abs(np.log(out["ratio"])).sort_values(ascending=False).index).head(most).itertuples():
+    for row in out.reindex(np.abs(out["ratio"] - 1).sort_values(ascending=False).index).head(most).itertuples():
         axis.annotate(str(row.group)[:24], (row.effective, row.ratio), (4, 4), textcoords="offset points", fontsize=7)
     usual = np.interp(np.median(points["effective"]), limits["effective"], limits["high998"])
     top = max(float(points["ratio"].max()), 1.3, float(usual))

@@ -1,4 +1,4 @@
-"""Columns of a cohort as those who compare need them: in their own kind of number or word, and as weights."""
+"""Columns that a cohort carries along, as those who compare need them: numbers, words, weights."""
 
 import numpy as np
 
