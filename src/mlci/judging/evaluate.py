@@ -147,12 +147,8 @@ def judge(
     if isinstance(outcomes, Cohort):
         groups = outcomes.column("subject_id") if groups is None else groups
         outcomes = dict(zip(outcomes.outcomes, outcomes.labels().T))
-    models = {name: as_scores(column, name) for name, column in _columns(scores, "score").items()}
-    sizes = {name: len(column) for name, column in models.items()}
-    n = next(iter(sizes.values()), 0)
-    for name, size in sizes.items():
-        if size != n:
-            raise InputError(f"{name}: has {size} admissions and {next(iter(sizes))} has {n}; they must be equal.")
+    models = _models(scores)
+    n = len(next(iter(models.values()), ()))
     labels = {name: as_outcomes(column, n, name)[:, 0] for name, column in _columns(outcomes, "outcome").items()}
     patients = np.arange(n) if groups is None else np.asarray(groups)
     if len(patients) != n:
@@ -194,6 +190,17 @@ def judge(
         if known
     ]
     return Evaluation(pd.concat(tables, ignore_index=True), whole.differences, pd.concat(tests) if tests else None)
+
+
+def _models(scores: Any) -> dict[str, np.ndarray]:
+    """The columns of a frame, mapping or array of scores, which must be equally long."""
+    models = {name: as_scores(column, name) for name, column in _columns(scores, "score").items()}
+    sizes = {name: len(column) for name, column in models.items()}
+    n = next(iter(sizes.values()), 0)
+    for name, size in sizes.items():
+        if size != n:
+            raise InputError(f"{name}: has {size} admissions and {next(iter(sizes))} has {n}; they must be equal.")
+    return models
 
 
 def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, kernel) -> Evaluation:
