@@ -28,10 +28,15 @@ def auroc(score: Any, y: Any) -> float:
     >>> auroc([1, 2, 3, 4], [0, 1, 0, 1])
     0.75
     """
-    from sklearn.metrics import roc_auc_score
-
     scores, labels = _valid(score, y)
-    return float(roc_auc_score(labels, scores)) if len(set(labels)) == 2 else np.nan
+    cases, controls = scores[labels == 1], scores[labels == 0]
+    return float(_share_below(cases, controls).mean()) if len(cases) and len(controls) else np.nan
+
+
+def _share_below(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The share of the others that each value is above; ties count half."""
+    others = np.sort(others)
+    return (np.searchsorted(others, values) + np.searchsorted(others, values, side="right")) / (2 * len(others))
 
 
 def auroc_influence(score: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -56,11 +61,8 @@ def auroc_influence(score: np.ndarray, y: np.ndarray) -> np.ndarray:
     many, rest = int(case.sum()), int(control.sum())
     if not many or not rest:
         return np.full(len(score), np.nan)
-    known = case | control
-    together = np.empty(len(score))
-    together[known] = rankdata(score[known])
-    above = (together[case] - rankdata(score[case])) / rest  # share of controls below each case
-    below = 1 - (together[control] - rankdata(score[control])) / many  # share of cases above each control
+    above = _share_below(score[case], score[control])  # share of controls below each case
+    below = 1 - _share_below(score[control], score[case])  # share of cases above each control
     influence[case] = (above - above.mean()) / many
     influence[control] = (below - below.mean()) / rest
     return influence

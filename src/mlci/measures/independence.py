@@ -93,22 +93,26 @@ def _permuted(scores, labels, patient, sizes, permutations: int, seed: int) -> f
     """The +1 rule over permutations of whole patients, among those with equally many admissions."""
     rng = np.random.default_rng(seed)
     together = np.lexsort((patient, sizes[patient]))  # admissions of a patient, and patients of one size, side by side
-    edges = np.cumsum([0, *(size * count for size, count in zip(*np.unique(sizes, return_counts=True)))])
-    place = np.argsort(scores, kind="stable")
-    gaps = np.diff(_standard(scores[place]))
-    mean = labels.mean()
+    kinds, counts = np.unique(sizes, return_counts=True)
+    order = np.argsort(scores, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    gaps = np.diff(_standard(scores[order]))
+    above = labels - labels.mean()
+    groups = [  # where the admissions of these patients stand along the score, and their outcomes, a row per patient
+        (place[rows], above[rows].reshape(-1, size))
+        for rows, size in zip(np.split(together, np.cumsum(kinds * counts)[:-1]), kinds)
+    ]
 
-    def form(outcome: np.ndarray) -> float:
-        reached = np.cumsum(outcome[place] - mean)[:-1]
+    def form(along: np.ndarray) -> float:
+        reached = np.cumsum(along)[:-1]
         return float(gaps @ (reached * reached))
 
-    own, beyond = form(labels), 1
+    own, beyond, along = form(above[order]), 1, np.empty_like(above)
     for _ in range(permutations):
-        outcome = np.empty_like(labels)
-        for start, stop, size in zip(edges, edges[1:], np.unique(sizes)):
-            rows = together[start:stop]
-            outcome[rows] = rng.permutation(labels[rows].reshape(-1, size)).ravel()
-        beyond += form(outcome) >= own * (1 - 1e-12)
+        for where, outcomes in groups:
+            along[where] = rng.permutation(outcomes).ravel()
+        beyond += form(along) >= own * (1 - 1e-12)
     return beyond / (1 + permutations)
 
 
