@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
+from mlci.base.blas import single_thread
 from mlci.codes.admissions import Admissions
 from mlci.index._reading import Reading
 from mlci.tokens import Tokens, Vocabulary, positions
@@ -72,17 +72,13 @@ class DeepSetsScorer:
     def __call__(self, tokens: Tokens) -> np.ndarray:
         starts = range(0, len(tokens), POOL_ROWS)
         _ = self._table, self._layers, self._logits  # made once, before threads need them
-        with self._blas.limit(limits=1):  # our threads, not those of BLAS: its own are slower on matrices so small
+        with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
             if len(starts) < 2:
                 blocks = [self._block(tokens, start) for start in starts]
             else:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
                     blocks = list(pool.map(lambda start: self._block(tokens, start), starts))
         return np.concatenate(blocks) if blocks else np.empty(0)
-
-    @cached_property
-    def _blas(self) -> ThreadpoolController:
-        return ThreadpoolController().select(user_api="blas")
 
     def _numbers(self, part: str) -> list[int]:
         """The numbers of the linear layers of phi or rho."""

@@ -110,13 +110,12 @@ def increments(
     >>> increments(found, {"died": died}, patients=np.arange(8))[["base", "gain"]].to_dict("records")
     [{'base': 'Age', 'gain': 0.875}]
     """
-    whole = next((rival for rival in found if rival.startswith(f"{name}, ")), None)
-    short = "" if whole is None else whole.removeprefix(f"{name}, ")
-    people = " and ".join(short.split(", ")).capitalize()
-    bases = [rival for rival in found if rival == people or rival.endswith(f" flags, {short}")] if whole else []
+    short = next((short for short in ("age, sex", "age", "sex") if f"{name}, {short}" in found), "")
+    whole, people = f"{name}, {short}", " and ".join(short.split(", ")).capitalize()
+    bases = [rival for rival in found if rival == people or rival.endswith(f" flags, {short}")]
     rows = []
     for outcome, y in outcomes.items():
-        if whole is None or outcome not in found[whole]:
+        if outcome not in found.get(whole, {}):
             continue
         beside = {base: {outcome: found[base][outcome]} for base in bases}
         for row in compare(found[whole][outcome], beside, {outcome: y}, patients=patients, name=whole).itertuples():

@@ -18,11 +18,13 @@ G the q × q covariance of the features. Where that costs more than summing the 
            q = 12 at a range of σ/10, 58 at 10σ, 4.6 range/σ far beyond;  memory O(n) + O(CHUNK q)
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.measures._arrays import as_outcomes, as_scores, moderate
 
@@ -32,6 +34,7 @@ FACTORS = {"rbf": (1.0,), "multi-rbf": (0.25, 0.5, 1.0, 2.0, 4.0)}  # bandwidths
 REACH = 9.0  # exp(−9²/2) < 3e-18: beyond, two scores share nothing that float64 could hold
 TOLERANCE = 1e-16  # of the Chebyshev expansion, relative to the kernel's variation over the block
 CHUNK = 4096
+SHARED = 2e9  # multiplications of a matrix product that threads are worth waiting for
 
 
 def nhsic(score: Any, y: Any, *, sigma: float | None = None, kernel: Kernel = "rbf", floor: float = 0.0):
@@ -289,6 +292,12 @@ def _less_one(differences: np.ndarray, widths: np.ndarray) -> np.ndarray:
 
 
 def _polynomial(values, mass, sums, widths, degree: int) -> _Blocks:
+    alone = degree**2 * CHUNK < SHARED
+    with single_thread() if alone else nullcontext():
+        return _expanded(values, mass, sums, widths, degree)
+
+
+def _expanded(values, mass, sums, widths, degree: int) -> _Blocks:
     half = (values[-1] - values[0]) / 2
     x = np.clip((values - values[0]) / half - 1, -1, 1)
     matrix = coefficients(half, widths, degree)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.measures import alignment, discrimination
 
@@ -60,7 +61,7 @@ def bootstrap(
             row[:] = np.bincount(rng.integers(number, size=number), minlength=number)
         return [statistic(lambda rows: counts[:, patient[rows]]) for statistic in statistics]
 
-    with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
+    with single_thread(), ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
         parts = list(pool.map(run, range(len(seeds))))
     return [np.concatenate(part) for part in zip(*parts)]
 
