@@ -20,6 +20,16 @@ def test_enough_is_silent_and_too_few_is_told_with_the_number_needed():
     assert in_words({}) == []
 
 
+def test_an_outcome_that_missing_values_take_from_the_cutoff_is_named():
+    """Who died was not discharged: among those where both are known, nobody died."""
+    codes, died = [["I50.9"], ["E11.9"]] * 60, np.tile([1.0, 0.0], 60)
+    home = np.where(died == 1, np.nan, np.arange(120) % 4 < 2)
+    index = MLCI().fit(codes, {"died": died, "home": home}, icd_version=10)
+    said = [text for text in in_words(index.model_.card) if "no part in the cutoff" in text]
+    assert len(said) == 1
+    assert said[0].startswith("died has no part in the cutoff of high severity: it has one class only among the")
+
+
 def test_below_five_is_refused_unless_told():
     codes, died = [["I50.9"], ["E11.9"]] * 30, [1] * 4 + [0] * 56
     with pytest.raises(InputError, match=r"died: fewer than 5 training admissions have it, or lack it.*--few-events"):

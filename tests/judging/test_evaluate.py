@@ -143,7 +143,9 @@ def test_command(hospital, tmp_path, mlci_cli):
     mine.iloc[:-50].to_parquet(tmp_path / "mine.parquet")
     pd.DataFrame({"admission_id": ids, "points": scores["points"]}).to_csv(tmp_path / "points.csv", index=False)
     options = ("--resamples", 40, "-o", "metrics.csv")
-    done = mlci_cli("evaluate", "mine.parquet", "points.csv", "cohort.parquet", "--by", "sex", *options)
+    done = mlci_cli("evaluate", "mine.parquet", "points.csv", "cohort.parquet", "--by", "sex", "--bounds", *options)
+    assert "If every missing outcome were absent, or present" in done.stdout
+    assert set(pd.read_csv(tmp_path / "metrics_bounds.csv")["outcome"]) == {"long_stay"}
     assert "mine.parquet: 750 of 800 admissions have scores (split: test)" in done.stdout
     assert "Judged on 750 of the split's 800 admissions." in done.stdout
     assert "By sex" in done.stdout

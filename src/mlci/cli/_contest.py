@@ -1,4 +1,4 @@
-"""The rivals of a score file, for `mlci evaluate`: computed on the judged admissions, printed as two tables."""
+"""What `mlci evaluate` shows beside the figures: rivals of the first score, and bounds for missing outcomes."""
 
 from pathlib import Path
 
@@ -51,6 +51,27 @@ def show_contest(table, gains) -> None:
             for row in gains.itertuples()
         ]
         show("What the score adds, with age and sex", ["outcome", "to", "AUROC", "deviance explained"], body, left=2)
+
+
+def missing(models, risks, judged):
+    """The figures with missing outcomes left out, taken as absent, and taken as present."""
+    from mlci.judging.bounds import bounds
+
+    return bounds(models, dict(zip(judged.outcomes, judged.labels().T)), risks=risks)
+
+
+def show_missing(table) -> None:
+    """Print them."""
+    from mlci.cli._tables import show
+    from mlci.measures.registry import METRICS
+
+    body = [
+        [row.outcome, row.model, METRICS[row.figure].label, f"{row.missing:,}"]
+        + [f"{value:.4f}" for value in (row.known, row.all_absent, row.all_present)]
+        for row in table.itertuples()
+    ]
+    heads = ["outcome", "model", "figure", "missing", "known ones", "all absent", "all present"]
+    show("If every missing outcome were absent, or present", heads, body, left=3)
 
 
 def _area(row) -> str:

@@ -20,6 +20,7 @@ from mlci.cli._options import check_output, force, quiet
     show_default=True,
     help="Beside age and sex, and the flags of Charlson and Elixhauser, refitted on the split train.",
 )
+@click.option("--bounds", is_flag=True, help="Also with every missing outcome taken as absent, and as present.")
 @click.option("--sigma", type=click.FloatRange(0, min_open=True), help="nHSIC's bandwidth.  [each score's own]")
 @click.option(
     "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="For spreads; 0: no intervals."
@@ -35,6 +36,7 @@ def command(
     columns,
     by: str | None,
     rivals: bool,
+    bounds: bool,
     force: bool,
     quiet: bool,
     **options,
@@ -45,12 +47,12 @@ def command(
     with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file.
     """
     from mlci.base.files import atomic
-    from mlci.cli._contest import contest, show_contest
+    from mlci.cli._contest import contest, missing, show_contest, show_missing
     from mlci.cli._judged import read_judged
     from mlci.judging.evaluate import judge, subgroup
     from mlci.judging.scores import RISK, match, read_scores
 
-    endings = ("", "_differences", "_rivals", "_increments")
+    endings = ("", "_differences", "_bounds", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
     for path in outputs:
         if path is not None:
@@ -81,12 +83,15 @@ def command(
     found = judge(models, judged, risks=risks, by=groups, **options)
     if not quiet:
         _print(found, intervals=options["resamples"] > 0)
+    moved = missing(models, risks, judged) if bounds else found.table[:0]
+    if not quiet and len(moved):
+        show_missing(moved)
     beside = ()
     if rivals and split != "all" and "train" not in split.split(","):
         beside = contest(cohort, judged, frames[0][1], next(iter(models.items())))
         if not quiet:
             show_contest(*beside)
-    for path, frame in zip(outputs, (found.table, found.differences, *beside)):
+    for path, frame in zip(outputs, (found.table, found.differences, moved, *beside)):
         if path is not None and len(frame):
             with atomic(path) as temporary:
                 frame.to_csv(temporary, index=False)

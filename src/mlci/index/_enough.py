@@ -52,8 +52,13 @@ def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
 
 
 def in_words(card: Mapping) -> list[str]:
-    """What a model's card says of outcomes with too few events, a sentence each."""
-    return [
+    """What a model's card says of outcomes with too few events, or with no part in the cutoff, a sentence each.
+
+    >>> in_words({"no_part_in_cutoff": {"died": "it is never present in 40 admissions"}})
+    ['died has no part in the cutoff of high severity: it is never present in 40 admissions.']
+    """
+    left_out = card.get("no_part_in_cutoff", {}).items()
+    return [f"{name} has no part in the cutoff of high severity: {why}." for name, why in left_out] + [
         f"{name} has few events{_counted(card, name)}: by Riley's criteria a regression on Elixhauser's {CONDITIONS} "
         f"conditions would need {wanted['admissions']:,} admissions, {wanted['events']:,} of them with the outcome. "
         "Its risks are drawn towards the mean, and other patients would have given other ones."

@@ -40,7 +40,7 @@ from mlci.index._table import TableScorer
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.index.ready import model_path
 from mlci.judging.smooth import Smooth, smooth
-from mlci.judging.theory import cutoff
+from mlci.judging.theory import complete, cutoff
 
 VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
 
@@ -598,6 +598,7 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "validation": held_out(scores["valid"], judged, labels_of["valid"], names, least=LEAST),
             "positives": counted(names, splits.train.outcomes),
             "needed": shortfalls(names, splits.train.outcomes),
+            "no_part_in_cutoff": complete(all_scores, labels, names)[3],
             "tokens_of_one_patient": tokens_of_one_patient(splits.train),
         },
     )

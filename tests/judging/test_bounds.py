@@ -1,0 +1,23 @@
+import numpy as np
+import pytest
+
+from mlci.judging.bounds import bounds
+from mlci.measures.discrimination import auroc
+
+
+def test_bounds_are_the_figures_of_filled_outcomes():
+    rng = np.random.default_rng(0)
+    score, risk = rng.normal(size=300), rng.random(300)
+    y = (rng.random(300) < risk).astype(float)
+    holes = np.where(rng.random(300) < 0.2, np.nan, y)
+    found = bounds({"a": score}, {"whole": y, "holes": holes}, risks={"a": {"holes": risk}})
+    assert set(found["outcome"]) == {"holes"}
+    assert set(found["missing"]) == {np.isnan(holes).sum()}
+    row = found.set_index("figure").loc["auroc"]
+    assert row["known"] == auroc(score, holes)
+    assert row["all_absent"] == auroc(score, np.nan_to_num(holes))
+    assert row["all_present"] == auroc(score, np.nan_to_num(holes, nan=1.0))
+    ratio = found.set_index("figure").loc["observed_expected"]
+    assert ratio["all_absent"] == pytest.approx(np.nansum(holes) / risk.sum())
+    assert ratio["all_absent"] < ratio["known"] < ratio["all_present"]
+    assert set(bounds({"a": score}, {"holes": holes})["figure"]) == {"auroc", "dcorr"}
