@@ -37,6 +37,15 @@ def test_a_table_and_several_scores(files, mlci_cli):
     assert table["n"].sum() < 2 * 4060
 
 
+def test_a_table_holds_no_formula(files, mlci_cli):
+    cohort = six_hospitals(effect=0.7)
+    names = [f"={name}" for name in cohort.column("hospital")]
+    table = cohort.table.drop_columns(["hospital"]).append_column("hospital", [names])
+    type(cohort)(table, cohort.source, cohort.outcomes).write(files / "cohort.parquet")
+    mlci_cli(*WORDS, "-q", "-o", "table.csv", "--score", "age")
+    assert set(pd.read_csv(files / "table.csv")["group"].str[:2]) == {"'="}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -45,6 +45,20 @@ def test_it_needs_nobody_and_runs_nothing(page):
     assert "age & <b>" not in page
 
 
+def test_names_are_shown_as_they_are(recwarn):
+    """Whatever a hospital is called: signs of mathematics, of a page and of a script, and letters that no font has."""
+    cohort = six_hospitals(effect=2.0)
+    names = dict(zip(SIX, ["$x$ & <b>", "北京 $_{", "<script>", "_x", "=1+1", "a" * 80]))
+    hospital = [names[name] for name in cohort.column("hospital")]
+    table = cohort.table.drop_columns(["hospital"]).append_column("hospital", [hospital])
+    cohort = type(cohort)(table, "made", cohort.outcomes)
+    scores = {"$a_{": cohort.column("severity")}
+    page = build(compare(cohort, scores, by="hospital", outcome="mortality", resamples=5), command="")
+    assert "<script" not in page
+    assert page.count("北京 $_{") > 3
+    assert not recwarn.list
+
+
 def test_what_is_suppressed_is_not_on_the_page(found):
     page = build(found.suppressed(), command="")
     [row] = re.findall(r'<th scope="row">D</th>.*?</tr>', page)[:1]

@@ -62,7 +62,10 @@ def command(cohort, scores, output, by, treatment, columns, adjust, split, suppr
         return
     with atomic(output) as temporary:
         if output.suffix.lower() == ".csv":
-            table.to_csv(temporary, index=False)
+            from mlci.base.spreadsheets import defused
+
+            words = table.select_dtypes(exclude="number")
+            table.assign(**{name: defused(words[name]) for name in words}).to_csv(temporary, index=False)
         else:
             from mlci.showing.compare import build
 

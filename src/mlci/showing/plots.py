@@ -6,6 +6,7 @@ colour, so one drawing serves light, dark and paper.
 """
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
@@ -67,6 +68,7 @@ STYLE: dict[Any, Any] = {
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
     "svg.fonttype": "none",
+    "text.parse_math": False,  # a hospital may have a dollar sign in its name
     "svg.hashsalt": "mlci",
 }
 
@@ -483,7 +485,8 @@ def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
     """Inline SVG: `prefix` keeps its ids apart from others on the page, `alternative` says it in words."""
     from html import escape
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's browser has its own fonts
         buffer = StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()

@@ -9,6 +9,7 @@ import pandas as pd
 import mlci
 from mlci.base.names import label, words
 from mlci.judging.compare import ALARM, FAR, HIDDEN, LEAST, TOO_FEW, VERDICTS, Comparison
+from mlci.measures.ratios import Dispersion
 from mlci.showing._pages import Picture, environment
 from mlci.showing._words import listing, number, percent, spread
 
@@ -107,16 +108,15 @@ def _tiles(found: Comparison) -> list[dict[str, str]]:
 def _said(found: Comparison, row) -> str:
     """What a model says of all groups together."""
     frame = found.of(row.model)
-    by_chance = (1 - ALARM) * row.ranked
-    found_room = row.tau2 > 0 if found.overdispersion != "multiplicative" else row.phi > 1
-    differ = (
-        "Groups differ more than chance allows" if found_room else "Groups differ no more than chance allows"
-    ) + f" (mean squared z-score {row.phi:.2f})"
-    shrunk = f"the true ratios have an estimated standard deviation of {row.spread:.2f}"
+    room = Dispersion(found.overdispersion, row.phi, row.tau2).found
+    differ = f"Groups differ {'more' if row.tau2 > 0 else 'no more'} than chance allows"
     out = int(frame["verdict"].isin([VERDICTS[0], VERDICTS[2]]).sum())
+    limits = f"the 99.8% limits {ROOM[found.overdispersion if room else 'none']}"
     return (
-        f"{differ}; {shrunk}. {out} of {row.ranked} lie beyond the 99.8% limits {ROOM[found.overdispersion]}, "
-        f"where about {by_chance:.1f} would by chance. The recalibrated risks have an AUROC of {row.auroc:.3f}."
+        f"{differ} (mean squared z-score, outer tenths reined in: {row.phi:.2f}); the true ratios have an estimated "
+        f"standard deviation of {row.spread:.2f}. {out} of {row.ranked} lie beyond {limits}, where about "
+        f"{(1 - ALARM) * row.ranked:.1f} would by chance. "
+        f"The recalibrated risks have an AUROC of {row.auroc:.3f}."
     )
 
 
