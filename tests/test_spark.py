@@ -42,7 +42,7 @@ def in_order(table: pa.Table) -> pa.Table:
     return table.sort_by("admission_id").combine_chunks().replace_schema_metadata()
 
 
-@pytest.mark.parametrize("name", ["cohort.parquet", "codes.parquet"])
+@pytest.mark.parametrize("name", ["cohort.parquet", pytest.param("codes.parquet", marks=pytest.mark.slow)])
 def test_scores_are_the_local_ones(name, place, spark, tmp_path):
     score_file(load_model(place / "model.safetensors"), place / name, tmp_path / "scores.parquet")
     frame = spark.read.parquet(str(place / name)).repartition(3)
@@ -52,7 +52,11 @@ def test_scores_are_the_local_ones(name, place, spark, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("cohort.parquet", {}), ("cohort.parquet", {"weights": ("quan", "swiss"), "flags": True}), ("codes.parquet", {})],
+    [
+        ("cohort.parquet", {"weights": ("quan", "swiss"), "flags": True}),
+        pytest.param("cohort.parquet", {}, marks=pytest.mark.slow),
+        pytest.param("codes.parquet", {}, marks=pytest.mark.slow),
+    ],
 )
 def test_indices_are_the_local_ones(name, options, place, spark, tmp_path):
     local = {"with_flags" if key == "flags" else key: value for key, value in options.items()}
@@ -63,6 +67,7 @@ def test_indices_are_the_local_ones(name, options, place, spark, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_first_codes_by_seq_num_count(place, spark):
     """One code more than a model takes: which one is left out is said by a column, as rows have no order in Spark."""
     model = load_model(place / "model.safetensors")

@@ -74,7 +74,7 @@ ADMISSIONS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(ADMISSIONS, st.integers(1, 7), st.randoms(use_true_random=False), st.booleans())
 def test_streaming_equals_memory_for_every_file_and_batch_size(tmp_path_factory, lists, batch, random, sort):
     folder = tmp_path_factory.mktemp("files")

@@ -81,7 +81,7 @@ def test_near_misses_rank_characters_that_look_alike_first():
     assert all(icd.title(code, 10) for code in near_misses("QQ1", 10))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.text(max_size=60))
 def test_any_text_is_read(text):
     for version in icd.VERSIONS:

@@ -24,7 +24,7 @@ def encoder(**options) -> DeepSets:
 
 
 @given(st.lists(SETS, min_size=1, max_size=3))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_a_step_by_hand_is_that_of_autograd(steps):
     one, other = ByHand(encoder()), encoder()
     two = Autograd(other, lambda tokens: on(torch.device("cpu"), tokens))
@@ -39,7 +39,7 @@ def test_a_step_by_hand_is_that_of_autograd(steps):
 
 
 @given(SETS, st.integers(0, 99))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_the_largest_and_its_row_are_found_to_the_last_bit(sets, seed):
     tokens, rng = flat(sets), np.random.default_rng(seed)
     # Values that differ in the last bit, ties and zeros.

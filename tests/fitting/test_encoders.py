@@ -39,7 +39,7 @@ def encoder(**options) -> DeepSets:
 
 
 @given(ANY_SETS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_scores_and_gradients_equal_the_padded_form(sets):
     ours, padded = encoder(), encoder()
     a, b = ours(*flat(sets)), oracles.padded_deepsets(padded, sets)
@@ -55,7 +55,7 @@ def test_scores_and_gradients_equal_the_padded_form(sets):
 
 
 @given(ANY_SETS, st.randoms())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_the_order_of_codes_and_the_company_of_admissions_do_not_matter(sets, random):
     model = encoder()
     shuffled = [random.sample(one, len(one)) for one in sets]

@@ -28,7 +28,7 @@ TABLES = {
 @pytest.mark.filterwarnings("ignore:.*unknown to the model", "ignore:.*fewer than half")
 @pytest.mark.parametrize("name", TABLES)
 @given(admission=codes)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_shares_of_a_table_add_up(name, admission):
     index = TABLES[name]
     found = index.explain(admission, icd_version=10)

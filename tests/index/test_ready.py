@@ -68,6 +68,7 @@ def test_most_codes_of_icd10_have_a_weight_of_their_own_four_characters(demos):
     assert np.mean([code[:3] in have for code in billable]) > 0.96
 
 
+@pytest.mark.slow
 def test_a_carried_code_has_the_weights_of_its_counterparts():
     model = load_model(model_path("us2010"))
 

@@ -36,7 +36,7 @@ def slow_log_odds(model: Model, codes: list[str]) -> np.ndarray:
 
 @pytest.mark.parametrize("name", MODELS)
 @given(admissions=st.lists(codes, max_size=8))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_each_beginning_counts_once(name, admissions):
     model = MODELS[name]
     expected = [slow_log_odds(model, each) for each in admissions]
@@ -48,7 +48,7 @@ def test_each_beginning_counts_once(name, admissions):
 
 
 @given(admission=codes, seed=st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_order_and_company_change_not_a_bit(admission, seed):
     shuffled = np.random.default_rng(seed).permutation(np.array(admission, dtype=object)).tolist()
     model = MODELS["plain"]

@@ -91,7 +91,7 @@ def test_intervals_agree_with_resampling_and_grow_with_repeated_patients():
     drawn = []
     from sklearn.metrics import roc_auc_score
 
-    for _ in range(400):
+    for _ in range(200):
         rows = rng.integers(n, size=n)
         drawn.append([roc_auc_score(y[rows], score[rows]), roc_auc_score(y[rows], other[rows])])
     drawn = np.array(drawn)

@@ -123,7 +123,7 @@ def test_spacing_is_optimal(case):
     assert found.certificate <= 1 + 1e-12
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(cases())
 def test_spaced_score_attains_its_value_and_no_other_monotone_score_beats_it(case):
     score, outcomes, weights = case

@@ -11,7 +11,7 @@ from mlci.measures import alignment
 from mlci.measures.alignment import KERNELS, bandwidth, distance_correlation, nhsic, quadratic_forms
 from mlci.measures.information import mutual_information
 
-laws = settings(deadline=None, max_examples=60)
+laws = settings(deadline=None, max_examples=25)
 
 
 @st.composite

@@ -40,7 +40,7 @@ def test_equals_scikit_learn(n, kind, share, dtype):
     assert mutual_information(score, y, dtype=dtype) == pytest.approx(peer(score, y, dtype), abs=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(3, 80), st.integers(0, 10**6))
 def test_equals_scikit_learn_on_anything(n, seed):
     rng = np.random.default_rng(seed)
