@@ -1,0 +1,103 @@
+"""Codes of a patient's earlier admissions: whose admission each is, when it began and how far to look back come in.
+
+An earlier admission counts if it began before this one and no more than so many days before. All work is done in order
+of patient and time, one step back at a time for all admissions at once, so a million of them take a second or two. What
+a patient had before the first admission that the data hold is not known: `days_observed` says how far one could look.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+DAY = 86_400
+
+
+@dataclass(frozen=True)
+class History:
+    """Admissions in order of patient and time; `days` is how far to look back."""
+
+    order: np.ndarray  # rows, by patient, then time, then row
+    patient: np.ndarray  # of each row, in that order
+    seconds: np.ndarray  # when it began, in that order
+    days: float
+
+    @classmethod
+    def of(cls, patients: np.ndarray, seconds: np.ndarray, days: float) -> "History":
+        """From the patient of each admission and when it began, in seconds since any moment."""
+        patient = np.unique(patients, return_inverse=True)[1]
+        order = np.lexsort((seconds, patient))
+        return cls(order, patient[order], np.asarray(seconds, dtype=np.int64)[order], days)
+
+    def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Rows and the earlier rows that count for them, the latest earlier ones first.
+
+        >>> history = History.of(np.array([1, 1, 1, 2]), np.array([0, 10, 400, 0]) * DAY, 365)
+        >>> [(late.tolist(), early.tolist()) for late, early in history.pairs()]
+        [([1], [0])]
+        """
+        late = np.arange(len(self.order))
+        step = 0
+        while len(late):
+            step += 1
+            late = late[late >= step]
+            early = late - step
+            gap = self.seconds[late] - self.seconds[early]
+            near = (self.patient[late] == self.patient[early]) & (gap <= self.days * DAY)
+            late, early, gap = late[near], early[near], gap[near]
+            if (gap > 0).any():  # two that began at once are not each other's past
+                yield self.order[late[gap > 0]], self.order[early[gap > 0]]
+
+    def days_observed(self) -> np.ndarray:
+        """Days from a patient's first admission to each, `days` at most: how far one could look back.
+
+        >>> History.of(np.array([1, 1, 2]), np.array([0, 30, 7]) * DAY, 365).days_observed().tolist()
+        [0.0, 30.0, 0.0]
+        """
+        first = np.flatnonzero(np.diff(self.patient, prepend=-1))
+        since = self.seconds - np.repeat(self.seconds[first], np.diff([*first, len(self.patient)]))
+        found = np.empty(len(self.order))
+        found[self.order] = np.minimum(since / DAY, self.days)
+        return found
+
+    def carried(self, bits: np.ndarray) -> np.ndarray:
+        """The bits of each admission with those of its earlier ones.
+
+        >>> history = History.of(np.array([1, 1, 2]), np.array([0, 30, 7]) * DAY, 365)
+        >>> history.carried(np.array([1, 2, 4], dtype=np.uint64)).tolist()
+        [1, 3, 4]
+        """
+        found = bits.copy()
+        for late, early in self.pairs():
+            found[late] |= bits[early]
+        return found
+
+    def codes(self, indices: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Each admission's codes with those of its earlier ones behind them, each once.
+
+        Args:
+            indices: the number of each recorded code, admission after admission.
+            offsets: where each admission's codes begin, and the end.
+
+        Returns:
+            The places in `indices` that now make up the lists, where each list begins, and whether each code is carried.
+
+        >>> history = History.of(np.array([1, 1]), np.array([0, 30]) * DAY, 365)
+        >>> places, ends, old = history.codes(np.array([7, 8, 8, 9]), np.array([0, 2, 4]))
+        >>> np.array([7, 8, 8, 9])[places].tolist(), ends.tolist(), old.tolist()
+        ([7, 8, 8, 9, 7], [0, 2, 5], [False, False, False, False, True])
+        """
+        counts = np.diff(offsets)
+        rows, places = [np.repeat(np.arange(len(counts)), counts)], [np.arange(len(indices))]
+        for late, early in self.pairs():
+            many = counts[early]
+            starts = np.repeat(offsets[early] - np.cumsum(many) + many, many)
+            rows.append(np.repeat(late, many))
+            places.append(starts + np.arange(len(starts)))
+        row, place = np.concatenate(rows), np.concatenate(places)
+        old = np.arange(len(row)) >= len(indices)
+        kept = np.sort(np.unique(row * np.int64(indices.max(initial=0) + 1) + indices[place], return_index=True)[1])
+        kept = np.union1d(kept, np.flatnonzero(~old))  # what an admission recorded twice stays twice
+        kept = kept[np.argsort(row[kept], kind="stable")]
+        ends = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(counts)))])
+        return place[kept], ends, old[kept]
