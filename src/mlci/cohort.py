@@ -29,6 +29,7 @@ from mlci.codes.poa import ALL, ONLY, late, no_flags, read_flags
 from mlci.codes.zeros import restored
 from mlci.sources import Step
 from mlci.sources._cohort_file import COLUMNS, SPLITS, check_columns, check_rows, read_facts, write_facts
+from mlci.sources._earlier import with_history
 
 RATES = ("outcome", "known", "happened")
 
@@ -432,6 +433,8 @@ def build_cohort(
     split_by: str = "subject_id",
     proportions: Sequence[float] = (0.7, 0.1, 0.2),
     restore_zeros: bool = False,
+    look_back: float | None = None,
+    wash_out: bool = False,
     **options: Any,
 ) -> Cohort:
     """Build a cohort from a source at a location.
@@ -442,6 +445,8 @@ def build_cohort(
         split_by: the column whose distinct values are drawn into train, valid and test; a source's own `split` is kept.
         proportions: of train, valid and test.
         restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        look_back: days; the codes of a patient's earlier admissions that began so long before, or less, count too.
+        wash_out: whether to leave out admissions less than `look_back` days after the patient's first.
         options: those of the source.
 
     >>> cohort = build_cohort("synthetic", 200)
@@ -459,6 +464,10 @@ def build_cohort(
     if "restore_zeros" in allowed:
         options["restore_zeros"] = restore_zeros
     draft = reader(location, **options)
+    if look_back is not None:
+        draft = with_history(draft, look_back, wash_out=wash_out, source=source)
+    elif wash_out:
+        raise InputError("wash_out needs a look_back: admissions observed for fewer days are left out.")
     table, notes = draft.table, list(draft.notes)
     if not len(table):
         rule = draft.attrition[-1].rule if draft.attrition else "the table"

@@ -101,8 +101,9 @@ def schemas_of(source: str) -> dict[str, str]:
 def test_postgres_gives_the_same_cohort(source, demo, postgres):
     folder = demo(source)
     options = {"schema": ["cdm"]} if source == "omop" else {}
+    options |= {"look_back": 365} if source == "mimic4" else {}
     there = build_cohort(source, postgres(source, folder, schemas_of(source)), **options)
-    assert there == build_cohort(source, folder)
+    assert there == build_cohort(source, folder, **{name: options[name] for name in options if name != "schema"})
 
 
 @pytest.mark.xdist_group("spark")
@@ -111,7 +112,8 @@ def test_postgres_gives_the_same_cohort(source, demo, postgres):
 )
 def test_spark_gives_the_same_cohort(source, demo, spark):
     folder = demo(source)
-    assert build_cohort(source, load_spark(spark, source, folder)) == build_cohort(source, folder)
+    options = {"look_back": 365} if source == "mimic4" else {}
+    assert build_cohort(source, load_spark(spark, source, folder), **options) == build_cohort(source, folder, **options)
 
 
 @pytest.mark.parametrize("source", DEMOS)

@@ -6,6 +6,8 @@ import click
 
 from mlci.cli._options import check_output, force, quiet
 
+BUILDING = ("config", "split_by", "proportions", "look_back", "wash_out")  # options that a source does not see
+
 
 @click.command(short_help="Build a cohort file from hospital tables, or describe one.")
 @click.argument("words", nargs=-1, metavar="SOURCE LOCATION")
@@ -37,6 +39,9 @@ from mlci.cli._options import check_output, force, quiet
     metavar="KIND=TEXT",
     help="What codes of an event begin with; repeatable (meds).",
 )
+@click.option("--admitted", metavar="COLUMN", help="When the admission began, for --look-back (file).  [guessed]")
+@click.option("--look-back", type=float, metavar="DAYS", help="Codes of a patient's earlier admissions count too.")
+@click.option("--wash-out", is_flag=True, help="Leave out admissions less than --look-back after the patient's first.")
 @click.option("--split", metavar="COLUMN", help="The column that holds train, valid or test (file).")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Carry a column along; may be repeated (file).")
 @click.option("--restore-zeros", is_flag=True, help="The codes lost leading zeros: 38.9 is 038.9, 8 is 008.")
@@ -155,7 +160,7 @@ def _dry_run(location: str, chosen: dict) -> None:
     from mlci.sources import file
 
     restore = {"restore_zeros": chosen.pop("restore_zeros", False)}
-    said = {name: value for name, value in chosen.items() if name not in ("config", "split_by", "proportions")}
+    said = {name: value for name, value in chosen.items() if name not in BUILDING}
     with file.opened(location) as table:
         meaning = file.understand(table, said, chosen.get("config"))
         rows = file.preview(table, meaning, **restore)

@@ -80,7 +80,7 @@ class History:
             offsets: where each admission's codes begin, and the end.
 
         Returns:
-            The places in `indices` that now make up the lists, where each list begins, and whether each code is carried.
+            The places in `indices` that now make up the lists, where each list begins, and which codes are carried.
 
         >>> history = History.of(np.array([1, 1]), np.array([0, 30]) * DAY, 365)
         >>> places, ends, old = history.codes(np.array([7, 8, 8, 9]), np.array([0, 2, 4]))

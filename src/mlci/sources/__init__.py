@@ -43,12 +43,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a source hands over; `outcomes` maps each outcome's column to its rule in words."""
+    """What a source hands over; `outcomes` maps each outcome's column to its rule in words.
+
+    `admitted` is when each admission of the table began, where the source knows it; a look-back needs it.
+    """
 
     table: "pa.Table"
     outcomes: dict[str, str]
     attrition: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
+    admitted: "pa.Array | pa.ChunkedArray | None" = None
 
 
 @dataclass

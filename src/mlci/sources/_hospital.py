@@ -47,6 +47,7 @@ def mimic(
         "not_codes",
         "has_patient",
         admission_id=_.hadm_id,
+        admitted=_.admittime,
         mortality=_.deathtime.notnull(),
         mortality_30d=died_within(30, _.dod, _.admittime, death_day_counts=death_day_counts),
         long_stay=stayed_longer(7, _.dischtime, _.admittime),
@@ -129,12 +130,13 @@ def draft(
     astray = tables.count(tables[diagnoses].anti_join(tables[table], key))
     notes = {f"{{}} rows of {diagnoses} belong to no row of {table} and were dropped.": astray}
     notes |= {text: total(name) for name, text in _notes(icd_version, death_day_counts, negative_stays).items()}
-    kept = attrition.table.drop_columns(list(CHECKS))
+    kept = attrition.table.drop_columns([*CHECKS, "admitted"])
     return Draft(
         table=kept.append_column("icd_version", pa.repeat(pa.scalar(icd_version, pa.int8()), len(kept))),
         outcomes=outcomes,
         attrition=(*chosen, *attrition.steps[bool(chosen) :]),
         notes=tuple(text.format(f"{number:,}") for text, number in notes.items() if number),
+        admitted=attrition.table["admitted"],
     )
 
 

@@ -46,6 +46,7 @@ from mlci.sources._people import ages, sexes
 SUBJECTS = ("subject_id", "mrn", "patient_id", "patient_nbr", "person_id", "patient", "subject", "pat_id", "bene_id")
 AGES = ("age", "age_years", "age_at_admission", "anchor_age", "years")
 SEXES = ("sex", "gender")
+ADMITTED = ("admitted", "admittime", "admit_time", "admit_date", "admission_date", "admit_dt", "clm_admsn_dt")
 SPLITS = ("train", "valid", "test")
 # Outcomes that a column's name gives away: the name of the outcome, the columns, the rule.
 GUESSES = (
@@ -64,6 +65,7 @@ KEYS = {
         "sex": "sex",
         "keep": "keep",
         "split": "split",
+        "admitted": "admitted",
     },
     "diagnoses": {"codes": "codes", "icd_version": "icd_version"},
 }
@@ -80,6 +82,7 @@ class Meaning:
     age: str | None
     sex: str | None
     split: str | None
+    admitted: str | None
     keep: tuple[str, ...]
     rules: Mapping[str, Rule]
     texts: Mapping[str, str]  # outcome -> its rule as written
@@ -94,6 +97,7 @@ class Meaning:
             self.age,
             self.sex,
             self.split,
+            self.admitted,
             *self.keep,
             *(rule.column for rule in self.rules.values()),
         ]
@@ -104,7 +108,8 @@ class Meaning:
         """The meaning as options of the command."""
         version = self.layout.version or self.icd_version
         found = {"id": self.layout.id, "subject": self.subject, "codes": self.pattern, "icd_version": version}
-        return {**found, "age": self.age, "sex": self.sex, "split": self.split, "keep": list(self.keep)}
+        found |= {"age": self.age, "sex": self.sex, "split": self.split, "admitted": self.admitted}
+        return {**found, "keep": list(self.keep)}
 
     def command(self, location: str, output: str = "cohort.parquet") -> str:
         """The command that says all of it."""
@@ -138,6 +143,7 @@ def read(
     age: str | None = None,
     sex: str | None = None,
     split: str | None = None,
+    admitted: str | None = None,
     keep: Sequence[str] = (),
     restore_zeros: bool = False,
     config: str | Path | Mapping[str, Any] | None = None,
@@ -148,7 +154,7 @@ def read(
     `tell` is called with what was understood, before the rows are read.
     """
     said = {"id": id, "subject": subject, "codes": codes, "icd_version": icd_version, "outcomes": outcomes}
-    said |= {"age": age, "sex": sex, "split": split, "keep": keep}
+    said |= {"age": age, "sex": sex, "split": split, "admitted": admitted, "keep": keep}
     with opened(location) as file:
         meaning = understand(file, said, config)
         if tell:
@@ -186,7 +192,8 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
     layout = file_layout(file, id=said.get("id"), codes=said.get("codes"), version=column, poa=poa.ANY)
     free = [name for name in file.names if name not in layout.columns]
     found: dict[str, str | None] = {}
-    for role, names in (("subject", SUBJECTS), ("age", AGES), ("sex", SEXES), ("split", ("split",))):
+    roles = {"subject": SUBJECTS, "age": AGES, "sex": SEXES, "split": ("split",), "admitted": ADMITTED}
+    for role, names in roles.items():
         if said.get(role):
             found[role] = named_column(file.names, [said[role]], file.where, f"--{role}")
         else:
@@ -306,7 +313,8 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
         columns["split"] = beside[meaning.split]
     columns |= {name: beside[name] for name in meaning.keep}
     attrition = Attrition(pa.table(columns), f"admissions of {file.where}")
-    attrition.keep(pc.greater(pc.list_value_length(codes), 0), "has a diagnosis")
+    has_code = pc.greater(pc.list_value_length(codes), 0)
+    attrition.keep(has_code, "has a diagnosis")
     if dropped:
         notes.append(f"{dropped} diagnoses of another ICD version than the rest of their admission were dropped.")
     notes += _poa_words(batches)
@@ -317,7 +325,8 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
             "they are taken as they stand (--restore-zeros puts it back)."
         )
     words = {name: rule.words for name, rule in meaning.rules.items()}
-    return Draft(attrition.table, words, tuple(attrition.steps), tuple(notes))
+    moments = beside[meaning.admitted].filter(has_code) if meaning.admitted else None
+    return Draft(attrition.table, words, tuple(attrition.steps), tuple(notes), moments)
 
 
 def _version(batches: list[Admissions], meaning: Meaning, where: str) -> tuple[int, list[str]]:

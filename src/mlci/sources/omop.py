@@ -259,6 +259,7 @@ def admissions(
         "vague_codes",
         "has_patient",
         admission_id=_.visit_occurrence_id,
+        admitted=_.start,
         subject_id=_.person_id,
         mortality=known(in_hospital, _.death.isnull() | (begin.notnull() & end.notnull())),
         mortality_30d=died_within(30, _.death, _.start, death_day_counts=death_day_counts),

@@ -373,7 +373,6 @@ def read(
     blocks = admissions(many, seed=seed, icd9_share=icd9_share, hospitals=hospitals, later_share=later_share)
     if as_mimic4 is not None:
         blocks = write_mimic4(blocks, Path(as_mimic4))
-    table = pa.concat_tables(block.drop_columns(list(REGISTER)) for block in blocks)
-    return Draft(
-        table, OUTCOMES, (Step(f"admissions to the synthetic hospital{'s' * (hospitals is not None)}", 0, many),)
-    )
+    table = pa.concat_tables(block.drop_columns([name for name in REGISTER if name != "admitted"]) for block in blocks)
+    step = Step(f"admissions to the synthetic hospital{'s' * (hospitals is not None)}", 0, many)
+    return Draft(table.drop_columns("admitted"), OUTCOMES, (step,), admitted=table["admitted"])

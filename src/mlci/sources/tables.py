@@ -264,7 +264,7 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
     newer = _.number_10 >= _.number_9
     age = _.age if columns.age or not columns.born else years_between(_.born, _.admitted)
     return joined.select(
-        *("admission_id", "subject_id", "sex", "split", "odd_version"),
+        *("admission_id", "subject_id", "sex", "split", "odd_version", "admitted"),
         *(f"kept_{name}" for name in columns.keep),
         *(f"flag_{name}" for name, rule in rules.items() if _of_column(rule)),
         age=ibis.ifelse(age >= 0, age, ibis.null("float64")),
@@ -400,6 +400,7 @@ def _draft(
         {name: _words(rule) for name, rule in rules.items()},
         tuple(attrition.steps),
         tuple(text.format(number) for text, number in notes.items() if number),
+        table["admitted"] if layout.admissions.admitted else None,
     )
 
 

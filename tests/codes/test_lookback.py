@@ -1,0 +1,58 @@
+"""What is carried from earlier admissions is what a loop over a patient's admissions carries."""
+
+import numpy as np
+import pytest
+
+from mlci.codes.lookback import DAY, History
+
+
+@pytest.fixture
+def many():
+    rng = np.random.default_rng(0)
+    n = 300
+    patients, days = rng.integers(0, 50, n), rng.integers(0, 900, n)
+    codes = [rng.integers(0, 20, size).tolist() for size in rng.integers(0, 6, n)]
+    return patients, days, codes
+
+
+def earlier(patients, days, row, reach):
+    """The rows of the same patient that began before and within reach, the latest first."""
+    rows = [k for k in range(len(days)) if patients[k] == patients[row] and 0 < days[row] - days[k] <= reach]
+    return sorted(rows, key=lambda k: -days[k])
+
+
+@pytest.mark.parametrize("reach", [1, 90, 365, 10_000])
+def test_equals_a_loop(many, reach):
+    patients, days, codes = many
+    history = History.of(patients, days * DAY, reach)
+    bits = np.array([sum({1 << code for code in listed}) for listed in codes], dtype=np.uint64)
+    flat = np.array([code for listed in codes for code in listed])
+    offsets = np.concatenate([[0], np.cumsum([len(listed) for listed in codes])])
+    places, ends, old = history.codes(flat, offsets)
+    carried, observed = history.carried(bits), history.days_observed()
+    for row, own in enumerate(codes):
+        before = [code for k in earlier(patients, days, row, reach) for code in codes[k]]
+        part = slice(ends[row], ends[row + 1])
+        found = flat[places[part]].tolist()
+        assert found[: len(own)] == own
+        assert sorted(found[len(own) :]) == sorted({*before} - {*own})
+        assert old[part].tolist() == [False] * len(own) + [True] * (len(found) - len(own))
+        assert carried[row] == np.bitwise_or.reduce([bits[row], *bits[earlier(patients, days, row, reach)]])
+        assert observed[row] == min(days[row] - days[patients == patients[row]].min(), reach)
+
+
+def test_admissions_that_begin_at_once_are_not_each_others_past():
+    history = History.of(np.array([1, 1, 1]), np.array([0, 0, 1]) * DAY, 365)
+    assert history.carried(np.array([1, 2, 4], dtype=np.uint64)).tolist() == [1, 2, 7]
+
+
+@pytest.mark.slow
+def test_a_million_admissions_in_three_seconds():
+    import time
+
+    rng = np.random.default_rng(0)
+    patients, days = rng.integers(0, 300_000, 1_000_000), rng.integers(0, 3650, 1_000_000)
+    bits = rng.integers(0, 2**48, 1_000_000).astype(np.uint64)
+    start = time.process_time()
+    History.of(patients, days * DAY, 10_000).carried(bits)
+    assert time.process_time() - start < 3

@@ -1,0 +1,80 @@
+"""A look-back carries codes to later admissions of a patient, says how far one could look, and washes out if asked."""
+
+import pandas as pd
+import pytest
+
+import mlci
+
+VISITS = pd.DataFrame(
+    {
+        "visit": [1, 2, 3, 4, 5],
+        "mrn": [7, 7, 7, 8, 8],
+        "admit_date": ["2020-01-01", "2020-02-01 06:00:00", "2022-01-01", "", "2021-01-01"],
+        "icd_version": [10, 10, 10, 10, 9],
+        "DX1": ["I50.9", "E11.9", "J44.9", "I10", "4019"],
+        "DX2": ["E119", None, None, None, None],
+        "POA1": ["Y", "N", "Y", "Y", "Y"],
+        "POA2": ["N", None, None, None, None],
+        "died": [0, 0, 1, 0, 1],
+    }
+)
+
+
+def built(**options) -> mlci.Cohort:
+    return mlci.Cohort.from_frame(VISITS, **options)
+
+
+def test_codes_are_carried_once_and_were_there_on_admission():
+    cohort = built(look_back=365)
+    rows = {row["admission_id"]: row for row in cohort.table.to_pylist()}
+    assert {key: row["codes"] for key, row in rows.items()} == {
+        1: ["I509", "E119"],
+        2: ["E119", "I509"],  # E11.9 was its own already
+        3: ["J449"],  # more than a year later
+        4: ["I10"],
+        5: ["4019"],
+    }
+    assert rows[2]["poa"] == ["N", "Y"]
+    assert [round(rows[key]["days_observed"]) for key in (1, 2, 3, 4)] == [0, 31, 365, 0]
+    assert any(note == "look-back of 365 days: 1 admissions carry 1 codes of earlier ones." for note in cohort.notes)
+    longer = built(look_back=3650).table.to_pylist()
+    assert longer[2]["codes"] == ["J449", "E119", "I509"]  # the latest first
+
+
+def test_a_wash_out_is_counted():
+    cohort = built(look_back=365, wash_out=True)
+    assert cohort.column("admission_id").tolist() == [3]
+    assert (cohort.attrition[-1].rule, cohort.attrition[-1].removed) == (
+        "365 days or more since the patient's first admission",
+        4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "words"),
+    [
+        (VISITS, {"look_back": 0}, "look_back: 0 is not allowed; allowed is a number of days above 0"),
+        (VISITS.drop(columns="admit_date"), {"look_back": 30}, "source file: does not say when admissions began"),
+        (
+            VISITS.assign(admit_date="soon"),
+            {"look_back": 30},
+            "a time of admission is not one; allowed is a date or time",
+        ),
+        (VISITS, {"wash_out": True}, "wash_out needs a look_back"),
+        (VISITS, {"admitted": "when", "look_back": 30}, r"lacks the column when \(--admitted\)"),
+    ],
+)
+def test_what_cannot_be_looked_back_on_is_told(frame, options, words):
+    with pytest.raises(mlci.InputError, match=words):
+        mlci.Cohort.from_frame(frame, **options)
+
+
+@pytest.mark.parametrize("source", ["mimic3", "mimic4"])
+def test_the_demos_look_back(demos, source):
+    plain = mlci.build_cohort(source, demos / f"{source}_demo")
+    cohort = mlci.build_cohort(source, demos / f"{source}_demo", look_back=365)
+    assert cohort.table.drop_columns(["codes", "days_observed"]).equals(plain.table.drop_columns("codes"))
+    longer = [len(a) - len(b) for a, b in zip(cohort.table["codes"].to_pylist(), plain.table["codes"].to_pylist())]
+    assert min(longer) == 0
+    assert sum(longer) > 100
+    assert all(a[: len(b)] == b for a, b in zip(cohort.table["codes"].to_pylist(), plain.table["codes"].to_pylist()))
