@@ -169,6 +169,17 @@ def test_processes_share_all_members_and_the_first_has_some(monkeypatch):
         assert max(map(len, groups)) == -(-left // processes)
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_train_members_to_the_same_bits(threads):
+    """Dropout is drawn from generators of their own."""
+    config = replace(SMALL, posterior=replace(SMALL.posterior, epochs=1, dropout=0.3))
+    common = {"config": config, "seed": 5, "device": torch.device("cpu"), "tell": lambda *_: None}
+    alone, aside = (
+        np.stack([*recipe.members(TRAIN, [VALID], FOLDS, range(3), **common, threads=many)]) for many in (1, threads)
+    )
+    np.testing.assert_array_equal(alone, aside)
+
+
 def test_members_speak_only_of_what_they_have_not_seen():
     logits = np.arange(3 * (len(TRAIN) + 2) * 2, dtype=np.float32).reshape(3, -1, 2)
     both = recipe.Posteriors(logits, FOLDS)

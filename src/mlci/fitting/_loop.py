@@ -243,16 +243,20 @@ def generator(*seed: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed))
 
 
+def torch_seed(*seed: int) -> int:
+    """Make the seed of a generator of torch's from some numbers."""
+    return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1)
+
+
 @contextlib.contextmanager
 def seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
     """Seed torch's generators for the block and put them back after it; gives a NumPy generator of the same seed.
 
     Only one thread at a time is in such a block.
     """
-    sequence = np.random.SeedSequence(seed)
     with GENERATOR, torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
-        yield np.random.default_rng(sequence)
+        torch.manual_seed(torch_seed(*seed))
+        yield generator(*seed)
 
 
 @contextlib.contextmanager

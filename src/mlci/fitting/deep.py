@@ -9,7 +9,9 @@ trained at once.
 """
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -87,9 +89,10 @@ def fit(
     left = range(len(saved.entries), config.posterior.members)
     clock, tell = _clock(config, len(rounds(left, config, where, group.count)), on_event)
     logits = [saved.entries[f"member {number}"].arrays["logits"] for number in range(left.start)]
+    threads = torch.get_num_threads() if where.type == "cpu" else 1
     with torch_threads(1):
         common = {"config": config, "seed": seed, "device": where, "tell": tell}
-        for number, found in zip(left, members(train, [valid], folds, left, **common, group=group)):
+        for number, found in zip(left, members(train, [valid], folds, left, **common, group=group, threads=threads)):
             logits.append(found)
             saved.keep(f"member {number}", None, {"logits": found} if saved.writes else {})
         posteriors = Posteriors(np.stack(logits), folds)
@@ -132,9 +135,14 @@ def members(
     device: torch.device,
     tell: Tell,
     group: Group = ALONE,
+    threads: int = 1,
 ) -> Iterator[np.ndarray]:
-    """Give the logits of all admissions, training split first, by each of the members, which lack their fold."""
+    """Give the logits of all admissions, training split first, by each of the members, which lack their fold.
+
+    On the CPU so many `threads` train a member each; the bits are the same for any number of them.
+    """
     options, held_out = config.posterior, others[0]
+    stop, speaking = threading.Event(), threading.Lock()
     known = torch.from_numpy(held_out.outcomes)
     counts = (known == known).sum(0).clamp(min=1)
 
@@ -150,15 +158,19 @@ def members(
             last = [record.history[-1] for record in records]
             loss = float(np.mean([sum(reached.objective) for reached in last]))
             found = {"cross-entropy": loss, "validation": -float(np.mean([reached.quality for reached in last]))}
-            tell(f"risks, {who}/{options.members}", epoch, options.epochs, found)
+            with speaking:
+                tell(f"risks, {who}/{options.members}", epoch, options.epochs, found)
 
-        learners = Learners(options, config.encoder, device, rate="posterior.learning_rate")
+        learners = Learners(options, config.encoder, device, rate="posterior.learning_rate", stop=stop)
         rows = [np.flatnonzero(folds != number) for number in some]
         seeds = [(seed, MEMBERS + number) for number in some]
         engines, _ = learners.learn(train, rows, seeds, entropy, held_out, judge, told)
         scores = [torch.cat([engine.predict(split) for split in (train, *others)], 1) for engine in engines]
         return [member.cpu().numpy().reshape(-1, len(train.names)) for logits in scores for member in logits]
 
+    if threads > 1 and group.count == 1 and not stacked.pays(config.encoder, options.batch, device):
+        yield from _side_by_side(lambda number: trained([number])[0], numbers, threads, stop)
+        return
     for shares in rounds(numbers, config, device, group.count):
         own = shares[group.rank]
         with own_errors():
@@ -166,6 +178,26 @@ def members(
         nothing = torch.zeros(len(train) + sum(map(len, others)), len(train.names)).numpy()
         for number in (number for share in shares for number in share):
             yield group.sum(found.get(number, nothing))
+
+
+def _side_by_side(
+    work: Callable[[int], np.ndarray], numbers: Sequence[int], threads: int, stop: threading.Event
+) -> Iterator[np.ndarray]:
+    """Give what the work makes of each number, in order, so many at a time; whoever stops asking ends it."""
+
+    def aside(number: int) -> np.ndarray:
+        with torch_threads(1):
+            return work(number)
+
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(aside, number) for number in numbers]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            stop.set()
+            for future in futures:
+                future.cancel()
 
 
 @dataclass(frozen=True)
@@ -176,6 +208,7 @@ class Learners:
     encoder: EncoderConfig
     device: torch.device
     rate: str
+    stop: threading.Event | None = None  # set, the training of an encoder by itself ends
 
     def learn(
         self,
@@ -209,7 +242,9 @@ class Learners:
                 if stack:
                     engine = stacked.Stacked(models, split, pace, seeds, rows=rows, **dropout)
                 else:
-                    engine = single.of_tokens(models[0], split, pace, seeds[some][0], rows=rows[some][0], **dropout)
+                    engine = single.of_tokens(
+                        models[0], split, pace, seeds[some][0], rows=rows[some][0], stop=self.stop, **dropout
+                    )
                 engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
                 begun, facts = [UNTRAINED] * len(models), {"epochs": options.epochs, "tell": tell, "rate": self.rate}
                 done, _ = train(engine, begun, held_out=held_out, judge=judge, **facts)

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from mlci.fitting._data import Split
 from mlci.fitting._engines import by_hand
-from mlci.fitting._loop import Pace, Stopped, generator, seeded
+from mlci.fitting._loop import Pace, Stopped, generator, torch_seed
 from mlci.fitting._objectives import Objective
 from mlci.fitting._processes import ALONE, Group
-from mlci.fitting.encoders import on, predict
+from mlci.fitting.encoders import Dropout, on, predict
 from mlci.tokens import Tokens
 
 
@@ -108,10 +108,12 @@ class Single:
         self.objective = objective
 
     def epoch(self, number: int) -> Tensor:
-        if not self.dropout:
-            return self._epoch(self.rng(number))
-        with seeded(*self.seed, number, device=self.device) as rng:
-            return self._epoch(rng)
+        if self.dropout:
+            draws = torch.Generator(self.device).manual_seed(torch_seed(*self.seed, number))
+            for part in self.model.modules():
+                if isinstance(part, Dropout):
+                    part.generator = draws
+        return self._epoch(self.rng(number))
 
     def _epoch(self, rng: np.random.Generator) -> Tensor:
         order, objective = self.rows[rng.permutation(len(self.rows))], self.objective
