@@ -1,7 +1,7 @@
 """Hospitals compared: how many planted outliers each index finds and how many others it blames; speed and memory.
 
     python benchmarks/compare.py found [--admissions 100000] [--seeds 1,2,3,4,5] [--recipes table,deep]
-    python benchmarks/compare.py speed [--admissions 1000000] [--hospitals 500]
+    python benchmarks/compare.py [speed] [--admissions 1000000] [--hospitals 500]
 
 `found` makes synthetic hospitals of known quality (of forty, four worse and four better), judges them by each index and
 counts over all seeds: outliers found of those planted, false alarms among those that are like the others. Learned
@@ -112,7 +112,7 @@ def speed(words: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["found", "speed"])
+    parser.add_argument("what", choices=["found", "speed"], nargs="?", default="speed")
     parser.add_argument("--admissions", type=int)
     parser.add_argument("--hospitals", type=int)
     parser.add_argument("--seeds", default="1,2,3,4,5")

@@ -183,6 +183,15 @@ def test_bad_input_is_told(cohort, options, message):
         compare(cohort, cohort.column("severity"), **{"by": "hospital", "outcome": "mortality", **options})
 
 
+def test_a_group_that_nobody_else_can_judge_is_told(cohort):
+    """All deaths but a few in one hospital: what to expect of it, the others cannot say."""
+    died, name = cohort.labels("mortality")[:, 0].astype(bool), cohort.column("hospital")
+    kept = np.isin(name, ["A", "D"]) & ((name == "A") | (np.cumsum(died & (name == "D")) <= 3))
+    part = cohort.where(kept)
+    with pytest.raises(mlci.InputError, match="fewer than 10 admissions with or without mortality are left"):
+        compare(part, part.column("severity"), by="hospital", outcome="mortality")
+
+
 def test_a_score_of_another_length_is_told(cohort):
     with pytest.raises(mlci.InputError, match="score: has 3 admissions and the cohort has 4060"):
         compare(cohort, [1.0, 2.0, 3.0], by="hospital", outcome="mortality")

@@ -212,6 +212,11 @@ def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Gro
     met = np.unique(number[known])
     if not 2 <= len(met) <= MOST:
         raise InputError(f"column {by}: has {len(met):,} groups with a known {outcome}; allowed are 2 to {MOST:,}.")
+    for happened in (y[known], 1 - y[known]):
+        elsewhere = happened.sum() - np.bincount(number[known], happened)[met]
+        if elsewhere.min() < LEAST:
+            few = f"without one of its groups fewer than {LEAST} admissions with or without {outcome} are left"
+            raise InputError(f"column {by}: {few}; the others cannot say what to expect of it.")
     patient = resample.numbered(cohort.column("subject_id"))
     rows = np.flatnonzero(known)
     rows = rows[np.lexsort((patient[rows], number[rows]))]
