@@ -14,6 +14,8 @@ WRITTEN = {"write_page_checksum": True}  # for whatever writes page by page
 KIND = "a Parquet file"
 MOST_CELL, FEW_BYTES = 1_000, 16 << 20  # a larger column chunk must not hold longer cells on the average
 
+WEIGHTS = "outcome_weights"  # metadata of a file of scores: by which weights of outcomes its cutoff was chosen
+
 
 def write_parquet(table: "pa.Table", path: str | Path, **options: Any) -> None:
     """Write a table, each page with its checksum.

@@ -22,7 +22,7 @@ TITLES = {
 @click.option("--column", multiple=True, help="Score column; may be repeated.  [score, else every numeric column]")
 @click.option("--split", default="test", show_default=True, help="Splits to judge, as train,valid; all: every one.")
 @click.option("--outcome", "outcomes", multiple=True, help="Outcome to include; may be repeated.  [all]")
-@click.option("--weights", metavar="A=2,B=1|MODEL", help="Of the outcomes; a model file: those of its fit.  [equal]")
+@click.option("--weights", metavar="A=2,B=1|MODEL|equal", help="Of the outcomes.  [the fit's, if SCORES tells them]")
 @click.option("--sigma", type=click.FloatRange(0, min_open=True), help="Bandwidth.  [median of score differences]")
 @click.option("--floor", type=click.FloatRange(0), help="Of the kernel's norm; 0: none.  [exact: 1e-4; paper: 0]")
 @click.option(
@@ -64,7 +64,7 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
         if name not in judged.outcomes:
             raise InputError(f"{cohort}: has no outcome {name}; allowed are {', '.join(judged.outcomes)}.")
     names = list(outcomes or judged.outcomes)
-    options["weights"] = _weights(options["weights"], names)
+    options["weights"] = _weights(options["weights"], names, scores)
     size = len(judged)
     values, judged = match(read_scores(scores, columns=column), judged, where=str(scores))
     if not quiet:
@@ -83,11 +83,18 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
             click.echo(f"Written to {output}: {', '.join(f'{title}.csv' for title in tables)}, {RECORD}.")
 
 
-def _weights(text: str | None, names: Sequence[str]) -> list[float] | None:
-    """Weights in the order of the outcomes: as typed (others keep 1), or those of a model file."""
+def _weights(text: str | None, names: Sequence[str], scores: Path) -> list[float] | None:
+    """Weights in the order of the outcomes: as typed (others keep 1), or those of a fit; None: equal ones.
+
+    A file of `mlci score` tells those by which the model's cutoff was chosen, so that both name the same cut.
+    """
     from mlci.base.errors import InputError
+    from mlci.judging.scores import read_weights
 
     if text is None:
+        told = [read_weights(scores).get(name, 0.0) for name in names]
+        return told if all(told) else None
+    if text == "equal":
         return None
     if "=" not in text:
         from mlci.index.model import load_model

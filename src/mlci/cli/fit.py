@@ -112,11 +112,19 @@ def summary(model) -> str:
     few = f" ({said}: `min_admissions` leaves rare ones out)" if said else ""
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in card["weights"].items())
     present = " of codes present on admission" if model.vocabulary.poa == "only" else ""
-    return (
+    elsewhere = "" if cut.held_out is None else f", {cut.held_out:.2f} on admissions that did not choose it"
+    said = [
         f"{len(model.vocabulary.tokens):,} tokens{present}{few}, {card['admissions']['train']:,} training admissions, "
         f"{card['record']['summary']}; weights {weights}; "
-        f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, certificate {cut.certificate:.2f})."
-    )
+        f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, "
+        f"certificate {cut.certificate:.2f}{elsewhere})."
+    ]
+    if card["in_sample"]:
+        rare = ", ".join(card["in_sample"])
+        said.append(
+            f"Too few validation admissions for the risk of {rare}: it rests on training admissions too, and flatters."
+        )
+    return " ".join(said)
 
 
 def progress(quiet: bool):

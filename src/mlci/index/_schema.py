@@ -111,6 +111,8 @@ class CutoffFacts(_Checked):
     tail: Count
     n: int = Field(ge=1, le=10**12)
     contrasts: list[ContrastFacts] = Field(max_length=1000)
+    held_out: float | None = Field(default=None, ge=-TOLERANCE, le=1 + TOLERANCE)
+    left_out: dict[Name, Text] = {}
 
     @model_validator(mode="after")
     def _counts(self) -> Self:

@@ -32,6 +32,7 @@ from mlci.fitting._processes import check_device, world
 from mlci.fitting._result import Fit
 from mlci.index._aggregates import LEAST, as_shipped, counted, quantiles, tokens_of_one_patient, without_small_cells
 from mlci.index._enough import refuse_few, shortfalls
+from mlci.index._evidence import Evidence, halved
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index._held_out import held_out
 from mlci.index._people import needed, of_data, of_person, wanted
@@ -40,7 +41,6 @@ from mlci.index._table import TableScorer
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.index.ready import model_path
 from mlci.judging.smooth import Smooth, smooth
-from mlci.judging.theory import complete, cutoff
 
 VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
 
@@ -570,35 +570,35 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     if fit.honest is not None:
         scores["train"] = fit.honest
     scores["train"] = as_shipped(scores["train"], scores["valid"])
-    all_scores = np.concatenate(list(scores.values()))
-    labels_of = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}
-    labels = np.concatenate(list(labels_of.values()))
-    own = dict(zip(names, scorer.risks(readings["valid"]).T))
-    judged = own | {
-        name: smooth(scores["train"], column)(scores["valid"])
-        for name, column in zip(names, labels_of["train"].T)
-        if name not in own and (~np.isnan(column)).any()
-    }
-    chosen = cutoff(all_scores, labels, names, weights=list(fit.weights.values()))
+    labels = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}
+    halves = halved(splits.valid.subjects, len(splits.valid))
+    weights = list(fit.weights.values())
+    evidence = Evidence(scores, labels, names, weights, honest=fit.honest is not None, halves=halves)
+    chosen, judged = evidence.cutoff(), dict(zip(names, scorer.risks(readings["valid"]).T))
+    for place, name in enumerate(names):
+        risk = evidence.judged(labels["valid"][:, place], place) if name not in judged else None
+        judged |= {} if risk is None else {name: risk}
     return Model(
         state=fit.state,
         vocabulary=splits.vocabulary,
         icd_versions=splits.icd_versions,
         outcomes=splits.outcomes,
-        quantiles=quantiles(scores["train"]),
-        curves={name: smooth(all_scores, column, least=LEAST) for name, column in zip(names, labels.T)},
-        bands=_bands(readings, labels_of, names),
+        quantiles=quantiles(scores["train" if "train" in evidence.splits else "valid"]),
+        curves=evidence.curves(least=LEAST),
+        bands=_bands(readings, labels, names),
         cutoff=without_small_cells(chosen),
         card={
             **card,
             "weights": fit.weights,
             "record": asdict(fit.record.shown()),
             "source": splits.source,
+            "fitted_on": evidence.words,
+            "in_sample": evidence.in_sample(),
             "admissions": {part: len(taken) for part, taken in data.items()},
-            "validation": held_out(scores["valid"], judged, labels_of["valid"], names, least=LEAST),
+            "validation": held_out(scores["valid"], judged, labels["valid"], names, least=LEAST),
             "positives": counted(names, splits.train.outcomes),
             "needed": shortfalls(names, splits.train.outcomes),
-            "no_part_in_cutoff": complete(all_scores, labels, names)[3],
+            "no_part_in_cutoff": dict(chosen.left_out),
             "tokens_of_one_patient": tokens_of_one_patient(splits.train),
         },
     )

@@ -18,6 +18,7 @@ import numpy as np
 
 import mlci
 from mlci.base.errors import InputError
+from mlci.base.parquet import WEIGHTS
 from mlci.base.spreadsheets import defused
 from mlci.base.tablefile import writing
 from mlci.base.tensors import digest, read_tensors, write_tensors
@@ -356,12 +357,12 @@ def score_file(
             if empty:
                 missing = tuple(name for name in model.people if name not in carried.column_names)
                 tally = replace(tally, missing=missing)
-            yield admissions, columns, _as_table(admissions, columns, defuse)
+            yield admissions, columns, _as_table(model, admissions, columns, defuse)
             empty = False
         if empty:  # a file without rows has scores without rows
             admissions = Admissions.from_lists([])
             columns = model.columns(admissions, strict=strict)
-            yield admissions, columns, _as_table(admissions, columns, defuse)
+            yield admissions, columns, _as_table(model, admissions, columns, defuse)
 
     with writing(target, inputs=[source]) as write:  # hardly a value comes twice: no dictionaries
         for admissions, columns, table in ahead(scored()):  # a batch is read, another scored, a third written
@@ -374,12 +375,14 @@ def score_file(
     return tally
 
 
-def _as_table(admissions: Admissions, columns: Mapping[str, np.ndarray], defuse: bool) -> "pa.Table":
+def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.ndarray], defuse: bool) -> "pa.Table":
+    """A batch of scores; the weights by which the cutoff was chosen travel with it, and `mlci diagnose` takes them."""
     import pyarrow as pa
 
     kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
     named = {"admission_id": defused(admissions.ids) if defuse else admissions.ids, **columns}
-    return pa.table({name: pa.array(values, kinds.get(name), from_pandas=True) for name, values in named.items()})
+    arrays = {name: pa.array(values, kinds.get(name), from_pandas=True) for name, values in named.items()}
+    return pa.table(arrays, metadata={WEIGHTS: json.dumps(model.card.get("weights", {}))})
 
 
 def _check_versions(model: Model, admissions: Admissions, source: str | Path) -> None:

@@ -94,13 +94,17 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
             adjusted = reading if people is None else model.read(admissions, people[learn])
             fitted = _with_people(fitted, model, adjusted, known)
     columns = np.column_stack(list(known.values()))
+    weights = [model.card.get("weights", {}).get(name, 1.0) for name in chosen]  # those of the fit, as in every cutoff
+    weights = weights if any(weights) else None
     fitted = replace(
         fitted,
         outcomes={**fitted.outcomes, **{name: cohort.outcomes[name] for name in chosen}},
         quantiles=quantiles(score),
-        cutoff=without_small_cells(cutoff(score, columns, chosen)),
+        cutoff=without_small_cells(cutoff(score, columns, chosen, weights=weights)),
         card={
             **fitted.card,
+            "fitted_on": "this hospital's training and validation admissions",
+            "in_sample": [],
             "recalibrated": {
                 "source": cohort.source,
                 "admissions": len(learn),

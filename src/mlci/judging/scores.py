@@ -1,5 +1,6 @@
 """Score files: `admission_id` and one or more numeric columns, Parquet or CSV; read, and matched with a cohort."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
+from pyarrow import parquet as pq
 
 from mlci.base.errors import InputError, columns_of, reading
-from mlci.base.parquet import read_parquet
+from mlci.base.parquet import WEIGHTS, read_parquet
 from mlci.base.quotes import check_quotes
 from mlci.cohort import Cohort
 
@@ -67,6 +69,21 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
             row = int(np.argmax(wrong))
             raise InputError(f"{path}: column {name}, row {row + 1}: is empty or not a finite number.")
     return frame
+
+
+def read_weights(path: str | Path) -> dict[str, float]:
+    """Read the weights of the outcomes that `mlci score` leaves in a Parquet file, if there are any.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "scores.csv").write_text("admission_id,score\\n7,0.5\\n")
+    ...     read_weights(Path(folder, "scores.csv"))
+    {}
+    """
+    if not _is_parquet(path):
+        return {}
+    metadata = pq.read_schema(path).metadata or {}
+    return {name: float(weight) for name, weight in json.loads(metadata.get(WEIGHTS.encode(), b"{}")).items()}
 
 
 def match(scores: pd.DataFrame, cohort: Cohort, *, where: str = "scores") -> tuple[pd.DataFrame, Cohort]:

@@ -13,6 +13,7 @@ from mlci.judging.theory._checks import check as check
 from mlci.judging.theory._cutoff import Contrast as Contrast
 from mlci.judging.theory._cutoff import Cutoff as Cutoff
 from mlci.judging.theory._cutoff import Rate as Rate
+from mlci.judging.theory._cutoff import certify as certify
 from mlci.judging.theory._cutoff import contrasts as contrasts
 from mlci.judging.theory._cutoff import cutoff as cutoff
 from mlci.judging.theory._diagnosis import Certificate as Certificate

@@ -1,7 +1,7 @@
 """The high-severity cutoff that follows from the shared direction, and the outcomes' rates on both sides of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,8 @@ class Cutoff:
     tail: int
     n: int
     contrasts: tuple[Contrast, ...]
+    held_out: float | None = None  # the certificate of such a cut on admissions that had no part in choosing it
+    left_out: Mapping[str, str] = field(default_factory=dict)  # outcome -> why it could not take part in the choice
 
     @property
     def share(self) -> float:
@@ -79,15 +81,43 @@ def cutoff(score, outcomes, names: Sequence[str], *, weights=None) -> Cutoff:
     >>> chosen.score, chosen.share
     (3.0, 0.5)
     """
-    known_score, known, weight, _ = weighted(score, outcomes, names, weights)
+    known, v, left_out = _shared(score, outcomes, names, weights)
+    best = scan(known, v).best(0)
+    score = np.asarray(score, dtype=float)
+    tail = int((score >= best.score).sum())
+    found = contrasts(score, outcomes, names, best.score)
+    return Cutoff(best.score, best.rho2, tail, len(score), found, left_out=left_out)
+
+
+def certify(score, outcomes, names: Sequence[str], threshold: float, *, weights=None) -> float:
+    """Return the certificate of a given cut on given admissions: rho^2 with the direction that their outcomes share.
+
+    Args:
+        score: one number per admission.
+        outcomes: n x T, NaN where not known.
+        names: of the outcomes.
+        threshold: the lowest score beyond the cut.
+        weights: of the outcomes, by default equal.
+
+    Returns:
+        The share of the bound that a two-level score with this cut reaches here; NaN where it sets nobody apart.
+
+    >>> certify([1, 2, 3, 4], [0, 0, 1, 1], ["mortality"], 3), round(certify([1, 2, 3, 4], [0, 0, 1, 1], ["m"], 4), 3)
+    (1.0, 0.333)
+    """
+    known, v, _ = _shared(score, outcomes, names, weights)
+    step = (known >= threshold) - np.mean(known >= threshold)
+    length = (step @ step) * (v @ v)
+    return float((v @ step) ** 2 / length) if length > 0 else float("nan")
+
+
+def _shared(score, outcomes, names: Sequence[str], weights) -> tuple[np.ndarray, np.ndarray, dict[str, str]]:
+    """The scores of the admissions where all outcomes are known, the direction they share, and what was left out."""
+    known_score, known, weight, left_out = weighted(score, outcomes, names, weights)
     alpha = np.array(list(weight.values()))
     profiles = known - known.mean(axis=0)
     _, u = singular(known, alpha)
-    v = profiles @ (np.sqrt(alpha / (profiles**2).sum(axis=0)) * u)
-    best = scan(known_score, v).best(0)
-    score = np.asarray(score, dtype=float)
-    tail = int((score >= best.score).sum())
-    return Cutoff(best.score, best.rho2, tail, len(score), contrasts(score, outcomes, names, best.score))
+    return known_score, profiles @ (np.sqrt(alpha / (profiles**2).sum(axis=0)) * u), left_out
 
 
 def contrasts(score, outcomes, names: Sequence[str], threshold: float) -> tuple[Contrast, ...]:

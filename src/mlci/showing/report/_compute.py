@@ -92,6 +92,8 @@ class Cut:
     caught: tuple[theory.Rate, ...]  # of those with the outcome, at or above; in the same order
     spared: tuple[theory.Rate, ...]  # of those without it, below
     anew: Interval | None  # the cut that the same rule chooses here, over resampled patients
+    certificate: float | None  # of the model's cutoff on these admissions
+    chosen_on: str  # which admissions the model's cutoff was chosen on
 
 
 @dataclass(frozen=True)
@@ -248,8 +250,9 @@ def _judge(index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, resa
     try:
         diagnosis = theory.diagnose(score, labels, names, weights=alpha)
         anew = cutoff_range(score, labels, names, weights=alpha, patients=patients, **options)
+        certificate = theory.certify(score, labels, names, model.cutoff.score, weights=alpha)
     except InputError:  # no outcome has both classes among the admissions where all are known
-        diagnosis, anew = None, None
+        diagnosis, anew, certificate = None, None, None
     contrasts = theory.contrasts(score, labels, names, model.cutoff.score)
     contrasts = tuple(contrast for contrast in contrasts if contrast.above.n + contrast.below.n)
     cut = Cut(
@@ -265,6 +268,8 @@ def _judge(index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, resa
             for contrast in contrasts
         ),
         anew=anew,
+        certificate=certificate,
+        chosen_on=model.card.get("fitted_on", "training and validation admissions"),
     )
     parts = {name: subgroup(judged, name) for name in by}
     return Judgement(

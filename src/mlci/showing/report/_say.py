@@ -154,6 +154,15 @@ def cutoff(cut: Cut) -> str:
     )
 
 
+def certificate(cut: Cut) -> str:
+    """What the model's cutoff reaches on the judged admissions, and whom it could not serve."""
+    said = []
+    if cut.certificate is not None and cut.certificate == cut.certificate:
+        said.append(f"On the admissions judged here the same cut reaches {cut.certificate:.3f}.")
+    said += [f"The choice had to leave out {words(name)}: {why}." for name, why in cut.cutoff.left_out.items()]
+    return " ".join(said)
+
+
 def cutoff_range(cut: Cut) -> str:
     if cut.anew is None:
         return ""

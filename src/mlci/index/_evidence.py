@@ -1,0 +1,107 @@
+"""The admissions on which an index's risk curves, percentiles and cutoff rest: such that had no part in its weights.
+
+A network knows the admissions it was trained on too well: a curve drawn on them promises more than others will get. So
+a recipe that gives no cross-fitted scores of its own has its curves drawn on the validation split alone, where that is
+large enough, and what is said of them is cross-fitted in halves of its patients.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mlci.base.errors import InputError
+from mlci.judging.smooth import Smooth, smooth
+from mlci.judging.theory import Cutoff, certify, cutoff
+
+ENOUGH, EVENTS = 100, 10  # validation admissions, and of each class of an outcome, that curves can be drawn on
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Scores and outcomes (n x T, NaN where not known) of two splits; `honest`: those of train were cross-fitted."""
+
+    scores: Mapping[str, np.ndarray]
+    labels: Mapping[str, np.ndarray]
+    names: Sequence[str]
+    weights: Sequence[float]
+    honest: bool
+    halves: np.ndarray  # True for the validation admissions of one half of the patients
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Those that curves, percentiles and cutoff rest on."""
+        alone = not self.honest and len(self.scores["valid"]) >= ENOUGH
+        return ("valid",) if alone else ("train", "valid")
+
+    @property
+    def words(self) -> str:
+        """Which admissions these are."""
+        if self.splits == ("valid",):
+            return "validation admissions"
+        return "training and validation admissions" + ("" if self.honest else ", which it was learned from")
+
+    def rows(self, *splits: str) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and outcomes of some splits."""
+        return tuple(np.concatenate([part[name] for name in splits]) for part in (self.scores, self.labels))  # pyright: ignore
+
+    def enough(self, name: str) -> bool:
+        """Whether the admissions chosen tell enough of an outcome."""
+        column = self.rows(*self.splits)[1][:, list(self.names).index(name)]
+        return min(np.nansum(column), np.nansum(1 - column)) >= EVENTS
+
+    def curves(self, *, least: int) -> dict[str, Smooth]:
+        """The risk of each outcome along the score; of one that is too rare among those chosen, by all admissions."""
+        found = {}
+        for place, name in enumerate(self.names):
+            score, labels = self.rows(*(self.splits if self.enough(name) else ("train", "valid")))
+            found[name] = smooth(score, labels[:, place], least=least)
+        return found
+
+    def in_sample(self) -> list[str]:
+        """Outcomes whose curve rests on admissions that the weights were learned from."""
+        if self.honest:
+            return []
+        return [name for name in self.names if self.splits != ("valid",) or not self.enough(name)]
+
+    def judged(self, column: np.ndarray, place: int) -> np.ndarray | None:
+        """An outcome's risk of each validation admission, by a curve that has not seen it; None: nothing is known."""
+        train, valid = self.scores["train"], self.scores["valid"]
+        if self.splits != ("valid",) or not self.enough(self.names[place]):
+            known = self.labels["train"][:, place]
+            return smooth(train, known)(valid) if (~np.isnan(known)).any() else None
+        risk = np.empty(len(valid))
+        for half in (self.halves, ~self.halves):
+            if np.isnan(column[half]).all():
+                return None
+            risk[~half] = smooth(valid[half], column[half])(valid[~half])
+        return risk
+
+    def cutoff(self) -> Cutoff:
+        """The cut of high severity, with the certificate that such a cut has on admissions that did not choose it."""
+        try:
+            chosen = cutoff(*self.rows(*self.splits), self.names, weights=self.weights)
+        except InputError:  # too little in the validation split alone
+            chosen = cutoff(*self.rows("train", "valid"), self.names, weights=self.weights)
+        return replace(chosen, held_out=self._held_out())
+
+    def _held_out(self) -> float | None:
+        """By cuts that one part of the admissions chose and another judges; None where that cannot be."""
+        valid = (self.scores["valid"], self.labels["valid"])
+        halves = [tuple(array[half] for array in valid) for half in (self.halves, ~self.halves)]
+        pairs = [(self.rows("train"), valid)] if self.splits != ("valid",) else [tuple(halves), tuple(halves[::-1])]
+        found = []
+        try:
+            for choosing, judging in pairs:
+                cut = cutoff(*choosing, self.names, weights=self.weights).score
+                found.append(certify(*judging, self.names, cut, weights=self.weights))
+        except InputError:
+            return None
+        return float(np.mean(found)) if np.isfinite(found).all() else None
+
+
+def halved(subjects: np.ndarray | None, admissions: int) -> np.ndarray:
+    """True for every second patient in the order of their identifiers, or every second admission."""
+    if subjects is None:
+        return np.arange(admissions) % 2 == 0
+    return np.unique(subjects, return_inverse=True)[1] % 2 == 0
