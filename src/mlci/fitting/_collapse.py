@@ -13,7 +13,7 @@ from mlci.base.errors import InputError
 def outcome_weights(
     outcomes: np.ndarray, names: Sequence[str], *, balance: float, importance: Mapping[str, float]
 ) -> np.ndarray:
-    """How much each outcome counts, with mean 1: its variance to the power of `balance`, times its importance.
+    """Say how much each outcome counts, with mean 1: its variance to the power of `balance`, times its importance.
 
     >>> outcome_weights(np.array([[0, 1], [0, 0], [1, 1], [0, 0]]), ["death", "stay"], balance=0.0, importance={})
     array([1., 1.])

@@ -45,11 +45,11 @@ class Engine(Protocol):
         ...
 
     def predict(self, split: Split) -> Tensor:
-        """The scores of a split's admissions, in order."""
+        """Score a split's admissions, in order."""
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """The weights by name, as they are: the next epoch changes them."""
+        """Hand over the weights by name, as they are: the next epoch changes them."""
         ...
 
     def load(self, state: Mapping[str, Tensor]) -> None:

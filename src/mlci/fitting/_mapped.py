@@ -40,7 +40,7 @@ def map_cohort(
     tokens: TokenConfig,
     group: Group = ALONE,
 ) -> Splits:
-    """The splits of a cohort file, from the files in `folder` if they were made of it before."""
+    """Open the splits of a cohort file, from the files in `folder` if they were made of it before."""
     path, folder, head = Path(path), Path(folder), cohort_head(path)
     for name in outcomes or ():
         if name not in head.outcomes:
@@ -63,7 +63,7 @@ def _facts(folder: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, key: list) -> None:
-    """Two passes over the file: what the training split's codes are, then the tokens of both splits."""
+    """Write the files in two passes: what the training split's codes are, then the tokens of both splits."""
     (folder / FACTS).unlink(missing_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)  # what lies there are patients' codes
     seen, versions, subjects = Counter(), set(), []
@@ -102,7 +102,7 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
 
 
 def _in_order(path: Path, ids: np.ndarray, last: Any) -> Any:
-    """The last id, if they rise: what is learned depends on the order, and in memory it is the order of the ids."""
+    """Give the last id, if they rise: what is learned depends on the order, and in memory it is that of the ids."""
     rising = len(ids) == 0 or ((last is None or last < ids[0]) and bool((ids[:-1] < ids[1:]).all()))
     if not rising:
         raise InputError(f"{path}: is not in the order of its admission_id; sort it, or fit without --memory-map.")
@@ -110,7 +110,7 @@ def _in_order(path: Path, ids: np.ndarray, last: Any) -> Any:
 
 
 def numbered(subjects: "list[pa.Array]") -> np.ndarray:
-    """The rank of each among the distinct ones, as NumPy's `unique` gives it, without a Python object for each.
+    """Rank each among the distinct ones, as NumPy's `unique` does, without a Python object for each.
 
     All without a number are one, the last.
     """

@@ -38,11 +38,15 @@ class Group:
     count: int = 1
 
     def share(self, rows: int) -> slice:
-        """Which of so many rows are this process's."""
+        """Say which of so many rows are this process's.
+
+        >>> Group(rank=1, count=2).share(25)
+        slice(12, 25, None)
+        """
         return slice(rows * self.rank // self.count, rows * (self.rank + 1) // self.count)
 
     def gather(self, own: "Tensor", rows: int) -> "Tensor":
-        """The scores of all rows, from each process's own."""
+        """Bring together the scores of all rows, from each process's own."""
         if self.count == 1:
             return own
         whole = own.new_zeros(rows, *own.shape[1:])
@@ -51,7 +55,7 @@ class Group:
         return whole
 
     def sum(self, own: np.ndarray) -> np.ndarray:
-        """The sum of the arrays of all processes."""
+        """Sum the arrays of all processes."""
         if self.count == 1:
             return own
         import torch
@@ -61,7 +65,7 @@ class Group:
         return whole.numpy()
 
     def sum_gradients(self, parameters: "Iterable[torch.nn.Parameter]") -> None:
-        """Each process has the gradient through its own scores: their sum is that of the whole batch."""
+        """Sum the gradients of all processes, each through its own scores: that is the gradient of the whole batch."""
         if self.count == 1:
             return
         import torch
@@ -106,7 +110,7 @@ ALONE = Group()
 
 
 def world() -> Group:
-    """Everybody that torchrun started and `joined` brought together, or this process alone."""
+    """Find everybody that torchrun started and `joined` brought together, or this process alone."""
     if "torch.distributed" in sys.modules:
         from torch import distributed as dist
 

@@ -233,7 +233,7 @@ class DeepSets(Encoder):
         return hidden.squeeze(1)
 
     def pooled(self, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
-        """What rho is given."""
+        """Pool the features of tokens to what rho is given."""
         if table.is_cuda and TRITON and averaging(self.poolings):
             from mlci.fitting._engines.kernels import Pool
 
@@ -354,7 +354,7 @@ class AttentionBlock(nn.Module):
         self.feed = nn.Sequential(*mlp(width, width), nn.Linear(width, width))
 
     def gather(self, points: Tensor, rows: Tensor, at: Tensor, absent: Tensor) -> Tensor:
-        """What the same few points read from the tokens of each admission: admissions x points x width.
+        """Let the same few points read from the tokens of each admission: admissions x points x width.
 
         A row's key meets the same queries everywhere, so keys and queries are one matrix.
         """
@@ -369,7 +369,7 @@ class AttentionBlock(nn.Module):
         return self._finish(points, (weights @ values.transpose(1, 2)).transpose(1, 2).flatten(2))
 
     def spread(self, rows: Tensor, at: Tensor, place: Tensor, points: Tensor) -> Tensor:
-        """What each token, which stands at a `place`, reads from the points of its admission: tokens x width."""
+        """Let each token, which stands at a `place`, read from the points of its admission: tokens x width."""
         heads, width = self.attention.num_heads, rows.shape[1]
         (ask, *weights), (ask_shift, *shifts) = self._weights(width)
         asked = _look_up(F.linear(rows, ask, ask_shift) / math.sqrt(width // heads), at)
@@ -379,7 +379,7 @@ class AttentionBlock(nn.Module):
         return self._finish(rows.index_select(0, at.flatten()[place]), read.index_select(0, place))
 
     def _weights(self, width: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Of queries, keys and values."""
+        """Give the weights and shifts of queries, keys and values."""
         return self.attention.in_proj_weight.split(width), self.attention.in_proj_bias.split(width)
 
     def _finish(self, queries: Tensor, read: Tensor) -> Tensor:
@@ -421,7 +421,7 @@ class SetTransformer(Encoder):
         return torch.where(counts[:-1] > 0, scores[:-1], scores[-1])
 
     def read(self, hidden: Tensor, row: Tensor, place: Tensor, absent: Tensor) -> Tensor:
-        """The scores of admissions (`absent` is admissions x longest) with a `row` of `hidden` at each `place`."""
+        """Score admissions (`absent` is admissions x longest) with a `row` of `hidden` at each `place`."""
 
         def at(row: Tensor) -> Tensor:
             return row.new_zeros(absent.numel()).scatter(0, place, row).view(absent.shape)

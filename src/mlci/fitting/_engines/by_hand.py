@@ -51,7 +51,7 @@ class ByHand:
         return self.rho[2].forward(self.fourth).squeeze(1)
 
     def _lay_out(self, tokens: Tokens) -> None:
-        """The distinct tokens, where each token stands among them, and the other way round: who has each of them."""
+        """Find the distinct tokens, where each token stands among them, and who has each of them."""
         number = np.full(len(self.embedding), -1)
         number[PAD] = 0  # always among them, so that there is one
         number[tokens.ids] = 0

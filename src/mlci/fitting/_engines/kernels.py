@@ -21,7 +21,7 @@ EPSILON = tl.constexpr(1e-5)  # of torch's LayerNorm
 
 @triton.jit
 def _pairs(gap, precisions, FACTORS: tl.constexpr):
-    """The kernel of score differences less one, and its derivative (`_objectives.kernel_less_one`)."""
+    """Give the kernel of score differences less one, and its derivative (`_objectives.kernel_less_one`)."""
     if FACTORS == 0:  # energy
         value, slope = -tl.abs(gap), tl.where(gap > 0, -1.0, tl.where(gap < 0, 1.0, 0.0))
     else:
@@ -41,7 +41,7 @@ def _products(
     scores, columns, precisions, products, n, groups,
     FACTORS: tl.constexpr, W: tl.constexpr, R: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """The Gram matrix times the columns, of R rows of one problem."""
+    """Multiply the Gram matrix by the columns, for R rows of one problem."""
     problem, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     scores += problem // groups * n
     columns += problem * n * W
@@ -60,7 +60,7 @@ def _products(
 
 @triton.jit
 def _halves(columns, products, problem, n, W: tl.constexpr, B: tl.constexpr):
-    """How many rows count, and half the mean of the Gram matrix over them."""
+    """Count the rows that count; also halve the mean of the Gram matrix over them."""
     count, total = 0.0, 0.0
     for start in range(0, n, B):
         rows = start + tl.arange(0, B)
@@ -76,7 +76,7 @@ def _halves(columns, products, problem, n, W: tl.constexpr, B: tl.constexpr):
 def _centred(
     scores, columns, products, precisions, rows, others, n, count, half, FACTORS: tl.constexpr, W: tl.constexpr
 ):
-    """The centred Gram matrix between some rows and others of one problem, and the kernel's derivative."""
+    """Centre the Gram matrix between some rows and others of one problem; also give the kernel's derivative."""
     gap = (
         tl.load(scores + rows, mask=rows < n, other=0.0)[:, None]
         - tl.load(scores + others, mask=others < n, other=0.0)[None, :]
@@ -96,7 +96,7 @@ def _squares(
     scores, columns, precisions, products, squares, n, groups,
     FACTORS: tl.constexpr, W: tl.constexpr, R: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """The sum of squares of the centred Gram matrix, over R rows of one problem."""
+    """Sum the squares of the centred Gram matrix, over R rows of one problem."""
     problem, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     count, half = _halves(columns, products, problem, n, W, B)
     scores += problem // groups * n
@@ -117,7 +117,7 @@ def _gradients(
     scores, columns, precisions, products, squares, units, pulls, values, gradient, n, groups, blocks, floor,
     FACTORS: tl.constexpr, W: tl.constexpr, R: tl.constexpr, B: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """The values of one problem, and the gradient of their sum weighted by `pulls` for R of its scores."""
+    """Give the values of one problem, and the gradient of their sum weighted by `pulls` for R of its scores."""
     problem, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     count, half = _halves(columns, products, problem, n, W, B)
     scores += problem // groups * n
@@ -157,7 +157,7 @@ def _gradients(
 
 
 def labels(outcomes: Tensor, validity: str, least_rows: int = 3) -> tuple[Tensor, Tensor]:
-    """What an alignment needs of outcomes (... x admissions x outcomes, NaN where not known).
+    """Prepare what an alignment needs of outcomes (... x admissions x outcomes, NaN where not known).
 
     Returns the columns of each problem, ... x problems x admissions x W: which admissions count, then each outcome less
     its mean over them; and ... x problems x W: one over each outcome's sum of squares, 0 where it does not count.
@@ -218,7 +218,7 @@ class StackedAlignments:
         self.among(self.pulls)[:] = -weights
 
     def among(self, problems: Tensor) -> Tensor:
-        """fits x outcomes, of what is fits x problems x W."""
+        """Pick fits x outcomes out of fits x problems x W."""
         alone = self.config.validity != "intersection"
         return problems[:, :, 1] if alone else problems[:, 0, 1 : 1 + self.weights.shape[1]]
 
@@ -395,7 +395,7 @@ def _activate(y, bias, rows, width, D: tl.constexpr, R: tl.constexpr):
 
 
 def activate(y: Tensor, bias: Tensor) -> Tensor:
-    """ReLU(y + bias) for each fit, in place."""
+    """Compute ReLU(y + bias) for each fit, in place."""
     fits, rows, width = y.shape
     _activate[fits, triton.cdiv(rows, 16)](y, bias, rows, width, D=triton.next_power_of_2(width), R=16)
     return y
@@ -414,7 +414,7 @@ def _deactivate(gradient, y, out, sums, rows, width, D: tl.constexpr, R: tl.cons
 
 
 def deactivate(gradient: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """What of the gradient passes the ReLU that gave y, and its sum over rows, for each fit."""
+    """Pass the gradient through the ReLU that gave y; also give its sum over rows, for each fit."""
     fits, rows, width = y.shape
     out, sums = torch.empty_like(y), y.new_zeros(fits, width)
     sizes = {"D": triton.next_power_of_2(width), "R": 32}
@@ -438,6 +438,6 @@ def _adamw(weight, gradient, moment, square, rates, size, B: tl.constexpr):
 
 
 def adamw(weight: Tensor, gradient: Tensor, moment: Tensor, square: Tensor, rates: Tensor) -> None:
-    """`stacked.adamw` on a GPU."""
+    """Take the step of `stacked.adamw` on a GPU."""
     fits, size = len(weight), weight[0].numel()
     _adamw[triton.cdiv(size, 1024), fits](weight, gradient.contiguous(), moment, square, rates, size, B=1024)

@@ -19,7 +19,7 @@ ROOM = 1.02  # and are so much larger than the first epoch needs, so that later 
 
 
 def enough(needed: int, room: int) -> int:
-    """The room there is, or a larger one if it does not do; never none, also for admissions without codes."""
+    """Give the room there is, or a larger one if it does not do; never none, also for admissions without codes."""
     return room if room and needed <= room else (int(needed * ROOM) // GRAIN + 1) * GRAIN
 
 
@@ -108,7 +108,7 @@ class Layout:
 
 
 def thinned(data: Resident, rows: Tensor, kept: Tensor) -> Resident:
-    """The admissions `rows`, one after the other, with those of their tokens that are `kept`."""
+    """Take the admissions `rows`, one after the other, with those of their tokens that are `kept`."""
     counts = data.counts[rows]
     ends = F.pad(counts.cumsum(0), (1, 0))
     places = torch.arange(len(kept), device=rows.device) + (data.starts[rows] - ends[:-1]).repeat_interleave(counts)

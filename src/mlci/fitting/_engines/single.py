@@ -53,7 +53,7 @@ class Autograd:
 
 
 def thin(tokens: Tokens, share: float, rng: np.random.Generator) -> Tokens:
-    """The tokens without a random `share` of them."""
+    """Leave out a random `share` of the tokens."""
     kept = rng.random(len(tokens.ids)) >= share
     return Tokens(tokens.ids[kept], np.concatenate([[0], np.cumsum(kept)])[tokens.offsets])
 
@@ -67,7 +67,7 @@ class Feed:
 
     @classmethod
     def of(cls, split: Split, token_dropout: float = 0.0) -> "Feed":
-        """Tokens of a split, thinned at random."""
+        """Feed tokens of a split, thinned at random."""
 
         def take(rows: np.ndarray, rng: np.random.Generator) -> Tokens:
             tokens = split.tokens.take(rows)
@@ -148,14 +148,14 @@ class Single:
 
 
 def of_tokens(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], **options: Any) -> Single:
-    """The engine of an encoder, by autograd."""
+    """Make the engine of an encoder, by autograd."""
     device = next(model.parameters()).device
     passes = Autograd(model, lambda tokens: on(device, tokens))
     return Single(model, passes, Feed.of(split, pace.token_dropout), pace, seed, **options)
 
 
 def quickest(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], **options: Any) -> Single:
-    """The engine of an encoder, by hand where that is written out."""
+    """Make the engine of an encoder, by hand where that is written out."""
     if not by_hand.takes(model):
         return of_tokens(model, split, pace, seed, **options)
     sparse = options.get("group", ALONE).count == 1

@@ -29,12 +29,12 @@ def kernels():
 
 
 def activate(y: Tensor, bias: Tensor) -> Tensor:
-    """ReLU(y + bias) for each fit."""
+    """Compute ReLU(y + bias) for each fit."""
     return kernels().activate(y, bias) if y.is_cuda else (y + bias[:, None]).relu_()
 
 
 def deactivate(gradient: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """What of the gradient passes the ReLU that gave y, and its sum over rows, for each fit."""
+    """Pass the gradient through the ReLU that gave y; also give its sum over rows, for each fit."""
     if y.is_cuda:
         return kernels().deactivate(gradient, y)
     gradient = gradient * (y > 0)
@@ -105,20 +105,20 @@ class Stack(ABC):
 
     @abstractmethod
     def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
-        """Of tokens, from their embeddings (fits x tokens x width)."""
+        """Give the features of tokens, from their embeddings (fits x tokens x width)."""
 
     @abstractmethod
     def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
-        """fits x admissions scores; `where` counts the tokens of all fits."""
+        """Score admissions, fits x admissions; `where` counts the tokens of all fits."""
 
     def scores(self, tokens: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
-        """fits x batch scores of one step of a layout."""
+        """Score one step of a layout, fits x batch."""
         embedding = Pick.apply(self.weights["embedding.weight"].flatten(0, 1), tokens.flatten())
         return self._scores(self._features(embedding.view(*tokens.shape, -1)), where, offsets, self.longest)
 
     @torch.no_grad()
     def predict(self, data: Resident) -> Tensor:
-        """fits x admissions scores of a split, from the features of the whole vocabulary."""
+        """Score a split, fits x admissions, from the features of the whole vocabulary."""
         features = self._features(self.weights["embedding.weight"])
         fits, size = self.weights["embedding.weight"].shape[:2]
         fit = torch.arange(fits, device=data.ids.device)[:, None]
@@ -155,7 +155,7 @@ class Sets(Stack):
         self._pool = kernels().Pool.apply if device.type == "cuda" else pooled
 
     def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
-        """phi's, and the logits of the softmax where tokens are averaged by one; all fits' rows."""
+        """Give phi's features, and the logits of the softmax where tokens are averaged by one; all fits' rows."""
         table = self._mlp("phi", embedding, 2)
         if "query" in self.weights:
             logits = torch.bmm(table, self.weights["query"][..., None]) / math.sqrt(table.shape[-1])
@@ -192,7 +192,7 @@ class Transformers(Stack):
         self._read = vmap(partial(functional_call, _Reader(models[0])), in_dims=(0, (0, 0, None, 0)))
 
     def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
-        """The embeddings, before them UNK's: an admission without codes has a single UNK."""
+        """Give the embeddings, before them UNK's: an admission without codes has a single UNK."""
         return (torch.cat([self.weights["embedding.weight"][:, UNK, None], embedding], dim=1),)
 
     def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
