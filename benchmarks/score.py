@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from mlci.codes.icd import DATA
 from mlci.config import PaperConfig
-from mlci.index._sql import statements
+from mlci.index.export import export
 from mlci.index.model import Model, load_model
 from mlci.judging.curves import Isotonic
 from mlci.judging.theory import Cutoff
@@ -112,8 +112,8 @@ def in_duckdb(model: Path, source: Path) -> tuple[float, float]:
             "CREATE TABLE diagnoses AS SELECT admission_id, CAST(icd_version AS INTEGER) AS icd_version, "
             f"UNNEST(codes) AS code FROM '{source}'"
         )
-        for statement in statements(load_model(model), "duckdb"):
-            db.execute(statement)
+        export(load_model(model), model.with_suffix(".sql"), all_rows=True)
+        db.execute(model.with_suffix(".sql").read_text())
         start, used = time.perf_counter(), time.process_time()
         db.execute("CREATE TABLE scores AS FROM mlci_scores")
         return time.perf_counter() - start, time.process_time() - used

@@ -454,16 +454,7 @@ def build_cohort(
     (200, True)
     """
     _check_proportions(proportions)
-    reader = sources.find(source).read
-    allowed = [
-        name for name, option in inspect.signature(reader).parameters.items() if option.kind == option.KEYWORD_ONLY
-    ]
-    unknown = [name for name in options if name not in allowed]
-    if unknown:
-        raise InputError(f"source {source}: has no option {unknown[0]}; allowed are {', '.join(allowed) or 'none'}.")
-    if "restore_zeros" in allowed:
-        options["restore_zeros"] = restore_zeros
-    draft = reader(location, **options)
+    draft = _read(source, location, options, restore_zeros=restore_zeros)
     if look_back is not None:
         draft = with_history(draft, look_back, wash_out=wash_out, source=source)
     elif wash_out:
@@ -487,24 +478,40 @@ def build_cohort(
     if "poa" in table.column_names:
         flags = table["poa"].combine_chunks().flatten().filter(pa.array(full))
         table = table.set_column(table.column_names.index("poa"), "poa", pa.ListArray.from_arrays(codes.offsets, flags))
-    if "split" in table.column_names:
-        odd = [name for name in table["split"].unique().to_pylist() if name not in SPLITS]
-        if odd:
-            raise InputError(
-                f"source {source}: column split: {kind_of(odd[0])} is not a split; allowed are {', '.join(SPLITS)}."
-            )
-    else:
-        if split_by not in table.column_names:
-            raise InputError(
-                f"source {source}: no column {split_by} to split by; it has {', '.join(table.column_names)}."
-            )
-        table = table.append_column("split", _split(table[split_by], proportions))
+    table = _with_split(table, source, split_by, proportions)
     order = (*COLUMNS[:4], *draft.outcomes, "split")
     rest = [name for name in table.column_names if name not in order]
     table = table.select([*order, *rest]).take(pc.sort_indices(ids))
     table = table.cast(_canonical(table.schema)).combine_chunks()
     cohort = Cohort(table, source, draft.outcomes, draft.attrition)
     return Cohort(table, source, draft.outcomes, draft.attrition, (*notes, *_unusable(cohort)))
+
+
+def _read(source: str, location: Any, options: dict[str, Any], *, restore_zeros: bool) -> sources.Draft:
+    """Read a source's draft; refuse an option that it does not have."""
+    reader = sources.find(source).read
+    allowed = [
+        name for name, option in inspect.signature(reader).parameters.items() if option.kind == option.KEYWORD_ONLY
+    ]
+    unknown = [name for name in options if name not in allowed]
+    if unknown:
+        raise InputError(f"source {source}: has no option {unknown[0]}; allowed are {', '.join(allowed) or 'none'}.")
+    zeros = {"restore_zeros": restore_zeros} if "restore_zeros" in allowed else {}
+    return reader(location, **options, **zeros)
+
+
+def _with_split(table: pa.Table, source: str, split_by: str, proportions: Sequence[float]) -> pa.Table:
+    """Draw the split of each admission where the source does not say it."""
+    if "split" in table.column_names:
+        odd = [name for name in table["split"].unique().to_pylist() if name not in SPLITS]
+        if odd:
+            raise InputError(
+                f"source {source}: column split: {kind_of(odd[0])} is not a split; allowed are {', '.join(SPLITS)}."
+            )
+        return table
+    if split_by not in table.column_names:
+        raise InputError(f"source {source}: no column {split_by} to split by; it has {', '.join(table.column_names)}.")
+    return table.append_column("split", _split(table[split_by], proportions))
 
 
 def _check_proportions(proportions: Sequence[float]) -> None:

@@ -50,7 +50,7 @@ def command(
     from mlci.cli._contest import contest, missing, show_contest, show_missing
     from mlci.cli._judged import read_judged
     from mlci.judging.evaluate import judge, subgroup
-    from mlci.judging.scores import RISK, match, read_scores
+    from mlci.judging.scores import match, read_scores
 
     endings = ("", "_differences", "_bounds", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
@@ -68,17 +68,7 @@ def command(
             click.echo(f"{path}: {len(judged):,} of {before:,} admissions have scores (split: {split}).")
     if not quiet and len(judged) < size:
         click.echo(f"Judged on {len(judged):,} of the split's {size:,} admissions.")
-    models, risks = {}, {}
-    for path, frame in frames:
-        frame, _ = match(frame, judged, where=str(path))
-        risk = {c.removeprefix(RISK): frame[c].to_numpy() for c in frame if c.startswith(RISK) and c not in columns}
-        plain = [c for c in frame if c.removeprefix(RISK) not in risk or not c.startswith(RISK)]
-        for column in plain:
-            name = path.stem if column == "score" or (len(plain) == 1 and len(frames) > 1) else str(column)
-            name = name if name not in models else f"{path.stem}:{column}"
-            models[name] = frame[column].to_numpy()
-            if column == "score":
-                risks[name] = risk
+    models, risks = _named(frames, judged, columns)
     groups = {name: subgroup(judged, name) for name in by.split(",")} if by else None
     found = judge(models, judged, risks=risks, by=groups, **options)
     if not quiet:
@@ -97,6 +87,24 @@ def command(
                 frame.to_csv(temporary, index=False)
             if not quiet:
                 click.echo(f"Written to {path}.")
+
+
+def _named(frames, judged, columns) -> tuple[dict, dict]:
+    """The scores by a name of their own, and the risks that came with them."""
+    from mlci.judging.scores import RISK, match
+
+    models, risks = {}, {}
+    for path, frame in frames:
+        frame, _ = match(frame, judged, where=str(path))
+        risk = {c.removeprefix(RISK): frame[c].to_numpy() for c in frame if c.startswith(RISK) and c not in columns}
+        plain = [c for c in frame if c.removeprefix(RISK) not in risk or not c.startswith(RISK)]
+        for column in plain:
+            name = path.stem if column == "score" or (len(plain) == 1 and len(frames) > 1) else str(column)
+            name = name if name not in models else f"{path.stem}:{column}"
+            models[name] = frame[column].to_numpy()
+            if column == "score":
+                risks[name] = risk
+    return models, risks
 
 
 def _print(found, *, intervals: bool) -> None:
