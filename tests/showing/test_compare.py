@@ -1,16 +1,15 @@
 """The page of a comparison: whole, without network, and true to its tables."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from mlci.judging.balance import balance
 from mlci.judging.compare import compare
-from mlci.measures.ratios import Dispersion
 from mlci.showing import plots
 from mlci.showing.compare import build
-from mlci.showing.compare._draw import limits
 from toys import SIX, six_hospitals
 
 
@@ -67,11 +66,11 @@ def test_what_is_suppressed_is_not_on_the_page(found):
     assert f"<td>{events}</td>" not in row
 
 
-def test_limits_are_drawn_twice_only_where_they_differ():
-    import pandas as pd
-
-    effective = pd.Series([10.0, 200.0])
-    alike, apart = limits(effective, Dispersion("none", 1, 0)), limits(effective, Dispersion("additive", 2, 0.01))
+def test_limits_are_drawn_twice_only_where_they_differ(found):
+    models = found.models.assign(phi=2.0, tau2=0.01)
+    alike, apart = (
+        replace(found, models=models, overdispersion=method).limits("severity") for method in ("none", "additive")
+    )
     assert not [name for name in alike if name.startswith("exact")]
     assert len([name for name in apart if name.startswith("exact")]) == 4
     assert (apart["high998"] > apart["high95"]).all()

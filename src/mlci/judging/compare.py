@@ -34,6 +34,7 @@ ALERT, ALARM = 0.95, 0.998  # shares of usual groups between the funnel's limits
 VERDICTS = ("low", "as expected", "high")
 TOO_FEW, HIDDEN = "too few", "hidden"
 FAR = 10  # ranks
+LINE = 120  # points of a limit's line
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,6 +65,21 @@ class Comparison:
         """The rows of a model, the highest ratio first, those of too few events last."""
         part = self.table[self.table["model"] == model]
         return part.sort_values(["ranked", "ratio", "group"], ascending=[False, False, True], ignore_index=True)
+
+    def limits(self, model: str) -> pd.DataFrame:
+        """Lines of a model's funnel, from the fewest to the most events, with those of chance where they differ."""
+        part = self.of(model)
+        reach = part.loc[part["ranked"], "effective"].agg(["min", "max"]).to_numpy()
+        grid = np.geomspace(0.9 * reach[0], 1.1 * reach[1], LINE)
+        row = self.models.set_index("model").loc[model]
+        spread = ratios.Dispersion(self.overdispersion, row["phi"], row["tau2"])
+        lines = {"effective": grid}
+        for level, name in ((ALERT, "95"), (ALARM, "998")):
+            lines[f"low{name}"], lines[f"high{name}"] = ratios.funnel(grid, spread, level=level)
+            if spread.found:
+                chance = ratios.funnel(grid, ratios.Dispersion("none", 1, 0), level=level)
+                lines[f"exact_low{name}"], lines[f"exact_high{name}"] = chance
+        return pd.DataFrame(lines)
 
     def suppressed(self) -> "Comparison":
         """The same without what tells of fewer than ten admissions with or without the outcome.

@@ -378,10 +378,11 @@ def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
 def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) -> Figure:
     """Ratios of observed to expected events over the expected ones, between the limits of chance.
 
-    `points` has the columns group, effective (events), ratio and verdict; `limits` has effective and low95,
-    high95, low998 and high998. Its columns that begin with exact are those of chance alone, drawn faintly where room is
-    made for usual differences. Up to `most` outliers are named.
+    Both come from a comparison: `points` are the rows `of` a model, of which those that are ranked are drawn, and
+    `limits` its lines. The columns of these that begin with exact are those of chance alone, drawn faintly where room
+    is made for usual differences. Up to `most` outliers are named.
     """
+    points = points[points["ranked"]]
     figure, axis = _panel((5.6, 3.8), left=0.6)
     for column in [name for name in limits if name.startswith("exact")]:
         axis.plot(limits["effective"], limits[column], color=GREY, lw=0.7, ls=":")
