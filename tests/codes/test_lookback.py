@@ -46,6 +46,36 @@ def test_admissions_that_begin_at_once_are_not_each_others_past():
     assert history.carried(np.array([1, 2, 4], dtype=np.uint64)).tolist() == [1, 2, 7]
 
 
+def test_indices_of_a_file_are_those_of_its_cohort(tmp_path):
+    import pandas as pd
+    from click.testing import CliRunner
+
+    import mlci
+    from mlci.cli import cli
+
+    rng = np.random.default_rng(1)
+    many = 80
+    frame = pd.DataFrame({"visit": range(many), "mrn": rng.integers(0, 12, many), "died": rng.integers(0, 2, many)})
+    frame["day"] = [f"2020-{month:02d}-{day:02d}" for month, day in rng.integers(1, 13, (many, 2))]
+    frame["DX1"] = rng.choice(["I50.9", "E11.9", "J44.9", "N18.6", "C78.0"], many)
+    frame.loc[:3, "day"] = None
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    words = ["indices", tmp_path / "a.csv", "-o", tmp_path / "s.csv", "-q", "--look-back", "60", "--subject", "mrn"]
+    words = [*map(str, words), "--icd-version", "10", "--codes", "DX1"]
+    CliRunner().invoke(cli, [*words, "--admitted", "day"], catch_exceptions=False)
+    options = {"subject": "mrn", "admitted": "day", "icd_version": 10, "look_back": 60}
+    cohort = mlci.Cohort.from_frame(frame, id="visit", codes="DX1", **options)
+    expected = mlci.charlson(cohort).set_index("admission_id")["cci_charlson"]
+    found = pd.read_csv(tmp_path / "s.csv").set_index("admission_id")["cci_charlson"]
+    assert found.to_dict() == expected.to_dict()
+    alone = mlci.Cohort.from_frame(frame, id="visit", codes="DX1", subject="mrn", icd_version=10)
+    assert (found > mlci.charlson(alone).set_index("admission_id")["cci_charlson"]).any()
+    with pytest.raises(mlci.InputError, match="lacks the column admitted, which a look-back needs"):
+        CliRunner().invoke(cli, words, catch_exceptions=False)
+    with pytest.raises(mlci.InputError, match="look_back: 0 is not allowed"):
+        CliRunner().invoke(cli, [*words, "--look-back", "0"], catch_exceptions=False)
+
+
 @pytest.mark.slow
 def test_a_million_admissions_in_three_seconds():
     import time

@@ -38,6 +38,9 @@ def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     show_default=True,
     help="Codes that count: all; only those present on admission; ahrq: as AHRQ, acute comorbidities if present.",
 )
+@click.option("--look-back", type=float, metavar="DAYS", help="Earlier admissions of a patient count too.")
+@click.option("--subject", default="subject_id", show_default=True, metavar="COLUMN", help="Patients, for --look-back.")
+@click.option("--admitted", default="admitted", show_default=True, metavar="COLUMN", help="When it began, likewise.")
 @click.option(
     "--audit", type=click.Path(dir_okay=False), help="Also write which codes are no codes as they stand (CSV, or -)."
 )
@@ -47,7 +50,9 @@ def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show, help="List categories and weights."
 )
-def command(admissions, output, weights, no_hierarchy, poa, audit, flags, force, quiet, **named):
+def command(
+    admissions, output, weights, no_hierarchy, poa, look_back, subject, admitted, audit, flags, force, quiet, **named
+):
     """Charlson (cci_charlson), Elixhauser (eci_vw) and their sum of z-scores (cci_eci) for every admission.
 
     ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
@@ -58,6 +63,7 @@ def command(admissions, output, weights, no_hierarchy, poa, audit, flags, force,
     from functools import partial
 
     from mlci.codes.comorbidity import write_scores
+    from mlci.codes.lookback import LookBack
 
     with counting(quiet) as on_batch:
         done = write_scores(
@@ -68,6 +74,7 @@ def command(admissions, output, weights, no_hierarchy, poa, audit, flags, force,
             hierarchy=not no_hierarchy,
             with_flags=flags,
             poa=poa,
+            look_back=None if look_back is None else LookBack(look_back, subject, admitted),
             on_guess=lambda said: click.echo(f"{shown(admissions)}: {said}", err=True),
             on_batch=on_batch,
         )

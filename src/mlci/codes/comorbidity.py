@@ -21,6 +21,7 @@ from mlci.base.tablefile import writing
 from mlci.codes import icd
 from mlci.codes.admissions import Admissions, ahead, as_admissions, stream_rows
 from mlci.codes.audit import Audit, Finding, audit, findings
+from mlci.codes.lookback import LookBack
 from mlci.codes.poa import AHRQ, ALL, KEEP, ONLY, late
 from mlci.codes.versions import Guess
 
@@ -454,6 +455,24 @@ class Written:
     late: int  # codes that arose after admission, where that was asked
 
 
+def _coded(
+    source: str | Path, coder: Callable[[Admissions], np.ndarray], look_back: LookBack | None, options: dict[str, Any]
+) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
+    """The identifiers, bits and carried columns of a file's admissions; with a look-back, all of them at once."""
+    import pyarrow as pa
+
+    carry = ("split", *((look_back.subject, look_back.admitted) if look_back else ()))
+    batches = ((part.ids, coder(part), carried) for part, carried in stream_rows(source, carry=carry, **options))
+    if look_back is None:
+        yield from batches
+        return
+    parts = list(batches)
+    if parts:
+        ids, bits, carried = zip(*parts)
+        table = pa.concat_tables(carried, promote_options="permissive")
+        yield np.concatenate(ids), look_back.carried(np.concatenate(bits), table, str(source)), table
+
+
 def write_scores(
     source: str | Path,
     target: str | Path,
@@ -462,6 +481,7 @@ def write_scores(
     hierarchy: bool = True,
     with_flags: bool = False,
     poa: str = ALL,
+    look_back: LookBack | None = None,
     on_guess: Callable[[str], None] | None = None,
     on_batch: Callable[[int], None] | None = None,
     **options: Any,
@@ -472,7 +492,7 @@ def write_scores(
     not speak for themselves. With `on_guess`, which is called with a sentence, the codes may tell their ICD version
     where the file does not. `poa` says which codes count, as in `charlson`. CCI+ECI is fitted on the training split
     where the file has one, else on all its admissions. Its moments are known only at the end, so the scores wait in a
-    temporary file.
+    temporary file. `look_back` counts the categories of a patient's earlier admissions too, and holds those in memory.
     """
     import pyarrow as pa
 
@@ -485,11 +505,10 @@ def write_scores(
         sink = None
         reading = {"unused": True, "poa": _reading(poa), **options}
         guess = Guess(str(source), on_guess) if on_guess else lambda batch: batch
-        for admissions, carried in stream_rows(source, carry=("split",), **reading):
-            bits = coder(guess(admissions))
+        for ids, bits, carried in _coded(source, lambda batch: coder(guess(batch)), look_back, reading):
             bits = drop_milder(bits) if hierarchy else bits
             found = scores(bits, columns)
-            rows = {"admission_id": admissions.ids, **dict(zip(columns, found.T))}
+            rows = {"admission_id": ids, **dict(zip(columns, found.T))}
             rows = pa.record_batch(rows | ({"bits": bits} if with_flags else {}))
             sink = sink or pa.ipc.new_stream(spool, rows.schema)
             sink.write(rows)

@@ -7,10 +7,38 @@ a patient had before the first admission that the data hold is not known: `days_
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mlci.base.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 DAY = 86_400
+
+
+@dataclass(frozen=True)
+class LookBack:
+    """How far to look back in a file, and its columns of patients and of when admissions began."""
+
+    days: float
+    subject: str = "subject_id"
+    admitted: str = "admitted"
+
+    def __post_init__(self) -> None:
+        if self.days <= 0:
+            raise InputError(f"look_back: {self.days:g} is not allowed; allowed is a number of days above 0.")
+
+    def carried(self, bits: np.ndarray, table: "pa.Table", where: str) -> np.ndarray:
+        """The bits of each admission with those of its earlier ones; the table has a row for each."""
+        for name in (self.subject, self.admitted):
+            if name not in table.column_names:
+                raise InputError(f"{where}: lacks the column {name}, which a look-back needs (--subject, --admitted).")
+        seconds, known = seconds_of(table[self.admitted], where)
+        patients = table[self.subject].combine_chunks().dictionary_encode("encode").indices.to_numpy()
+        return History.of(np.where(known, patients, -1 - np.arange(len(bits))), seconds, self.days).carried(bits)
 
 
 @dataclass(frozen=True)
@@ -101,3 +129,36 @@ class History:
         kept = kept[np.argsort(row[kept], kind="stable")]
         ends = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(counts)))])
         return place[kept], ends, old[kept]
+
+
+def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Read times as seconds since 1970.
+
+    Args:
+        moments: times, dates, or text such as 2024-05-31 or 2024-05-31 06:00.
+        where: what messages call their table.
+
+    Returns:
+        The seconds, and whether each is known; what is no time is an `InputError`.
+
+    >>> import pyarrow as pa
+    >>> seconds, known = seconds_of(pa.array(["1970-01-02", ""]), "visits.csv")
+    >>> seconds[known].tolist(), known.tolist()
+    ([86400], [True, False])
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = moments.combine_chunks() if isinstance(moments, pa.ChunkedArray) else moments
+    if pa.types.is_string(text.type) or pa.types.is_large_string(text.type):
+        text = pc.utf8_trim_whitespace(text)
+        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
+    try:
+        moments = pc.cast(text, pa.timestamp("s"), safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise InputError(
+            f"{where}: a time of admission is not one; allowed is a date or time such as 2024-05-31 or "
+            "2024-05-31 06:00, or empty."
+        ) from None
+    known = pc.is_valid(moments).to_numpy(zero_copy_only=False)
+    return pc.fill_null(moments.cast(pa.int64()), 0).to_numpy(), known

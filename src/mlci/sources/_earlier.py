@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from mlci.base.errors import InputError
 from mlci.codes.icd import normalise_array
-from mlci.codes.lookback import History
+from mlci.codes.lookback import History, seconds_of
 from mlci.sources import Attrition, Draft
 
 
@@ -24,7 +24,7 @@ def with_history(draft: Draft, days: float, *, wash_out: bool, source: str) -> D
     if draft.admitted is None:
         raise InputError(f"source {source}: does not say when admissions began, which a look-back needs.")
     table = draft.table
-    seconds, known = _seconds(draft.admitted, source)
+    seconds, known = seconds_of(draft.admitted, f"source {source}")
     patients = table["subject_id"].combine_chunks().dictionary_encode("encode").indices.to_numpy()
     patients = np.where(known, patients, -1 - np.arange(len(patients)))  # without a time, nobody's past or future
     versions = table["icd_version"].to_numpy()
@@ -56,20 +56,3 @@ def with_history(draft: Draft, days: float, *, wash_out: bool, source: str) -> D
         notes=(*draft.notes, said),
         admitted=None,
     )
-
-
-def _seconds(admitted: pa.Array | pa.ChunkedArray, source: str) -> tuple[np.ndarray, np.ndarray]:
-    """When each admission began, in seconds, and whether that is known."""
-    text = admitted.combine_chunks() if isinstance(admitted, pa.ChunkedArray) else admitted
-    if pa.types.is_string(text.type) or pa.types.is_large_string(text.type):
-        text = pc.utf8_trim_whitespace(text)
-        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
-    try:
-        moments = pc.cast(text, pa.timestamp("s"), safe=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise InputError(
-            f"source {source}: a time of admission is not one; allowed is a date or time such as 2024-05-31 or "
-            "2024-05-31 06:00, or empty."
-        ) from None
-    known = pc.is_valid(moments).to_numpy(zero_copy_only=False)
-    return pc.fill_null(moments.cast(pa.int64()), 0).to_numpy(), known
