@@ -143,7 +143,19 @@ def test_command(hospital, tmp_path, mlci_cli):
     mine.iloc[:-50].to_parquet(tmp_path / "mine.parquet")
     pd.DataFrame({"admission_id": ids, "points": scores["points"]}).to_csv(tmp_path / "points.csv", index=False)
     options = ("--resamples", 40, "-o", "metrics.csv")
-    done = mlci_cli("evaluate", "mine.parquet", "points.csv", "cohort.parquet", "--by", "sex", "--bounds", *options)
+    done = mlci_cli(
+        "evaluate",
+        "mine.parquet",
+        "points.csv",
+        "cohort.parquet",
+        "--by",
+        "sex",
+        "--bounds",
+        "--numeric",
+        "age",
+        *options,
+    )
+    assert set(pd.read_csv(tmp_path / "metrics_numeric.csv")["outcome"]) == {"age"}
     assert "If every missing outcome were absent, or present" in done.stdout
     assert set(pd.read_csv(tmp_path / "metrics_bounds.csv")["outcome"]) == {"long_stay"}
     assert "mine.parquet: 750 of 800 admissions have scores (split: test)" in done.stdout

@@ -1,4 +1,4 @@
-"""What `mlci evaluate` shows beside the figures: rivals of the first score, and bounds for missing outcomes."""
+"""What `mlci evaluate` shows beside the figures: rivals of the first score, bounds, and outcomes that are numbers."""
 
 from pathlib import Path
 
@@ -66,12 +66,46 @@ def show_missing(table) -> None:
     from mlci.measures.registry import METRICS
 
     body = [
-        [row.outcome, row.model, METRICS[row.figure].label, f"{row.missing:,}"]
-        + [f"{value:.4f}" for value in (row.known, row.all_absent, row.all_present)]
+        [
+            *(row.outcome, row.model, METRICS[row.figure].label, f"{row.missing:,}"),
+            *(f"{value:.4f}" for value in (row.known, row.all_absent, row.all_present)),
+        ]
         for row in table.itertuples()
     ]
     heads = ["outcome", "model", "figure", "missing", "known ones", "all absent", "all present"]
     show("If every missing outcome were absent, or present", heads, body, left=3)
+
+
+def numbers(models, names, judged):
+    """The scores against numeric columns of the cohort."""
+    from mlci.judging.numbers import judge_numbers, numeric_column
+
+    columns = {name: numeric_column(judged, name) for name in names}
+    return judge_numbers(models, columns, patients=judged.column("subject_id"))
+
+
+def show_numbers(table) -> None:
+    """Print them."""
+    from mlci.cli._tables import show
+
+    body = [
+        [
+            *(row.outcome, row.model, f"{row.n:,}", _gap(row.spearman, row.low, row.high)),
+            *(f"{row.dcorr:.4f}", f"{row.dcorr_corrected:.4f}", f"{row.independence:.3g}", f"{row.mi:.4f}"),
+        ]
+        for row in table.itertuples()
+    ]
+    heads = [
+        "outcome",
+        "model",
+        "admissions",
+        "Spearman",
+        "dCorr",
+        "dCorr, corrected",
+        "p of independence",
+        "MI (nats)",
+    ]
+    show("Outcomes that are numbers", heads, body, left=2)
 
 
 def _area(row) -> str:

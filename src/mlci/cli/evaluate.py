@@ -21,6 +21,7 @@ from mlci.cli._options import check_output, force, quiet
     help="Beside age and sex, and the flags of Charlson and Elixhauser, refitted on the split train.",
 )
 @click.option("--bounds", is_flag=True, help="Also with every missing outcome taken as absent, and as present.")
+@click.option("--numeric", metavar="COLUMNS", help="Numeric outcomes as well, by columns of the cohort: days,cost.")
 @click.option("--sigma", type=click.FloatRange(0, min_open=True), help="nHSIC's bandwidth.  [each score's own]")
 @click.option(
     "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="For spreads; 0: no intervals."
@@ -37,6 +38,7 @@ def command(
     by: str | None,
     rivals: bool,
     bounds: bool,
+    numeric: str | None,
     force: bool,
     quiet: bool,
     **options,
@@ -47,12 +49,12 @@ def command(
     with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file.
     """
     from mlci.base.files import atomic
-    from mlci.cli._contest import contest, missing, show_contest, show_missing
+    from mlci.cli._contest import contest, missing, numbers, show_contest, show_missing, show_numbers
     from mlci.cli._judged import read_judged
     from mlci.judging.evaluate import judge, subgroup
     from mlci.judging.scores import match, read_scores
 
-    endings = ("", "_differences", "_bounds", "_rivals", "_increments")
+    endings = ("", "_differences", "_bounds", "_numeric", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
     for path in outputs:
         if path is not None:
@@ -76,12 +78,15 @@ def command(
     moved = missing(models, risks, judged) if bounds else found.table[:0]
     if not quiet and len(moved):
         show_missing(moved)
+    counted = numbers(models, numeric.split(","), judged) if numeric else found.table[:0]
+    if not quiet and len(counted):
+        show_numbers(counted)
     beside = ()
     if rivals and split != "all" and "train" not in split.split(","):
         beside = contest(cohort, judged, frames[0][1], next(iter(models.items())))
         if not quiet:
             show_contest(*beside)
-    for path, frame in zip(outputs, (found.table, found.differences, moved, *beside)):
+    for path, frame in zip(outputs, (found.table, found.differences, moved, counted, *beside)):
         if path is not None and len(frame):
             with atomic(path) as temporary:
                 frame.to_csv(temporary, index=False)
