@@ -1,4 +1,4 @@
-"""Distance correlation of two numeric variables: equal to `dcor`, to the binary form, and for whole numbers of any size."""
+"""Distance correlation of two numeric variables: equal to `dcor` and to the binary form, for numbers of any size."""
 
 import dcor
 import numpy as np
