@@ -74,6 +74,7 @@ def test_a_run_of_a_recipe_is_an_index(done, cohort, mlci_cli, tmp_path):
     assert {f"risk_{name}" for name in table.outcomes} <= set(scored.column_names)
     model = load_model(folder / "paper" / "101" / "model.safetensors")
     assert (model.card["seed"], model.card["baseline"]["name"]) == (101, "paper")
+    assert 0.05 <= model.card["bandwidth"] < 2  # of standardised scores
     assert "not a whole model file" in mlci_cli("score", folder / "logistic" / "42", cohort, "-o", "x", code=2).stderr
 
 

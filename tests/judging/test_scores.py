@@ -129,6 +129,25 @@ def test_diagnose_checks_the_laws_with_weights(tmp_path, mlci_cli):
     assert mlci_cli("diagnose", "scores.csv", "cohort.parquet", "-q").stdout == ""
 
 
+def test_the_trained_bandwidth_of_a_model_may_be_taken(tmp_path, mlci_cli):
+    make(tmp_path)
+    model = random_model()
+    model.save(tmp_path / "without.safetensors")
+    replace(model, card={**model.card, "bandwidth": 0.75}).save(tmp_path / "model.safetensors")
+    words = ("diagnose", "scores.csv", "cohort.parquet", "--column", "score", "-o", "out", "--sigma")
+    mlci_cli(*words, "model.safetensors")
+    assert json.loads((tmp_path / "out" / "diagnosis.json").read_text())["score"]["sigma"] == 0.75
+    said = mlci_cli(*words, "without.safetensors", code=2).stderr
+    assert "without.safetensors: keeps no trained bandwidth" in said
+    assert "sigma: -1 is not a number above 0" in mlci_cli(*words, "-1", code=2).stderr
+    evaluated = ("evaluate", "scores.csv", "cohort.parquet", "--score", "score", "--resamples", "0", "--no-rivals")
+    tables = []
+    for place, sigma in enumerate(("model.safetensors", "0.75")):
+        mlci_cli(*evaluated, "--sigma", sigma, "-o", f"{place}.csv", "-q")
+        tables.append((tmp_path / f"{place}.csv").read_text())
+    assert tables[0] == tables[1]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

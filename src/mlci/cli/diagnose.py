@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from mlci.cli._model import BANDWIDTH
 from mlci.cli._options import check_folder, force, quiet
 
 RECORD = "diagnosis.json"
@@ -23,7 +24,7 @@ TITLES = {
 @click.option("--split", default="test", show_default=True, help="Splits to judge, as train,valid; all: every one.")
 @click.option("--outcome", "outcomes", multiple=True, help="Outcome to include; may be repeated.  [all]")
 @click.option("--weights", metavar="A=2,B=1|MODEL|equal", help="Of the outcomes.  [the fit's, if SCORES tells them]")
-@click.option("--sigma", type=click.FloatRange(0, min_open=True), help="Bandwidth.  [median of score differences]")
+@click.option("--sigma", type=BANDWIDTH, help="Bandwidth, or a model file: the trained one.  [median difference]")
 @click.option("--floor", type=click.FloatRange(0), help="Of the kernel's norm; 0: none.  [exact: 1e-4; paper: 0]")
 @click.option(
     "--protocol",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from mlci.cli._model import BANDWIDTH
 from mlci.cli._options import check_output, force, quiet
 
 
@@ -22,7 +23,9 @@ from mlci.cli._options import check_output, force, quiet
 )
 @click.option("--bounds", is_flag=True, help="Also with every missing outcome taken as absent, and as present.")
 @click.option("--numeric", metavar="COLUMNS", help="Numeric outcomes as well, by columns of the cohort: days,cost.")
-@click.option("--sigma", type=click.FloatRange(0, min_open=True), help="nHSIC's bandwidth.  [each score's own]")
+@click.option(
+    "--sigma", type=BANDWIDTH, help="nHSIC's bandwidth, or a model file: the trained one.  [each score's own]"
+)
 @click.option(
     "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="For spreads; 0: no intervals."
 )

@@ -325,6 +325,7 @@ class _Run:
             weights={name: known.get(name, 0.0) for name in outcomes},
             record=PaperRecord(stage1, stage2, known, orientation, measure),
             seconds=self.clock.seconds,
+            bandwidth=stage2.bandwidth,
         )
 
 

@@ -151,6 +151,7 @@ class CardFacts(_Checked):
     source: Text = ""
     record: RecordFacts | None = None
     weights: dict[Name, float] = {}
+    bandwidth: float | None = Field(default=None, gt=0, lt=1e9)
     admissions: dict[Name, Count] = {}
     positives: dict[Name, Count | None] = {}
     validation: dict[Name, HeldOutFacts] = {}

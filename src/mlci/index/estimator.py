@@ -590,6 +590,7 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
         card={
             **card,
             "weights": fit.weights,
+            **({} if fit.bandwidth is None else {"bandwidth": fit.bandwidth}),
             "record": asdict(fit.record.shown()),
             "source": splits.source,
             "fitted_on": evidence.words,
