@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mlci.codes.admissions import Admissions
+from mlci.codes.icd import FEW
 from mlci.codes.outcome import telling_codes
 from mlci.codes.poa import ALL
 
@@ -219,6 +220,8 @@ class Vocabulary:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        if len(admissions.values) <= FEW:
+            return self._look_up_few(admissions, mark)
         text, only = pa.array(admissions.values, pa.string()), self._ids[1]
         found = np.full(len(text), UNK, dtype=np.int32)
         for version in np.unique(admissions.versions).tolist():
@@ -232,6 +235,25 @@ class Vocabulary:
                 found[rows[place >= 0]] = ids[place[place >= 0]]
         found[_ignored(admissions, self.ignored)] = PAD
         return found
+
+    def _look_up_few(self, admissions: Admissions, mark: str) -> np.ndarray:
+        """The same, one by one."""
+        (ids, only), depths = self._ids, sorted(self.depths, reverse=True)
+        found = np.full(len(admissions.values), UNK, dtype=np.int32)
+        for place, (value, version) in enumerate(zip(admissions.values, admissions.versions.tolist())):
+            version = only if only is not None and 0 in (only, version) else version
+            keys = ((version, mark + value[:depth]) for depth in depths)
+            found[place] = next((ids[key] for key in keys if key in ids), UNK)
+        found[_ignored(admissions, self.ignored)] = PAD
+        return found
+
+    def has(self, version: int, text: str) -> bool:
+        """Whether this text is a token of this ICD version.
+
+        >>> Vocabulary(("I50",), (10,)).has(10, "I50")
+        True
+        """
+        return (version, text) in self._ids[0]
 
     def deepest(self, admissions: Admissions) -> Tokens:
         """As `encode`, with the deepest known token of each code alone, and that of the principal diagnosis marked."""

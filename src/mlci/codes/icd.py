@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DATA = Path(__file__).parent / "data"
+FEW = 1000  # codes that are looked up one by one: Arrow would first lay out the whole table
 VERSIONS = (9, 10)
 # ASCII letters and digits are all that ICD codes are made of.
 JUNK = "[^A-Za-z0-9]+"
@@ -118,7 +119,14 @@ def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.nd
     import pyarrow.compute as pc
 
     values = codes if isinstance(codes, pa.Array) else pa.array(codes, pa.string())
+    if len(values) <= FEW:
+        return np.array([code in _set(version) for code in values.to_pylist()], dtype=bool)
     return pc.is_in(values, value_set=all_codes(version)).to_numpy(zero_copy_only=False)
+
+
+@cache
+def _set(version: int) -> frozenset[str]:
+    return frozenset(all_codes(version).to_pylist())
 
 
 def all_codes(version: int) -> "pa.Array":

@@ -123,7 +123,14 @@ def heading(codes: "pa.Array", version: int = 9) -> np.ndarray:
     """
     import pyarrow.compute as pc
 
+    if len(codes) <= icd.FEW:
+        return np.array([code in _heading_set(version) for code in codes.to_pylist()], dtype=bool)
     return pc.is_in(codes, value_set=_headings(version)).to_numpy(zero_copy_only=False)
+
+
+@cache
+def _heading_set(version: int) -> frozenset[str]:
+    return frozenset(_headings(version).to_pylist())
 
 
 @cache

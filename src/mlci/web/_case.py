@@ -168,9 +168,8 @@ def _seen(index: MLCI, version: int) -> Callable[[str], bool]:
     vocabulary, deepest = index.model_.vocabulary, max(index.model_.vocabulary.depths)
 
     def seen(code: str) -> bool:
-        return bool(code) and len(code) <= deepest and any((own, code) in names for own in (version, 0))
+        return bool(code) and len(code) <= deepest and any(vocabulary.has(own, code) for own in (version, 0))
 
-    names = set(zip(vocabulary.versions, vocabulary.tokens))
     return seen
 
 
