@@ -5,8 +5,8 @@ ICD-10-CM codes (common codes common, rare ones rare). Seconds of work go from o
 for all tools after a first run on 1,000 admissions; what that run and the imports took is the start. The peers get one
 row per code, the form they ask for, so that reshaping is not on their bill; their scores are compared with ours. One
 DuckDB join is what a user would write (codes joined with their categories, a flag for each), the other is handed our
-bit masks. comorbidipy needs Python 3.13: the peers are installed into build/peers with the interpreter that
---peers-python names, or left out with a sentence.
+bit masks. Each peer is installed into a folder of build/ with the newest Python of this machine that takes it (or the
+one that --peers-python names), which its row says, or it is left out with a sentence.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from mlci.codes import icd
 
 ROOT = Path(__file__).parents[1]
+PEERS = {"comorbidipy": "comorbidipy>=0.8", "pycomorb": "pycomorb"}
 CODES = 12
 CHUNK = 250_000  # admissions written at once, so that making the data needs little memory too
 
@@ -165,18 +166,34 @@ def measure(python: str, task: str, folder: Path) -> tuple[list[float] | None, s
     return json.loads(done.stdout.splitlines()[-1]), ""
 
 
-def peers(python: str) -> tuple[str | None, str]:
-    """An interpreter with the peers installed, or why there is none."""
-    home = ROOT / "build" / "peers"
-    found = shutil.which(python)
-    if not found:
-        return None, f"{python} is not installed"
-    steps = [] if home.exists() else [[found, "-m", "venv", str(home)]]
-    for step in [*steps, [str(home / "bin/pip"), "install", "-q", "comorbidipy>=0.8", "pycomorb", "polars", "pyarrow"]]:
-        done = subprocess.run(step, text=True, capture_output=True)
-        if done.returncode:
-            return None, textwrap.shorten(done.stderr, 100)
-    return str(home / "bin/python"), ""
+def peer(name: str, asked: str | None) -> tuple[str | None, str]:
+    """The newest interpreter that this peer installs on, with it, and both versions; or why there is none."""
+    said = "no Python was found"
+    for python in [asked] if asked else interpreters():
+        found = shutil.which(python)
+        if not found:
+            said = f"{python} is not installed"
+            continue
+        home = ROOT / "build" / f"peer-{name}-{Path(found).resolve().parent.parent.name}"
+        steps = [] if home.exists() else [[found, "-m", "venv", str(home)]]
+        steps.append([str(home / "bin/pip"), "install", "-q", PEERS[name], "polars", "pyarrow"])
+        for step in steps:
+            done = subprocess.run(step, text=True, capture_output=True)
+            if done.returncode:
+                said = textwrap.shorten(f"{python}: {done.stderr}", 100)
+                break
+        else:
+            inside = str(home / "bin/python")
+            tell = f"import sys, importlib.metadata as m; print(m.version('{name}'), sys.version.split()[0])"
+            return inside, "{} on Python {}".format(*subprocess.check_output([inside, "-c", tell], text=True).split())
+    return None, said
+
+
+def interpreters() -> list[str]:
+    """Every Python of this machine, the newest first."""
+    named = [f"python3.{minor}" for minor in range(14, 9, -1)]
+    homes = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"), key=lambda path: path.parts[-3].split("."))
+    return [*named, *(str(path) for path in reversed(homes)), sys.executable]
 
 
 def agreement(ours: pa.Table, theirs: pa.Table) -> str:
@@ -186,7 +203,7 @@ def agreement(ours: pa.Table, theirs: pa.Table) -> str:
     return f"{(same[0] & same[1]).mean():.2%}"
 
 
-def compare(admissions: int, repeats: int, python: str | None, why: str) -> None:
+def compare(admissions: int, repeats: int, pythons: dict[str, tuple[str | None, str]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make(folder, admissions)
@@ -199,11 +216,11 @@ def compare(admissions: int, repeats: int, python: str | None, why: str) -> None
         print(f"{'':20} {'work s':>7} {'CPU s':>7} {'start s':>7} {'admissions/s':>13} {'peak MB':>8}   same scores")
         best, reference = {}, None
         for tool, task in TOOLS.items():
-            foreign = tool in ("comorbidipy", "pycomorb")
-            if foreign and python is None:
+            python, why = pythons.get(tool, (sys.executable, ""))
+            if python is None:
                 print(f"{tool:20} left out: {why}")
                 continue
-            runs = [measure(python if foreign and python else sys.executable, task, folder) for _ in range(repeats)]
+            runs = [measure(python, task, folder) for _ in range(repeats)]
             if failed := [reason for run, reason in runs if run is None]:
                 print(f"{tool:20} left out: {failed[0]}")
                 continue
@@ -212,7 +229,7 @@ def compare(admissions: int, repeats: int, python: str | None, why: str) -> None
             found = pq.read_table(folder / "scores.parquet", columns=["admission_id", "cci_charlson", "eci_vw"])
             reference = reference or found
             same = agreement(reference, found)
-            print(f"{tool:20} {seconds:7.2f} {cpu:7.2f} {before:7.2f} {best[tool]:13,.0f} {peak:8.0f}   {same}")
+            print(f"{tool:20} {seconds:7.2f} {cpu:7.2f} {before:7.2f} {best[tool]:13,.0f} {peak:8.0f}   {same} {why}")
         for tool in sorted(best, key=best.__getitem__, reverse=True):
             if not tool.startswith("mlci"):
                 print(f"mlci is {best['mlci'] / best[tool]:.1f} x {tool}")
@@ -235,11 +252,11 @@ def growth(sizes: list[int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the size, once")
-    parser.add_argument("--peers-python", default="python3.13", help="interpreter for comorbidipy and pycomorb")
+    parser.add_argument("--peers-python", help="interpreter for the peers; else the newest that each installs on")
     options = parser.parse_args()
-    python, why = peers(options.peers_python)
+    pythons = {name: peer(name, options.peers_python) for name in PEERS}
     scale = 10 if options.quick else 1
-    compare(1_000_000 // scale, 1 if options.quick else 3, python, why)
+    compare(1_000_000 // scale, 1 if options.quick else 3, pythons)
     growth([size // scale for size in (1_000_000, 4_000_000, 16_000_000)])
 
 

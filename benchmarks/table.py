@@ -124,7 +124,7 @@ def cost(admissions: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["quality", "small", "cost"])
+    parser.add_argument("what", nargs="?", default="cost", choices=["quality", "small", "cost"])
     parser.add_argument("cohort", nargs="?")
     parser.add_argument("--split", default="test")
     parser.add_argument("--seeds", default="11,101,1001,7,42")
