@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mlci.cohort import Cohort
-from mlci.judging.evaluate import subgroup
+from mlci.judging.evaluate import AGES
 from mlci.measures.ratios import TRIM
 
 COLUMNS = ["group", "n", "codes", "expected", "ratio", "z", "verdict"]
@@ -72,16 +72,23 @@ def _between(distance: np.ndarray, error: np.ndarray) -> float:
 def _kinds(cohort: Cohort) -> np.ndarray:
     """Which admissions are alike: by ICD version, first character of the first code, age band and sex."""
     codes = cohort.table["codes"].combine_chunks()
-    offsets, flat = codes.offsets.to_numpy(), codes.values
-    first = np.full(len(cohort), "", dtype=object)
+    offsets = codes.offsets.to_numpy()
     full = offsets[1:] > offsets[:-1]
-    first[full] = pc.utf8_slice_codeunits(flat.take(pa.array(offsets[:-1][full])), 0, 1).to_numpy(False)
-    columns = [cohort.column("icd_version"), first]
+    first = np.zeros(len(cohort), dtype=np.int64)
+    letters = pc.utf8_slice_codeunits(codes.values.take(pa.array(offsets[:-1][full])), 0, 1)
+    first[full] = _numbers(letters)
+    columns = [cohort.column("icd_version").astype(np.int64), first]
     names = cohort.table.column_names
-    columns += [subgroup(cohort, "age_band")] if "age" in names else []
-    columns += [subgroup(cohort, "sex")] if "sex" in names else []
+    if "age" in names:
+        columns.append(np.searchsorted([*AGES], cohort.table["age"].cast(pa.float64()).to_numpy(), side="right"))
+    if "sex" in names:
+        columns.append(_numbers(cohort.table["sex"].combine_chunks()))
     kind = np.zeros(len(cohort), dtype=np.int64)
-    for column in columns:
-        number, distinct = pd.factorize(column, use_na_sentinel=False)
-        kind = kind * len(distinct) + number
+    for number in columns:
+        kind = kind * (number.max() + 1) + number
     return kind
+
+
+def _numbers(words: pa.Array) -> np.ndarray:
+    """A number for each word, from 1; 0 where there is none."""
+    return pc.fill_null(pc.dictionary_encode(words).indices.cast(pa.int64()), -1).to_numpy() + 1
