@@ -1,5 +1,9 @@
 """Intervals hold the truth as often as they say: known answers here, many draws in `benchmarks/coverage.py`."""
 
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import rankdata
@@ -25,6 +29,20 @@ def test_auroc_is_covered_with_twenty_events():
         held += found.low <= truth <= found.high
         by_delong += abs(value - truth) <= 1.96 * np.sqrt(influence @ influence)
     assert held / 300 >= 0.93 > by_delong / 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("slope", "alike"), [(2.0, 0.0), (0.5, 1.0)], ids=["strong", "weak, several admissions"])
+def test_every_figure_is_covered_with_twenty_events(slope, alike):
+    """A small version of the simulation: 100 hospitals instead of 500."""
+    spec = spec_from_file_location("coverage_simulation", Path(__file__).parents[2] / "benchmarks" / "coverage.py")
+    simulation = sys.modules["coverage_simulation"] = module_from_spec(spec)
+    spec.loader.exec_module(simulation)
+    simulation.MANY = 300_000
+    found = simulation.coverage(simulation.Hospital(20, slope, alike), replicates=100, resamples=60).set_index("figure")
+    asked = ["auroc", "dcorr", "slope", "intercept", "calibration_error", "auroc, difference", "dcorr, difference"]
+    assert (found.loc[asked, "covered"] >= 0.87).all(), found
+    assert found.loc[asked, "covered"].mean() > 0.93 > found.loc[asked, "by_percentiles"].mean()
 
 
 def test_a_perfect_order_has_an_interval_and_copies_of_patients_widen_it():

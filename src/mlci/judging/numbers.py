@@ -76,7 +76,7 @@ def _spearman(x: np.ndarray, y: np.ndarray, patient: np.ndarray, level: float) -
     if not a.any() or not b.any():
         return np.nan, np.nan, np.nan
     a, b = a / a.std(), b / b.std()
-    rho = float(np.mean(a * b))
+    rho = float(np.clip(np.mean(a * b), -1, 1))
     moved = np.bincount(patient, a * b - rho * (a * a + b * b) / 2) / len(a)
     if not abs(rho) < 1 - 1e-12:
         return rho, np.nan, np.nan

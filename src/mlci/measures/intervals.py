@@ -17,6 +17,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 EDGE = 1e-9  # the search starts beside the area itself, where a perfect one has a root of no interest
+NONE = 6.0  # 2 in large samples (Shen, Panda and Vogelstein); three times that lets few events be covered too
 SMOOTHED = 20  # events that outweigh Hanley and McNeil's formula for AUROC's variance
 
 
@@ -152,8 +153,8 @@ def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
 def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: int) -> Interval:
     """Return a figure of dependence with an interval around its unbiased square, which may reach 0.
 
-    The variance of the square grows with the square itself, from 2/n² where there is no dependence; the interval holds
-    the squares that lie within t standard errors *of their own* of the unbiased one (as Wilson's does for a rate).
+    The variance of the square grows with the square itself, from `NONE` / n² where there is no dependence; the interval
+    holds the squares that lie within t standard errors *of their own* of the unbiased one (as Wilson's for a rate).
 
     Args:
         value: the plain figure, whose square is biased.
@@ -169,7 +170,7 @@ def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reac
     spread = _spread(resampled) ** 2 * reach.inflation
     if not spread > 0 or not value > 0:
         return Interval(float(value), np.nan, np.nan)
-    none = 2 / n**2
+    none = NONE / n**2
     low, high = _wilson(unbiased, none, max(spread - none, 0.0) / value**2, reach.quantile)
     return Interval(float(value), float(np.sqrt(low)), float(np.sqrt(min(high, 1.0))))
 

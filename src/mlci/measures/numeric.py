@@ -24,7 +24,7 @@ def numeric_distance_correlation(x: Any, y: Any) -> float:
         y: another.
 
     >>> round(numeric_distance_correlation([1, 2, 3, 4], [1, 4, 9, 16]), 3)
-    0.978
+    0.988
     """
     totals = _totals(x, y)
     if totals is None:
