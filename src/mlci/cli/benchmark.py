@@ -91,6 +91,7 @@ def read_own(scores, cohort) -> dict[str, dict]:
 def draw(folder, cohort, runs, own=None) -> None:
     """The dot plots, mean and one SD to each side; and the risk curves of our models, or of all where none is ours."""
     from mlci.benchmark import tables
+    from mlci.benchmark.reproduce import TITLES
     from mlci.cohort import read_cohort
     from mlci.showing import curves, plots
 
@@ -99,7 +100,8 @@ def draw(folder, cohort, runs, own=None) -> None:
     ours = {run.model.name for run in runs if run.model.family == "mlci"} & scores.keys()
     drawn = {name: list(seeds.values()) for name, seeds in scores.items() if name in (ours or scores)}
     if drawn:
-        curves.draw(curves.compute(drawn, table.split("test")), folder / "curves", dataset=table.source)
+        title = TITLES.get(table.source, table.source)
+        curves.draw(curves.compute(drawn, table.split("test")), folder / "curves", dataset=title)
     summary = tables.summarise(tables.results(runs, own))
     summary["model"] = summary["title"]
     summary["value"] = summary["mean"]

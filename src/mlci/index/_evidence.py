@@ -87,14 +87,16 @@ class Evidence:
 
     def _held_out(self) -> float | None:
         """By cuts that one part of the admissions chose and another judges; None where that cannot be."""
-        valid = (self.scores["valid"], self.labels["valid"])
-        halves = [tuple(array[half] for array in valid) for half in (self.halves, ~self.halves)]
-        pairs = [(self.rows("train"), valid)] if self.splits != ("valid",) else [tuple(halves), tuple(halves[::-1])]
+        score, labels = self.scores["valid"], self.labels["valid"]
+        one_half, other_half = ((score[half], labels[half]) for half in (self.halves, ~self.halves))
+        pairs = [(one_half, other_half), (other_half, one_half)]
+        if self.splits != ("valid",):
+            pairs = [(self.rows("train"), (score, labels))]
         found = []
         try:
             for choosing, judging in pairs:
                 cut = cutoff(*choosing, self.names, weights=self.weights).score
-                found.append(certify(*judging, self.names, cut, weights=self.weights))
+                found.append(certify(*judging, self.names, threshold=cut, weights=self.weights))
         except InputError:
             return None
         return float(np.mean(found)) if np.isfinite(found).all() else None

@@ -8,6 +8,7 @@ figures as CSV; and the change of each risk with its standard deviation over see
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -17,7 +18,8 @@ from mlci.judging.curves import BINS, RiskCurve, risk_curves
 from mlci.judging.paper_tables import changes, curve_table
 from mlci.showing import plots
 
-KINDS, ENDINGS = ("binned", "isotonic"), ("svg", "pdf", "png")
+KINDS: tuple[Literal["binned", "isotonic"], ...] = ("binned", "isotonic")
+ENDINGS = ("svg", "pdf", "png")
 TABLES = ("binned.csv", "isotonic.csv", "summary.csv")
 TABLE8 = "table8_risk_curves"
 Curves = dict[str, tuple[RiskCurve, ...]]

@@ -148,6 +148,8 @@ def risk_curves(curves: Sequence[RiskCurve], kind: Literal["binned", "isotonic"]
         if kind == "binned":
             axis.fill_between(curve.rates.score, curve.rates.low, curve.rates.high, color=BLUE, alpha=0.18, lw=0)
             axis.plot(curve.rates.score, curve.rates.risk, "o-", color=BLUE, ms=2.5, lw=0.9)
+            if len(curve.rates.score) == 1:  # too few admissions for a band
+                _points(axis, curve.rates.score, curve.rates, ms=2.5, lw=0.9)
         else:
             axis.plot(curve.grid, curve.fit(curve.grid), color=VERMILION)
             marks = curve.grid[[int(0.05 * (len(curve.grid) - 1)), int(0.95 * (len(curve.grid) - 1))]]

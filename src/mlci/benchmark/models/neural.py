@@ -45,7 +45,7 @@ class Neural(Learned):
     def usual(self) -> PaperConfig:
         bce = self.objective == "bce"
         return PaperConfig(
-            encoder=EncoderConfig(name=self.encoder, width=self.width, pooling=self.pooling),
+            encoder=EncoderConfig(name=self.encoder, width=self.width, pooling=self.pooling),  # pyright: ignore[reportArgumentType]
             objective=ObjectiveConfig(kind="bce") if bce else ObjectiveConfig(kernel=self.objective),  # pyright: ignore[reportArgumentType]
             optimiser=OptimiserConfig(stage1_epochs=self.epochs, stage2_epochs=self.epochs),
             selection=SelectionConfig(anchor=self.anchor, stage1="own" if bce else "anchor"),
