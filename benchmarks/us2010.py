@@ -2,7 +2,8 @@
 
     python benchmarks/us2010.py NHDS10.PU.txt.bz2 MIMIC3_DEMO MIMIC4_DEMO
 
-In come the NHDS file and the folders of both MIMIC demos; out come Markdown tables. Nothing is fitted.
+In come the NHDS file and the folders of both MIMIC demos; out come Markdown tables. Nothing is fitted. Gagne's combined
+index and the Hospital Frailty Risk Score (ICD-10 alone) are those of the package pycomorb.
 """
 
 import argparse
@@ -14,13 +15,23 @@ import pyarrow as pa
 from scipy.stats import spearmanr
 
 import mlci
+from mlci.base.names import words
 from mlci.codes.comorbidity import Coder, scores
 from mlci.codes.icd import DATA
 from mlci.codes.maps import counterparts
 from mlci.cohort import Cohort
 from mlci.judging.evaluate import evaluate
+from mlci.judging.rivals import compare
 
 RIVALS = {"Charlson": "cci_charlson", "Charlson (Quan 2011)": "cci_quan", "Elixhauser (van Walraven)": "eci_vw"}
+
+# The risk that stands for an outcome of MIMIC.
+OWN = {
+    "mortality": "mortality",
+    "mortality_30d": "mortality",
+    "long_stay": "long_stay",
+    "icu_transfer": "critical_care",
+}
 
 
 def others(cohort: Cohort) -> dict[str, np.ndarray]:
@@ -80,14 +91,62 @@ def lost(survey: str) -> None:
     print()
 
 
+def published(cohort: Cohort) -> dict[str, np.ndarray]:
+    """Gagne's combined index, and HFRS where all codes are ICD-10."""
+    from pycomorb import comorbidity
+
+    lists, versions = cohort.table["codes"].to_pylist(), cohort.table["icd_version"].to_pylist()
+    long = pd.DataFrame(
+        [(row, code, f"icd{version}") for row, (codes, version) in enumerate(zip(lists, versions)) for code in codes],
+        columns=["id", "code", "version"],
+    )
+    named = {"Gagne": "combined"} | ({"HFRS": "hfrs"} if set(versions) == {10} else {})
+    found = {}
+    for name, score in named.items():
+        values = np.zeros(len(lists))
+        for version, part in long.groupby("version"):
+            scored = pd.DataFrame(comorbidity(score, part, icd_version=str(version), return_categories=False))
+            values[scored.iloc[:, 0].astype(int)] = scored.iloc[:, -1].astype(float)
+        found[name] = values
+    return found
+
+
+def gaps(cohort: Cohort, found: dict[str, np.ndarray]) -> None:
+    """How far the own risk of each outcome lies above the rivals, paired."""
+    risks, rivals = mlci.load("us2010").risk(cohort), {name: found[name] for name in found if "us2010" not in name}
+    print("| AUROC of the own risk less that of | " + " | ".join(cohort.outcomes) + " |")
+    print("|---" * (len(cohort.outcomes) + 1) + "|")
+    cells: dict[str, list[str]] = {name: [] for name in rivals}
+    for name in cohort.outcomes:
+        by_outcome = {rival: {name: score} for rival, score in rivals.items()}
+        table = compare(
+            risks[OWN[name]].to_numpy(),
+            by_outcome,
+            {name: cohort.labels(name)[:, 0]},
+            patients=cohort.column("subject_id"),
+        )
+        for row in table[table["model"].isin(list(rivals))].to_dict("records"):
+            low, high = (100 * row[key] for key in ("gap_low", "gap_high"))
+            cells[row["model"]].append(f"{100 * row['gap']:+.1f} ({low:+.1f} to {high:+.1f})")
+    for rival, values in cells.items():
+        print(f"| {rival} | {' | '.join(values)} |")
+    print(flush=True)
+
+
 def travels(name: str, cohort: Cohort) -> None:
     version = "ICD-" + " and ICD-".join(map(str, sorted(set(cohort.table["icd_version"].to_pylist()))))
     print(f"### {name}: {len(cohort)} admissions, {version}\n")
-    found = {each: mlci.load(each).score(cohort) for each in ("us2010", "us2010-early")} | others(cohort)
-    deaths = mlci.load("us2010").risk(cohort)["mortality"].to_numpy()
-    found = {"us2010": found.pop("us2010"), "us2010, risk of death": deaths, **found}
-    table = evaluate(found, cohort, kernel="energy", resamples=1000)
+    risks = mlci.load("us2010").risk(cohort)
+    found = {
+        "us2010": mlci.load("us2010").score(cohort),
+        **{f"us2010, risk of {words(outcome)}": risks[outcome].to_numpy() for outcome in dict.fromkeys(OWN.values())},
+        "us2010-early": mlci.load("us2010-early").score(cohort),
+        **others(cohort),
+        **published(cohort),
+    }
+    table = evaluate(found, cohort, kernel="energy", resamples=500)
     show(table, list(found), list(cohort.outcomes), "auroc")
+    gaps(cohort, found)
 
 
 def main() -> None:
@@ -95,14 +154,15 @@ def main() -> None:
     parser.add_argument("survey")
     parser.add_argument("mimic3")
     parser.add_argument("mimic4")
-    words = parser.parse_args()
+    given = parser.parse_args()
     warnings.simplefilter("ignore")
     coverage()
-    lost(words.survey)
-    travels("MIMIC-III demo", mlci.build_cohort("mimic3", words.mimic3))
-    both = [mlci.build_cohort("mimic4", words.mimic4, icd_version=version) for version in (9, 10)]
+    lost(given.survey)
+    travels("MIMIC-III demo", mlci.build_cohort("mimic3", given.mimic3))
+    both = [mlci.build_cohort("mimic4", given.mimic4, icd_version=version) for version in (9, 10)]
     table = pa.concat_tables([each.table for each in both], promote_options="default")
     travels("MIMIC-IV demo", Cohort(table, both[1].source, both[1].outcomes))
+    travels("MIMIC-IV demo, ICD-10", both[1])
 
 
 if __name__ == "__main__":

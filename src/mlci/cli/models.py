@@ -1,11 +1,45 @@
-"""`mlci models`: the ready-made indices."""
+"""`mlci models`: the ready-made indices, the model card of any index, and the papers of a ready-made one."""
 
 import click
 
+from mlci.cli._options import check_folder, force
 
-@click.command(short_help="The ready-made indices: nothing to train.")
-def command() -> None:
-    """List the indices that come with the package: what each was learned from, and how it did on cases kept apart."""
+
+@click.command(short_help="The ready-made indices: nothing to train; and the model card of any index.")
+@click.argument("model", required=False)
+@click.option("-o", "--output", type=click.Path(), help="A folder: the model file, its card, weights and report.")
+@force
+def command(model: str | None, output: str | None, force: bool) -> None:
+    """List the indices that come with the package: what each was learned from, and how it did on cases kept apart.
+
+    With a MODEL, a file or the name of a ready-made index, print its model card: data, dates, outcomes, counts,
+    quality, limits, licence. With -o as well, write model file and card into a folder, and for us2010 the table of its
+    weights and its report too.
+    """
+    from mlci.index.ready import model_path
+
+    if model is None:
+        if output:
+            raise click.UsageError("-o needs a MODEL: mlci models us2010 -o FOLDER.")
+        _list()
+        return
+    from mlci.index.model import load_model
+    from mlci.index.modelcard import model_card
+
+    path = model_path(model)
+    card = model_card(load_model(path), path.stem)
+    if output is None:
+        click.echo(card, nl=False)
+        return
+    from mlci.index.ready import PAPERS, unpack
+
+    check_folder(output, [path.name, *PAPERS], inputs=[path], force=force)
+
+    for written in unpack(path, card, output):
+        click.echo(str(written))
+
+
+def _list() -> None:
     from mlci.base.names import words
     from mlci.index.model import load_model
     from mlci.index.ready import judged, ready_made
@@ -23,3 +57,4 @@ def command() -> None:
             if row := rows.get(("risk", outcome)):
                 value, low, high = (float(row[key]) for key in ("value", "low", "high"))
                 click.echo(f"  AUROC of the risk of {words(outcome)}: {value:.3f} ({low:.3f} to {high:.3f}).")
+        click.echo(f"  mlci models {name} prints its model card; with -o FOLDER, weights and report come too.")

@@ -2,16 +2,18 @@
 
 In comes a code of one version; out come its counterparts in the other: mostly several to choose from, sometimes codes
 that only together say the same. A heading, and a code younger than the maps, have no entry of their own and are read by
-the entries of the codes that begin like them. Hardly any counterpart means exactly the same: the maps say which.
+the entries of the codes that begin like them, or by those of the older code that said the same (`data/younger.csv`).
+Hardly any counterpart means exactly the same: the maps say which.
 """
 
+import csv
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from mlci.codes.icd import DATA, check_version, normalise, title
+from mlci.codes.icd import DATA, all_codes, check_version, normalise, title
 
 CATEGORY = 3  # characters that codes must share to stand for one another
 
@@ -72,11 +74,19 @@ def _ways(entries: tuple[Entry, ...]) -> tuple[Counterpart, ...]:
 def _kin(code: str, version: int) -> list[str]:
     """Codes of the maps that share the longest beginning with `code`, a whole category at least."""
     codes = _sorted(version)
+    code = next((older for young, older in _younger() if version == 10 and code.startswith(young)), code)
     for length in range(len(code), CATEGORY - 1, -1):
         first, last = (bisect_left(codes, code[:length] + end) for end in ("", "~"))  # "~" sorts after all letters
         if first < last:
             return codes[first:last]
     return []
+
+
+@cache
+def _younger() -> list[tuple[str, str]]:
+    """Beginnings of ICD-10-CM codes that came after the maps, each with the beginning of the codes used before."""
+    with open(DATA / "younger.csv", newline="", encoding="utf-8") as file:
+        return [(row["code"], row["older"]) for row in csv.DictReader(file)]
 
 
 @cache
@@ -109,3 +119,21 @@ def mapped_codes(version: int) -> list[str]:
     True
     """
     return _sorted(version)
+
+
+def younger_codes() -> list[str]:
+    """List the ICD-10-CM codes that came after the maps and whose older code, which the maps know, says the same.
+
+    Such a code was split off: its beginning was a code of the maps, or `data/younger.csv` names what was used before.
+
+    >>> codes = younger_codes()
+    >>> "N6311" in codes, "I509" in codes  # lumps of the right breast were N63 before
+    (True, False)
+    """
+    entries, table = _entries(10), tuple(young for young, _ in _younger())
+    found = set(all_codes(10).to_pylist()) - set(entries)
+    return sorted(
+        code
+        for code in found
+        if code.startswith(table) or any(code[:length] in entries for length in range(CATEGORY, len(code)))
+    )

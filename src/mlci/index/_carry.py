@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mlci.codes.admissions import Admissions
-from mlci.codes.maps import counterparts, mapped_codes
+from mlci.codes.maps import counterparts, mapped_codes, younger_codes
 from mlci.index._extend import extended
 from mlci.index.model import Model
 from mlci.tokens import UNK
@@ -63,6 +63,7 @@ def _codes(model: Model) -> dict[str, _Carried]:
             if len(way.codes) == 1:
                 back.setdefault(way.codes[0], []).append((code,))
     sharing = Counter(part for found in ways.values() for codes in found for part in set(codes))
+    ways |= {code: [way.codes for way in counterparts(code, 10)] for code in younger_codes()}
     alone = sorted({codes for found in (*ways.values(), *back.values()) for codes in found})
     admissions = Admissions.from_lists(alone, icd_version=9)
     log_odds = model.read(admissions).log_odds

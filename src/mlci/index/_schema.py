@@ -140,6 +140,24 @@ class RecordFacts(_Checked):
     curves: list[LinesFacts] = Field(max_length=100)
 
 
+class MakeupFacts(_Checked):
+    """Codes of the training admissions of one ICD version."""
+
+    admissions: Count
+    codes: Count
+    squares: Count
+    categories: dict[Name, Count] = Field(max_length=100_000)
+
+
+class AboutFacts(_Checked):
+    """What the fit knew of its data beside the counts."""
+
+    data: Text
+    dates: Text
+    licence: Text
+    limits: list[Text] = Field(max_length=100)
+
+
 class CardFacts(_Checked):
     """The part of the card that every recipe has."""
 
@@ -155,6 +173,8 @@ class CardFacts(_Checked):
     admissions: dict[Name, Count] = {}
     positives: dict[Name, Count | None] = {}
     validation: dict[Name, HeldOutFacts] = {}
+    about: AboutFacts | None = None
+    makeup: dict[Literal["0", "9", "10"], MakeupFacts] = {}
     tokens_of_one_patient: Count = 0
 
 

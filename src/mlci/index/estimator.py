@@ -39,7 +39,9 @@ from mlci.index._people import needed, of_data, of_person, wanted
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
 from mlci.index.model import Model, Tally, load_model, scorer_of
+from mlci.index.modelcard import about
 from mlci.index.ready import model_path
+from mlci.index.shift import learned
 from mlci.judging.smooth import Smooth, smooth
 
 VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
@@ -595,6 +597,8 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "source": splits.source,
             "fitted_on": evidence.words,
             "in_sample": evidence.in_sample(),
+            "about": about(splits.source),
+            "makeup": learned(splits.vocabulary, splits.train.tokens),
             "admissions": {part: len(taken) for part, taken in data.items()},
             "validation": held_out(scores["valid"], judged, labels["valid"], names, least=LEAST),
             "positives": counted(names, splits.train.outcomes),

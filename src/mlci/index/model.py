@@ -34,6 +34,7 @@ from mlci.index._people import of_table, wanted
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
 from mlci.index._understanding import LEAST_UNDERSTOOD, Understanding, understanding, without_unknown
+from mlci.index.shift import ENOUGH, Agreement, Makeup, counted, outcome_columns, shifts
 from mlci.judging.curves import Isotonic
 from mlci.judging.smooth import Smooth, curve_from
 from mlci.judging.theory import Cutoff
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 
 FORMATS = (1, 2)  # that can be read; the last one is written
 KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
-ENOUGH, SHIFT = 100, 20  # admissions, and percentiles from the middle, from which a shift is reported
+SHIFT = 20  # percentiles from the middle from which a shift is reported
+UNKNOWN = 0.1  # share of unknown codes from which it is
 PROBES, MOST_SCORE = 64, 1e9  # admissions that a file must be able to score, and what no score can reach
 
 Scorer = DeepSetsScorer | NetworkScorer | TableScorer
@@ -237,10 +239,19 @@ class Tally:
     placed: int = 0  # admissions whose percentile was told
     percentiles: float = 0.0  # their sum
     missing: tuple[str, ...] = ()  # of age and sex, which the risks take and the data do not have
+    makeup: Mapping[int, Makeup] = field(default_factory=dict)  # of these admissions, by ICD version
+    agreements: Mapping[str, Agreement] = field(default_factory=dict)  # risks and outcomes, where these are known
     # The distinct codes that were looked at last, and which lack a leading zero: batches of a file often share them.
     looked: tuple[np.ndarray | None, np.ndarray] = (None, np.empty(0, dtype=bool))
 
-    def add(self, admissions: Admissions, percentile: np.ndarray | None = None) -> "Tally":
+    def add(
+        self,
+        admissions: Admissions,
+        percentile: np.ndarray | None = None,
+        agreements: Mapping[str, Agreement] | None = None,
+    ) -> "Tally":
+        """Count more admissions; those whose percentiles are given are compared with the training admissions."""
+        makeup = {} if percentile is None else counted(admissions, self.model.vocabulary.leaves(admissions))
         own, foreign = self.model.icd_versions, Counter(self.foreign)
         often = np.bincount(admissions.indices, minlength=len(admissions.values))  # each distinct code was recorded
         for version in np.unique(admissions.versions[often > 0]):
@@ -260,6 +271,8 @@ class Tally:
             placed=self.placed + (0 if percentile is None else int(np.isfinite(percentile).sum())),
             percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
             missing=self.missing,
+            makeup=_summed(self.makeup, makeup),
+            agreements=_summed(self.agreements, agreements or {}),
             looked=(admissions.values, lost),
         )
 
@@ -301,6 +314,8 @@ class Tally:
             )
         if self.unknown > self.codes / 2:
             found.append(f"{self.unknown:,} of {self.codes:,} codes are unknown to the model: scores mean little.")
+        elif self.placed >= ENOUGH and self.unknown > self.codes * UNKNOWN:
+            found.append(f"{self.unknown / self.codes:.0%} of {self.codes:,} codes are unknown to the model.")
         if self.few:
             then = "they have no score" if strict else "their scores mean nothing, and strict scoring leaves them out"
             which = f"{self.few:,} of {self.admissions:,} admissions"
@@ -313,7 +328,13 @@ class Tally:
                 f"the mean percentile is {mean:.0f}, and 50 is that of the training admissions: these are {other}, or "
                 "recorded otherwise; `mlci recalibrate` fits risks, percentiles and cutoff to them."
             )
-        return found
+        found += shifts(self.model.card.get("makeup", {}), self.makeup)
+        return found + [told for name, each in self.agreements.items() if (told := each.told(name))]
+
+
+def _summed(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Parts of equal names added up."""
+    return {**left, **{name: left[name] + part if name in left else part for name, part in right.items()}}
 
 
 def score_file(
@@ -342,7 +363,7 @@ def score_file(
     """
     options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
     options |= {"poa": poa or model.vocabulary.poa, "carry": model.people}
-    tally = Tally(model)
+    tally, outcomes = Tally(model), outcome_columns(source, model.outcomes)
 
     def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:
         nonlocal tally
@@ -367,7 +388,13 @@ def score_file(
     with writing(target, inputs=[source]) as write:  # hardly a value comes twice: no dictionaries
         for admissions, columns, table in ahead(scored()):  # a batch is read, another scored, a third written
             write(table)
-            tally = tally.add(admissions, columns["percentile"])
+            rows = slice(tally.admissions, tally.admissions + len(admissions))
+            agreements = {
+                name: Agreement.of(columns[f"risk_{name}"].astype(float), label[rows])
+                for name, label in outcomes.items()
+                if f"risk_{name}" in columns
+            }
+            tally = tally.add(admissions, columns["percentile"], agreements)
             if on_scores:
                 on_scores(admissions, columns)
             if on_batch:

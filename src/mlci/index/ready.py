@@ -1,11 +1,14 @@
 """The ready-made indices: model files that come with the package, by name."""
 
 import csv
+import zipfile
 from pathlib import Path
 
 from mlci.base.errors import InputError
+from mlci.base.files import atomic
 
 DATA = Path(__file__).parent / "data"
+PAPERS = ("model_card.md", "report.html", "weights.R", "weights.csv", "weights_curves.csv")  # that `unpack` may write
 
 
 def ready_made() -> dict[str, Path]:
@@ -34,6 +37,35 @@ def model_path(name: str | Path) -> Path:
             raise InputError(f"{name}: no such model file; ready-made are {', '.join(ready)}.")
         return path
     return ready[str(name)]
+
+
+def unpack(path: Path, card: str, folder: str | Path) -> list[Path]:
+    """Write a model file, its card and, for a ready-made index that has them, its weights and report into a folder.
+
+    Args:
+        path: of the model file.
+        card: as `mlci.index.modelcard.model_card` writes it.
+        folder: made where there is none.
+
+    Returns:
+        The files, in order of name.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     [file.name for file in unpack(model_path("us2010-early"), "# Card", f"{place}/early")]
+    ['model_card.md', 'us2010-early.safetensors']
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents, papers = {}, DATA / f"{path.stem}.zip"
+    if path.parent == DATA and papers.exists():
+        with zipfile.ZipFile(papers) as archive:
+            contents = {name: archive.read(name) for name in archive.namelist()}
+    contents |= {"model_card.md": card.encode(), path.name: path.read_bytes()}
+    for name, content in contents.items():
+        with atomic(folder / name) as temporary:
+            temporary.write_bytes(content)
+    return sorted(folder / name for name in contents)
 
 
 def judged(name: str) -> list[dict[str, str]]:

@@ -24,6 +24,7 @@ from mlci.index._people import of_data
 from mlci.index._reading import Reading
 from mlci.index._update import update as move_weights
 from mlci.index.model import Model
+from mlci.index.shift import makeup_of
 from mlci.judging.curves import Isotonic
 from mlci.judging.theory import cutoff
 from mlci.measures.discrimination import auroc
@@ -105,6 +106,7 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
             **fitted.card,
             "fitted_on": "this hospital's training and validation admissions",
             "in_sample": [],
+            "makeup": makeup_of(admissions, model.vocabulary.ignored),
             "recalibrated": {
                 "source": cohort.source,
                 "admissions": len(learn),

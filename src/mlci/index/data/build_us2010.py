@@ -3,14 +3,19 @@
     python src/mlci/index/data/build_us2010.py NHDS10.PU.txt.bz2 [--costs]
 
 In comes the survey's public-use file; out come, beside this file, `us2010.safetensors`, `us2010-early.safetensors`
-(without codes that tell the outcome) and `us2010.csv`: how both do on the test split, with 95 % intervals. Both are
-tables, fitted on the training and validation splits (eight tenths of adult discharges) and on shortened copies of each
-admission, and carried over to ICD-10-CM by the equivalence maps. A token of fewer than 10 training admissions is not
-learned, so none is shipped. The same file gives the same bytes. `--costs` prints what the copies cost on admissions as
-they are and gain on admissions cut in ways that training did not see.
+(without codes that tell the outcome), `us2010.csv`: how both do on the test split, with 95 % intervals, and the papers
+of `us2010` in `us2010.zip`: weights, model card, and the report on the test split. Both indices are tables, fitted on
+the training and validation splits (eight tenths of adult discharges) and on shortened copies of each admission, and
+carried over to ICD-10-CM by the equivalence maps. A token of fewer than 10 training admissions is not learned, so none
+is shipped. The same file gives the same bytes. `--costs` prints what the copies cost on admissions as they are and gain
+on admissions cut in ways that training did not see.
 """
 
 import argparse
+import subprocess
+import sys
+import tempfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +25,17 @@ import pandas as pd
 import pyarrow as pa
 
 import mlci
+from mlci.codes.admissions import as_admissions
+from mlci.codes.maps import counterparts
 from mlci.cohort import Cohort
 from mlci.config import TableConfig
 from mlci.index._carry import carry
 from mlci.index._held_out import held_out
 from mlci.index.estimator import MLCI
-from mlci.index.model import Model
+from mlci.index.model import Model, load_model
+from mlci.index.modelcard import model_card
+from mlci.index.ready import PAPERS
+from mlci.index.shift import makeup_of
 from mlci.judging.evaluate import evaluate
 from mlci.measures.discrimination import auroc
 
@@ -78,6 +88,18 @@ def told(model: Model, test: Cohort) -> Model:
     return replace(model, card={**model.card, "validation": reached, "judged_on": "test"})
 
 
+def in_both(model: Model, cohort: Cohort) -> Model:
+    """The model with rows of ICD-10-CM, and the make-up that the training admissions would have had in it."""
+    lists = cohort.table["codes"].to_pylist()
+    best = {
+        code: next((way.codes for way in counterparts(code, 9)), ()) for code in {c for each in lists for c in each}
+    }
+    there = as_admissions([[other for code in codes for other in best[code]] for codes in lists], icd_version=10)
+    makeup = {**model.card["makeup"], **makeup_of(there, model.vocabulary.ignored)}
+    wider = carry(model)
+    return replace(wider, card={**wider.card, "makeup": makeup})
+
+
 def cut(test: Cohort, form: Form) -> list[list[str]]:
     rng = np.random.default_rng(SEED)
     return [form(codes, rng) for codes in test.table["codes"].to_pylist()]
@@ -99,6 +121,22 @@ def costs(cohort: Cohort, index: MLCI, test: Cohort) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
+def papers(folder: Path, test: Cohort) -> None:
+    """Write what `mlci models us2010 -o FOLDER` unpacks: weights, model card, report."""
+    model = folder / "us2010.safetensors"
+    with tempfile.TemporaryDirectory() as place:
+        test.write(f"{place}/test.parquet")
+        for words in (["export", model, "-o", f"{place}/weights.csv"], ["report", model, f"{place}/test.parquet"]):
+            more = ["-o", f"{place}/report.html"] if words[0] == "report" else []
+            subprocess.run([sys.executable, "-m", "mlci", *map(str, words), *more], check=True)
+        Path(place, "model_card.md").write_text(model_card(load_model(model), "us2010"))
+        with zipfile.ZipFile(folder / "us2010.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+            for name in PAPERS:
+                member = zipfile.ZipInfo(name)  # of 1980: the same contents give the same bytes
+                member.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(member, Path(place, name).read_bytes())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("survey", help="NHDS10.PU.txt, or .bz2, .gz, .zip of it")
@@ -110,9 +148,10 @@ def main() -> None:
     for name, config in CONFIGS.items():
         index = MLCI(recipe="table", config=config, seed=SEED).fit(cohort)
         judged.append(figures(index, test).assign(index=name))
-        told(carry(index.model_), test).save(words.folder / f"{name}.safetensors")
+        told(in_both(index.model_, cohort), test).save(words.folder / f"{name}.safetensors")
         if words.costs and not config.tokens.without_outcome_codes:
             costs(cohort, index, test)
+    papers(words.folder, test)
     table = pd.concat(judged).set_index("index").reset_index()
     table.to_csv(words.folder / "us2010.csv", index=False, float_format="%.4f")
     print(table.to_string(index=False, float_format="%.3f"))

@@ -21,6 +21,7 @@ from mlci.index._people import of_data
 from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.estimator import MLCI
 from mlci.index.model import Tally
+from mlci.index.shift import counted, shifts
 from mlci.judging import curves, rivals, theory
 from mlci.judging.cutoffs import cutoff_range
 from mlci.judging.evaluate import judge, subgroup
@@ -58,6 +59,7 @@ class People:
     unknown: int  # of them, to the model
     foreign: Mapping[int, int]  # ICD version that is not the model's -> codes
     unscored: int  # admissions left out because fewer than half of their codes are understood
+    shifts: tuple[str, ...] = ()  # how they differ from the admissions that the index was made from
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ def _varied(index: MLCI, cohort: Cohort, judged: Cohort, times: int, seed: int) 
 
 def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int) -> People:
     admissions = judged.admissions()
-    tally = Tally(index.model_).add(admissions)
+    tally, leaves = Tally(index.model_).add(admissions), index.model_.vocabulary.leaves(admissions)
     patients = len(np.unique(judged.column("subject_id")))
     return People(
         source=cohort.source,
@@ -215,6 +217,7 @@ def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscor
         unknown=tally.unknown,
         foreign=dict(tally.foreign),
         unscored=unscored,
+        shifts=tuple(shifts(index.model_.card.get("makeup", {}), counted(admissions, leaves))),
     )
 
 

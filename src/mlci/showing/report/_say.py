@@ -53,6 +53,7 @@ def flags(findings: Findings) -> list[str]:
             f"They are not scored, and no figure below counts them."
         )
     found += in_words(findings.made)
+    found += [f"{told[:1].upper()}{told[1:]}" for told in people.shifts]
     if not people.held_out:
         found.append(
             "This cohort has no test split: every figure is from all of its admissions, and flatters the index where "

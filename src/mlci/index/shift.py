@@ -1,0 +1,216 @@
+"""How far admissions are from those a model was made from: codes per admission, the mix of codes, risks that came true.
+
+In come the make-up of the training admissions, as a model file keeps it, and that of the admissions at hand; out come
+sentences, or none. The make-up is an aggregate: how many codes admissions have, and how often each category of at least
+ten training admissions was recorded. A difference is told where it is large, and larger than chance makes it: the
+distance between two mixes is lessened by what a sample of that size would show by chance alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlci.base.names import words
+from mlci.codes.admissions import Admissions
+from mlci.codes.categories import category_words
+from mlci.codes.icd import VERSIONS
+from mlci.tokens import MANY, PAD, PRINCIPAL, Tokens, Vocabulary, without
+
+ENOUGH = 100  # admissions from which a difference is told
+RATIO = 1.5  # of the mean numbers of codes, in either direction
+OFF = 1.25  # of observed and expected events, in either direction
+SURE = 4.0  # standard errors that it must be beyond chance
+DISTANCE = (
+    0.1  # total variation between two mixes from which they differ; between regions of a country it is under 0.07
+)
+MOVERS = 3  # categories that are named
+CATEGORY = 3  # characters
+LEAST = 10  # training admissions behind each category that is kept
+
+
+@dataclass(frozen=True)
+class Makeup:
+    """Of admissions coded in one ICD version: how many, and their codes by category. Parts add up."""
+
+    admissions: int = 0
+    codes: int = 0
+    squares: int = 0  # sum of the squared numbers of codes
+    categories: Mapping[str, int] = field(default_factory=dict)  # recorded codes; rare ones are in `codes` alone
+
+    def __add__(self, other: "Makeup") -> "Makeup":
+        return Makeup(
+            self.admissions + other.admissions,
+            self.codes + other.codes,
+            self.squares + other.squares,
+            Counter(self.categories) + Counter(other.categories),
+        )
+
+    @property
+    def mean(self) -> float:
+        """Codes per admission."""
+        return self.codes / max(self.admissions, 1)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        spread = max(self.squares / max(self.admissions, 1) - self.mean**2, 0.0)
+        return float(np.sqrt(spread / max(self.admissions, 1)))
+
+
+def learned(vocabulary: Vocabulary, tokens: Tokens) -> dict[str, Any]:
+    """The make-up of training admissions by ICD version, as a model file keeps it.
+
+    >>> vocabulary = Vocabulary(("I50", "I509"), (10, 10), depths=(3, 4), support=(10, 10))
+    >>> tokens = Tokens(np.tile([2, 3], 20), np.arange(0, 41, 2))
+    >>> learned(vocabulary, tokens)["10"]["categories"]
+    {'I50': 20}
+    """
+    texts, versions = ("", "", *vocabulary.tokens), np.array((0, 0, *vocabulary.versions))
+    begins = (vocabulary.parents == 0) & ~np.array([text.startswith((PRINCIPAL, MANY)) for text in texts])
+    begins[PAD] = False
+    ids = np.asarray(tokens.ids)
+    mentions = np.bincount(ids, minlength=len(texts))
+    row = np.repeat(np.arange(len(tokens)), tokens.counts)[begins[ids]]
+    counts = np.bincount(row, minlength=len(tokens))
+    version = np.where(counts > 0, 0, -1)
+    np.maximum.at(version, row, versions[ids[begins[ids]]])  # that of a code that is known
+    version[version == 0] = max(vocabulary.versions, default=0)
+    support = (0, 0, *(vocabulary.support or (0,) * len(vocabulary.tokens)))
+    found: dict[int, Makeup] = {}
+    for each in sorted({*version[version >= 0].tolist()}):
+        own = counts[version == each]
+        categories: Counter[str] = Counter()
+        for place in np.flatnonzero(begins & (versions == each) & (np.array(support) >= LEAST)):
+            categories[texts[place][:CATEGORY]] += int(mentions[place])
+        if len(own) >= LEAST:
+            found[each] = Makeup(len(own), int(own.sum()), int((own**2).sum()), dict(sorted(categories.items())))
+    return {str(each): asdict(makeup) for each, makeup in found.items()}
+
+
+def makeup_of(admissions: Admissions, ignored: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The same of recorded codes, without those that a model leaves out."""
+    kept = without(admissions, ignored)
+    vocabulary = Vocabulary.fit(kept, depths=(CATEGORY,), min_admissions=LEAST)
+    return learned(vocabulary, vocabulary.encode(kept))
+
+
+def counted(admissions: Admissions, leaves: np.ndarray) -> dict[int, Makeup]:
+    """The make-up of the admissions at hand by ICD version; `leaves` is `Vocabulary.leaves` of the distinct codes."""
+    taken = (leaves != PAD)[admissions.indices]
+    offsets = np.concatenate([[0], np.cumsum(taken)])[admissions.offsets]
+    counts, codes = np.diff(offsets), admissions.indices[taken]
+    filled = np.flatnonzero(counts)
+    version = admissions.versions[codes[offsets[filled]]]  # of the first code
+    mentions, found = np.bincount(codes, minlength=len(admissions.values)), {}
+    for each in np.unique(version).tolist():
+        own, here = counts[filled[version == each]], np.flatnonzero((admissions.versions == each) & (mentions > 0))
+        names, place = np.unique(admissions.values[here].astype(f"U{CATEGORY}"), return_inverse=True)
+        many = np.bincount(place, mentions[here], minlength=len(names)).astype(int)
+        found[each] = Makeup(len(own), int(own.sum()), int((own**2).sum()), dict(zip(names.tolist(), many.tolist())))
+    return found
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Risks of one outcome and how often it happened; parts add up."""
+
+    admissions: int = 0
+    observed: float = 0.0
+    expected: float = 0.0
+    variance: float = 0.0  # of the number of events, were the risks right
+
+    @classmethod
+    def of(cls, risk: np.ndarray, outcome: np.ndarray) -> "Agreement":
+        """Where outcome and risk are known."""
+        known = ~np.isnan(outcome) & ~np.isnan(risk)
+        risk, outcome = risk[known], outcome[known]
+        return cls(len(risk), float(outcome.sum()), float(risk.sum()), float((risk * (1 - risk)).sum()))
+
+    def __add__(self, other: "Agreement") -> "Agreement":
+        return Agreement(*(a + b for a, b in zip(astuple(self), astuple(other))))
+
+    def told(self, name: str) -> str:
+        """A sentence where the risks are far off; else nothing."""
+        ratio = self.observed / max(self.expected, 1e-9)
+        off = abs(self.observed - self.expected) > SURE * np.sqrt(self.variance)
+        if self.admissions < ENOUGH or not off or 1 / OFF < ratio < OFF:
+            return ""
+        rates = f"{self.expected / self.admissions:.1%}, and {self.observed / self.admissions:.1%} had it"
+        return f"the mean risk of {words(name)} is {rates}: `mlci recalibrate` fits the risks to these admissions."
+
+
+def outcome_columns(path: str | Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """The outcomes that a Parquet file of one row per admission holds beside the codes, NaN where not known."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not str(path).endswith(".parquet"):
+        return {}
+    schema = pq.read_schema(path)
+    whole = schema.get_field_index("codes") >= 0 and pa.types.is_list(schema.field("codes").type)
+    found = [name for name in names if name in schema.names and pa.types.is_boolean(schema.field(name).type)]
+    table = pq.read_table(path, columns=found) if whole and found else pa.table({})
+    return {name: table[name].cast(pa.float32()).to_numpy() for name in table.column_names}
+
+
+def shifts(training: Mapping[str, Mapping[str, Any]], found: Mapping[int, Makeup]) -> list[str]:
+    """Say how the admissions at hand differ from the training admissions; nothing where they do not differ much.
+
+    >>> alike = {"10": asdict(Makeup(1000, 3000, 9000, {"I50": 1500, "E11": 1500}))}
+    >>> shifts(alike, {10: Makeup(200, 1200, 7200, {"I50": 600, "E11": 600})})[0][:49]
+    'these admissions have 6.0 codes each, those of tr'
+
+    Args:
+        training: what `learned` gave; empty for a model file that is older than this.
+        found: by ICD version, what `counted` gave, summed up.
+    """
+    told = []
+    for version, here in found.items():
+        there = _like(training, version)
+        if there is None or here.admissions < ENOUGH:
+            continue
+        ratio = here.mean / max(there.mean, 1e-9)
+        if max(ratio, 1 / max(ratio, 1e-9)) > RATIO and abs(here.mean - there.mean) > SURE * here.error:
+            told.append(
+                f"these admissions have {here.mean:.1f} codes each, those of training had {there.mean:.1f}: scores and "
+                f"risks are {'higher' if ratio > 1 else 'lower'} for it."
+            )
+        apart, movers = distance(there, here)
+        if apart > DISTANCE:
+            named = "; ".join(_mover(code, version, *shares) for code, shares in movers)
+            told.append(f"the mix of codes differs from that of training by {apart:.0%} (moved most: {named}).")
+    return told
+
+
+def distance(there: Makeup, here: Makeup) -> tuple[float, list[tuple[str, tuple[float, float]]]]:
+    """Total variation between two mixes of codes beyond chance, and the categories whose shares differ most.
+
+    >>> alike = Makeup(100, 200, 400, {"I50": 100, "N17": 100})
+    >>> distance(alike, alike)[0], distance(alike, Makeup(100, 100, 100, {"E11": 100}))[0] > 0.9
+    (0.0, True)
+    """
+    names = list(there.categories)
+    p = np.array([*(there.categories[name] for name in names), max(there.codes - sum(there.categories.values()), 0)])
+    q = np.array([*(here.categories.get(name, 0) for name in names), 0])
+    q[-1] = max(here.codes - q.sum(), 0)
+    p, q = p / max(p.sum(), 1), q / max(q.sum(), 1)
+    chance = np.sqrt(2 * p * (1 - p) / np.pi * (1 / max(here.codes, 1) + 1 / max(there.codes, 1))).sum() / 2
+    largest = np.argsort(-np.abs(q - p)[:-1], kind="stable")[:MOVERS]
+    movers = [(names[place], (float(p[place]), float(q[place]))) for place in largest]
+    return max(float(np.abs(q - p).sum() / 2 - chance), 0.0), movers
+
+
+def _like(training: Mapping[str, Mapping[str, Any]], version: int) -> Makeup | None:
+    """The make-up of the training admissions of that version, or of the only one where nobody said the version."""
+    if len(training) == 1 and (version == 0 or "0" in training):
+        return Makeup(**next(iter(training.values())))
+    return Makeup(**training[str(version)]) if str(version) in training else None
+
+
+def _mover(code: str, version: int, there: float, here: float) -> str:
+    said = category_words(code, version) if version in VERSIONS else None
+    return f"{code}{f' {said}' if said else ''} {there:.1%} to {here:.1%}"

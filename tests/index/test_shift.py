@@ -1,0 +1,89 @@
+import numpy as np
+import pyarrow as pa
+
+import mlci
+from mlci.codes.admissions import as_admissions
+from mlci.cohort import Cohort
+from mlci.index.model import Tally, load_model
+from mlci.index.recalibrate import recalibrate
+from mlci.index.shift import Agreement, Makeup, counted, distance, makeup_of, shifts
+from toys import deep_lists
+
+LISTS = deep_lists(3000, seed=4)
+THERE = makeup_of(as_admissions(LISTS[:2500], icd_version=10))
+
+
+def found(lists: list[list[str]]) -> dict[int, Makeup]:
+    admissions = as_admissions(lists, icd_version=10)
+    return counted(admissions, np.full(len(admissions.values), 2))
+
+
+def test_the_makeup_of_training_has_no_small_cell():
+    rare = [*LISTS[:100], *[["Q999"]] * 9]
+    assert "Q99" not in makeup_of(as_admissions(rare, icd_version=10))["10"]["categories"]
+    assert "Q99" in makeup_of(as_admissions([*rare, ["Q999"]], icd_version=10))["10"]["categories"]
+
+
+def test_a_sample_of_the_same_admissions_is_never_told():
+    rng = np.random.default_rng(0)
+    for size in (100, 150, 300, 500):
+        for _ in range(10):
+            some = [LISTS[row] for row in rng.choice(len(LISTS), size)]
+            assert shifts(THERE, found(some)) == []
+
+
+def test_more_codes_and_another_mix_are_told_and_few_admissions_are_not():
+    longer = [[*codes, *more] for codes, more in zip(LISTS[2500:2700], LISTS[2700:2900])]
+    assert any("codes each, those of training had" in told for told in shifts(THERE, found(longer)))
+    births = [["O80", "Z370"]] * 150
+    told = shifts(THERE, found(births))
+    assert any("the mix of codes differs" in sentence for sentence in told)
+    assert shifts(THERE, found(births[:99])) == []
+    assert shifts({}, found(births)) == []  # an older model file keeps no make-up
+
+
+def test_parts_add_up():
+    whole, parts = found(LISTS[:400])[10], found(LISTS[:100])[10] + found(LISTS[100:400])[10]
+    assert (whole.admissions, whole.codes, whole.squares) == (parts.admissions, parts.codes, parts.squares)
+    assert distance(whole, parts)[0] == 0
+
+
+def test_risks_that_do_not_come_true_are_told():
+    rng, risk = np.random.default_rng(1), np.full(1000, 0.05)
+    assert Agreement.of(risk, (rng.random(1000) < 0.05).astype(float)).told("mortality") == ""
+    told = Agreement.of(risk, (rng.random(1000) < 0.2).astype(float)).told("mortality")
+    assert told.startswith("the mean risk of in-hospital mortality is 5.0%, and ")
+    assert Agreement.of(risk[:50], np.ones(50)).told("mortality") == ""
+
+
+def test_mimic_is_unlike_the_survey_and_says_so(demos, mlci_cli, tmp_path):
+    cohort = mlci.build_cohort("mimic3", demos / "mimic3_demo")
+    cohort.write(tmp_path / "mimic.parquet")
+    told = mlci_cli("score", "us2010", "mimic.parquet", "-o", "scores.csv").stderr
+    assert "codes each, those of training had" in told
+    assert "the mix of codes differs" in told
+    assert "the mean risk of" in told
+    page = mlci_cli("report", "us2010", "mimic.parquet", "-o", "report.html")
+    assert "codes each, those of training had" in (tmp_path / "report.html").read_text(), page.stderr
+
+
+def test_a_recalibrated_index_takes_the_hospital_for_its_measure():
+    table = pa.table(
+        {
+            "admission_id": np.arange(600),
+            "subject_id": np.arange(600),
+            "icd_version": np.full(600, 10, dtype=np.int8),
+            "codes": pa.array(LISTS[:600], pa.list_(pa.string())),
+            "split": ["train"] * 500 + ["test"] * 100,
+            "mortality": pa.array(np.arange(600) % 5 == 0),
+        }
+    )
+    cohort = Cohort(table, "a hospital", {"mortality": ""})
+    before = load_model(mlci.index.ready.model_path("us2010"))
+    after = recalibrate(before, cohort).model
+    told = [
+        Tally(model).add(cohort.admissions(), model.columns(cohort.admissions())["percentile"]).doubts()
+        for model in (before, after)
+    ]
+    assert any("the mix of codes" in sentence for sentence in told[0])
+    assert not any("the mix of codes" in sentence for sentence in told[1])
