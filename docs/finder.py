@@ -1,7 +1,7 @@
-"""A hook of mkdocs: two pages of tables to search in, made from the shipped index and from the published runs.
+"""A hook of mkdocs: the rows of two pages to search in, made from the shipped index and from the published runs.
 
-`weights/` is the whole table of us2010; `runs/` has a row for each model and outcome of the open benchmarks. The rows
-lie beside the page as a script, so that it works from a folder too, without a server and without a network.
+`weights.md` shows the whole table of us2010; `runs.md` has a row for each model and outcome of the open benchmarks. The
+rows lie beside the page as a script, so that it works from a folder too, without a server and without a network.
 """
 
 import json
@@ -17,40 +17,12 @@ from mlci.codes.categories import category_words
 from mlci.codes.icd import dotted, title
 
 DOCS = Path(__file__).parent
-PAGE = """---
-hide: [toc]
----
-
-# {heading}
-
-{words}
-
-<div id="finder" class="finder"></div>
-<script src="rows.js"></script>
-<script src="../finder.js"></script>
-"""
-PAGES = {
-    "weights": (
-        "The weights of us2010",
-        "Every row of the ready-made index [us2010](us2010.md): what a code, or the beginning of a code, adds to the "
-        "log-odds of each outcome, beside what its own beginnings add. A code counts by the sum of its rows: I50.9 by "
-        "I50 and, where there is one, I50.9. Search by code or by words, and sort by an outcome. The same table as a "
-        "file: `mlci export us2010 -o weights.csv`.",
-    ),
-    "runs": (
-        "Benchmark runs",
-        "Every model on the open benchmarks, the mean over seeds on the test split; [Benchmarks](benchmarks.md) tells "
-        "how they were made. Search by model, data or outcome, and sort by a measure.",
-    ),
-}
 COLUMNS = {"dcorr": "dCorr", "rank_dcorr": "rank dCorr", "mi": "MI", "auroc": "AUROC"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, rows in (("weights", _weights()), ("runs", _runs())):
-        heading, words = PAGES[name]
         content = f"window.FINDER = {json.dumps(rows, ensure_ascii=False, separators=(',', ':'))};\n"
-        files.append(File.generated(config, f"{name}.md", content=PAGE.format(heading=heading, words=words)))
         files.append(File.generated(config, f"{name}/rows.js", content=content))
     return files
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from conftest import ROOT
@@ -40,6 +41,21 @@ def test_readme_make_targets_exist():
     wanted = {word for page in PAGES for word in re.findall(r"\bmake ([a-z]+)", page.read_text())}
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.M))
     assert wanted & {"demo", "test", "lint", "bench"} <= targets
+
+
+@pytest.mark.parametrize("name", ["roles", "us2010"])
+def test_commands_of_a_page_exist_with_their_options(name):
+    from mlci.cli import cli
+
+    text = (ROOT / "docs" / f"{name}.md").read_text()
+    lines = re.findall(r"^(?:    )?mlci (.*)$", text, flags=re.M)
+    assert len(lines) >= 4
+    for line in lines:
+        command, *words = shlex.split(line)
+        known = cli.get_command(click.Context(cli), command)
+        assert known, line
+        options = {option for parameter in known.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= options, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
