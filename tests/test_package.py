@@ -49,6 +49,7 @@ def test_an_empty_environment_scores_without_torch_and_without_network(tmp_path)
     run("sh", "-c", f"{sys.executable} -m {make.replace('/wheels', str(wheels))}", cwd=ROOT)
     [wheel] = wheels.glob("mlci-*.whl")
     packed = zipfile.ZipFile(wheel).namelist()
+    assert {"mlci/index/data/us2010.zip", "mlci/index/data/us2010.safetensors"} <= set(packed)
     assert {"mlci/py.typed", "mlci/codes/data/titles.parquet", "mlci/showing/card/card.html.j2"} <= set(packed)
     assert not [name for name in packed if name.startswith(("tests", "docs", "benchmarks"))]
     assert wheel.stat().st_size < 6e6
@@ -72,6 +73,7 @@ def use(mlci: Path, folder: Path) -> None:
     for line in (
         "indices admissions.csv --icd-version 10 -o classic.csv",
         "score us2010 admissions.csv --icd-version 10 -o scores.csv",
+        "models us2010 -o papers",
         "cohort file admissions.csv -o visits.parquet",
         f"cohort mimic4 {ROOT}/tests/data/mimic4_demo -o mimic4.parquet",  # through DuckDB
         "cohort synthetic 1500 -o cohort.parquet",
@@ -79,6 +81,7 @@ def use(mlci: Path, folder: Path) -> None:
         "report model.safetensors cohort.parquet -o report.html",
     ):
         run(mlci, *line.split(), **options)
+    assert (folder / "papers" / "weights.csv").exists()
     assert len((folder / "scores.csv").read_text().splitlines()) == 3
     words = [mlci, *["fit", "cohort.parquet", "--recipe", "deep", "-o", "deep.safetensors"]]
     refused = subprocess.run(words, text=True, capture_output=True, **options)

@@ -25,7 +25,7 @@ from mlci.index.model import Model
 from mlci.judging.smooth import smooth
 from mlci.tokens import MANY, Vocabulary
 
-HALFWAY = 2_000  # own admissions that count as much for the curves of the score as those the model was made from
+HALFWAY = 20_000  # own admissions that count as much for the curves of the score as those the model was made from
 LEAST_SLOPE = 0.01  # of a calibration: a table that tells nothing of an outcome has no less
 
 
@@ -116,6 +116,7 @@ def _state(
     weights = outcome_weights(outcomes, names, balance=options.balance, importance={})
     fresh = fit_curves(moved.honest, soften(asked, outcomes, observed=options.observed), weights, points=options.points)
     share = len(outcomes) / (len(outcomes) + HALFWAY) if moved.choice.factor == 1 else 1.0
+    share = share if moved.choice.prior else 0.0  # where weights stay, so do the curves, and with them the scores
     state = {name: [] for name in ("weights", "intercepts", "calibration", "knots", "heights")}
     for column, place in enumerate(places):
         source = column if place is None else moved.sources[place]

@@ -201,7 +201,8 @@ def _varied(index: MLCI, cohort: Cohort, judged: Cohort, times: int, seed: int) 
 
 def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int) -> People:
     admissions = judged.admissions()
-    tally, leaves = Tally(index.model_).add(admissions), index.model_.vocabulary.leaves(admissions)
+    tally, whole = Tally(index.model_).add(admissions), cohort.admissions()
+    found = counted(whole, index.model_.vocabulary.leaves(whole))  # all of them: a test split may be too small to tell
     patients = len(np.unique(judged.column("subject_id")))
     return People(
         source=cohort.source,
@@ -217,7 +218,7 @@ def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscor
         unknown=tally.unknown,
         foreign=dict(tally.foreign),
         unscored=unscored,
-        shifts=tuple(shifts(index.model_.card.get("makeup", {}), counted(admissions, leaves))),
+        shifts=tuple(shifts(index.model_.card.get("makeup", {}), found)),
     )
 
 
