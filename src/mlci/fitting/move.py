@@ -3,8 +3,8 @@
 In come a table and admissions with outcomes; out come new weights, and log-odds of the admissions by regressions that
 have not seen them. What is fitted is the difference to the table, whose log-odds are an offset: the ridge of `_ridge`
 draws it towards 0. How far weights may move, and whether the table counts in full, in part or not at all, is chosen by
-the deviance of patients left out; of what lies within a standard error of the best, the choice nearest to the table is
-taken.
+the deviance of patients left out. The table stands unless a standard error speaks against it: of the choices that count
+it in full and lie that near to the best, the firmest is taken; where there is none, the best.
 A token of few own admissions does not move, so that no weight tells of a person.
 """
 
@@ -125,7 +125,7 @@ def _beside(whole: Regressions, table: np.ndarray, factor: float) -> Regressions
 
 
 def _choose(whole: Regressions, table: np.ndarray) -> tuple[Choice, list[Choice]]:
-    """Try choices from near to far; of those within a standard error of the best, take the nearest."""
+    """Try choices from near to far; the table counts in full where that is within a standard error of the best."""
     rows = np.arange(0, len(table), -(-len(table) // CHOSEN_ON))
     sample = replace(
         whole,
@@ -139,10 +139,12 @@ def _choose(whole: Regressions, table: np.ndarray) -> tuple[Choice, list[Choice]
         for prior, loss in _along(_beside(sample, table[rows], factor), still=factor == 1):
             tried.append(Choice(factor, prior, float(loss.mean())))
             losses.append(loss)
-    best = min(losses, key=lambda loss: loss.mean())
-    worse = [loss - best for loss in losses]
-    within = [gap.mean() <= gap.std() / np.sqrt(len(gap)) for gap in worse]
-    return tried[within.index(True)], tried
+    best = int(np.argmin([loss.mean() for loss in losses]))
+    for choice, loss in zip(tried, losses):
+        worse = loss - losses[best]
+        if choice.factor == 1 and worse.mean() <= worse.std() / np.sqrt(len(worse)):
+            return choice, tried
+    return tried[best], tried
 
 
 def _along(beside: Regressions, *, still: bool) -> Iterator[tuple[Prior | None, np.ndarray]]:
