@@ -16,6 +16,7 @@ import pandas as pd
 from scipy import sparse
 from scipy.stats import rankdata
 
+from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.base.shown import html_table, text_table
 from mlci.cohort import Cohort
@@ -167,10 +168,11 @@ def compare(
             raise InputError(f"{name}: has {len(values)} admissions and the cohort has {len(cohort)}.")
     others = [(name, column(cohort, name)[ground.rows]) for name in adjust]
     fits = {}
-    for name, values in models.items():
-        laid_out = design(values[ground.rows], others)
-        fits[name] = cross_fit(laid_out, ground.outcome, ground.weight, ground.starts)
-    drawn = _resampled(ground, fits, resamples) if resamples else {}
+    with single_thread():  # products are small, and resamples bring their own threads
+        for name, values in models.items():
+            laid_out = design(values[ground.rows], others)
+            fits[name] = cross_fit(laid_out, ground.outcome, ground.weight, ground.starts)
+        drawn = _resampled(ground, fits, resamples) if resamples else {}
     tables = {name: _judged(ground, fit, overdispersion, drawn.get(name)) for name, fit in fits.items()}
     table = pd.concat([part.table.assign(model=name) for name, part in tables.items()], ignore_index=True)
     summary = [{"model": name, **part.summary} for name, part in tables.items()]
