@@ -21,6 +21,7 @@ from mlci.cli._options import check_output, force, quiet
     show_default=True,
     help="Beside age and sex, and the flags of Charlson and Elixhauser, refitted on the split train.",
 )
+@click.option("--missed", is_flag=True, help="Also the codes that say more of an outcome than the score does.")
 @click.option("--bounds", is_flag=True, help="Also with every missing outcome taken as absent, and as present.")
 @click.option("--numeric", metavar="COLUMNS", help="Numeric outcomes as well, by columns of the cohort: days,cost.")
 @click.option(
@@ -40,6 +41,7 @@ def command(
     columns,
     by: str | None,
     rivals: bool,
+    missed: bool,
     bounds: bool,
     numeric: str | None,
     force: bool,
@@ -54,10 +56,11 @@ def command(
     from mlci.base.files import atomic
     from mlci.cli._contest import contest, missing, numbers, show_contest, show_missing, show_numbers
     from mlci.cli._judged import read_judged
+    from mlci.cli._missed import missed_codes
     from mlci.judging.evaluate import judge, subgroup
     from mlci.judging.scores import match, read_scores
 
-    endings = ("", "_differences", "_bounds", "_numeric", "_rivals", "_increments")
+    endings = ("", "_differences", "_bounds", "_numeric", "_missed", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
     for path in outputs:
         if path is not None:
@@ -85,11 +88,12 @@ def command(
     if not quiet and len(counted):
         show_numbers(counted)
     beside = ()
+    left = missed_codes(models, judged, wanted=missed, quiet=quiet)
     if rivals and split != "all" and "train" not in split.split(","):
         beside = contest(cohort, judged, frames[0][1], next(iter(models.items())))
         if not quiet:
             show_contest(*beside)
-    for path, frame in zip(outputs, (found.table, found.differences, moved, counted, *beside)):
+    for path, frame in zip(outputs, (found.table, found.differences, moved, counted, left, *beside)):
         if path is not None and len(frame):
             with atomic(path) as temporary:
                 frame.to_csv(temporary, index=False)

@@ -1,0 +1,31 @@
+"""Codes that say more of an outcome than a score does, on the terminal."""
+
+SHOWN = 10  # of each outcome
+
+
+def missed_codes(models, judged, *, wanted: bool, quiet: bool):
+    """The table of what scores miss, empty where nobody asked; the first score's is printed."""
+    from mlci.cli._tables import show
+    from mlci.judging.missed import COLUMNS, missed
+
+    if not wanted:
+        import pandas as pd
+
+        return pd.DataFrame(columns=COLUMNS)
+    table = missed(models, judged)
+    first = table[table["model"] == next(iter(models))]
+    first = first[first["inside"] != True] if first["inside"].notna().any() else first  # noqa: E712
+    for outcome, part in first.groupby("outcome", sort=False) if not quiet else ():
+        rows = [
+            [
+                f"{row.category} {row.title}"[:44],
+                f"{row.admissions:,}",
+                f"{row.log_odds:+.2f}",
+                f"{row.deviance:.0f} ({row.deviance_low:.0f} to {row.deviance_high:.0f})",
+                f"{row.share:.1%}",
+            ]
+            for row in part.head(SHOWN).itertuples()
+        ]
+        heads = ["category", "admissions", "log-odds", "deviance", "share"]
+        show(f"What {first['model'].iloc[0]} misses of {outcome}", heads, rows)
+    return table

@@ -1,0 +1,84 @@
+"""What a score misses is what a regression of the outcome on the code, beside the score, finds."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from scipy.optimize import minimize
+from scipy.special import expit
+
+import mlci
+from mlci.cli import cli
+from mlci.judging.missed import COLUMNS, missed
+from mlci.judging.smooth import smooth
+
+CODES = ["I50.9", "A41.9", "I10", "N17.9"]
+
+
+@pytest.fixture(scope="module")
+def hospital() -> tuple[mlci.Cohort, np.ndarray]:
+    """Failure and sepsis kill, the other two do not; the score knows of failure alone."""
+    rng = np.random.default_rng(0)
+    has = rng.random((2_000, 4)) < [0.3, 0.2, 0.5, 0.2]
+    died = rng.random(2_000) < expit(-2 + 1.0 * has[:, 0] + 1.5 * has[:, 1])
+    codes = [[code for code, there in zip(CODES, row) if there] for row in has]
+    frame = pd.DataFrame({"visit_id": range(2_000), "codes": codes, "died": died.astype(int)})
+    frame = frame[[bool(row) for row in codes]]
+    cohort = mlci.Cohort.from_frame(frame, icd_version=10, outcomes={"mortality": "died"})
+    return cohort, np.array(["I509" in row for row in cohort.table["codes"].to_pylist()], dtype=float)
+
+
+def test_equals_a_regression_code_by_code(hospital):
+    cohort, score = hospital
+    table = missed({"points": score}, cohort).set_index("category")
+    y = cohort.labels()[:, 0]
+    risk = smooth(score, y)(score)
+    logit = np.log(risk / (1 - risk))
+    for code in ("A41", "I10", "N17"):
+        has = np.array([any(c.startswith(code) for c in row) for row in cohort.table["codes"].to_pylist()])
+
+        def loss(weights, has=has):
+            moved = logit + weights[0] + weights[1] * has
+            return 2 * (np.logaddexp(0, moved) - y * moved).sum()
+
+        best = minimize(loss, np.zeros(2))
+        assert table.loc[code, "log_odds"] == pytest.approx(best.x[1], abs=0.06)
+        assert table.loc[code, "deviance"] == pytest.approx(loss(np.zeros(2)) - best.fun, rel=0.05, abs=0.05)
+        assert table.loc[code, "admissions"] == has.sum()
+
+
+def test_the_code_that_is_missed_comes_first_and_the_known_one_adds_nothing(hospital):
+    cohort, score = hospital
+    table = missed({"points": score}, cohort)
+    assert list(table.columns) == COLUMNS
+    first = table.iloc[0]
+    assert (first["category"], first["title"]) == ("A41", "Other sepsis")
+    assert first["low"] < 1.5 < first["high"]
+    assert first["deviance_low"] > 20
+    rest = table.set_index("category")
+    assert rest.loc[["I50", "N17"], "deviance_low"].max() < 1
+    assert table["inside"].isna().all()  # whose lists nobody knows
+    inside = missed({"cci_charlson": score}, cohort).set_index("category")["inside"]
+    assert inside.to_dict() == {"A41": False, "I50": True, "I10": False, "N17": False}
+
+
+def test_rare_categories_and_rare_outcomes_are_passed_over(hospital):
+    cohort, score = hospital
+    few = cohort.where(np.arange(len(cohort)) < 30)
+    assert missed({"points": score[:30]}, few).empty or missed({"points": score[:30]}, few)["admissions"].min() >= 10
+    with pytest.raises(mlci.InputError, match="points: has 3 admissions and the cohort has"):
+        missed({"points": np.zeros(3)}, cohort)
+
+
+def test_command(hospital, tmp_path):
+    cohort, _ = hospital
+    cohort.write(tmp_path / "c.parquet")
+    run = CliRunner().invoke
+    run(cli, ["indices", str(tmp_path / "c.parquet"), "-o", str(tmp_path / "s.csv"), "-q"], catch_exceptions=False)
+    words = ["evaluate", str(tmp_path / "s.csv"), str(tmp_path / "c.parquet"), "--split", "all", "--resamples", "0"]
+    words += ["--score", "cci_charlson", "--missed", "-o", str(tmp_path / "m.csv")]
+    done = run(cli, words, catch_exceptions=False)
+    assert "What cci_charlson misses of mortality" in done.output
+    assert "A41 Other sepsis" in done.output
+    assert "I50 " not in done.output  # counted by Charlson
+    assert pd.read_csv(tmp_path / "m_missed.csv")["category"].iloc[0] == "A41"
