@@ -55,27 +55,15 @@ def command(
     """
     from mlci.base.files import atomic
     from mlci.cli._contest import contest, missing, numbers, show_contest, show_missing, show_numbers
-    from mlci.cli._judged import read_judged
     from mlci.cli._missed import missed_codes
     from mlci.judging.evaluate import judge, subgroup
-    from mlci.judging.scores import match, read_scores
 
     endings = ("", "_differences", "_bounds", "_numeric", "_missed", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
     for path in outputs:
         if path is not None:
             check_output(path, inputs=[*scores, cohort], force=force)
-    judged = read_judged(cohort, split)
-    size, frames = len(judged), []
-    for path in scores:
-        frame = read_scores(path, columns=columns, risks=True)
-        before = len(judged)
-        _, judged = match(frame, judged, where=str(path))
-        frames.append((path, frame))
-        if not quiet:
-            click.echo(f"{path}: {len(judged):,} of {before:,} admissions have scores (split: {split}).")
-    if not quiet and len(judged) < size:
-        click.echo(f"Judged on {len(judged):,} of the split's {size:,} admissions.")
+    judged, frames = _read(scores, cohort, split, columns, quiet=quiet)
     models, risks = _named(frames, judged, columns)
     groups = {name: subgroup(judged, name) for name in by.split(",")} if by else None
     found = judge(models, judged, risks=risks, by=groups, **options)
@@ -99,6 +87,25 @@ def command(
                 frame.to_csv(temporary, index=False)
             if not quiet:
                 click.echo(f"Written to {path}.")
+
+
+def _read(scores, cohort: Path, split: str, columns, *, quiet: bool):
+    """The admissions that have every score, and the scores of each file."""
+    from mlci.cli._judged import read_judged
+    from mlci.judging.scores import match, read_scores
+
+    judged = read_judged(cohort, split)
+    size, frames = len(judged), []
+    for path in scores:
+        frame = read_scores(path, columns=columns, risks=True)
+        before = len(judged)
+        _, judged = match(frame, judged, where=str(path))
+        frames.append((path, frame))
+        if not quiet:
+            click.echo(f"{path}: {len(judged):,} of {before:,} admissions have scores (split: {split}).")
+    if not quiet and len(judged) < size:
+        click.echo(f"Judged on {len(judged):,} of the split's {size:,} admissions.")
+    return judged, frames
 
 
 def _named(frames, judged, columns) -> tuple[dict, dict]:
