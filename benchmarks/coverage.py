@@ -103,6 +103,11 @@ def judged(own: Pair, noisy: Pair, *, resamples: int, seed: int) -> Iterator[tup
         yield f"{name}, difference", value, gap, percentile(value, other - base, reach)
 
 
+def _held(bound: Interval, truth: float) -> float:
+    """1 where the interval holds the truth, 0 where not, NaN where there is no interval."""
+    return np.nan if np.isnan(bound.low) else float(bound.low <= truth <= bound.high)
+
+
 def coverage(hospital: Hospital, *, replicates: int, resamples: int, seed: int = 1) -> pd.DataFrame:
     """Share of replicates whose interval holds the truth, per figure, and the mean of figure − truth."""
     rng, true, rows = np.random.default_rng(seed), truth(hospital), []
@@ -112,7 +117,7 @@ def coverage(hospital: Hospital, *, replicates: int, resamples: int, seed: int =
             continue
         for name, value, ours, plain in judged(own, noisy, resamples=resamples, seed=replicate):
             if name in true:
-                held = [bound.low <= true[name] <= bound.high for bound in (ours, plain)]
+                held = [_held(bound, true[name]) for bound in (ours, plain)]
                 rows.append((name, *held, value - true[name], true[name]))
     frame = pd.DataFrame(rows, columns=["figure", "covered", "by_percentiles", "bias", "truth"])
     return frame.groupby("figure", sort=False).mean().reset_index()
