@@ -91,6 +91,13 @@ def test_answers_are_those_of_the_index_to_the_last_digit(web, index, version):
         assert all(effect["effect"] == 0 for effect in one["effects"] if not effect["known"])
 
 
+def test_every_style_sheet_that_a_page_names_is_there(web):
+    named = re.findall(r'rel="stylesheet" href="([^"]+)"', web.get("/").text)
+    assert len(named) == 2
+    for path in named:
+        assert web.get(path).status_code == 200
+
+
 def test_clinical_indices_are_those_of_the_library(web):
     lists = [["I50.9", "E11.9", "E11.22", "C78.0", "C34.1"], ["B18.2", "K72.90", "I21.4"], []]
     found = web.post("/api/score", json={"admissions": lists}).json()["admissions"]

@@ -338,9 +338,7 @@ def place(percentile: float) -> str:
 
 def _style() -> FileResponse:
     """The report's: one look for both."""
-    return FileResponse(
-        Path(mlci.__file__).parent / "showing" / "report" / "style.css", headers={"Cache-Control": "no-cache"}
-    )
+    return FileResponse(Path(mlci.__file__).parent / "showing" / "style.css", headers={"Cache-Control": "no-cache"})
 
 
 def _version(index: MLCI, said: str) -> int:
