@@ -329,7 +329,7 @@ class Tally:
                 "recorded otherwise; `mlci recalibrate` fits risks, percentiles and cutoff to them."
             )
         found += shifts(self.model.card.get("makeup", {}), self.makeup)
-        return found + [told for name, each in self.agreements.items() if (told := each.told(name))]
+        return found + [told for name, agreement in self.agreements.items() if (told := agreement.told(name))]
 
 
 def _summed(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -81,14 +81,14 @@ def learned(vocabulary: Vocabulary, tokens: Tokens) -> dict[str, Any]:
     version[version == 0] = max(vocabulary.versions, default=0)
     support = (0, 0, *(vocabulary.support or (0,) * len(vocabulary.tokens)))
     found: dict[int, Makeup] = {}
-    for each in sorted({*version[version >= 0].tolist()}):
-        own = counts[version == each]
+    for icd in sorted({*version[version >= 0].tolist()}):
+        own = counts[version == icd]
         categories: Counter[str] = Counter()
-        for place in np.flatnonzero(begins & (versions == each) & (np.array(support) >= LEAST)):
+        for place in np.flatnonzero(begins & (versions == icd) & (np.array(support) >= LEAST)):
             categories[texts[place][:CATEGORY]] += int(mentions[place])
         if len(own) >= LEAST:
-            found[each] = Makeup(len(own), int(own.sum()), int((own**2).sum()), dict(sorted(categories.items())))
-    return {str(each): asdict(makeup) for each, makeup in found.items()}
+            found[icd] = Makeup(len(own), int(own.sum()), int((own**2).sum()), dict(sorted(categories.items())))
+    return {str(icd): asdict(makeup) for icd, makeup in found.items()}
 
 
 def makeup_of(admissions: Admissions, ignored: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -106,11 +106,11 @@ def counted(admissions: Admissions, leaves: np.ndarray) -> dict[int, Makeup]:
     filled = np.flatnonzero(counts)
     version = admissions.versions[codes[offsets[filled]]]  # of the first code
     mentions, found = np.bincount(codes, minlength=len(admissions.values)), {}
-    for each in np.unique(version).tolist():
-        own, here = counts[filled[version == each]], np.flatnonzero((admissions.versions == each) & (mentions > 0))
+    for icd in np.unique(version).tolist():
+        own, here = counts[filled[version == icd]], np.flatnonzero((admissions.versions == icd) & (mentions > 0))
         names, place = np.unique(admissions.values[here].astype(f"U{CATEGORY}"), return_inverse=True)
         many = np.bincount(place, mentions[here], minlength=len(names)).astype(int)
-        found[each] = Makeup(len(own), int(own.sum()), int((own**2).sum()), dict(zip(names.tolist(), many.tolist())))
+        found[icd] = Makeup(len(own), int(own.sum()), int((own**2).sum()), dict(zip(names.tolist(), many.tolist())))
     return found
 
 

@@ -92,7 +92,7 @@ def in_both(model: Model, cohort: Cohort) -> Model:
     """The model with rows of ICD-10-CM, and the make-up that the training admissions would have had in it."""
     lists = cohort.table["codes"].to_pylist()
     best = {
-        code: next((way.codes for way in counterparts(code, 9)), ()) for code in {c for each in lists for c in each}
+        code: next((way.codes for way in counterparts(code, 9)), ()) for code in {c for codes in lists for c in codes}
     }
     there = as_admissions([[other for code in codes for other in best[code]] for codes in lists], icd_version=10)
     makeup = {**model.card["makeup"], **makeup_of(there, model.vocabulary.ignored)}
