@@ -551,10 +551,10 @@ class _Encoder:
     def _wide(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """One row per admission, each code in a column of its own: one dictionary for all of them."""
         columns = [_encoded(self._text(_joined(table[name]), name)) for name in self.layout.codes]
-        self._merge([column.dictionary for column in columns])
+        dictionary, moves = self._merge([column.dictionary for column in columns])
         places = np.zeros((len(columns), len(table)), dtype=np.int32)
         present = np.ones(places.shape, dtype=bool)
-        for column, moved, place, held in zip(columns, self.merged[2], places, present):
+        for column, moved, place, held in zip(columns, moves, places, present):
             if len(moved):
                 moved.take(_unmasked(column.indices), mode="clip", out=place)
             if column.null_count:
@@ -562,22 +562,23 @@ class _Encoder:
         lengths = present.sum(axis=0, dtype=np.int64)
         # Turned once, then taken row by row: an admission's codes keep the columns' order.
         flat = np.ascontiguousarray(places.T)[np.ascontiguousarray(present.T)]
-        codes = self._indices(self.merged[1], flat)
+        codes = self._indices(dictionary, flat)
         if self.layout.poa:
             flags = [self._read_flags(table, name) for name in self.layout.poa]
             self.flags = np.ascontiguousarray(np.array(flags, dtype=np.uint8).T)[np.ascontiguousarray(present.T)]
         versions = self._versions(table)
         return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
 
-    def _merge(self, dictionaries: list["pa.Array"]) -> None:
+    def _merge(self, dictionaries: list["pa.Array"]) -> tuple["pa.Array", list[np.ndarray]]:
         """One dictionary in place of several, and where the entries of each stand in it; kept for the next batch."""
         import pyarrow as pa
 
         if self.merged and all(map(pa.Array.equals, dictionaries, self.merged[0])):
-            return
+            return self.merged[1:]
         found = pa.concat_arrays([values.cast(pa.string()) for values in dictionaries]).dictionary_encode()
         ends = np.cumsum([len(values) for values in dictionaries])[:-1]
         self.merged = (dictionaries, found.dictionary, np.split(_numbers(found.indices), ends))
+        return self.merged[1:]
 
     def _long(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """One row per code."""

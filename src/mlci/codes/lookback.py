@@ -83,7 +83,7 @@ class History:
         [0.0, 30.0, 0.0]
         """
         first = np.flatnonzero(np.diff(self.patient, prepend=-1))
-        since = self.seconds - np.repeat(self.seconds[first], np.diff([*first, len(self.patient)]))
+        since = self.seconds - np.repeat(self.seconds[first], np.diff(np.append(first, len(self.patient))))
         found = np.empty(len(self.order))
         found[self.order] = np.minimum(since / DAY, self.days)
         return found
