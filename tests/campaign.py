@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SEED = 16
-SECONDS = 60  # that a case may take
+SECONDS, PATIENCE = 60, 400  # that a case may take of a processor, and by the clock, on however busy a machine
 MEMORY = 6 << 30  # that it may take beyond what the program itself does
 KINDS = {  # how often each comes
     "flipped model": 14,
@@ -42,7 +42,7 @@ KINDS = {  # how often each comes
     "config": 5,
     "runs": 4,
     "request": 6,
-    "kill": 8,
+    "kill": 4,
 }
 ODD = ("", "\x00", "../../etc/passwd", "%00", "A" * 5000, "<script>", "I50.9", "é", "[]", "{}", "9" * 400, "-1", "NaN")
 
@@ -80,6 +80,7 @@ def supervise(cases: range, folder: Path, *, seed: int = SEED, kinds: Iterable[s
                         print(f"{case:,} cases: {dict(found.counts)}", *found.bad[-3:], sep="\n", file=sys.stderr)
         if worker.returncode and case < cases.stop:
             found.add(case, kind, "bad", f"the process ended with {worker.returncode}")
+            shutil.rmtree(folder / f"case{case}", ignore_errors=True)
             case += 1
     return found
 
@@ -101,13 +102,15 @@ def work(folder: Path, kinds: list[str], seed: int, first: int, last: int) -> No
         print(json.dumps({"case": case, "kind": kind}), file=out)
         place = folder / f"case{case}"
         place.mkdir()
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.alarm(PATIENCE)
         try:
             verdict, why = globals()[kind.replace(" ", "_")](whole, place, rng), ""
         except Bad as error:
             verdict, why = "bad", str(error)
         except Exception as error:  # whatever gets past the program's own errors is what the campaign looks for
             verdict, why = "bad", f"{type(error).__name__}: {error} in {traceback.extract_tb(error.__traceback__)[-1]}"
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         shutil.rmtree(place)
         gc.collect()

@@ -1,18 +1,17 @@
 """A model file gives back no single admission: quantiles are means of ten, small counts are not told."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlci.cli.fit import summary
+from mlci.fitting._data import Split
 from mlci.index import _aggregates
 from mlci.index._aggregates import LEAST, counted, quantiles, tokens_of_one_patient, without_small_cells
 from mlci.index.estimator import MLCI
 from mlci.judging.theory import Contrast, Cutoff, Rate
-from small_fits import made
+from mlci.tokens import Tokens
 
 
 @given(st.integers(2, 3000), st.integers(0, 9))
@@ -52,15 +51,17 @@ def test_small_counts_are_not_told():
 
 @given(st.integers(1, 60), st.integers(0, 9), st.sampled_from([3, 1000]))
 def test_tokens_of_one_patient_are_counted(n, seed, at_once):
-    split = made(n, seed, vocabulary=30)
-    subjects = np.random.default_rng(seed).integers(0, 1 + n // 2, n)
+    rng = np.random.default_rng(seed)
+    subjects, lists = rng.integers(0, 1 + n // 2, n), [rng.integers(1, 30, rng.integers(0, 7)) for _ in range(n)]
     whose = [set() for _ in range(30)]
-    for row, subject in enumerate(subjects.tolist()):
-        for token in split.tokens.ids[split.tokens.offsets[row] : split.tokens.offsets[row + 1]]:
+    for subject, tokens in zip(subjects.tolist(), lists):
+        for token in tokens:
             whose[token].add(subject)
+    offsets = np.concatenate([[0], np.cumsum([len(tokens) for tokens in lists])])
+    train = Split(Tokens(np.concatenate(lists), offsets), np.zeros((n, 1)), ("died",), 30, subjects)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_aggregates, "AT_ONCE", at_once)
-        assert tokens_of_one_patient(replace(split, subjects=subjects)) == sum(len(own) == 1 for own in whose[2:])
+        assert tokens_of_one_patient(train) == sum(len(own) == 1 for own in whose[2:])
 
 
 def test_a_fit_says_how_many_tokens_are_of_one_patient():
