@@ -4,7 +4,8 @@ A case is *clean* (one sentence, exit code 2, nothing written), *accepted* (exit
 were, or at least numbers) or *bad*: a traceback, a crash, a hang, a figure that changed, a cell in a message, a file
 left behind. `supervise` runs cases in a process of their own, so that a crash is one bad case and not the end.
 
-    python tests/campaign.py 2400        the long campaign, as `make fuzz` runs it
+    python tests/campaign.py 2400                      the long campaign, as `make fuzz` runs it
+    python tests/campaign.py 200 16 workbook,kill      of that seed, cases of these kinds alone
 """
 
 import contextlib
@@ -484,9 +485,10 @@ def main() -> None:
         work(Path(folder), kinds.split(","), *map(int, numbers_of_cases))
         return
     start = time.monotonic()
+    seed, kinds = sys.argv[2:3] or [SEED], sys.argv[3].split(",") if sys.argv[3:] else KINDS
     with tempfile.TemporaryDirectory() as folder:
-        found = supervise(range(int(sys.argv[1])), Path(folder), seed=int((*sys.argv, SEED)[2]))
-    for kind in KINDS:
+        found = supervise(range(int(sys.argv[1])), Path(folder), seed=int(seed[0]), kinds=kinds)
+    for kind in kinds:
         print(f"{kind:14}", *(f"{verdict} {found.kinds[kind, verdict]:5}" for verdict in ("clean", "accepted", "bad")))
     total = {verdict: found.counts[verdict] for verdict in ("clean", "accepted", "bad")}
     print(f"{sum(total.values()):,} cases in {time.monotonic() - start:.0f} s:", total)
