@@ -5,7 +5,7 @@
 #   docker run --rm --read-only --tmpfs /tmp -p 127.0.0.1:8000:8000 mlci
 FROM python:3.11-slim AS build
 WORKDIR /source
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt README.md LICENSE NOTICE ./
 COPY src ./src
 RUN pip wheel --no-cache-dir --wheel-dir /wheels -c constraints.txt ".[excel,web]"
 

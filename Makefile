@@ -3,12 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz audit lock lint docs bench clean
+.PHONY: demo test test-oldest test-newest test-wheels fuzz audit lock lint docs bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a report on a synthetic hospital, in demo/report.html"
 	@echo "make test    every check: lint, types, import contract, all tests"
+	@echo "make test-oldest, test-newest   the core with the lowest and the newest versions it allows"
+	@echo "make test-wheels   for which Python versions every dependency has a wheel"
 	@echo "make fuzz    2,400 hostile inputs: damaged and forged files, kills, requests"
 	@echo "make audit   what is installed beside requirements.lock, and known holes in it"
 	@echo "make lint    ruff, pyright, import-linter"
@@ -40,6 +42,37 @@ lint: .venv/.dev
 test: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
+# Two more environments, without constraints.txt, for the core and its extras excel and web. Networks ([deep]), databases
+# and browsers are left out: torch alone is larger than all the rest. Warnings are shown, not errors: others' are many.
+LANE := $(addprefix tests/,base codes sources/test_tables.py sources/test_file.py fitting/test_table.py index/test_table.py \
+  index/test_model.py judging/test_evaluate.py showing/test_plots.py web/test_app.py test_cohort.py test_config.py \
+  test_tokens.py test_spreadsheet.py)
+TOOLS := pytest pytest-xdist hypothesis httpx openpyxl polars psutil
+IN_LANE = OMP_NUM_THREADS=1 .venv-$(1)/bin/python -m pytest -q -n 2 --dist worksteal -W default -p no:cacheprovider $(LANE)
+
+.venv-oldest/.ready: pyproject.toml
+	@$(PYTHON) -m venv .venv-oldest && .venv-oldest/bin/pip install --quiet uv
+	@.venv-oldest/bin/uv pip compile --quiet --resolution lowest-direct --extra excel --extra web pyproject.toml \
+	  -o .venv-oldest/lowest.txt
+	@.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python -r .venv-oldest/lowest.txt $(TOOLS)
+	@.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python --no-deps -e . && touch $@
+
+.venv-newest/.ready: pyproject.toml
+	@$(PYTHON) -m venv .venv-newest
+	@.venv-newest/bin/pip install --quiet --upgrade --upgrade-strategy eager -e ".[excel,web]" $(TOOLS) && touch $@
+
+test-oldest: .venv-oldest/.ready
+	@$(call IN_LANE,oldest)
+
+test-newest: .venv-newest/.ready
+	@$(call IN_LANE,newest)
+
+# Asks the index, installs nothing. Of pyspark there is no wheel: it is Java in an archive.
+test-wheels: .venv-oldest/.ready
+	@for version in 3.11 3.12 3.13 3.14; do \
+	  .venv-oldest/bin/uv pip compile --quiet --only-binary :all: --no-binary pyspark --python-version $$version \
+	    --extra all pyproject.toml >/dev/null && echo "Python $$version: every dependency has a wheel." || exit 1; done
+
 # The same campaign as in the tests, fifty times as long; it prints how many cases were clean, accepted and bad.
 fuzz: .venv/.dev
 	@PYTHONPATH=tests $(BIN)/python tests/campaign.py 2400
@@ -65,4 +98,4 @@ bench: .venv/.dev
 	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf .venv demo site
+	rm -rf .venv .venv-oldest .venv-newest demo site

@@ -2,9 +2,11 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 
 import pytest
 
+from conftest import require
 from mlci.base.errors import InputError
 from mlci.config import (
     BandwidthConfig,
@@ -73,6 +75,7 @@ def test_wrong_values_are_refused_in_python_too():
 
 
 def test_a_bare_machine_needs_neither_arrow_nor_pydantic():
+    require(find_spec("torch"), "torch (mlci[deep])")
     probe = "import sys, mlci.fitting.paper; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", probe], text=True, capture_output=True, check=True).stdout.split()
     assert not {"pyarrow", "pydantic", "pandas", "scipy", "sklearn"} & set(loaded)

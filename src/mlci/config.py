@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError
+from mlci.base.outdated import outdated
 
 
 def within(default: Any, low: float, high: float = float("inf")) -> Any:
@@ -342,6 +343,18 @@ class TableConfig(Section):
 
 # A recipe is a row here and the module of its name in `mlci.fitting`, whose `fit_splits` makes a fit.
 RECIPES = {"table": TableConfig, "deep": DeepConfig, "paper": PaperConfig}
+FORMER_RECIPES = {"mlci": "deep"}  # names that 0.1 gave them
+
+
+def current_recipe(name: str) -> str:
+    """Give the name that a recipe has today, with a warning where it had another.
+
+    >>> current_recipe("table")
+    'table'
+    """
+    if name in FORMER_RECIPES:
+        outdated(f"the recipe name {name}", f"it is now called {FORMER_RECIPES[name]}", stacklevel=3)
+    return FORMER_RECIPES.get(name, name)
 
 
 def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "config") -> Any:

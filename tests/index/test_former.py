@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mlci
+from mlci.base.outdated import OutdatedWarning
 
 DATA = Path(__file__).parents[1] / "data"
 ADMISSIONS = [["A000", "I010"], [], ["N021"], ["Z999"], ["A001", "A001", "N000", "I021"]]
@@ -25,7 +26,8 @@ WRITTEN = {  # what 0.1 itself gave: scores, and risks of death
 @pytest.mark.filterwarnings("ignore:.*fewer than half")
 @pytest.mark.parametrize("recipe", WRITTEN)
 def test_files_of_format_1_score_as_they_did(recipe):
-    index = mlci.load(DATA / f"format1_{recipe}.safetensors")
+    with pytest.warns(OutdatedWarning, match=r"safetensors: model format 1 is outdated .* writes the file anew"):
+        index = mlci.load(DATA / f"format1_{recipe}.safetensors")
     score, risk = WRITTEN[recipe]
     np.testing.assert_allclose(index.score(ADMISSIONS, icd_version=10), score, rtol=1e-6)
     np.testing.assert_allclose(index.risk(ADMISSIONS, icd_version=10)["mortality"], risk, rtol=1e-12)
@@ -40,7 +42,8 @@ def test_files_of_format_1_score_as_they_did(recipe):
     ],
 )
 def test_files_of_format_1_show_their_record(recipe, summary, titles, tmp_path):
-    model = mlci.load(DATA / f"format1_{recipe}.safetensors").model_
+    with pytest.warns(OutdatedWarning):
+        model = mlci.load(DATA / f"format1_{recipe}.safetensors").model_
     record = model.card["record"]
     assert summary in record["summary"]
     assert [table["title"].split(":")[0].split(" by")[0] for table in record["tables"]] == titles
@@ -50,3 +53,13 @@ def test_files_of_format_1_show_their_record(recipe, summary, titles, tmp_path):
     model.save(tmp_path / "m")
     again = mlci.load(tmp_path / "m").model_.card["record"]  # JSON has lists where Python has tuples
     assert again == json.loads(json.dumps(record))
+
+
+@pytest.mark.filterwarnings("default::mlci.base.outdated.OutdatedWarning")
+def test_a_former_name_of_a_recipe_is_understood_with_a_warning(mlci_cli):
+    said = "the recipe name mlci is outdated and understood up to version 0.3: it is now called deep."
+    with pytest.warns(OutdatedWarning, match=said), pytest.raises(mlci.InputError, match="fit needs outcomes"):
+        mlci.MLCI(recipe="mlci").fit([["I50.9"]])
+    done = mlci_cli("fit", "--recipe", "mlci", "--print-config")
+    assert "[posterior]" in done.stdout
+    assert done.stderr == f"mlci: warning: {said}\n"

@@ -9,13 +9,17 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
 import mlci
 from mlci.base.errors import name_of, sentence
+from mlci.base.outdated import OutdatedWarning
 from mlci.cli._frameless import without_pandas
 
 # The order of the story; a command not named here comes last.
@@ -52,6 +56,7 @@ def cli() -> None:
 def main() -> None:
     """Run a command, and say in one sentence, without a traceback, what a person has to mend."""
     warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")  # torch's, at the first step on a GPU
+    warnings.showwarning = partial(_tell, warnings.showwarning)
     without_pandas(sys.argv[1:])
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
@@ -72,6 +77,14 @@ def main() -> None:
         code = 2 if (said := sentence(error)) else 1
         click.echo(f"mlci: {name_of(said or _fault(error))[:MOST_WORDS]}", err=True)
     sys.exit(code)
+
+
+def _tell(show: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """Tell what is outdated in a sentence; warnings of other kinds as Python does."""
+    if issubclass(category, OutdatedWarning):
+        click.echo(f"mlci: warning: {message}", err=True)
+    else:
+        show(message, category, *place, **more)
 
 
 def _stop(number: int, _: object) -> None:

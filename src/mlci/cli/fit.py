@@ -3,12 +3,24 @@ import click
 from mlci.cli._options import check_output, force, quiet
 
 
+class Recipe(click.Choice):
+    """A recipe by its name of today, or, with a warning, by a former one."""
+
+    def convert(self, value, param, ctx):
+        from mlci.config import current_recipe
+
+        return super().convert(current_recipe(value), param, ctx)
+
+
+RECIPE = Recipe(["table", "deep", "paper"])
+
+
 @click.command("fit")
 @click.argument("cohort", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option("-o", "--output", type=click.Path(), help="The model file, e.g. model.safetensors.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A TOML file that changes constants.")
 @click.option("--seed", default=11, show_default=True, help="The same seed gives the same model, bit by bit.")
-@click.option("--recipe", type=click.Choice(["table", "deep", "paper"]), default="table", show_default=True)
+@click.option("--recipe", type=RECIPE, default="table", show_default=True)
 @click.option(
     "--outcome", "outcomes", multiple=True, help="Learn from this outcome alone; may be repeated. All if none."
 )

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from mlci.config import FORMER_RECIPES
 from mlci.fitting._result import DeepRecord, Epoch, PaperRecord, Trained
 
-NAMES = {"mlci": "deep"}  # of recipes
 GONE = ("stage1", "stage2", "orientation", "bandwidth", "anchor")
 
 
 def renewed(card: Mapping[str, Any]) -> dict[str, Any]:
     """Give a card of format 1 the recipe's name of today and, in the place of the stages, its record."""
-    recipe = NAMES.get(card["recipe"], card["recipe"])
+    recipe = FORMER_RECIPES.get(card["recipe"], card["recipe"])
     rest = {name: value for name, value in card.items() if name not in GONE}
     if "stage2" not in card:  # made by hand, or by somebody else's program
         return {**rest, "recipe": recipe}

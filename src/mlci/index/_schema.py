@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mlci.base.complaints import complaint
-from mlci.config import RECIPES
-from mlci.index._former import NAMES
+from mlci.config import FORMER_RECIPES, RECIPES
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(max_length=20_000)]
@@ -163,7 +162,7 @@ class CardFacts(_Checked):
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True, extra="allow")
 
-    recipe: Literal[*RECIPES, *NAMES]  # pyright: ignore[reportInvalidTypeForm]
+    recipe: Literal[*RECIPES, *FORMER_RECIPES]  # pyright: ignore[reportInvalidTypeForm]
     seed: int = Field(ge=-(2**63), lt=2**64)
     config: dict[Name, Any]
     source: Text = ""

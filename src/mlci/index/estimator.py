@@ -24,7 +24,7 @@ from mlci.base.shares import md5_split
 from mlci.base.shown import html_table
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
-from mlci.config import RECIPES, DeepConfig, PaperConfig, TableConfig, config_from, read_config
+from mlci.config import RECIPES, DeepConfig, PaperConfig, TableConfig, config_from, current_recipe, read_config
 from mlci.fitting._data import Split, Splits, in_memory
 from mlci.fitting._mapped import map_cohort
 from mlci.fitting._people import ROWS, UNKNOWN, People
@@ -116,6 +116,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         True
         """
         recipe = self.recipe or next((name for name, kind in RECIPES.items() if isinstance(self.config, kind)), "table")
+        recipe = current_recipe(recipe)
         if recipe not in RECIPES:
             raise InputError(f"recipe is {recipe!r}; allowed is {', '.join(RECIPES)}.")
         kind = RECIPES[recipe]

@@ -18,6 +18,7 @@ import numpy as np
 
 import mlci
 from mlci.base.errors import InputError
+from mlci.base.outdated import outdated
 from mlci.base.parquet import WEIGHTS
 from mlci.base.spreadsheets import defused
 from mlci.base.tablefile import writing
@@ -220,6 +221,8 @@ def load_model(path: str | Path) -> Model:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         reason = str(error) if type(error) is ValueError else type(error).__name__
         raise InputError(f"{path}: does not have the parts of a model file ({reason}).") from None
+    if header["format"] < FORMATS[-1]:
+        outdated(f"{path}: model format {header['format']}", "mlci.load(path).save(path) writes the file anew")
     return model
 
 
