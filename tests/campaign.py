@@ -25,7 +25,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 SEED = 16
@@ -162,6 +162,8 @@ class Whole:
         large = toy_cohort(600)
         large.write(folder / "large.parquet")
         random_index(large, table=True).save(folder / "large.safetensors")
+        flags = pa.array([["YN"[len(code) % 2] for code in codes] for codes in large.table["codes"].to_pylist()])
+        replace(large, table=large.table.append_column("poa", flags)).write(folder / "flagged.parquet")
         ids = large.table["admission_id"].to_pylist()
         (folder / "large.csv").write_text("admission_id,score\n" + "".join(f"{i},{i % 7}.5\n" for i in ids))
         self._write_tables(folder / "tables")
@@ -181,7 +183,7 @@ class Whole:
     def names(self) -> dict[str, str]:
         """What commands that are killed are given."""
         files = {"c": "large.parquet", "s": "large.csv", "m": "large.safetensors", "d": self.deep}
-        files |= {"a": "a.csv", "t": "tables"}
+        files |= {"a": "a.csv", "t": "tables", "p": "flagged.parquet"}
         return {key: str(self.folder / name) for key, name in files.items()}
 
 

@@ -79,6 +79,7 @@ CASES: dict[str, list[Case]] = {
     "reproduce": [
         Case(("reproduce", "mimic4", str(DATA / "mimic4_demo"), "-o", "runs", "--models", "charlson"), seconds=12)
     ],
+    "poa": [Case(("poa", "{p}", "-o", "out.csv", "--no-fit", "--resamples", "0"), "out.csv")],
     "report": [Case(("report", "{m}", "{c}", "-o", "out.html", "--resamples", "20"), "out.html", seconds=8)],
     "card": [
         Case(("card", "{m}", "{c}", "-o", "out.html"), "out.html"),
