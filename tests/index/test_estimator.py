@@ -234,3 +234,11 @@ def test_other_bad_input():
 
 def test_load_is_public():
     assert mlci.load is load
+
+
+def test_a_fit_needs_no_validation_split():
+    lists, died = [["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}
+    index = MLCI().fit(lists, died, icd_version=10, split=["train"] * 80)
+    assert index.model_.cutoff.held_out is None
+    mild, severe = index.score([["E11.9"], ["I50.9"]], icd_version=10)
+    assert severe > mild

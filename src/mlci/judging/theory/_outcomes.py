@@ -73,7 +73,7 @@ def singular(outcomes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.
 
 def matrix(outcomes) -> np.ndarray:
     outcomes = np.asarray(outcomes, dtype=float)
-    return outcomes.reshape(len(outcomes), -1)
+    return outcomes[:, None] if outcomes.ndim == 1 else outcomes
 
 
 def as_weights(weights, count: int) -> np.ndarray:
