@@ -34,7 +34,7 @@ def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path, kills):
     whole, target, checkpoint = (tmp_path / name for name in ("whole", "killed", ".killed.checkpoint"))
     log = mlci_cli(*words, whole).stderr  # with one thread; those killed have two
     assert log.count("s left\n") == 2 * 2 + 4  # a line per epoch
-    assert log.splitlines()[-1].startswith(f"{whole}: 216 tokens, 1,400 training admissions, epoch ")
+    assert f"\n{whole}: 216 tokens, 1,400 training admissions, epoch " in log
     chance = random.Random(5)
     with Fits() as fits:
         assert fits.run(*words, target, "--quiet", until=lambda: True) == signal.SIGKILL

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -118,7 +118,7 @@ def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.nd
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    values = codes if isinstance(codes, pa.Array) else pa.array(codes, pa.string())
+    values: Any = codes if isinstance(codes, pa.Array) else pa.array(codes, pa.string())
     if len(values) <= FEW:
         return np.array([code in _set(version) for code in values.to_pylist()], dtype=bool)
     return pc.is_in(values, value_set=all_codes(version)).to_numpy(zero_copy_only=False)

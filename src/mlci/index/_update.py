@@ -56,7 +56,9 @@ def update(model: Model, admissions: Admissions, labels: Mapping[str, np.ndarray
     )
     columns, places = [*own, *(name for name in names if name not in own)], dict(zip(names, range(len(names))))
     state = _state(model.state, moved, [places.get(name) for name in columns], outcomes)
-    log_odds = np.column_stack([model.read(admissions).log_odds, moved.honest[:, [n not in own for n in names]]])
+    shipped = model.read(admissions).log_odds
+    assert shipped is not None  # a table has them
+    log_odds = np.column_stack([shipped, moved.honest[:, [n not in own for n in names]]])
     log_odds[:, [columns.index(name) for name in names]] = moved.honest
     score = TableScorer(state, vocabulary).score(log_odds)
     bands = {name: smooth(moved.honest[:, place], labels[name], least=LEAST) for name, place in places.items()}

@@ -74,6 +74,7 @@ def by_group(
                 pair = Pair(score[inside], y[inside].astype(float), risks[name][inside], patients=patients[inside])
                 figures = []
                 for metric in (METRICS["auroc"], METRICS["observed_expected"]):
+                    assert metric.interval is not None
                     found = metric.interval(pair, metric.value(pair), NOTHING, Reach(pair.events))
                     figures += [found.value, found.low, found.high]
                 rows.append((by, group, name, pair.n, int(np.nansum(pair.y)), *figures))

@@ -196,13 +196,13 @@ def _designs(
     short = words.lower().replace(" and ", ", ")
     designs = {words: columns}
     for kind, columned in flags.items():
-        designs |= {kind: columned, f"{kind}, {short}": tuple(np.hstack(pair) for pair in zip(columned, columns))}
+        learned, asked = (np.hstack(pair) for pair in zip(columned, columns))
+        designs |= {kind: columned, f"{kind}, {short}": (learned, asked)}
     if index is not None:
         scores = index(train), index(judged)
         knots = np.quantile(scores[0], [0.5, 0.9])
-        designs[f"{name}, {short}"] = tuple(
-            np.hstack([_bent(score, knots), part]) for score, part in zip(scores, columns)
-        )
+        learned, asked = (np.hstack([_bent(score, knots), part]) for score, part in zip(scores, columns))
+        designs[f"{name}, {short}"] = learned, asked
     return designs
 
 

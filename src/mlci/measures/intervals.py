@@ -125,7 +125,7 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patient: np.ndarray
     factor = 1.0
     if delong > 0 and rarer > 1:
         own = delong * rarer / (rarer - 1) / variance(value)
-        factor = max(1.0, moved @ moved / delong) * own ** (rarer / (rarer + SMOOTHED))
+        factor = float(max(1.0, moved @ moved / delong) * own ** (rarer / (rarer + SMOOTHED)))
     reach = float(norm.ppf((1 + level) / 2)) ** 2 * factor
 
     def beyond(place: float) -> float:
@@ -189,10 +189,10 @@ def mean_square(value: float, gaps: np.ndarray, variances: np.ndarray, shares: n
     >>> mean_square(0.0, gaps, np.full(3, 0.0004), np.full(3, 1 / 3), Reach(100)).low
     0.0
     """
-    unbiased = shares @ (gaps**2 - variances)
-    none = 2 * shares**2 @ variances**2
-    total = shares @ gaps**2
-    growth = 4 * (shares**2 * variances) @ gaps**2 / total if total > 0 else 4 * (shares @ (shares * variances))
+    unbiased, total = float(shares @ (gaps**2 - variances)), float(shares @ gaps**2)
+    none = float(2 * shares**2 @ variances**2)
+    weights = gaps**2 / total if total > 0 else np.ones(len(gaps))
+    growth = float(4 * (shares**2 * variances) @ weights)
     low, high = _wilson(unbiased, none, growth, reach.quantile)
     return Interval(float(value), float(np.sqrt(low)), float(np.sqrt(min(high, 1.0))))
 
