@@ -9,11 +9,11 @@ class OutdatedWarning(FutureWarning):
     """Something is understood today and will not be after `LAST`."""
 
 
-def outdated(what: str, instead: str, *, stacklevel: int = 2) -> None:
+def outdated(thing: str, instead: str, *, stacklevel: int = 2) -> None:
     """Warn that something will not be understood for ever.
 
     Args:
-        what: the outdated thing, as the person knows it.
+        thing: as the person knows it.
         instead: what to do.
         stacklevel: as `warnings.warn` takes it, counted from the caller.
 
@@ -23,5 +23,5 @@ def outdated(what: str, instead: str, *, stacklevel: int = 2) -> None:
     >>> str(told[0].message)
     'the recipe mlci is outdated and understood up to version 0.3: it is now called deep.'
     """
-    sentence = f"{what} is outdated and understood up to version {LAST}: {instead}."
+    sentence = f"{thing} is outdated and understood up to version {LAST}: {instead}."
     warnings.warn(sentence, OutdatedWarning, stacklevel=stacklevel + 1)

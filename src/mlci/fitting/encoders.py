@@ -179,7 +179,7 @@ class Dropout(nn.Dropout):
 
     >>> drop = Dropout(0.5)
     >>> drop.generator = torch.Generator().manual_seed(1)
-    >>> drop(torch.ones(4)).unique().tolist()
+    >>> drop(torch.ones(100)).unique().tolist()
     [0.0, 2.0]
     """
 
