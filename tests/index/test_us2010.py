@@ -48,5 +48,5 @@ def test_the_script_makes_the_same_bytes_again(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["build_us2010.py", str(SAMPLE), "--folder", str(folder)])
         runpy.run_path(str(FOLDER / "build_us2010.py"), run_name="__main__")
         made.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
-    assert set(made[0]) == {"us2010.safetensors", "us2010-early.safetensors", "us2010.csv"}
+    assert set(made[0]) == {"us2010.safetensors", "us2010-early.safetensors", "us2010.csv", "us2010.zip"}
     assert made[0] == made[1]

@@ -12,6 +12,7 @@ on admissions cut in ways that training did not see.
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -122,14 +123,17 @@ def costs(cohort: Cohort, index: MLCI, test: Cohort) -> None:
 
 
 def papers(folder: Path, test: Cohort) -> None:
-    """Write what `mlci models us2010 -o FOLDER` unpacks: weights, model card, report."""
-    model = folder / "us2010.safetensors"
+    """Write what `mlci models us2010 -o FOLDER` unpacks: weights, model card, report.
+
+    The commands run where their files lie, since the report tells the command that made it.
+    """
+    model = "us2010.safetensors"
     with tempfile.TemporaryDirectory() as place:
+        shutil.copy(folder / model, place)
         test.write(f"{place}/test.parquet")
-        for words in (["export", model, "-o", f"{place}/weights.csv"], ["report", model, f"{place}/test.parquet"]):
-            more = ["-o", f"{place}/report.html"] if words[0] == "report" else []
-            subprocess.run([sys.executable, "-m", "mlci", *map(str, words), *more], check=True)
-        Path(place, "model_card.md").write_text(model_card(load_model(model), "us2010"))
+        for words in (["export", model, "-o", "weights.csv"], ["report", model, "test.parquet", "-o", "report.html"]):
+            subprocess.run([sys.executable, "-m", "mlci", *words], check=True, cwd=place)
+        Path(place, "model_card.md").write_text(model_card(load_model(folder / model), "us2010"))
         with zipfile.ZipFile(folder / "us2010.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for name in PAPERS:
                 member = zipfile.ZipInfo(name)  # of 1980: the same contents give the same bytes
