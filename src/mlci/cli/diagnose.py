@@ -149,8 +149,13 @@ def _say(found, tables) -> None:
             click.echo(f"{name}: beyond its best cut the outcomes are rarer, not commoner; it may be turned around.")
     if "checks" in tables:
         rows = [
-            [row.model, row.law, f"{row.left:.4g} {row.relation} {row.right:.4g}", row.verdict]
-            for row in tables["checks"].itertuples()
+            [
+                row.model,
+                row.law,
+                f"{row.left:.4g} {row.relation} {row.right:.4g}" if row.left == row.left else "–",
+                row.verdict,
+            ]
+            for row in tables["checks"].itertuples()  # a side is NaN where the law says nothing
         ]
         show("The paper's laws on these data", ["model", "law", "here", "verdict"], rows, left=4)
 
