@@ -116,6 +116,8 @@ def killed(case: Case, files: dict[str, str], place: Path, rng: Random, again: C
         left = [path.name for path in _leftovers(place) if not path.name.endswith(kept)]
         if left and not any(path.parent.name.endswith(kept) for path in _leftovers(place)):
             raise Left(f"{words[0]}: left {left} when told to stop")
+    if words[0] == "cohort" and case.output and not unchanged:  # it was written whole: never overwritten unasked
+        words.append("--force")
     said = _stopped(words, place, None, signal.SIGTERM) if case.served else again(*words)
     if left := [path.name for path in _leftovers(place)]:
         raise Left(f"{words[0]}: left {left} after the next run ({said[-200:]})")
