@@ -49,3 +49,8 @@ def test_admissions_of_a_patient_are_permuted_together():
     assert alone > 15  # as if there were four times as many
     assert together <= 8
     assert independence(score, score > 0.5, patients=patient, permutations=99) == 0.01  # the least that 99 can show
+
+
+def test_patients_who_are_not_known_stand_for_themselves():
+    score, y = np.arange(40.0), np.repeat([0, 1], 20)
+    assert independence(score, y, patients=[None] * 40) == independence(score, y, patients=range(40))

@@ -18,6 +18,7 @@ from mlci.judging.evaluate import judge
 from mlci.judging.rivals import classic
 from mlci.judging.smooth import smooth
 from mlci.measures.ratios import interval
+from mlci.measures.resample import numbered
 from mlci.tokens import telling, without
 
 ALL, PRESENT, UNTOLD = "all codes", "present on admission", "without telling codes"
@@ -122,7 +123,7 @@ def _ratios(
 ) -> Iterator[dict]:
     """Observed over expected events, in all and where something arose later."""
     train, judged = parts
-    patient = np.unique(judged.column("subject_id"), return_inverse=True)[1]
+    patient = numbered(judged.column("subject_id"))
     for outcome in judged.outcomes:
         learned, y = train.labels(outcome)[:, 0], judged.labels(outcome)[:, 0]
         known = ~np.isnan(learned)

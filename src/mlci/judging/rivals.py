@@ -14,6 +14,7 @@ from mlci.codes import comorbidity
 from mlci.cohort import Cohort
 from mlci.measures.discrimination import auroc, auroc_influence, calibration
 from mlci.measures.intervals import Reach, area
+from mlci.measures.resample import numbered
 
 LEARNED = 50_000  # training admissions at most: forty weights need no more
 LEAST = 10  # training admissions with and without an outcome, or no rival is fitted for it
@@ -156,7 +157,7 @@ def compare(
     0  MLCI    died  0.9375  0.000
     1   Age    died  0.0625  0.875
     """
-    _, patient = np.unique(np.asarray(patients), return_inverse=True)
+    patient = numbered(patients)
     rows = []
     for outcome, y in outcomes.items():
         positives, n = int(np.nansum(y)), int((~np.isnan(y)).sum())

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from mlci.measures._arrays import as_outcomes, as_scores
+from mlci.measures.resample import numbered
 
 PERMUTATIONS = 199
 
@@ -82,7 +83,7 @@ def independence(score: Any, y: Any, *, patients: Any = None, permutations: int 
         return np.nan
     if patients is not None:
         known = ~np.isnan(as_outcomes(y, len(np.asarray(y)))[:, 0])
-        _, patient, sizes = np.unique(np.asarray(patients)[known], return_inverse=True, return_counts=True)
+        _, patient, sizes = np.unique(numbered(patients)[known], return_inverse=True, return_counts=True)
         if permutations and sizes.max() > 1:
             return _permuted(scores, labels, patient, sizes, permutations, seed)
     # n times the U-statistic is at most as large, for p up to 0.05, as a chi-square less its mean.
