@@ -155,7 +155,7 @@ def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.nd
         text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     try:
         moments = pc.cast(text, pa.timestamp("s"), safe=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # text that is no time, or a type that never is one
         raise InputError(
             f"{where}: a time of admission is not one; allowed is a date or time such as 2024-05-31 or "
             "2024-05-31 06:00, or empty."
