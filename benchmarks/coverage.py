@@ -1,6 +1,6 @@
 """How often a 95% interval holds the truth when events are few: those of `mlci evaluate` beside plain percentiles.
 
-    python benchmarks/coverage.py [--replicates 500] [--resamples 100] [-o coverage.csv]
+    python benchmarks/coverage.py [--replicates 500] [--resamples 100] [--seed 1] [--events 11,20,82] [-o FILE]
 
 Each replicate is a hospital of 1,000 admissions of which 11, 20, 82 or 200 are expected to have the outcome, with a
 strong or a weak score, and with one admission per patient or about two that are alike in score and in fate. The score
@@ -44,6 +44,10 @@ class Hospital:
     events: int
     slope: float
     alike: float
+
+    def generator(self, seed: int) -> np.random.Generator:
+        """Draws of its own, so that chance in one kind of hospital says nothing of chance in another."""
+        return np.random.default_rng([seed, self.events, int(10 * self.slope), int(self.alike)])
 
     @cached_property
     def along(self) -> tuple[float, np.ndarray]:
@@ -110,7 +114,7 @@ def _held(bound: Interval, truth: float) -> float:
 
 def coverage(hospital: Hospital, *, replicates: int, resamples: int, seed: int = 1) -> pd.DataFrame:
     """Share of replicates whose interval holds the truth, per figure, and the mean of figure − truth."""
-    rng, true, rows = np.random.default_rng(seed), truth(hospital), []
+    rng, true, rows = hospital.generator(seed), truth(hospital), []
     for replicate in range(replicates):
         own, noisy = hospital.draw(N, rng)
         if own.events < 3:
@@ -123,9 +127,9 @@ def coverage(hospital: Hospital, *, replicates: int, resamples: int, seed: int =
     return frame.groupby("figure", sort=False).mean().reset_index()
 
 
-def errs(hospital: Hospital, *, replicates: int) -> float:
+def errs(hospital: Hospital, *, replicates: int, seed: int) -> float:
     """How often the test of independence rejects at 5% a score that has nothing to do with the outcome."""
-    rng = np.random.default_rng(2)
+    rng = hospital.generator(seed)
     pairs = (hospital.draw(N, rng)[0] for _ in range(replicates))
     found = [independence(pair.scores, pair.y, patients=pair.patients) for pair in pairs if pair.events]
     return float(np.mean(np.array(found) < 0.05))
@@ -135,17 +139,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicates", type=int, default=500)
     parser.add_argument("--resamples", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--events", default=",".join(map(str, EVENTS)), help="separated by commas")
     parser.add_argument("-o", "--output", type=Path, help="the whole table (CSV)")
     options = parser.parse_args()
     begun, parts = time.process_time(), []
-    for events in EVENTS:
+    size = {"replicates": options.replicates, "seed": options.seed}
+    for events in map(int, options.events.split(",")):
         for admissions, alike in ALIKE.items():
             for strength, slope in STRENGTHS.items():
-                found = coverage(
-                    Hospital(events, slope, alike), replicates=options.replicates, resamples=options.resamples
-                )
+                found = coverage(Hospital(events, slope, alike), resamples=options.resamples, **size)
                 parts.append(found.assign(events=events, score=strength, admissions=admissions))
-            noise = errs(Hospital(events, 0.0, alike), replicates=options.replicates)
+            noise = errs(Hospital(events, 0.0, alike), **size)
             print(
                 f"{events} events, {admissions} admission(s) per patient: independence rejected {noise:.1%}", flush=True
             )

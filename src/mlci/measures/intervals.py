@@ -3,9 +3,9 @@
 A figure and its value in each resample come in; an interval goes out. Percentiles of resamples are too short where
 events are few, and lie beside the truth where a figure is biased. So the resamples lend their spread alone: the
 interval holds the values from which the figure lies no further than their own standard errors allow (AUROC, distance
-correlation, calibration error), is symmetric in log-odds (average precision), or plain (the rest), with Student's t for
-as many degrees of freedom as there are patients with the rarer outcome, less one. `benchmarks/coverage.py` shows how
-often each holds the truth.
+correlation, calibration error and intercept), is symmetric in log-odds (average precision), or plain (the rest), with
+Student's t for as many degrees of freedom as there are patients with the rarer outcome, less one.
+`benchmarks/coverage.py` shows how often each holds the truth.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from scipy.stats import t as student
 
 EDGE = 1e-9  # the search starts beside the area itself, where a perfect one has a root of no interest
 NONE = 6.0  # 2 in large samples (Shen, Panda and Vogelstein); three times that lets few events be covered too
+FAR = 100.0  # log-odds: at such a distance every admission has the outcome, or none has
 SMOOTHED = 20  # events that outweigh Hanley and McNeil's formula for AUROC's variance
 
 
@@ -173,6 +174,35 @@ def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reac
     none = NONE / n**2
     low, high = _wilson(unbiased, none, max(spread - none, 0.0) / value**2, reach.quantile)
     return Interval(float(value), float(np.sqrt(low)), float(np.sqrt(min(high, 1.0))))
+
+
+def shift(value: float, log_odds: np.ndarray, events: float, *, alike: float = 1.0, level: float = 0.95) -> Interval:
+    """Return a shift of log-odds with those shifts that expect no other number of events than chance allows.
+
+    What chance allows is by the variance that a shift itself implies, as in Wilson's interval of a rate: the score
+    test turned round.
+
+    Args:
+        value: the shift at which as many events are expected as were seen.
+        log_odds: of each admission.
+        events: how many were seen.
+        alike: how many times the variance is as large as that of admissions that have nothing to do with each other.
+        level: the share of such intervals that hold the true shift.
+
+    >>> found = shift(0.0, np.zeros(100), 50)
+    >>> round(found.low, 2), round(found.high, 2)
+    (-0.39, 0.39)
+    """
+    if not np.isfinite(value):
+        return Interval(float(value), np.nan, np.nan)
+    reach = float(norm.ppf((1 + level) / 2)) * np.sqrt(alike)
+
+    def beyond(place: float, side: int) -> float:
+        risks = expit(log_odds + place)
+        return side * (events - risks.sum()) - reach * np.sqrt(risks @ (1 - risks))
+
+    low, high = (brentq(beyond, value, value - side * FAR, args=(side,)) for side in (1, -1))
+    return Interval(float(value), float(low), float(high))
 
 
 def mean_square(value: float, gaps: np.ndarray, variances: np.ndarray, shares: np.ndarray, reach: Reach) -> Interval:

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import expit
 from scipy.stats import rankdata
 
 from mlci.measures import discrimination, independence, information, intervals, resample
@@ -182,6 +183,15 @@ def _observed_expected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach
     return Interval(value, float(low / risks.mean()), float(high / risks.mean()))
 
 
+def _intercept(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
+    known = ~np.isnan(pair.y)
+    if pair.risk is None or not np.isfinite(value):
+        return Interval(value, np.nan, np.nan)
+    log_odds, y = discrimination.logit(pair.risk[known]), pair.y[known]
+    alike = _together(pair, y - expit(log_odds + value))
+    return intervals.shift(value, log_odds, y.sum(), alike=alike, level=reach.level)
+
+
 def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
     """Chance gaps are as much wider as the residuals of a patient's admissions go together."""
     known = ~np.isnan(pair.y)
@@ -336,6 +346,7 @@ METRICS = {
             "Calibration intercept",
             "calibration intercept",
             lambda pair: pair.calibration.intercept,
+            interval=_intercept,
             better="0",
         ),
         Metric(
