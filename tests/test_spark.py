@@ -1,5 +1,7 @@
 """On a cluster: what a Spark frame gives is what a file gives on one machine, bit for bit."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -65,6 +67,49 @@ def test_indices_are_the_local_ones(name, options, place, spark, tmp_path):
     assert in_order(mlci.spark.indices(frame, **options).toArrow()).equals(
         in_order(pq.read_table(tmp_path / "scores.parquet"))
     )
+
+
+@pytest.fixture(scope="module")
+def flagged(place):
+    """The cohort with flags, a row for each admission and a row for each code, and a model of what was present."""
+    cohort = pq.read_table(place / "cohort.parquet")
+    lists = cohort["codes"].to_pylist()
+    flags = [["YNUW1"[number % 5] for number, _ in enumerate(codes)] for codes in lists]
+    pq.write_table(cohort.append_column("poa", pa.array(flags)), place / "flags.parquet")
+    rows = [
+        {"admission_id": id, "seq_num": number, "code": code, "poa": flag, "icd_version": 10}
+        for id, codes, said in zip(cohort["admission_id"].to_pylist(), lists, flags)
+        for number, (code, flag) in enumerate(zip(codes, said))
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), place / "flag_rows.parquet")
+    model = load_model(place / "model.safetensors")
+    return replace(model, vocabulary=replace(model.vocabulary, poa="only"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["flag_rows.parquet", "flags.parquet"])
+def test_flags_of_what_was_present_count_as_they_do_locally(name, flagged, place, spark, tmp_path):
+    frame = spark.read.parquet(str(place / name)).repartition(3)
+    for poa in ("only", "ahrq"):
+        write_scores(place / name, tmp_path / f"{poa}.parquet", poa=poa)
+        found = in_order(mlci.spark.indices(frame, poa=poa).toArrow())
+        assert found.equals(in_order(pq.read_table(tmp_path / f"{poa}.parquet")))
+    score_file(flagged, place / name, tmp_path / "scores.parquet")
+    assert in_order(mlci.spark.score(frame, flagged).toArrow()).equals(
+        in_order(pq.read_table(tmp_path / "scores.parquet"))
+    )
+
+
+def test_codes_of_other_flags_than_a_model_was_made_for_are_not_taken_silently(flagged, place, spark):
+    plain = spark.read.parquet(str(place / "codes.parquet"))
+    with pytest.raises(InputError, match="the frame: has no flags of what was present on admission"):
+        mlci.spark.score(plain, flagged)
+    with pytest.raises(InputError, match="has no flags"):
+        mlci.spark.indices(plain, poa="ahrq")
+    with pytest.raises(UserWarning, match="made for codes present on admission alone, not for poa='all'"):
+        mlci.spark.score(plain, flagged, poa="all")
+    with pytest.raises(InputError, match="poa 'ahrq' is not known; allowed are all and only"):
+        mlci.spark.score(plain, flagged, poa="ahrq")
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ done by `mapInArrow`, so each executor runs the very functions that score a file
 same bits. The model travels inside the task, which Spark broadcasts; executors need this package, but no torch.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions, as_admissions, encode_tables
 from mlci.codes.comorbidity import Coder, Combined, drop_milder, flag_columns, pair_of, rules, score_columns, scores
 from mlci.codes.layout import Layout, find_layout
-from mlci.codes.poa import ALL
+from mlci.codes.poa import ALL, MADE_FOR, ONLY, reading
 from mlci.index.model import Model, load_model
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def score(
     icd_version: int | None = None,
     id: str | None = None,
     codes: str | Sequence[str] | None = None,
+    poa: str | None = None,
 ) -> "DataFrame":
     """Score the admissions of a Spark frame.
 
@@ -45,6 +47,8 @@ def score(
         icd_version: 9 or 10 for the codes whose version the frame does not say.
         id: the column of admissions, where its name does not speak for itself.
         codes: the column or columns of codes, likewise.
+        poa: all codes, or only those present on admission, with a warning where the model was made for other ones; by
+            default those that it was made for.
 
     Returns:
         A lazy frame of `admission_id` and the columns of `mlci score`.
@@ -53,7 +57,10 @@ def score(
     DataFrame[admission_id: bigint, score: double, percentile: double, ...]
     """
     model = replace(model if isinstance(model, Model) else load_model(model))  # replaced: without what is cached
-    layout, rows = _rows(df, icd_version, id, codes, poa=model.vocabulary.poa)
+    counting = reading(poa or model.vocabulary.poa, (ALL, ONLY))
+    if counting != model.vocabulary.poa:
+        warnings.warn(f"the model was made for {MADE_FOR[model.vocabulary.poa]}, not for poa={poa!r}.", stacklevel=2)
+    layout, rows = _rows(df, icd_version, id, codes, poa=counting)
     doubles = ["score", "percentile", *(f"risk_{name}" for name in model.curves)]
     types = {**dict.fromkeys(doubles, "double"), "high_severity": "boolean", "unknown_share": "double"}
     return rows.mapInArrow(partial(_score, model, layout, icd_version), _schema(df, layout, types))
@@ -68,6 +75,7 @@ def indices(
     weights: Sequence[str] = (),
     hierarchy: bool = True,
     flags: bool = False,
+    poa: str = ALL,
 ) -> "DataFrame":
     """Score the admissions of a Spark frame by Charlson and Elixhauser.
 
@@ -82,6 +90,7 @@ def indices(
         weights: further sets of weights, as `mlci indices --weights` names them.
         hierarchy: whether a severe form of a disease displaces its milder one.
         flags: add a column per comorbidity.
+        poa: all codes, only those present on admission, or ahrq, as in `mlci indices --poa`.
 
     Returns:
         A lazy frame of `admission_id` and the columns of `mlci indices`.
@@ -93,7 +102,7 @@ def indices(
 
     columns = score_columns(weights)
     pair = pair_of(columns)
-    layout, rows = _rows(df, icd_version, id, codes, carry=("split",))
+    layout, rows = _rows(df, icd_version, id, codes, carry=("split",), poa=reading(poa))
     if icd_version is None and layout.version is None:
         raise InputError(f"{WHERE}: lacks the column icd_version; say icd_version=9 or 10 for all codes.")
     split = [name for name in rows.columns if name == "split"]
@@ -124,8 +133,9 @@ def _rows(
     icd_version: int | None,
     id: str | None,
     codes: str | Sequence[str] | None,
+    *,
+    poa: str,
     carry: Sequence[str] = (),
-    poa: str = ALL,
 ) -> tuple[Layout, "DataFrame"]:
     """Find the layout, select the columns, bring each admission's rows together, and refuse columns of wrong types."""
     layout = find_layout(df.columns, WHERE, id=id, codes=codes, poa=poa)
@@ -133,7 +143,9 @@ def _rows(
     wanted = [*layout.columns, *order, *(name for name in carry if name in df.columns and layout.form != "long")]
     rows = df.select(*dict.fromkeys(wanted))
     named = {"id": layout.id, "codes": layout.codes}
-    as_admissions(rows.limit(0).toArrow(), icd_version=icd_version, **named)  # refuses columns of the wrong types
+    as_admissions(
+        rows.limit(0).toArrow(), icd_version=icd_version, poa=poa, **named
+    )  # refuses columns of the wrong types
     if layout.form == "long":
         rows = rows.repartition(str(layout.id)).sortWithinPartitions(str(layout.id), *order)
     return layout, rows

@@ -116,6 +116,56 @@ def test_spark_gives_the_same_cohort(source, demo, spark):
     assert build_cohort(source, load_spark(spark, source, folder), **options) == build_cohort(source, folder, **options)
 
 
+FLAGGED = {
+    "admissions": {"table": "stays", "admission_id": "id", "subject_id": "mrn", "admitted": "came"},
+    "diagnoses": {"table": "dx", "admission_id": "id", "code": "icd", "icd_version": 10, "poa": "present"},
+    "outcomes": {"mortality": "died"},
+}
+
+
+@pytest.fixture
+def flagged(tmp_path) -> list[str]:
+    """Own tables with flags of what was present on admission, as CSV in `tmp_path`; their names."""
+    came = ["2020-01-01 06:00:00", "2020-03-01 06:00:00", "2020-02-01 06:00:00"]
+    frames = {
+        "stays": pd.DataFrame({"id": [1, 2, 3], "mrn": [7, 7, 8], "came": came, "died": [0, 1, 0]}),
+        "dx": pd.DataFrame(
+            {
+                "id": [1, 1, 2, 2, 3],
+                "icd": ["I50.9", "T81.4XXA", "E11.9", "I50.9", "J44.9"],
+                "present": ["y", "N", None, "u", "1"],
+            }
+        ),
+    }
+    for name, frame in frames.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    return list(frames)
+
+
+@pytest.mark.xdist_group("postgres")
+def test_postgres_gives_the_same_flags(flagged, tmp_path, postgres_server):
+    import psycopg
+
+    columns = {"stays": "id INT, mrn INT, came TIMESTAMP, died INT", "dx": "id INT, icd TEXT, present CHAR(1)"}
+    with psycopg.connect(postgres_server, autocommit=True) as server:
+        for name, types in columns.items():
+            server.execute(f"CREATE TABLE {name} ({types})")
+            with server.cursor().copy(f"COPY {name} FROM STDIN (FORMAT csv, HEADER)") as copy:
+                copy.write((tmp_path / f"{name}.csv").read_text())
+        there = build_cohort("tables", postgres_server, config=FLAGGED, look_back=365)
+        server.execute("DROP TABLE stays, dx")
+    assert there == build_cohort("tables", tmp_path, config=FLAGGED, look_back=365)
+    assert there.table["poa"].to_pylist() == [["Y", "N"], [None, "U", "Y"], ["1"]]
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_spark_gives_the_same_flags(flagged, tmp_path, spark):
+    for name in flagged:
+        spark.read.csv(f"{tmp_path}/{name}.csv", header=True, inferSchema=True).createOrReplaceTempView(name)
+    assert build_cohort("tables", spark, config=FLAGGED) == build_cohort("tables", tmp_path, config=FLAGGED)
+
+
 @pytest.mark.parametrize("source", DEMOS)
 def test_duckdb_database_gives_the_same_cohort(source, demo, tmp_path):
     folder = demo(source)

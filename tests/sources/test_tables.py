@@ -229,9 +229,45 @@ def test_days_of_stay_may_be_a_column_and_flags_may_be_of_any_type(tmp_path):
     assert table["one"].to_pylist() == table["two"].to_pylist() == table["three"].to_pylist() == [True, False, None]
 
 
+FLAGGED = [
+    ["encounter", "icd", "version", "present"],
+    *[["a1", "T81.4XXA", 10, "N"], ["a1", "I50.9", 10, " y"], ["a1", "I10", 10, ""], ["a1", "I1", 10, "exempt"]],
+    *[["a2", "I509", 10, "U"], ["a3", "N179", 10, "W"], ["a3", "4280", 9, "Y"], ["a4", "E119", 10, 1]],
+]
+
+
+def test_flags_of_what_was_present_travel_with_the_codes(tmp_path):
+    folder = write(tmp_path, stays=STAYS, dx=FLAGGED)
+    with duckdb.connect(tmp_path / "own.duckdb") as own:
+        for name in ("stays", "dx"):
+            own.sql(f"CREATE TABLE {name} AS FROM read_csv('{folder / name}.csv', all_varchar = {name == 'dx'})")
+    config = changed(diagnoses={"poa": "present"})
+    for location in (folder, f"duckdb://{tmp_path}/own.duckdb"):
+        cohort = mlci.build_cohort("tables", location, config=config)
+        rows = {row["admission_id"]: (row["codes"], row["poa"]) for row in cohort.table.to_pylist()}
+        assert rows == {
+            "a1": (["I1", "I10", "I509", "T814XXA"], ["1", None, "Y", "N"]),  # in the order of codes, as without flags
+            "a2": (["I509"], ["U"]),
+            "a3": (["N179"], ["W"]),
+            "a4": (["E119"], ["1"]),
+        }
+        assert (
+            "2 of 7 codes arose after admission by their flags (POA N or U); 1 have no flag and count as present."
+            in (cohort.notes)
+        )
+        assert cohort.present().table["codes"].to_pylist()[:2] == [["I1", "I10", "I509"], []]
+    carried = mlci.build_cohort(
+        "tables", write(tmp_path, stays=with_cell(STAYS, 2, 2, "2020-01-05 06:00:00")), config=config, look_back=30
+    )
+    assert carried.table["codes"].to_pylist()[1] == ["I509", "I1", "I10", "T814XXA"]
+    assert carried.table["poa"].to_pylist()[1] == ["U", "Y", "Y", "Y"]  # what arose then is history now
+    with pytest.raises(mlci.InputError, match=r"dx.csv: column present, row 3: text of 1 characters is not Y, N, U, W"):
+        mlci.build_cohort("tables", write(tmp_path, dx=with_cell(FLAGGED, 2, 3, "Q")), config=config)
+
+
 @pytest.mark.parametrize("dialect", ["postgres", "databricks", "bigquery", "snowflake"])
 def test_the_expression_compiles_for_other_engines(dialect):
-    layout, _ = tables._layout(LAYOUT)
+    layout, _ = tables._layout(changed(diagnoses={"poa": "present"}))
     rules = {name: tables._rule(layout, name, text, "") for name, text in layout.outcomes.items()}
     schemas = tables._wanted(layout, rules, "")
     unbound = {name: ibis.table(columns, name=name) for name, columns in schemas.items()}

@@ -4,8 +4,6 @@ from mlci.cli._counting import counting
 from mlci.cli._model import MODEL
 from mlci.cli._options import check_output, columns, force, quiet, shown
 
-MADE_FOR = {"all": "all codes", "only": "codes present on admission alone"}
-
 
 @click.command("score")
 @click.argument("model", type=MODEL)
@@ -53,6 +51,8 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **named)
     if index.vocabulary.primary and not quiet:
         click.echo("The model takes the first code of an admission as its principal diagnosis: order counts.", err=True)
     if (poa or index.vocabulary.poa) != index.vocabulary.poa:
+        from mlci.codes.poa import MADE_FOR
+
         click.echo(
             f"mlci: warning: the model was made for {MADE_FOR[index.vocabulary.poa]}, not for --poa {poa}.", err=True
         )

@@ -22,7 +22,7 @@ from mlci.codes import icd
 from mlci.codes.admissions import Admissions, ahead, as_admissions, stream_rows
 from mlci.codes.audit import Audit, Finding, audit, findings
 from mlci.codes.lookback import LookBack
-from mlci.codes.poa import AHRQ, ALL, KEEP, ONLY, late
+from mlci.codes.poa import ALL, late, reading
 from mlci.codes.versions import Guess
 
 SHORT = {"charlson": "cci", "elixhauser": "eci"}
@@ -351,20 +351,13 @@ def _frame(
     import narwhals as nw
 
     columns = score_columns([weights] if isinstance(weights, str) else weights, [index])
-    admissions = as_admissions(data, icd_version=icd.check_version(icd_version), poa=_reading(poa))
+    admissions = as_admissions(data, icd_version=icd.check_version(icd_version), poa=reading(poa))
     bits = _bits(admissions, hierarchy, stacklevel=4)
     found = {"admission_id": admissions.ids, **dict(zip(columns, scores(bits, columns).T))}
     if with_flags:
         found |= {name: flag for name, flag in flag_columns(bits).items() if name.startswith(SHORT[index])}
     native = nw.from_native(data).implementation if nw.dependencies.is_into_dataframe(data) else "pandas"
     return nw.from_dict(found, backend=native).to_native()
-
-
-def _reading(poa: str) -> str:
-    """How codes are read for a rule of what counts."""
-    if poa not in (ALL, ONLY, AHRQ):
-        raise InputError(f"poa {poa!r} is not known; allowed are {ALL}, {ONLY} and {AHRQ}.")
-    return KEEP if poa == AHRQ else poa
 
 
 def flag_columns(bits: np.ndarray) -> dict[str, np.ndarray]:
@@ -503,9 +496,9 @@ def write_scores(
     def training(spool: Path) -> Iterator[np.ndarray]:
         nonlocal split
         sink = None
-        reading = {"unused": True, "poa": _reading(poa), **options}
+        how = {"unused": True, "poa": reading(poa), **options}
         guess = Guess(str(source), on_guess) if on_guess else lambda batch: batch
-        for ids, bits, carried in _coded(source, lambda batch: coder(guess(batch)), look_back, reading):
+        for ids, bits, carried in _coded(source, lambda batch: coder(guess(batch)), look_back, how):
             bits = drop_milder(bits) if hierarchy else bits
             found = scores(bits, columns)
             rows = {"admission_id": ids, **dict(zip(columns, found.T))}

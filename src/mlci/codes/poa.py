@@ -27,6 +27,7 @@ WRITTEN = {
 ALLOWED = "Y, N, U, W or 1 (exempt), or empty"
 ALL, ONLY = "all", "only"  # every code counts; those that were present on admission
 KEEP, ANY = "keep", "any"  # every code, with its flag; the same if there are flags
+MADE_FOR = {ALL: "all codes", ONLY: "codes present on admission alone"}  # what a model says of itself
 AHRQ = "ahrq"  # as AHRQ does: acute comorbidities need to have been present, chronic ones do not
 SINGLE = ("poa", "poa_flag", "poa_ind", "poa_indicator", "present_on_admission", "dx_poa", "poa_code", "poas")
 _MARK = r"(?:poa|present_on_admission)(?:_?(?:ind|indicator|flag|code|sw|cd))*"
@@ -102,6 +103,25 @@ def read_flags(column: "pa.Array", where: str, name: str, first_row: int) -> np.
     return np.array([*places, 0], dtype=np.uint8)[column.indices.fill_null(-1).to_numpy()]
 
 
+def reading(choice: str, allowed: Sequence[str] = (ALL, ONLY, AHRQ)) -> str:
+    """Say how codes are to be read for a choice of those that count.
+
+    Args:
+        choice: all, only or ahrq.
+        allowed: those of them that can be had.
+
+    Returns:
+        A word that `mlci.codes.layout.find_layout` takes; another choice is an `InputError`.
+
+    >>> reading("ahrq")
+    'keep'
+    """
+    if choice not in allowed:
+        *others, last = allowed
+        raise InputError(f"poa {choice!r} is not known; allowed are {', '.join(others)} and {last}.")
+    return KEEP if choice == AHRQ else choice
+
+
 def late(flags: np.ndarray) -> np.ndarray:
     """Say of each flag whether its diagnosis arose after admission.
 
@@ -120,6 +140,18 @@ def written(flags: np.ndarray) -> "pa.Array":
     import pyarrow as pa
 
     return pa.array([None, *FLAGS[1:]]).take(pa.array(flags))
+
+
+def words(flags: np.ndarray) -> str:
+    """Say in a sentence how many codes arose after admission.
+
+    >>> words(np.array([1, 2, 0]))
+    '1 of 3 codes arose after admission by their flags (POA N or U); 1 have no flag and count as present.'
+    """
+    counts = np.bincount(flags, minlength=len(FLAGS))
+    after, silent = counts[list(LATE)].sum(), counts[0]
+    said = f"{after:,} of {counts.sum():,} codes arose after admission by their flags (POA N or U)"
+    return f"{said}; {silent:,} have no flag and count as present." if silent else f"{said}."
 
 
 def no_flags(where: str) -> InputError:

@@ -317,7 +317,8 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
     attrition.keep(has_code, "has a diagnosis")
     if dropped:
         notes.append(f"{dropped} diagnoses of another ICD version than the rest of their admission were dropped.")
-    notes += _poa_words(batches)
+    if recorded := [part.poa for part in batches if part.poa is not None]:
+        notes.append(poa.words(np.concatenate(recorded)))
     short = sum(part.short for part in batches)
     if short:
         notes.append(
@@ -362,17 +363,6 @@ def _codes(batches: list[Admissions], silent: int) -> tuple[pa.ListArray, pa.Lis
     offsets = pa.array(np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int32))
     beside = pa.ListArray.from_arrays(offsets, pa.concat_arrays(flags)) if flags else None
     return pa.ListArray.from_arrays(offsets, pa.concat_arrays(flat)), beside, np.concatenate(versions), dropped
-
-
-def _poa_words(batches: list[Admissions]) -> list[str]:
-    """What the flags say, in a sentence."""
-    flags = [part.poa for part in batches if part.poa is not None]
-    if not flags:
-        return []
-    counts = np.bincount(np.concatenate(flags), minlength=len(poa.FLAGS))
-    after, silent = counts[list(poa.LATE)].sum(), counts[0]
-    said = f"{after:,} of {counts.sum():,} codes arose after admission by their flags (POA N or U)"
-    return [f"{said}; {silent:,} have no flag and count as present." if silent else f"{said}."]
 
 
 def _outcome(column: pa.ChunkedArray, rule: Rule, where: str, row_of: np.ndarray) -> pa.Array:

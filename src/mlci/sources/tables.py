@@ -14,6 +14,7 @@
     code = "icd"
     position = "rank"
     icd_version = 10                  # or the name of a column that holds 9 or 10 (also ICD9, ICD-10-CM)
+    poa = "present"                   # flags of what was present on admission, where there are such
 
     [outcomes]
     mortality = "expired"             # a column of 0 and 1 or yes and no, empty where not known
@@ -42,6 +43,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, kind_of
+from mlci.codes import poa
 from mlci.sources import Attrition, Draft
 from mlci.sources._engine import Tables, codes_in_order, open_tables
 from mlci.sources._outcomes import FORMS, UNKNOWN, Rule, parse
@@ -50,7 +52,11 @@ from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known,
 LOS = "los_days"  # in a rule: the column of that role, or the time from admission to discharge
 WRITTEN = {version: rf"^(ICD)?[-_ ]?0?{version}([.]0)?([-_ ]?CM)?$" for version in ("9", "10")}
 SPLITS = ("train", "valid", "test")
-RESERVED = ("admission_id", "subject_id", "icd_version", "codes", "split", "age", "sex")
+RESERVED = ("admission_id", "subject_id", "icd_version", "codes", "poa", "split", "age", "sex", "days_observed")
+BESIDE = (
+    "\t"  # between a code and its flag while an engine collects them: before any letter or digit, as codes are sorted
+)
+ODD = "?"  # in place of a flag that is none
 Rules = Mapping[str, Rule]
 
 
@@ -84,6 +90,7 @@ class DiagnosisColumns(_Section):
     code: str
     icd_version: int | str
     position: str | None = None
+    poa: str | None = None
 
 
 class IcuColumns(_Section):
@@ -227,7 +234,15 @@ def _coded(tables: Any, layout: Layout) -> ir.Table:
         code=_column(table, dx.code),
         position=_column(table, dx.position, "int64"),
         version=version,
+        said=_column(table, dx.poa),
     ).filter(_.code.strip() != "")
+
+
+def _flag(said: Any) -> Any:
+    """The place of a flag among `poa.FLAGS`, as text."""
+    plain = said.strip().upper().fill_null("")
+    written = {flag: [text for text, meant in poa.WRITTEN.items() if meant == flag] for flag in poa.FLAGS}
+    return ibis.cases(*((plain.isin(written[flag]), str(place)) for place, flag in enumerate(poa.FLAGS)), else_=ODD)
 
 
 def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: bool = False) -> ir.Table:
@@ -246,15 +261,17 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
     if any(rule.kind == "readmission" for rule in rules.values()):
         later = ibis.window(group_by="subject_id", order_by=["admitted", "admission_id"])
         base = base.mutate(next_admitted=_.admitted.lead().over(later))
+    text = _.code + BESIDE + _flag(_.said) if layout.diagnoses.poa else _.code
     codes = (
         _coded(tables, layout)
         .group_by("admission_id")
         .agg(
-            codes_9=placed(_.code, _.position).collect(where=_.version == "9"),
-            codes_10=placed(_.code, _.position).collect(where=_.version == "10"),
+            codes_9=placed(text, _.position).collect(where=_.version == "9"),
+            codes_10=placed(text, _.position).collect(where=_.version == "10"),
             number_9=(_.version == "9").sum(),
             number_10=(_.version == "10").sum(),
             odd_version=_.version.fill_null("").max(where=~_.version.fill_null("").isin(["9", "10"])),
+            odd_flag=_.said.max(where=_flag(_.said) == ODD),
         )
     )
     joined = _with_icu(tables, layout, base.left_join(codes, "admission_id").drop("admission_id_right"))
@@ -264,7 +281,7 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
     newer = _.number_10 >= _.number_9
     age = _.age if columns.age or not columns.born else years_between(_.born, _.admitted)
     return joined.select(
-        *("admission_id", "subject_id", "sex", "split", "odd_version", "admitted"),
+        *("admission_id", "subject_id", "sex", "split", "odd_version", "odd_flag", "admitted"),
         *(f"kept_{name}" for name in columns.keep),
         *(f"flag_{name}" for name, rule in rules.items() if _of_column(rule)),
         age=ibis.ifelse(age >= 0, age, ibis.null("float64")),
@@ -335,6 +352,8 @@ def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, nega
             rows["odd_version"],
             "an ICD version; allowed is 9 or 10, also as ICD9 or ICD-10-CM",
         )
+    if dx.poa:
+        refuse(dx.table, dx.poa, rows["odd_flag"], poa.ALLOWED)
     for name, rule in rules.items():
         if rule.kind == "flag":
             flag = rows[f"flag_{name}"]
@@ -387,11 +406,13 @@ def _draft(
     )
     named = [name for name in ("age", "sex", "split") if getattr(layout.admissions, name)]
     named += ["age"] if layout.admissions.born and not layout.admissions.age else []
+    codes = codes_in_order(table["codes"], where)
+    flagged, said = _flagged(codes) if layout.diagnoses.poa else ({"codes": codes}, [])
     columns = {
         "admission_id": _whole(table["admission_id"]),
         "subject_id": _whole(table["subject_id"]),
         "icd_version": table["icd_version"],
-        "codes": codes_in_order(table["codes"], where),
+        **flagged,
         **{name: table[name] for name in (*rules, *named)},
         **{name: table[f"kept_{name}"] for name in layout.admissions.keep},
     }
@@ -399,9 +420,18 @@ def _draft(
         pa.table(columns),
         {name: _words(rule) for name, rule in rules.items()},
         tuple(attrition.steps),
-        tuple(text.format(number) for text, number in notes.items() if number),
+        (*(text.format(number) for text, number in notes.items() if number), *said),
         table["admitted"] if layout.admissions.admitted else None,
     )
+
+
+def _flagged(lists: pa.ListArray) -> tuple[dict[str, pa.ListArray], list[str]]:
+    """Codes and flags apart, and a sentence on the flags."""
+    pairs: Any = lists.flatten()
+    codes = pc.utf8_slice_codeunits(pairs.dictionary, 0, -len(BESIDE) - 1)
+    places = pc.utf8_slice_codeunits(pairs.dictionary, -1).cast(pa.uint8()).take(pairs.indices).to_numpy()
+    values = {"codes": pa.DictionaryArray.from_arrays(pairs.indices, codes), "poa": poa.written(places)}
+    return {name: pa.ListArray.from_arrays(lists.offsets, flat) for name, flat in values.items()}, [poa.words(places)]
 
 
 def _words(rule: Rule) -> str:
