@@ -1,4 +1,4 @@
-"""What each step of the `deep` recipe brings: the recipe and its variants, several seeds, on one GPU.
+"""What each step of the `deep` recipe brings, and what the paper's objective reaches with the same means, on one GPU.
 
     python benchmarks/recipe.py export cohort.parquet tokens.npz        # where the cohort is
     python benchmarks/recipe.py run tokens.npz recipe.npz               # where the GPU is
@@ -6,9 +6,12 @@
     python benchmarks/recipe.py spaced tokens.npz recipe.npz --bench DIR  # with the best spacing for everybody
 
 One archive goes to the GPU (tokens, outcomes, splits: no codes, no identifiers), one comes back (scores of the
-validation and test splits by variant and seed). There, NumPy, torch, safetensors and scikit-learn suffice. `run` first
-times one plain fit, alone; then everything side by side, writing what is finished. Where processes share a GPU, start
-MPS first (nvidia-cuda-mps-control -d). DIR is a folder of `mlci benchmark` runs.
+validation and test splits by variant and seed). There, NumPy, SciPy, torch and safetensors suffice. `run` first times
+one plain fit, alone; then everything side by side, writing what is finished. Where processes share a GPU, start MPS
+first (nvidia-cuda-mps-control -d). DIR is a folder of `mlci benchmark` runs.
+
+`direct` rows have no risks: the paper's two stages align one score with the outcomes themselves, with the paper's
+tokens or those of `deep`, its kernel or the energy kernel, one network or the mean of five (of other seeds each).
 """
 
 import argparse
@@ -26,17 +29,27 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from mlci.base.files import atomic
-from mlci.config import DeepConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SpacingConfig
+from mlci.config import DeepConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SelectionConfig, SpacingConfig
 from mlci.tokens import Tokens
 
 SPLITS = ("train", "valid", "test")
 KINDS = {  # of tokens
     "deep": {},
+    "paper": asdict(PaperConfig().tokens),
     "four": {"depths": (4,)},
     "primary": {"primary": True},
     "blind": {"without_outcome_codes": True},
 }
 MAIN = "deep"
+ALIGNED = (
+    ("paper", "rbf"),
+    ("deep", "rbf"),
+    ("paper", "energy"),
+    ("deep", "energy"),
+    ("deep", "bce"),
+)  # tokens, objective
+PAPER, SAME = "direct, rbf, paper tokens", "direct, energy, deep tokens, mean of 5"
+TOGETHER = 5  # networks of an ensemble
 
 
 def variants(config: DeepConfig) -> dict[str, tuple[str, DeepConfig]]:
@@ -54,8 +67,6 @@ def variants(config: DeepConfig) -> dict[str, tuple[str, DeepConfig]]:
         "tokens of the principal diagnosis": ("primary", config),
         "without outcome codes": ("blind", config),
         "2 members": posterior(members=2),
-        "10 members": posterior(members=10),
-        "members of 4 epochs": posterior(epochs=4),
         "sum of logits": collapse(method="sum"),
         "RBF kernel": collapse(objective="rbf"),
         "energy preset": collapse(objective="energy"),
@@ -89,6 +100,8 @@ def export(cohort: str, target: str) -> None:
             arrays[f"{kind}/{name}/counts"] = tokens.counts.astype(np.uint16)
     for name, split in splits.items():
         arrays[f"{name}/outcomes"] = np.nan_to_num(split.labels(), nan=2).astype(np.int8)
+        patients = np.unique(split.column("subject_id"), return_inverse=True)[1]
+        arrays[f"{name}/patients"] = patients.astype(np.uint32)  # numbers of their own in each split
     facts = {"names": list(splits["train"].outcomes), "sizes": sizes}
     with atomic(target) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, facts=np.array(json.dumps(facts)), **arrays)
@@ -117,7 +130,8 @@ class Source:
                 for name in SPLITS:
                     offsets = np.concatenate([[0], np.cumsum(archive[f"{kind}/{name}/counts"], dtype=np.int64)])
                     tokens = Tokens(archive[f"{kind}/{name}/ids"].astype(np.int32), offsets)
-                    parts[name] = Split(tokens, outcomes[name], tuple(facts["names"]), facts["sizes"][kind])
+                    known = tuple(facts["names"]), facts["sizes"][kind], archive[f"{name}/patients"]
+                    parts[name] = Split(tokens, outcomes[name], *known)
                 data[kind] = parts
         return cls(facts, data)
 
@@ -150,28 +164,29 @@ def silent(*_) -> None:
     pass
 
 
-def member(kind: str, seed: int, number: int, config: DeepConfig, device: str) -> tuple[np.ndarray, float]:
+def members(kind: str, seed: int, config: DeepConfig, device: str) -> np.ndarray:
+    """The logits of all members, side by side."""
     import torch
 
     from mlci.fitting import deep as recipe
 
-    start, data = time.perf_counter(), SOURCE.data[kind]
+    data = SOURCE.data[kind]
     folds = recipe.folds_by_subject(data["train"], config.posterior.members, seed=seed)
-    (logits,) = recipe.members(
+    found = recipe.members(
         data["train"],
         [data["valid"], data["test"]],
         folds,
-        [number],
+        range(config.posterior.members),
         config=config,
         seed=seed,
         device=torch.device(device),
         tell=silent,
     )
-    return logits, time.perf_counter() - start
+    return np.stack(list(found))
 
 
-def finish(kind: str, seed: int, config: DeepConfig, logits: list[np.ndarray], device: str) -> dict:
-    """One row: scores of both splits by the student and by its teacher, R², seconds."""
+def finish(kind: str, seed: int, config: DeepConfig, logits: np.ndarray, device: str) -> dict:
+    """One row: scores of both splits by the student, its teacher and the risks themselves, R², seconds."""
     import torch
 
     from mlci.fitting import deep as recipe
@@ -180,7 +195,7 @@ def finish(kind: str, seed: int, config: DeepConfig, logits: list[np.ndarray], d
     start, data = time.perf_counter(), SOURCE.data[kind]
     train, valid, test = (data[name] for name in SPLITS)
     folds = recipe.folds_by_subject(train, config.posterior.members, seed=seed)
-    posteriors = recipe.Posteriors(np.stack(logits), folds)
+    posteriors = recipe.Posteriors(logits, folds)
     taught = recipe.teach(posteriors, train, valid, config=config, seed=seed)
     collapsed = time.perf_counter()
     state, history = recipe.distil(
@@ -193,31 +208,44 @@ def finish(kind: str, seed: int, config: DeepConfig, logits: list[np.ndarray], d
         tell=silent,
     )
     cost = {"collapse": collapsed - start, "distil": time.perf_counter() - collapsed, "r2": history[-1].quality}
+    _, own, others = np.split(posteriors.ensemble, np.cumsum([len(train), len(valid)]))
     scores = {
+        "risks/valid": own,
+        "risks/test": others,
         "teacher/valid": taught.valid,
-        "teacher/test": taught.score(posteriors.ensemble[len(train) + len(valid) :]),
+        "teacher/test": taught.score(others),
         "student/valid": score(config.encoder, state, valid.tokens, device=device),
         "student/test": score(config.encoder, state, test.tokens, device=device),
     }
     return {"cost": cost, "scores": {name: score.astype(np.float32) for name, score in scores.items()}}
 
 
-def direct(kernel: str, seeds: list[int], epochs: int, device: str) -> list[dict]:
-    """No risks: alignment with the outcomes themselves, the paper's two stages, on tokens of three depths."""
+def direct(kind: str, objective: str, seeds: list[int], epochs: int, device: str) -> dict[tuple[str, int], dict]:
+    """No risks: alignment with the outcomes themselves, or cross-entropy, by the paper's two stages."""
     from mlci.fitting.encoders import score
     from mlci.fitting.paper import fit_seeds
 
-    start, data = time.perf_counter(), SOURCE.data["deep"]
+    start, data, bce = time.perf_counter(), SOURCE.data[kind], objective == "bce"
     config = PaperConfig(
-        objective=ObjectiveConfig(kernel=kernel),
+        objective=ObjectiveConfig(kind="bce") if bce else ObjectiveConfig(kernel=objective),
         optimiser=OptimiserConfig(stage1_epochs=epochs, stage2_epochs=epochs),
+        selection=SelectionConfig(stage1="own" if bce else "anchor"),
     )
-    found, facts = [], {"config": config, "seeds": seeds, "device": device, "stack": True}
-    for fit in fit_seeds(data["train"], data["valid"], **facts):
-        scores = {}
-        for name in ("valid", "test"):
-            scores[f"student/{name}"] = score(config.encoder, fit.state, data[name].tokens, device=device)
-        found.append({"cost": {"fit": (time.perf_counter() - start) / len(seeds)}, "scores": scores})
+    each = [seed + place for seed in seeds for place in range(TOGETHER)]
+    fits = fit_seeds(data["train"], data["valid"], config=config, seeds=each, device=device, stack=device == "cuda")
+    cost = {"fit": (time.perf_counter() - start) / len(each)}
+    scores = {
+        name: np.stack([score(config.encoder, fit.state, data[name].tokens, device=device) for fit in fits])
+        for name in ("valid", "test")
+    }
+    middle, scale = scores["valid"].mean(1, keepdims=True), scores["valid"].std(1, keepdims=True)
+    found = {}
+    for place, seed in enumerate(seeds):
+        several = slice(place * TOGETHER, (place + 1) * TOGETHER)
+        alone = {f"student/{name}": score[several][0] for name, score in scores.items()}
+        mean = {f"student/{name}": ((score - middle) / scale)[several].mean(0) for name, score in scores.items()}
+        found[f"direct, {objective}, {kind} tokens", seed] = {"cost": cost, "scores": alone}
+        found[f"direct, {objective}, {kind} tokens, mean of {TOGETHER}", seed] = {"cost": cost, "scores": mean}
     return found
 
 
@@ -240,53 +268,35 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
         costs[f"{row}/{seed}"] = found["cost"]
         for name, score in found["scores"].items():
             if row == MAIN or name.startswith("student/"):
-                arrays[f"{row}/{seed}/{name}"] = score
+                arrays[f"{row}/{seed}/{name}"] = score.astype(np.float32)
         log(f"{row}, seed {seed}: " + ", ".join(f"{name} {value:.3f}" for name, value in found["cost"].items()))
         with atomic(target) as temporary, open(temporary, "wb") as file:
             np.savez(file, facts=np.array(json.dumps({"costs": costs})), **arrays)
 
-    with ProcessPoolExecutor(
-        processes, mp_context=multiprocessing.get_context("spawn"), initializer=begin, initargs=(source,)
-    ) as pool:
+    workers = {"mp_context": multiprocessing.get_context("spawn"), "initializer": begin, "initargs": (source,)}
+    # Seventy-five networks at once need some 20 GB on a GPU, so no more than two such stacks share it.
+    with ProcessPoolExecutor(processes, **workers) as pool, ProcessPoolExecutor(2, **workers) as stacks:
         keep("plain fit", seeds[0], {"cost": pool.submit(alone, config, seeds[0], device).result(), "scores": {}})
+        straight = [stacks.submit(direct, *row, seeds, 1 if quick else 10, device) for row in ALIGNED]
         needed = dict.fromkeys((kind, options.posterior) for kind, options in rows.values())
-        straight: dict[Future, str] = {
-            pool.submit(direct, kernel, seeds, 1 if quick else 10, device): kernel for kernel in ("rbf", "energy")
-        }
-        members: dict[Future, tuple] = {
-            pool.submit(member, kind, seed, number, replace(config, posterior=posterior), device): (
-                kind,
-                posterior,
-                seed,
-            )
+        learning: dict[Future, tuple] = {
+            pool.submit(members, kind, seed, replace(config, posterior=posterior), device): (kind, posterior, seed)
             for kind, posterior in needed
             for seed in seeds
-            for number in range(posterior.members)
         }
-        waiting, logits = dict.fromkeys(members.values(), 0), {}
-        for future, key in members.items():
-            waiting[key] += 1
-            logits.setdefault(key, []).append(future)
         finishing: dict[Future, tuple[str, int]] = {}
-        for future in as_completed(members):
-            key = members[future]
-            waiting[key] -= 1
-            if waiting[key]:
-                continue
-            kind, posterior, seed = key
+        for future in as_completed(learning):
+            kind, posterior, seed = learning[future]
             log(f"{posterior.members} members, {kind} tokens, seed {seed}")
-            found = [each.result()[0] for each in logits[key]]
             for row, (tokens, options) in rows.items():
-                if (tokens, options.posterior) == key[:2]:
-                    finishing[pool.submit(finish, kind, seed, options, found, device)] = (row, seed)
+                if (tokens, options.posterior) == (kind, posterior):
+                    finishing[pool.submit(finish, kind, seed, options, future.result(), device)] = (row, seed)
         failed = 0
         for future in as_completed([*finishing, *straight]):
             try:
-                if future in finishing:
-                    keep(*finishing[future], future.result())
-                else:
-                    for seed, found in zip(seeds, future.result()):
-                        keep(f"direct, {straight[future]}", seed, found)
+                found = {finishing[future]: future.result()} if future in finishing else future.result()
+                for key, each in found.items():
+                    keep(*key, each)
             except Exception:  # one row's trouble is not the others'; told now, and by the exit status in the end
                 log(traceback.format_exc())
                 failed += 1
@@ -295,24 +305,30 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
         sys.exit(f"{failed} rows failed; see above.")
 
 
-METRICS = {"dcorr": "dCorr", "auroc": "AUROC", "mi": "MI", "rank_dcorr": "dCorr of ranks"}
+METRICS = {"auroc": "AUROC", "deviance": "deviance", "brier_skill": "Brier skill", "dcorr": "dCorr", "mi": "MI"}
 
 
-def figures(score: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
+def risks(known: np.ndarray, outcomes: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """The risk of each outcome: that of the smooth curve over a score of validation admissions, or by own log-odds."""
+    from scipy.special import expit
+
+    from mlci.judging.smooth import smooth
+
+    if scores.ndim == 2:
+        return expit(scores)
+    return np.column_stack([smooth(known, y)(scores) for y in outcomes.T])
+
+
+def figures(run: dict[str, np.ndarray], outcomes: dict[str, np.ndarray], split: str) -> np.ndarray:
     """A row for each of METRICS, a column for each outcome, times 100."""
-    from mlci.measures import discrimination
-    from mlci.measures.alignment import distance_correlation
-    from mlci.measures.information import mutual_information
+    from mlci.measures.registry import METRICS as ALL
+    from mlci.measures.registry import Pair
 
-    score = score.astype(np.float64)
-    ranks = np.unique(score, return_inverse=True)[1].astype(np.float64)
-    found = []
-    for column in outcomes.T.astype(np.float64):
-        known = ~np.isnan(column)
-        s, y = score[known], column[known]
-        own = distance_correlation(s, y), discrimination.auroc(s, y), mutual_information(s, y)
-        found.append([*own, distance_correlation(ranks[known], y)])
-    return 100 * np.array(found, dtype=float).T
+    known, scores = (run[name].astype(np.float64) for name in ("valid", split))
+    columns = scores if scores.ndim == 2 else np.tile(scores[:, None], outcomes[split].shape[1])
+    told = risks(known, outcomes["valid"], scores)
+    pairs = [Pair(*each) for each in zip(columns.T, outcomes[split].T, told.T)]
+    return 100 * np.array([[ALL[name].value(pair) for pair in pairs] for name in METRICS])
 
 
 def read_rows(target: str, bench: str | None, valid: int) -> dict[str, list[dict[str, np.ndarray]]]:
@@ -322,7 +338,7 @@ def read_rows(target: str, bench: str | None, valid: int) -> dict[str, list[dict
         for name in archive.files:
             if name != "facts":
                 row, seed, who, split = name.split("/")
-                row = row if who == "student" else f"{row}, not distilled"
+                row += {"student": "", "teacher": ", not distilled", "risks": ", own risks"}[who]
                 rows.setdefault(row, {}).setdefault(seed, {})[split] = archive[name]
     if bench:
         import pyarrow.parquet as pq
@@ -330,56 +346,69 @@ def read_rows(target: str, bench: str | None, valid: int) -> dict[str, list[dict
         for path in sorted(Path(bench).glob("*/*/scores.parquet")):  # validation split first
             name, seed = path.parts[-3:-1]
             score = pq.read_table(path)[name].to_numpy()
-            name = "recipe paper" if name == "paper" else name
             rows.setdefault(name, {})[seed] = {"valid": score[:valid], "test": score[valid:]}
     order = [*variants(DeepConfig()), *rows]
     return {row: list(rows[row].values()) for row in sorted(rows, key=order.index)}
 
 
 def table(source: str, target: str, split: str, bench: str | None, resamples: int) -> None:
-    """A Markdown row for each variant: a figure per outcome of each metric, times 100, mean ± SD over seeds."""
-    everything = Source.read(source)
-    outcomes = everything.data["deep"][split].outcomes
-    rows = read_rows(target, bench, len(everything.data["deep"]["valid"]))
-    names = ", ".join(everything.facts["names"])
-    print(f"{split} split, {len(outcomes):,} admissions; outcomes in order: {names}; all figures x 100\n")
-    print(f"| recipe | {' | '.join(METRICS.values())} | sum of squared dCorr |")
-    print("|---|---|---|---|---|---:|")
+    """A Markdown row for each variant: means over outcomes, then outcome by outcome, x 100, mean ± SD over seeds."""
+    data = Source.read(source)
+    outcomes = {name: data.data["deep"][name].outcomes.astype(np.float64) for name in ("valid", "test")}
+    rows = read_rows(target, bench, len(outcomes["valid"]))
+    names = ", ".join(data.facts["names"])
+    print(f"{split} split, {len(outcomes[split]):,} admissions; outcomes in order: {names}; all figures x 100\n")
+    heads = [*(f"mean {name}" for name in METRICS.values()), "sum of squared dCorr", "AUROC", "deviance", "dCorr"]
+    print(f"| recipe | {' | '.join(heads)} |\n|---{'|---:' * (len(heads) - 3)}|---|---|---|")
     for row, runs in rows.items():
-        found = np.stack([figures(run[split], outcomes) for run in runs])
-        several = len(found) > 1
-
-        def words(values: np.ndarray, digits: int, several: bool = several) -> str:
-            mean = f"{values.mean():.{digits}f}"
-            return f"{mean}±{values.std(ddof=1):.{digits}f}" if several else mean
-
-        cells = [" ".join(words(column, 1) for column in metric.T) for metric in found.transpose(1, 0, 2)]
-        print(f"| {row} | {' | '.join(cells)} | {words((found[:, 0] ** 2).sum(1) / 1e4, 3)} |", flush=True)
-    if resamples and "recipe paper" in rows:
-        intervals({row: [run[split] for run in rows[row]] for row in (MAIN, "recipe paper")}, outcomes, resamples)
+        found = np.stack([figures(run, outcomes, split) for run in runs])  # seeds x metrics x outcomes
+        by_name = dict(zip(METRICS, found.transpose(1, 0, 2)))
+        cells = [with_spread(each.mean(1), 2) for each in by_name.values()]
+        cells.append(with_spread((by_name["dcorr"] ** 2).sum(1) / 1e4, 3))
+        cells += [" ".join(f"{x:.1f}" for x in by_name[name].mean(0)) for name in ("auroc", "deviance", "dcorr")]
+        print(f"| {row} | {' | '.join(cells)} |", flush=True)
+    if resamples:
+        kept = {row: rows[row][0] for row in (MAIN, PAPER, SAME) if row in rows}
+        intervals(kept, outcomes, split, data, resamples)
 
 
-def intervals(rows: dict[str, list[np.ndarray]], outcomes: np.ndarray, resamples: int) -> None:
-    """95 % intervals of the mean over seeds, and of the difference of the first two rows, admissions resampled."""
-    from mlci.measures import resample
+def with_spread(values: np.ndarray, digits: int) -> str:
+    """The mean over seeds, with their SD where there are several."""
+    mean = f"{values.mean():.{digits}f}"
+    return f"{mean}±{values.std(ddof=1):.{digits}f}" if len(values) > 1 else mean
 
-    outcomes, one = outcomes.astype(np.float64), [(row, run) for row, runs in rows.items() for run in runs]
-    statistics = [resample.ranking(run.astype(np.float64), y, kernel="energy") for _, run in one for y in outcomes.T]
-    drawn = resample.bootstrap(statistics, np.arange(len(outcomes)), resamples=resamples)
-    draws = np.stack(drawn).reshape(len(one), outcomes.shape[1], resamples, -1)
-    means = {row: draws[[name == row for name, _ in one]].mean(0) for row in rows}
-    first, second = means
-    means[f"{first} less {second}"] = means[first] - means[second]
-    print(f"\n95 % intervals, {resamples} resamples\n\n| | dCorr | AUROC | sum of squared dCorr |\n|---|---|---|---|")
-    sums = {row: (each[..., 0] ** 2).sum(0) for row, each in means.items()}
-    sums[f"{first} less {second}"] = sums[first] - sums[second]
-    for row, each in means.items():
-        cells = []
-        for place in (resample.RANKING.index("dcorr"), resample.RANKING.index("auroc")):
-            low, high = 100 * np.quantile(each[..., place], [0.025, 0.975], axis=1)
-            cells.append(", ".join(f"{a:.1f} to {b:.1f}" for a, b in zip(low, high)))
-        low, high = np.quantile(sums[row], [0.025, 0.975])
-        print(f"| {row} | {' | '.join(cells)} | {low:.3f} to {high:.3f} |")
+
+def intervals(rows: dict[str, dict], outcomes: dict[str, np.ndarray], split: str, data: Source, resamples: int) -> None:
+    """95 % intervals of the first seed's figures, and of how far other rows are from the first, as `mlci evaluate`."""
+    from mlci.judging.evaluate import judge
+
+    names, patients = data.facts["names"], data.data["deep"][split].subjects
+    told = {
+        row: risks(run["valid"].astype(float), outcomes["valid"], run[split].astype(float)) for row, run in rows.items()
+    }
+    found = judge(
+        {row: run[split].astype(float) for row, run in rows.items()},
+        dict(zip(names, outcomes[split].T)),
+        groups=patients,
+        risks={row: dict(zip(names, each.T)) for row, each in told.items()},
+        kernel="energy",
+        resamples=resamples,
+    )
+    for title, frame in (("95 % intervals, first seed", found.table), (f"less {MAIN}", found.differences)):
+        print(f"\n{title}\n")
+        for (row, metric), part in frame[frame["metric"].isin(METRICS)].groupby(["model", "metric"], sort=False):
+            cells = (
+                f"{100 * each.value:.1f} ({100 * each.low:.1f} to {100 * each.high:.1f})" for each in part.itertuples()
+            )
+            print(f"| {row} | {METRICS[metric]} | {' | '.join(cells)} |")
+
+
+def dependence(score: np.ndarray, outcomes: np.ndarray) -> list[float]:
+    """The distance correlation with each outcome, times 100."""
+    from mlci.measures.alignment import distance_correlation
+
+    known = [~np.isnan(y) for y in outcomes.T]
+    return [100 * float(distance_correlation(score[k], y[k])) for k, y in zip(known, outcomes.T)]
 
 
 def spaced(source: str, target: str, split: str, bench: str | None) -> None:
@@ -394,6 +423,8 @@ def spaced(source: str, target: str, split: str, bench: str | None) -> None:
     half = np.arange(valid) % 2 == 0
     print("| | dCorr | with the best spacing | sum of squares | with the best spacing |\n|---|---|---|---:|---:|")
     for row, runs in read_rows(target, bench, valid).items():
+        if runs[0]["valid"].ndim == 2:  # risks are not spaced
+            continue
         found = []
         for run in runs:
             score, y = run["valid"].astype(np.float64), data["valid"].outcomes.astype(np.float64)
@@ -402,7 +433,7 @@ def spaced(source: str, target: str, split: str, bench: str | None) -> None:
                 fitted = score, y
                 judged = run["test"].astype(np.float64), data["test"].outcomes.astype(np.float64)
             better = best_spacing(*fitted).apply(judged[0])
-            found.append([figures(each, judged[1])[0] for each in (judged[0], better)])
+            found.append([dependence(each, judged[1]) for each in (judged[0], better)])
         mean = np.mean(found, axis=0)
         cells = [" ".join(f"{value:.1f}" for value in each) for each in mean]
         sums = [f"{value:.3f}" for value in (np.square(found).sum(2) / 1e4).mean(0)]
@@ -429,7 +460,7 @@ def main() -> None:
         back.add_argument("--split", default="valid", choices=["valid", "test"])
         back.add_argument("--bench", help="folder of `mlci benchmark` runs, to stand beside")
         if action == "table":
-            more = "for intervals of the recipe and of recipe paper"
+            more = "for intervals of the recipe and of the paper's objective"
             back.add_argument("--resamples", type=int, default=0, help=more)
     words = parser.parse_args()
     if words.action == "export":
