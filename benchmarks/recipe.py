@@ -285,13 +285,16 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
             for seed in seeds
         }
         finishing: dict[Future, tuple[str, int]] = {}
+        failed = 0
         for future in as_completed(learning):
             kind, posterior, seed = learning[future]
-            log(f"{posterior.members} members, {kind} tokens, seed {seed}")
+            log(f"{posterior.members} members, {kind} tokens, seed {seed}: {future.exception() or 'learned'}")
+            if future.exception():
+                failed += 1
+                continue
             for row, (tokens, options) in rows.items():
                 if (tokens, options.posterior) == (kind, posterior):
                     finishing[pool.submit(finish, kind, seed, options, future.result(), device)] = (row, seed)
-        failed = 0
         for future in as_completed([*finishing, *straight]):
             try:
                 found = {finishing[future]: future.result()} if future in finishing else future.result()
