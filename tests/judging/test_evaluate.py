@@ -197,3 +197,10 @@ def test_command_refuses_in_one_sentence(hospital, tmp_path, mlci_cli):
 def test_subgroups_of_another_length_are_refused():
     with pytest.raises(InputError, match="by: sex has 3 admissions and the score has 4"):
         judge([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], by={"sex": ["F", "M", "F"]}, resamples=0)
+
+
+def test_figures_that_are_asked_for_are_those_of_all(hospital):
+    scores, labels = hospital[0], hospital[1]
+    whole = judge(scores, labels, resamples=20).table
+    some = judge(scores, labels, resamples=20, metrics={"auroc", "mi"}).table
+    pd.testing.assert_frame_equal(some, whole[whole["metric"].isin(["auroc", "mi"])].reset_index(drop=True))

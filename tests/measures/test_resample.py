@@ -78,6 +78,22 @@ def test_the_area_alone_is_that_of_the_ranking():
     assert np.isnan(resample.area(score, np.zeros(len(score)))(counts)).all()
 
 
+def test_outcomes_side_by_side_have_the_figures_of_each_alone():
+    """Some are known for the same admissions, one for others; ties and resamples with a single class among them."""
+    score, y, _ = drawn(kind="integer")
+    rare = np.where(np.arange(len(y)) < 3, 1.0, 0.0)
+    outcomes = np.column_stack([y, 1 - y, rare])
+    counts = fixed(np.random.default_rng(1).integers(0, 2, size=(9, len(y))) * (np.arange(len(y)) % 3 > 0))
+    for kernel in ("rbf", "energy"):
+        found = ranking(score, outcomes, sigma=1.0, kernel=kernel)(counts)
+        alone = [ranking(score, column, sigma=1.0, kernel=kernel)(counts) for column in outcomes.T]
+        np.testing.assert_allclose(found, np.hstack(alone), rtol=1e-12)
+    values = np.where(np.isnan(outcomes), np.nan, score[:, None])
+    np.testing.assert_allclose(
+        resample.mean(values)(counts), np.hstack([resample.mean(column)(counts) for column in values.T])
+    )
+
+
 def test_spread_equals_that_of_drawing_patients_plainly():
     score, y, patients = drawn(n=1500, patients=500)
     [found] = bootstrap([ranking(score, y, sigma=1.0)], patients, resamples=600, seed=0)
@@ -102,7 +118,7 @@ def test_spread_of_mutual_information_is_that_of_fresh_data():
         fresh.append(information.mutual_information(score, y))
         if seed < 10:
             local = information.contributions(score, y)
-            [found] = bootstrap([resample.mean(local, y)], np.arange(1000), resamples=200, seed=seed)
+            [found] = bootstrap([resample.mean(local)], np.arange(1000), resamples=200, seed=seed)
             resampled.append(found.std())
     assert np.mean(resampled) == pytest.approx(np.std(fresh), rel=0.25)
 

@@ -5,7 +5,7 @@ on the admissions whose outcome is known, with intervals from resampled patients
 spacing as well as its order, so the order-only figures (AUROC, average precision, dCorr of the ranks) stand beside.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -121,6 +121,7 @@ def judge(
     by: Mapping[str, Any] | None = None,
     sigma: float | None = None,
     kernel: Kernel = "rbf",
+    metrics: Collection[str] | None = None,
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
@@ -136,6 +137,7 @@ def judge(
             or lack it, is left out for that outcome.
         sigma: the bandwidth of nHSIC in the scores' units; by default each score's own reference bandwidth.
         kernel: of nHSIC.
+        metrics: names of the figures to compute; by default all of the registry.
         resamples: of patients; 0 gives no intervals.
         level: the share of intervals that hold the true figure.
         seed: of the resampling.
@@ -160,7 +162,7 @@ def judge(
         if outcome in labels
     }
     widths = {name: sigma or unit_bandwidth(column) for name, column in models.items()}
-    options = {"resamples": resamples, "level": level, "seed": seed, "kernel": kernel}
+    options = {"resamples": resamples, "level": level, "seed": seed, "kernel": kernel, "wanted": metrics}
     whole = _judge(models, labels, given, patients, widths, **options)
     if not by:
         return whole
@@ -203,13 +205,14 @@ def _models(scores: Any) -> dict[str, np.ndarray]:
     return models
 
 
-def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, kernel) -> Evaluation:
+def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, kernel, wanted) -> Evaluation:
     pairs = {
         (model, outcome): Pair(scores, y, risks.get((model, outcome)), widths[model], kernel, patients)
         for model, scores in models.items()
         for outcome, y in labels.items()
     }
-    metrics = {key: [metric for metric in METRICS.values() if metric.applies(pair)] for key, pair in pairs.items()}
+    asked = [metric for metric in METRICS.values() if wanted is None or metric.name in wanted]
+    metrics = {key: [metric for metric in asked if metric.applies(pair)] for key, pair in pairs.items()}
     drawn = _drawn(pairs, metrics, patients, resamples, seed) if resamples else {key: {} for key in pairs}
     values = {key: {metric.name: metric.value(pairs[key]) for metric in found} for key, found in metrics.items()}
     rows, apart = [], []
@@ -235,14 +238,16 @@ def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, k
 
 def _drawn(pairs, metrics, patients, resamples: int, seed: int) -> dict[tuple[str, str], dict[str, np.ndarray]]:
     """Every figure of every pair over the same resamples of patients."""
-    statistics, names = [], []
-    for key, pair in pairs.items():
+    asked: dict[tuple, list[tuple[str, str]]] = {}  # pairs that a statistic takes together, by resampler and score
+    for key in pairs:
         for resampler in dict.fromkeys(metric.resampler for metric in metrics[key] if metric.resampler):
-            statistics.append(resampler.make(pair))
-            names.append((key, resampler.metrics))
+            asked.setdefault((resampler, key[0] if resampler.together else key), []).append(key)
+    statistics = [resampler.make(*(pairs[key] for key in keys)) for (resampler, _), keys in asked.items()]
     drawn: dict[tuple[str, str], dict[str, np.ndarray]] = {key: {} for key in pairs}
-    for (key, figures), array in zip(names, resample.bootstrap(statistics, patients, resamples=resamples, seed=seed)):
-        drawn[key].update(zip(figures, array.T))
+    found = resample.bootstrap(statistics, patients, resamples=resamples, seed=seed)
+    for ((resampler, _), keys), array in zip(asked.items(), found):
+        for key, figures in zip(keys, np.split(array.T, len(keys))):
+            drawn[key].update(zip(resampler.metrics, figures))
     return drawn
 
 

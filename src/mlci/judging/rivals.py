@@ -4,15 +4,19 @@ In come the training and the judged admissions of a cohort; out comes one score 
 admission. A learned index that beats published weights may still lose to what every hospital knows without a code.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
 from scipy.special import expit
 
+from mlci.base.blas import single_thread
 from mlci.codes import comorbidity
 from mlci.cohort import Cohort
-from mlci.measures.discrimination import auroc, auroc_influence, calibration
+from mlci.measures.alignment import alike
+from mlci.measures.discrimination import auroc, auroc_influence, log_losses, skill
 from mlci.measures.intervals import Reach, area
 from mlci.measures.resample import numbered
 
@@ -76,15 +80,29 @@ def refitted(
     train = train.sample(LEARNED, seed=seed)
     if not len(train):
         return {}
-    designs = _designs(train, judged, index, name)
-    result: dict[str, dict[str, np.ndarray]] = {rival: {} for rival in designs}
-    for outcome, y in zip(outcomes, train.labels(*outcomes).T):
-        known = ~np.isnan(y)
-        if min(np.nansum(y), known.sum() - np.nansum(y)) < LEAST:
-            continue
-        for rival, (learned, wanted) in designs.items():
-            result[rival][outcome] = _logistic(learned[known], y[known], wanted)
-    return {rival: found for rival, found in result.items() if found}
+    designs, labels = _designs(train, judged, index, name), train.labels(*outcomes)
+    counts = np.stack([(labels == kind).sum(axis=0) for kind in (0, 1)])
+    groups = [
+        (known, [column for column in columns if counts[:, column].min() >= LEAST]) for known, columns in alike(labels)
+    ]
+    tasks = [(rival, known, columns) for known, columns in groups for rival in designs]
+
+    def learn(task: tuple[str, np.ndarray, list[int]]) -> np.ndarray:
+        rival, known, columns = task
+        return _logistic(designs[rival][0][known], labels[known][:, columns], designs[rival][1])
+
+    with single_thread(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        found = list(pool.map(learn, tasks))
+    learned = {
+        (rival, column): y for (rival, _, columns), fits in zip(tasks, found) for column, y in zip(columns, fits)
+    }
+    ordered = {
+        rival: {
+            outcome: learned[rival, column] for column, outcome in enumerate(outcomes) if (rival, column) in learned
+        }
+        for rival in designs
+    }
+    return {rival: columns for rival, columns in ordered.items() if columns}
 
 
 def increments(
@@ -119,10 +137,11 @@ def increments(
         if outcome not in found.get(whole, {}):
             continue
         beside = {base: {outcome: found[base][outcome]} for base in bases}
-        for row in compare(found[whole][outcome], beside, {outcome: y}, patients=patients, name=whole).itertuples():
-            if row.model != whole:
-                shares = [calibration(expit(found[rival][outcome]), y).deviance for rival in (row.model, whole)]
-                rows.append((outcome, row.model, row.value, row.gap, row.gap_low, row.gap_high, *shares))
+        compared = compare(found[whole][outcome], beside, {outcome: y}, patients=patients, name=whole)
+        shares = {rival: _deviance(expit(found[rival][outcome]), y) for rival in (*bases, whole)}
+        for row in compared[compared["model"] != whole].itertuples():
+            gained = row.gap, row.gap_low, row.gap_high
+            rows.append((outcome, row.model, row.value, *gained, shares[row.model], shares[whole]))
     columns = ["outcome", "base", "auroc", "gain", "gain_low", "gain_high", "deviance", "deviance_with"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -163,21 +182,19 @@ def compare(
         positives, n = int(np.nansum(y)), int((~np.isnan(y)).sum())
         if not 0 < positives < n:
             continue
-        first = auroc(own, y), _by_patient(own, y, patient)
         reach = Reach(min(positives, n - positives)).quantile
         columns = {name: own, **{rival: scores[outcome] for rival, scores in rivals.items() if outcome in scores}}
+        first: tuple[float, np.ndarray] | None = None  # of the index, which comes first
         for model, scores in columns.items():
-            value, moved = auroc(scores, y), _by_patient(scores, y, patient)
+            value, influence = auroc(scores, y), auroc_influence(scores, y)
+            moved = np.bincount(patient, influence)
+            first = first or (value, moved)
             gap, apart = first[0] - value, reach * _root(first[1] - moved)
-            found = area(value, auroc_influence(scores, y), y, patient)
+            found = area(value, influence, y, patient)
             sides = (gap - apart, gap + apart) if apart > 0 else (np.nan, np.nan)
             rows.append((model, outcome, value, found.low, found.high, gap, *sides, n, positives))
     columns = ["model", "outcome", "value", "low", "high", "gap", "gap_low", "gap_high", "n", "positives"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def _by_patient(score: np.ndarray, y: np.ndarray, patient: np.ndarray) -> np.ndarray:
-    return np.bincount(patient, auroc_influence(score, y))
 
 
 def _root(moved: np.ndarray) -> float:
@@ -237,11 +254,18 @@ def _bent(values: np.ndarray, knots) -> np.ndarray:
     return np.column_stack([values, *(np.maximum(values - knot, 0) for knot in knots)])
 
 
-def _logistic(learned: np.ndarray, y: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Log-odds by logistic regression on standardised columns, lightly shrunk."""
+def _logistic(learned: np.ndarray, labels: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Log-odds of each outcome by logistic regression on standardised columns, lightly shrunk."""
     from sklearn.linear_model import LogisticRegression
 
     mean, spread = learned.mean(axis=0), learned.std(axis=0)
     spread[spread < 1e-9] = 1
-    fit = LogisticRegression(C=1.0, solver="newton-cholesky", max_iter=100).fit((learned - mean) / spread, y)
-    return fit.decision_function((wanted - mean) / spread)
+    learned, wanted = (learned - mean) / spread, (wanted - mean) / spread
+    fits = [LogisticRegression(C=1.0, solver="newton-cholesky", max_iter=100).fit(learned, y) for y in labels.T]
+    return np.stack([fit.decision_function(wanted) for fit in fits]) if fits else np.empty((0, len(wanted)))
+
+
+def _deviance(risk: np.ndarray, y: np.ndarray) -> float:
+    """Share of the bare rate's deviance that a risk takes away."""
+    known = ~np.isnan(y)
+    return float(skill(0.0, log_losses(risk[known], y[known]).mean(), y[known].mean())[1])

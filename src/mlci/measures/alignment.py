@@ -175,24 +175,27 @@ def energy(gaps: np.ndarray, mass: np.ndarray, sums: np.ndarray) -> tuple[np.nda
     `mass` is the weight at each value and `sums` that of the direction, centred here: running sums of whole numbers
     (outcomes, resampled or not) are exact, those of a centred profile drift. Leading axes are broadcast.
     """
-    below = np.cumsum(mass, axis=-1)
+    below, reached = np.cumsum(mass, axis=-1), np.cumsum(sums, axis=-1)
+    mean = reached[..., -1:] / below[..., -1:]
+    reached = reached[..., :-1]
+    reached -= mean * below[..., :-1]  # in place: memory traffic is what this costs
+    reached *= reached
+    return 2 * _dot(reached, gaps), energy_norm(gaps, below)
+
+
+def energy_norm(gaps: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """The norm alone, from the running sum of `mass`."""
     n = below[..., -1:]
-    below = below[..., :-1]
-    own = below / n  # in place from here: memory traffic is what this costs
+    own = below[..., :-1] / n
     own *= own
     own *= gaps
     lower = np.cumsum(own, axis=-1)
     lower *= 2
     lower -= own
-    reached = np.cumsum(sums, axis=-1)
-    mean = reached[..., -1:] / n
-    reached = reached[..., :-1]
-    reached -= mean * below
-    reached *= reached
-    beyond = np.subtract(n, below, out=below)
+    beyond = np.subtract(n, below[..., :-1], out=own)
     beyond *= beyond
     beyond *= lower
-    return 2 * _dot(reached, gaps), 2 * np.sqrt(_dot(beyond, gaps))
+    return 2 * np.sqrt(_dot(beyond, gaps))
 
 
 def _dot(rows: np.ndarray, gaps: np.ndarray) -> np.ndarray:

@@ -35,8 +35,11 @@ def auroc(score: Any, y: Any) -> float:
 
 def _share_below(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The share of the others that each value is above; ties count half."""
-    others = np.sort(others)
-    return (np.searchsorted(others, values) + np.searchsorted(others, values, side="right")) / (2 * len(others))
+    others, order = np.sort(others), np.argsort(values)
+    values = values[order]  # in order they are found several times as fast
+    below = np.empty(len(values))
+    below[order] = np.searchsorted(others, values) + np.searchsorted(others, values, side="right")
+    return below / (2 * len(others))
 
 
 def auroc_influence(score: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -80,10 +80,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Resampler:
-    """A way to resample several metrics at once: `make` gives a statistic with a column for each of `metrics`."""
+    """A way to resample several metrics at once: `make` gives a statistic with a column for each of `metrics`.
+
+    With `together` it takes several outcomes of one score, whose columns then stand side by side.
+    """
 
     metrics: tuple[str, ...]
-    make: Callable[[Pair], resample.Statistic]
+    make: Callable[..., resample.Statistic]
+    together: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,9 +212,20 @@ def _together(pair: Pair, residuals: np.ndarray) -> float:
     return max(1.0, float(by_patient @ by_patient / max(residuals @ residuals, 1e-300)))
 
 
-_RANKING = Resampler(
-    resample.RANKING, lambda pair: resample.ranking(pair.scores, pair.y, sigma=pair.sigma, kernel=pair.kernel)
-)
+def _ranking(*pairs: Pair) -> resample.Statistic:
+    first = pairs[0]
+    outcomes = np.column_stack([pair.y for pair in pairs])
+    return resample.ranking(first.scores, outcomes, sigma=first.sigma, kernel=first.kernel)
+
+
+def _contributed(*pairs: Pair, by: str) -> resample.Statistic:
+    values = np.full((len(pairs[0].y), len(pairs)), np.nan)
+    for place, pair in enumerate(pairs):
+        values[~np.isnan(pair.y), place] = getattr(pair, by)
+    return resample.mean(values)
+
+
+_RANKING = Resampler(resample.RANKING, _ranking, together=True)
 _CALIBRATION = Resampler(resample.CALIBRATION, lambda pair: resample.calibration(np.asarray(pair.risk), pair.y))
 _BY_RISK = partial(Metric, resampler=_CALIBRATION, interval=_plain, applies=_has_risk)
 
@@ -252,7 +267,7 @@ METRICS = {
             "Mutual information",
             "MI (nats)",
             lambda pair: _mean(pair.by_neighbours),
-            Resampler(("mi",), lambda pair: resample.mean(pair.by_neighbours, pair.y)),
+            Resampler(("mi",), partial(_contributed, by="by_neighbours"), together=True),
             _floored,
             unit="nats",
             depends="mostly order",
@@ -304,7 +319,7 @@ METRICS = {
             "Mutual information, plug-in",
             "MI, plug-in",
             lambda pair: _mean(pair.by_counting),
-            Resampler(("mi_plugin",), lambda pair: resample.mean(pair.by_counting, pair.y)),
+            Resampler(("mi_plugin",), partial(_contributed, by="by_counting"), together=True),
             _floored,
             unit="nats",
             depends="mostly order",

@@ -10,6 +10,7 @@ figures of several scores or outcomes drawn with the same seed are paired. `mlci
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ Statistic = Callable[[Weights], np.ndarray]  # -> resamples x figures
 RANKING = ("dcorr", "nhsic", "auroc", "average_precision", "rank_dcorr")
 CALIBRATION = ("observed_expected", "brier", "slope", "intercept", "brier_skill", "deviance", "nagelkerke")
 CELLS = 1 << 20  # weights held at once by a thread
+CACHED = 1 << 16  # of them summed at once: what a core keeps beside it
 
 
 def bootstrap(
@@ -59,7 +61,7 @@ def bootstrap(
         counts = np.empty((size, number))
         for row in counts:
             row[:] = np.bincount(rng.integers(number, size=number), minlength=number)
-        return [statistic(lambda rows: counts[:, patient[rows]]) for statistic in statistics]
+        return [statistic(lambda rows: counts.take(patient[rows], axis=1)) for statistic in statistics]
 
     with single_thread(), ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
         parts = list(pool.map(run, range(len(seeds))))
@@ -81,11 +83,12 @@ def numbered(patients: Any) -> np.ndarray:
 
 
 def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, kernel: str = "rbf") -> Statistic:
-    """Return the statistic that resamples the figures of `RANKING` for a score and an outcome.
+    """Return the statistic that resamples the figures of `RANKING` for a score and an outcome, or several.
 
     Args:
         scores: one number per admission.
-        y: the outcome: 0, 1, or NaN where not known.
+        y: the outcome: 0, 1, or NaN where not known; or n x T outcomes, whose figures stand side by side. The score is
+            sorted and summed once for all outcomes that are known for the same admissions.
         sigma: the bandwidth of nHSIC in the score's units; by default the score's own reference bandwidth.
         kernel: of nHSIC.
 
@@ -95,53 +98,129 @@ def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, ke
     >>> float(figures[0, RANKING.index("auroc")])
     0.75
     """
+    outcomes = y.reshape(len(scores), -1)
     if sigma is None and kernel != "energy":
         sigma = alignment.unit_bandwidth(scores)
-    rows = np.flatnonzero(~np.isnan(y))
-    rows = rows[np.argsort(scores[rows], kind="stable")]
-    values, starts = np.unique(scores[rows], return_index=True)
-    positive = y[rows] == 1
-    tied = len(values) < len(rows)
-    unit = np.abs(values).max() or 1.0 if len(values) else 1.0
-    gaps = np.diff(values / unit)
+    groups = [
+        (_Ladder.of(scores, outcomes[:, columns], np.flatnonzero(known)), columns)
+        for known, columns in alignment.alike(outcomes)
+    ]
 
     def statistic(weights: Weights) -> np.ndarray:
-        weight = weights(rows)
-        figures = np.full((len(weight), len(RANKING)), np.nan)
-        if len(values) < 2:
-            return figures
-        cases = weight * positive
-        if tied:
-            weight, cases = np.add.reduceat(weight, starts, axis=1), np.add.reduceat(cases, starts, axis=1)
-        n, n1 = weight.sum(axis=1), cases.sum(axis=1)
-        mixed = (n1 > 0) & (n1 < n)
-        weight, cases, n, n1 = weight[mixed], cases[mixed], n[mixed, None], n1[mixed, None]
-        if len(n):
-            figures[mixed] = _ranking(weight, cases, n, n1, gaps, values, kernel, sigma)
-        return figures
+        figures: dict[int, np.ndarray] = {}
+        for ladder, columns in groups:
+            weight = weights(ladder.rows)
+            found = np.full((len(weight), len(columns), len(RANKING)), np.nan)
+            if len(ladder.values) > 1:
+                step = max(1, CACHED // len(ladder.rows))
+                for start in range(0, len(weight), step):
+                    part = slice(start, start + step)
+                    found[part] = _ranking(ladder, weight[part])
+                if kernel != "energy":
+                    found[:, :, RANKING.index("nhsic")] = _nhsic(ladder, weight, kernel, sigma)
+            figures.update(zip(columns, found.transpose(1, 0, 2)))
+        return np.hstack([figures[column] for column in range(outcomes.shape[1])])
 
     return statistic
 
 
-def _ranking(weight, cases, n, n1, gaps, values, kernel: str, sigma: float | None) -> np.ndarray:
-    prevalence = n1 / n
-    profile = cases - prevalence * weight
-    squared = n1 * (1 - prevalence)  # ‖l‖²
-    won = _won(cases, weight - cases) / (n1 * (n - n1))[:, 0]
-    # From the highest score down: precision at each distinct score, weighted by the cases found there.
-    found, seen = np.cumsum(cases[:, ::-1], axis=1), np.cumsum(weight[:, ::-1], axis=1)
-    precision = np.divide(found, seen, out=np.zeros_like(found), where=seen > 0)
-    average = np.sum(precision * cases[:, ::-1], axis=1) / n1[:, 0]
-    order = (weight[:, 1:] + weight[:, :-1]) / 2  # between the mid-ranks of neighbouring values
-    dependence = []
-    for gap in (gaps, order):
-        forms, norm = alignment.energy(gap, weight, cases)
-        dependence.append(np.sqrt(_ratio(forms, norm * squared[:, 0])))
-    if kernel == "energy":  # its alignment is the squared distance correlation
-        return np.column_stack([dependence[0], dependence[0] ** 2, won, average, dependence[1]])
-    forms, norm = alignment.rbf(values, weight.T, profile.T[..., None], kernel, sigma)
-    nhsic = _ratio(forms[:, 0], norm * squared[:, 0])
-    return np.column_stack([dependence[0], nhsic, won, average, dependence[1]])
+@dataclass(frozen=True)
+class _Cases:
+    """The admissions with an outcome, from the lowest score to the highest."""
+
+    rows: np.ndarray  # among the ladder's
+    value: np.ndarray  # the number of its value
+    first: np.ndarray  # the number of the first of them with the same value
+
+
+@dataclass(frozen=True)
+class _Ladder:
+    """A score's distinct values, and the admissions on them from the lowest to the highest."""
+
+    rows: np.ndarray
+    values: np.ndarray
+    ends: np.ndarray | slice  # the last admission of each value
+    cases: tuple[_Cases, ...]  # of each outcome
+
+    @classmethod
+    def of(cls, scores: np.ndarray, outcomes: np.ndarray, rows: np.ndarray) -> "_Ladder":
+        rows = rows[np.argsort(scores[rows], kind="stable")]
+        sorted_scores = scores[rows]
+        last = np.append(sorted_scores[1:] != sorted_scores[:-1], True)[: len(rows)]
+        number = np.cumsum(last) - last
+        cases = []
+        for y in outcomes[rows].T:
+            found = np.flatnonzero(y == 1)
+            cases.append(_Cases(found, number[found], np.searchsorted(number[found], number[found])))
+        ends = slice(None) if last.all() else np.flatnonzero(last)
+        return cls(rows, sorted_scores[ends], ends, tuple(cases))
+
+
+def _ranking(ladder: _Ladder, weight: np.ndarray) -> np.ndarray:
+    """Resamples x outcomes x figures; nHSIC is that of the energy kernel, the squared distance correlation.
+
+    With b the weight and c the cases up to each value, the energy kernel's form is the sum over gaps g of g (c - pb)²,
+    p the rate. What rests on b alone is summed once for all outcomes; the rest is a sum over cases, who are few: one
+    that lies below the gaps k to the last adds to each c there, and so adds its own multiple of their sums.
+    """
+    below = np.cumsum(weight, axis=1)[:, ladder.ends]
+    mass = np.diff(below, axis=1, prepend=0)
+    n = below[:, -1]
+    seen = n[:, None] - below + mass  # from the highest score down to each value
+    seen[seen <= 0] = 1  # where nobody was drawn yet, and so no case
+    middle = below - mass / 2  # mid-ranks
+    scales = ladder.values / (np.abs(ladder.values).max() or 1.0), middle
+    sums = [_beyond(np.diff(scale), below) for scale in scales]
+    figures = np.full((len(weight), len(ladder.cases), len(RANKING)), np.nan)
+    for place, cases in enumerate(ladder.cases):
+        drawn = weight.take(cases.rows, axis=1)
+        reached = np.cumsum(drawn, axis=1)
+        n1 = drawn.sum(axis=1)
+        mixed = (n1 > 0) & (n1 < n)
+        found = n1[:, None] - (reached - drawn).take(
+            cases.first, axis=1
+        )  # from the highest score down to that of each case
+        precision = _sum(drawn, found / seen.take(cases.value, axis=1))
+        won = _sum(drawn, middle.take(cases.value, axis=1)) - n1 * n1 / 2
+        grown, rate = drawn * (2 * reached - drawn), n1 / n
+        dependence = []
+        for scale, (norm, own, later) in zip(scales, sums):
+            rest = scale[..., -1:] - scale.take(cases.value, axis=-1)
+            form = _sum(grown, rest) - 2 * rate * _sum(drawn, later.take(cases.value, axis=1)) + rate**2 * own
+            dependence.append(np.sqrt(_ratio(2 * form, norm * n1 * (1 - rate))))
+        plain, ranks = dependence
+        columns = [plain, plain**2, _ratio(won, n1 * (n - n1)), _ratio(precision, n1), ranks]
+        figures[mixed, place] = np.column_stack(columns)[mixed]
+    return figures
+
+
+def _beyond(gaps: np.ndarray, below: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What all outcomes share: the kernel's norm, the sum of g b², and that of g b from each value's gap on."""
+    weighed = gaps * below[:, :-1]
+    own = _sum(weighed, below[:, :-1])
+    later = np.zeros_like(below)
+    np.cumsum(weighed[:, ::-1], axis=1, out=later[:, -2::-1])
+    return alignment.energy_norm(gaps, below), own, later
+
+
+def _sum(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return np.einsum("ij,...j->i", first, second) if second.ndim == 1 else np.einsum("ij,ij->i", first, second)
+
+
+def _nhsic(ladder: _Ladder, weight: np.ndarray, kernel: str, sigma: float | None) -> np.ndarray:
+    """Resamples x outcomes, all resamples at once: the kernel's features cost more than what is done with them."""
+    mass = np.diff(np.cumsum(weight, axis=1)[:, ladder.ends], axis=1, prepend=0)
+    n, n1 = weight.sum(axis=1), np.zeros((len(weight), len(ladder.cases)))
+    profiles = np.empty((mass.shape[1], len(weight), len(ladder.cases)))
+    for place, cases in enumerate(ladder.cases):
+        drawn = weight.take(cases.rows, axis=1)
+        n1[:, place] = drawn.sum(axis=1)
+        profiles[:, :, place] = -(mass * (n1[:, place] / n)[:, None]).T
+        starts = np.unique(cases.first)
+        profiles[cases.value[starts], :, place] += np.add.reduceat(drawn, starts, axis=1).T
+    forms, norm = alignment.rbf(ladder.values, mass.T, profiles, kernel, sigma)
+    mixed = (n1 > 0) & (n1 < n[:, None])
+    return np.where(mixed, _ratio(forms, norm[:, None] * n1 * (1 - n1 / n[:, None])), np.nan)
 
 
 def _ratio(forms: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -159,43 +238,40 @@ def area(scores: np.ndarray, y: np.ndarray) -> Statistic:
     >>> area(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 1, 0, 1]))(lambda rows: np.ones((1, len(rows))))
     array([[0.75]])
     """
-    rows = np.flatnonzero(~np.isnan(y))
-    rows = rows[np.argsort(scores[rows], kind="stable")]
-    _, starts = np.unique(scores[rows], return_index=True)
-    positive = y[rows] == 1
+    ladder = _Ladder.of(scores, y[:, None], np.flatnonzero(~np.isnan(y)))
 
     def statistic(weights: Weights) -> np.ndarray:
-        weight = weights(rows)
-        cases, controls = weight * positive, weight * ~positive
-        if 0 < len(starts) < len(rows):
-            cases, controls = np.add.reduceat(cases, starts, axis=1), np.add.reduceat(controls, starts, axis=1)
-        pairs = cases.sum(axis=1) * controls.sum(axis=1)
-        return np.divide(_won(cases, controls), pairs, out=np.full(len(weight), np.nan), where=pairs > 0)[:, None]
+        weight = weights(ladder.rows)
+        if not len(ladder.rows):
+            return np.full((len(weight), 1), np.nan)
+        [cases] = ladder.cases
+        below = np.cumsum(weight, axis=1)[:, ladder.ends]
+        drawn, middle = weight.take(cases.rows, axis=1), below - np.diff(below, axis=1, prepend=0) / 2
+        n, n1 = below[:, -1], drawn.sum(axis=1)
+        won = _sum(drawn, middle.take(cases.value, axis=1)) - n1 * n1 / 2
+        pairs = n1 * (n - n1)
+        return np.divide(won, pairs, out=np.full(len(weight), np.nan), where=pairs > 0)[:, None]
 
     return statistic
 
 
-def _won(cases: np.ndarray, controls: np.ndarray) -> np.ndarray:
-    """Pairs of a case and a control below it; ties count half."""
-    return np.sum(cases * (np.cumsum(controls, axis=1) - controls / 2), axis=1)
-
-
-def mean(values: np.ndarray, y: np.ndarray) -> Statistic:
-    """Return the statistic that resamples the mean of one number per known admission.
+def mean(values: np.ndarray) -> Statistic:
+    """Return the statistic that resamples the mean of one number per admission, or of several side by side.
 
     Args:
-        values: the numbers, such as the contributions to mutual information.
-        y: the outcome, which says where admissions are known.
+        values: the numbers, such as the contributions to mutual information; NaN where not known.
 
     >>> import numpy as np
-    >>> mean(np.array([0.2, 0.4]), np.array([0.0, np.nan, 1.0]))(lambda rows: np.ones((1, len(rows)))).round(3)
+    >>> mean(np.array([0.2, np.nan, 0.4]))(lambda rows: np.ones((1, len(rows)))).round(3)
     array([[0.3]])
     """
-    rows = np.flatnonzero(~np.isnan(y))
+    values = values.reshape(len(values), -1)
+    known, everyone = ~np.isnan(values), np.arange(len(values))
+    sums = np.hstack([np.where(known, values, 0), known])
 
     def statistic(weights: Weights) -> np.ndarray:
-        weight = weights(rows)
-        return (weight @ values / np.maximum(weight.sum(axis=1), 1))[:, None]
+        total, n = np.split(weights(everyone) @ sums, 2, axis=1)
+        return total / np.maximum(n, 1)
 
     return statistic
 

@@ -29,6 +29,7 @@ from mlci.judging.groups import by_group, interactions
 from mlci.judging.rivals import OWN, compare
 from mlci.measures._proportion import wilson
 from mlci.measures.intervals import Interval
+from mlci.measures.registry import reported
 from mlci.tokens import telling, without
 
 BY = ("sex", "age_band")  # subgroups, where the cohort knows them
@@ -245,7 +246,8 @@ def _judge(index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, resa
         known,
         groups=patients,
         risks={OWN: risks},
-        kernel="energy",  # this page shows nHSIC of the index alone, from the diagnosis; resampling it costs most
+        kernel="energy",  # this page shows nHSIC of the index alone, from the diagnosis
+        metrics={*FIGURES, *reported()},
         **options,
     ).table
     others = _rivals(index, cohort, judged, score, known, risks, seed)
