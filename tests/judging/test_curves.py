@@ -12,7 +12,9 @@ from sklearn.isotonic import IsotonicRegression
 
 from mlci.base.errors import InputError
 from mlci.judging import curves
+from mlci.judging.curves import binned, isotonic
 from mlci.measures._proportion import wilson
+from mlci.measures.design import Design
 
 
 def draw(n: int = 3_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -154,3 +156,32 @@ def test_smooth_follows_the_truth_and_keeps_apart_risks_where_they_are():
 def test_levels_put_the_edges():
     rates = curves.binned(np.arange(100.0), np.zeros(100), levels=[0.5, 0.9])
     assert rates.n.tolist() == [50, 40, 10]
+
+
+def test_weighted_curves_are_those_of_repeated_admissions():
+    """Scikit-learn's isotonic regression with weights, and bins whose rates are weighted."""
+    rng = np.random.default_rng(4)
+    score, times = rng.normal(size=400), rng.integers(1, 4, 400)
+    outcome = (rng.random(400) < 1 / (1 + np.exp(1 - score))).astype(float)
+    outcome[::11] = np.nan
+    rows = np.repeat(np.arange(400), times)
+    design = Design.of(np.arange(400), weights=times)
+    fit, wanted = isotonic(score, outcome, weight=design.weight), isotonic(score[rows], outcome[rows])
+    assert fit(score) == pytest.approx(wanted(score))
+    found = binned(score, outcome, bins=10, patients=design)
+    known = ~np.isnan(outcome)
+    assert np.average(found.risk, weights=found.mass) == pytest.approx(np.average(outcome[known], weights=times[known]))
+    assert found.n.sum() == known.sum()
+    assert (found.low < found.risk + 1e-9).all()
+    assert (found.high > found.risk - 1e-9).all()
+
+
+def test_bins_of_admissions_that_belong_together_have_wider_intervals():
+    rng = np.random.default_rng(4)
+    ward = np.arange(400) // 8
+    outcome = (rng.random(50) < 0.4).astype(float)[ward]  # a ward has one fate
+    score = rng.normal(size=400)
+    alone, together = (binned(score, outcome, bins=1, patients=who) for who in (np.arange(400), ward))
+    assert together.high - together.low > 2 * (alone.high - alone.low)
+    plain = binned(score, outcome, bins=1)
+    assert (alone.low, alone.high) == (pytest.approx(plain.low), pytest.approx(plain.high))

@@ -85,3 +85,18 @@ def test_files_hold_either_curve():
         assert type(again) is type(curve)
         np.testing.assert_array_equal(again(score), curve(score))
     assert {Smooth, Isotonic} == {type(curve_from(c(score, outcome).to_dict())) for c in (smooth, isotonic)}
+
+
+def test_equal_weights_change_nothing_and_unequal_ones_widen_the_band():
+    rng = np.random.default_rng(1)
+    score = rng.normal(size=3000)
+    died = (rng.random(3000) < 1 / (1 + np.exp(2 - score))).astype(float)
+    plain, equal = smooth(score, died), smooth(score, died, weight=np.full(3000, 3.0))
+    at = np.linspace(-2, 2, 9)
+    assert equal(at) == pytest.approx(plain(at), rel=0.02)  # quantiles of knots are defined a little otherwise
+    kept = rng.random(3000) < np.where(died == 1, 1.0, 0.5)  # those who lived are drawn with half the chance
+    weight = np.where(died == 1, 1.0, 2.0)[kept]
+    biased, mended = (smooth(score[kept], died[kept], weight=given) for given in (None, weight))
+    assert np.abs(np.log(mended(at) / plain(at))).max() < 0.12
+    assert np.log(biased(at) / plain(at)).min() > 0.2
+    assert (mended.error > 0).all()

@@ -156,11 +156,3 @@ def test_a_resample_without_both_classes_is_undefined_and_left_out():
 def test_no_resamples_is_an_error():
     with pytest.raises(InputError, match="resamples: 0 is not a positive number"):
         bootstrap([], [1, 2], resamples=0)
-
-
-def test_patients_who_are_not_known_stand_for_themselves():
-    apart = resample.numbered(np.array([5.0, np.nan, 3.0, np.nan, 5.0]))
-    assert apart.tolist() == [1, 2, 0, 3, 1]
-    assert resample.numbered(np.array(["b", None, "a", None], dtype=object)).tolist() == [1, 2, 0, 3]
-    known = np.random.default_rng(0).integers(-5, 5, 100)
-    assert (resample.numbered(known) == np.unique(known, return_inverse=True)[1]).all()

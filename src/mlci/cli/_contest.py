@@ -3,10 +3,11 @@
 from pathlib import Path
 
 
-def contest(cohort: Path, judged, scores, first):
+def contest(cohort: Path, judged, scores, first, design, weights: str | None):
     """The first score beside its rivals, and what it adds to age and sex: two tables of AUROC, empty where none can be.
 
     `scores` are those of the first file; where they cover the split train, the score with age and sex is a rival too.
+    Rivals are fitted with the column `weights`, and judged by the `design` of the judged admissions.
     """
     from mlci.base.errors import InputError
     from mlci.cohort import read_cohort
@@ -26,11 +27,10 @@ def contest(cohort: Path, judged, scores, first):
         index = None
     outcomes = dict(zip(judged.outcomes, judged.labels().T))
     others = {rival: dict.fromkeys(outcomes, points) for rival, points in classic(judged).items()}
-    others |= refitted(train, judged, list(outcomes), index=index, name=name)
-    patients = judged.column("subject_id")
+    others |= refitted(train, judged, list(outcomes), index=index, name=name, weights=weights)
     return (
-        compare(values, others, outcomes, patients=patients, name=name),
-        increments(others, outcomes, patients=patients, name=name),
+        compare(values, others, outcomes, patients=design, name=name),
+        increments(others, outcomes, patients=design, name=name),
     )
 
 
@@ -53,11 +53,11 @@ def show_contest(table, gains) -> None:
         show("What the score adds, with age and sex", ["outcome", "to", "AUROC", "deviance explained"], body, left=2)
 
 
-def missing(models, risks, judged):
+def missing(models, risks, judged, design):
     """The figures with missing outcomes left out, taken as absent, and taken as present."""
     from mlci.judging.bounds import bounds
 
-    return bounds(models, dict(zip(judged.outcomes, judged.labels().T)), risks=risks)
+    return bounds(models, dict(zip(judged.outcomes, judged.labels().T)), risks=risks, patients=design)
 
 
 def show_missing(table) -> None:
@@ -76,12 +76,12 @@ def show_missing(table) -> None:
     show("If every missing outcome were absent, or present", heads, body, left=3)
 
 
-def numbers(models, names, judged):
+def numbers(models, names, judged, design):
     """The scores against numeric columns of the cohort."""
     from mlci.judging.numbers import judge_numbers, numeric_column
 
     columns = {name: numeric_column(judged, name) for name in names}
-    return judge_numbers(models, columns, patients=judged.column("subject_id"))
+    return judge_numbers(models, columns, patients=design)
 
 
 def show_numbers(table) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from mlci.cli._options import check_folder, force, quiet
+from mlci.cli._options import check_folder, force, quiet, survey
 
 
 @click.command(short_help="Risk curves of scores in files, as figures and tables.")
@@ -15,9 +15,12 @@ from mlci.cli._options import check_folder, force, quiet
 @click.option("--score", "columns", multiple=True, help="Score column; may be repeated.  [score, else all numeric]")
 @click.option("--bins", type=click.IntRange(1), default=60, show_default=True, help="Of 10 admissions at least.")
 @click.option("--name", help="The data set's name above the figures.  [the cohort's source]")
+@survey
 @force
 @quiet
-def command(scores, cohort: Path, output: Path, split: str, columns, bins: int, name, force: bool, quiet: bool) -> None:
+def command(
+    scores, cohort: Path, output: Path, split: str, columns, bins: int, name, force: bool, quiet: bool, **drawn
+) -> None:
     """Draw how often each outcome happens along a score: observed in quantile bins, and as a nondecreasing fit.
 
     SCORES are Parquet or CSV files with admission_id and one or more score columns. A column that several files have is
@@ -25,14 +28,18 @@ def command(scores, cohort: Path, output: Path, split: str, columns, bins: int, 
     Columns of different names are different indices. COHORT is a cohort file.
     """
     from mlci.cli._judged import read_judged
+    from mlci.judging._carried import design_of, design_words
     from mlci.judging.scores import read_seeds
     from mlci.showing import curves as figures
 
     found, judged = read_seeds(scores, read_judged(cohort, split), columns=columns)
     check_folder(output, figures.file_names(list(found)), inputs=[*scores, cohort], force=force)
-    curves = figures.compute(found, judged, bins=bins)
+    design = design_of(judged, **drawn) if any(drawn.values()) else None
+    curves = figures.compute(found, judged, bins=bins, patients=design)
     written = figures.draw(curves, output, dataset=name or judged.source)
     if not quiet:
+        if said := design_words(judged, **drawn):
+            click.echo(f"{said[:1].upper()}{said[1:]}.")
         _print(curves)
         click.echo(f"Written to {output}: {len(written)} files, among them {figures.TABLE8}.md and summary.csv.")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from mlci.cli._model import BANDWIDTH
-from mlci.cli._options import check_output, force, quiet
+from mlci.cli._options import check_output, force, quiet, survey
 
 
 @click.command(short_help="dCorr, MI, nHSIC, AUROC, ... of scores in files, with intervals.")
@@ -31,6 +31,7 @@ from mlci.cli._options import check_output, force, quiet
     "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="For spreads; 0: no intervals."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the resampling.")
+@survey
 @force
 @quiet
 def command(
@@ -44,6 +45,9 @@ def command(
     missed: bool,
     bounds: bool,
     numeric: str | None,
+    weights: str | None,
+    cluster: str | None,
+    strata: str | None,
     force: bool,
     quiet: bool,
     **options,
@@ -51,11 +55,13 @@ def command(
     """Judge any score against every outcome, on the admissions whose outcome is known.
 
     SCORES are Parquet or CSV files with admission_id and one or more score columns; of several scores each is compared
-    with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file.
+    with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file. With --weights figures
+    are those of the population that a sample stands for; what has no weighted definition is left out.
     """
     from mlci.base.files import atomic
     from mlci.cli._contest import contest, missing, numbers, show_contest, show_missing, show_numbers
     from mlci.cli._missed import missed_codes
+    from mlci.judging._carried import design_of, design_words
     from mlci.judging.evaluate import judge, subgroup
 
     endings = ("", "_differences", "_bounds", "_numeric", "_missed", "_rivals", "_increments")
@@ -63,22 +69,28 @@ def command(
     for path in outputs:
         if path is not None:
             check_output(path, inputs=[*scores, cohort], force=force)
+    if weights and (missed or numeric):
+        raise click.UsageError("--missed and --numeric take no --weights; leave them out.")
     judged, frames = _read(scores, cohort, split, columns, quiet=quiet)
     models, risks = _named(frames, judged, columns)
     groups = {name: subgroup(judged, name) for name in by.split(",")} if by else None
-    found = judge(models, judged, risks=risks, by=groups, **options)
+    drawn = {"weights": weights, "cluster": cluster, "strata": strata}
+    design = design_of(judged, **drawn)
+    found = judge(models, judged, groups=design, risks=risks, by=groups, **options)
     if not quiet:
+        if said := design_words(judged, **drawn):
+            click.echo(f"{said[:1].upper()}{said[1:]}.")
         _print(found, intervals=options["resamples"] > 0)
-    moved = missing(models, risks, judged) if bounds else found.table[:0]
+    moved = missing(models, risks, judged, design) if bounds else found.table[:0]
     if not quiet and len(moved):
         show_missing(moved)
-    counted = numbers(models, numeric.split(","), judged) if numeric else found.table[:0]
+    counted = numbers(models, numeric.split(","), judged, design) if numeric else found.table[:0]
     if not quiet and len(counted):
         show_numbers(counted)
     beside = ()
     left = missed_codes(models, judged, wanted=missed, quiet=quiet)
     if rivals and split != "all" and "train" not in split.split(","):
-        beside = contest(cohort, judged, frames[0][1], next(iter(models.items())))
+        beside = contest(cohort, judged, frames[0][1], next(iter(models.items())), design, weights)
         if not quiet:
             show_contest(*beside)
     for path, frame in zip(outputs, (found.table, found.differences, moved, counted, left, *beside)):

@@ -90,6 +90,7 @@ class RateFacts(_Checked):
     n: Count
     low: float | None = Field(ge=-TOLERANCE, le=1 + TOLERANCE)
     high: float | None = Field(ge=-TOLERANCE, le=1 + TOLERANCE)
+    weighted: float | None = Field(default=None, ge=-TOLERANCE, le=1 + TOLERANCE)
 
     @model_validator(mode="after")
     def _counts(self) -> Self:
@@ -112,6 +113,7 @@ class CutoffFacts(_Checked):
     contrasts: list[ContrastFacts] = Field(max_length=1000)
     held_out: float | None = Field(default=None, ge=-TOLERANCE, le=1 + TOLERANCE)
     left_out: dict[Name, Text] = {}
+    weighted: float | None = Field(default=None, ge=-TOLERANCE, le=1 + TOLERANCE)
 
     @model_validator(mode="after")
     def _counts(self) -> Self:

@@ -17,8 +17,8 @@ from scipy.stats import rankdata
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.index.estimator import MLCI
+from mlci.measures.design import numbered
 from mlci.measures.discrimination import auroc, calibration
-from mlci.measures.resample import numbered
 
 FIGURES = ("auroc", "risk_auroc", "deviance")
 FAR = 0.1  # of all ranks: how far an admission's place must move to be told

@@ -1,10 +1,12 @@
-"""Columns that a cohort carries along, as those who compare need them: numbers, words, weights."""
+"""Columns that a cohort carries along, as those who judge need them: numbers, words, weights, clusters and strata."""
 
 import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.judging.evaluate import subgroup
+from mlci.measures.design import Design
+from mlci.measures.weighted import effective
 
 
 def column(cohort: Cohort, name: str) -> np.ndarray:
@@ -23,3 +25,32 @@ def weights_of(cohort: Cohort, name: str) -> np.ndarray:
         row = int(np.argmax(~np.isfinite(weight) | (weight < 0)))
         raise InputError(f"column {name}, row {row + 1}: is empty or negative; a weight is a number from 0.")
     return weight
+
+
+def design_of(
+    cohort: Cohort, *, weights: str | None = None, cluster: str | None = None, strata: str | None = None
+) -> Design:
+    """How the admissions were drawn, by the names of columns; without `cluster` those of a patient belong together."""
+    together = cohort.column("subject_id") if cluster is None else column(cohort, cluster)
+    weight = None if weights is None else weights_of(cohort, weights)
+    if weight is not None and not weight.any():
+        raise InputError(f"column {weights}: all weights are 0; one at least must count.")
+    return Design.of(together, weights=weight, strata=None if strata is None else column(cohort, strata))
+
+
+def design_words(
+    cohort: Cohort, *, weights: str | None = None, cluster: str | None = None, strata: str | None = None
+) -> str:
+    """What was asked for, in a sentence, with what weights and clusters leave of the sample; nothing if nothing was."""
+    said = []
+    if weights is not None:
+        weight = weights_of(cohort, weights)
+        said.append(
+            f"weighted by {weights}: {len(weight):,} admissions count as {weight.sum():,.0f} and are worth "
+            f"{effective(weight):,.0f} of equal weight"
+        )
+    if cluster is not None:
+        said.append(f"{design_of(cohort, cluster=cluster).clusters:,} clusters by {cluster} come and go together")
+    if strata is not None:
+        said.append(f"drawn within strata of {strata}")
+    return "; ".join(said)

@@ -20,8 +20,8 @@ from mlci.cohort import Cohort
 from mlci.judging._carried import column, weights_of
 from mlci.judging._crossfit import Design, design, expit, fit
 from mlci.judging.evaluate import _columns
-from mlci.measures import resample
 from mlci.measures._arrays import as_scores
+from mlci.measures.design import numbered
 
 Z = 1.959964
 LEAST = 10  # admissions of each treatment with and without the outcome
@@ -165,7 +165,7 @@ def _arms(cohort: Cohort, treatment: str, outcome: str, weights: str | None) -> 
         if min(happened, int((treated == value).sum()) - happened) < LEAST:
             few = f"has fewer than {LEAST} admissions with or without {outcome}"
             raise InputError(f"column {treatment}: one of its two groups {few}.")
-    patient = resample.numbered(cohort.column("subject_id"))[rows]
+    patient = numbered(cohort.column("subject_id"))[rows]
     share = weight[rows] / weight[rows].mean()
     return _Arms(rows, treated, y, share, patient, str(words[1]), str(words[0]))
 

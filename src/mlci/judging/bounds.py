@@ -5,6 +5,7 @@ on the belief that the missing ones are like them.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ def bounds(
     outcomes: Mapping[str, np.ndarray],
     *,
     risks: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    patients: Any = None,
 ) -> pd.DataFrame:
     """Judge scores with missing outcomes left out, all taken as absent, and all taken as present.
 
@@ -26,6 +28,7 @@ def bounds(
         models: name → score of each admission.
         outcomes: name → 0, 1 or NaN of each admission; those that are known everywhere are left out.
         risks: model → outcome → probability.
+        patients: whose admission each one is, or a `Design`, whose weights then count.
 
     Returns:
         One row per model, outcome and figure: how many are missing, `known`, `all_absent` and `all_present`.
@@ -42,10 +45,11 @@ def bounds(
                 continue
             risk = (risks or {}).get(model, {}).get(outcome)
             pairs = [
-                Pair(score, filled, risk) for filled in (y, *(np.where(np.isnan(y), value, y) for value in (0, 1)))
+                Pair(score, filled, risk, patients=patients)
+                for filled in (y, *(np.where(np.isnan(y), value, y) for value in (0, 1)))
             ]
             for figure in FIGURES:
                 if METRICS[figure].applies(pairs[0]):
-                    values = (METRICS[figure].value(pair) for pair in pairs)
+                    values = (METRICS[figure].of(pair) for pair in pairs)
                     rows.append((model, outcome, missing, figure, *values))
     return pd.DataFrame(rows, columns=["model", "outcome", "missing", "figure", "known", "all_absent", "all_present"])

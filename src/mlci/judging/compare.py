@@ -26,6 +26,7 @@ from mlci.judging._crossfit import CrossFit, cross_fit, design
 from mlci.judging.evaluate import _columns
 from mlci.measures import ratios, resample
 from mlci.measures._arrays import as_scores
+from mlci.measures.design import numbered
 from mlci.measures.discrimination import auroc
 
 LEAST = 10  # expected events, or a group is neither ranked nor judged
@@ -235,7 +236,7 @@ def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Gro
         if elsewhere.min() < LEAST:
             few = f"without one of its groups fewer than {LEAST} admissions with or without {outcome} are left"
             raise InputError(f"column {by}: {few}; the others cannot say what to expect of it.")
-    patient = resample.numbered(cohort.column("subject_id"))
+    patient = numbered(cohort.column("subject_id"))
     rows = np.flatnonzero(known)
     rows = rows[np.lexsort((patient[rows], number[rows]))]
     group = np.searchsorted(met, number[rows])

@@ -6,11 +6,14 @@ curves. Fitting needs scikit-learn; *applying* a fitted curve needs NumPy alone,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.measures._proportion import wilson
+from mlci.measures.design import Design, as_design
+from mlci.measures.weighted import quantile
 
 GRID = 200  # the end-to-end change is read from the fitted risk at this many evenly spaced score quantiles
 BINS, FEWEST = 60, 10  # quantile bins of a drawn curve, and the admissions that each of them has at least
@@ -19,7 +22,10 @@ INCREASING, WEAKLY_INCREASING = 0.05, 0.01
 
 @dataclass(frozen=True)
 class Rates:
-    """Observed event rates of groups of admissions that are neighbours in score, with 95% Wilson intervals."""
+    """Observed event rates of groups of admissions that are neighbours in score, with 95% Wilson intervals.
+
+    Of weighted admissions, scores and rates are weighted, `n` and `positives` counted.
+    """
 
     score: np.ndarray  # mean score of the group
     risk: np.ndarray
@@ -27,6 +33,12 @@ class Rates:
     high: np.ndarray
     n: np.ndarray
     positives: np.ndarray
+    weight: np.ndarray | None = None  # of the group, where admissions count unequally
+
+    @property
+    def mass(self) -> np.ndarray:
+        """How much each group counts."""
+        return self.n if self.weight is None else self.weight
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,9 @@ class Isotonic:
         return cls(np.asarray(data["score"], dtype=float), np.asarray(data["risk"], dtype=float))
 
 
-def binned(score, outcome, *, bins: int = BINS, levels: Sequence[float] | np.ndarray | None = None) -> Rates:
+def binned(
+    score, outcome, *, bins: int = BINS, levels: Sequence[float] | np.ndarray | None = None, patients: Any = None
+) -> Rates:
     """Return the event rate in each quantile bin of the score.
 
     Args:
@@ -56,20 +70,43 @@ def binned(score, outcome, *, bins: int = BINS, levels: Sequence[float] | np.nda
         outcome: 0, 1, or NaN where not known.
         bins: how many; equal edges are merged and empty bins left out, so tied scores and small cohorts give fewer.
         levels: shares between 0 and 1 at which the edges lie instead, denser where a picture needs them.
+        patients: whose admission each one is, or a `Design` with weights; None: each stands for itself.
 
     >>> rates = binned([1, 2, 3, 4], [0, 0, 1, 1], bins=2)
     >>> rates.risk.tolist(), rates.n.tolist()
     ([0.0, 1.0], [2, 2])
     """
+    design = None if patients is None else as_design(patients).take(~np.isnan(np.asarray(outcome, dtype=float)))
     score, outcome = _known(score, outcome)
     if bins < 1:
         raise InputError(f"bins: {bins} is not a number of bins; allowed is 1 or more.")
-    edges = np.unique(np.quantile(score, np.linspace(0, 1, bins + 1) if levels is None else [0, *levels, 1]))
+    weight = None if design is None else design.weight
+    edges = np.unique(quantile(score, np.linspace(0, 1, bins + 1) if levels is None else [0, *levels, 1], weight))
     group = np.searchsorted(edges[1:-1], score, side="right")  # right-open, the last bin closed
+    if design is not None:
+        return _designed(score, outcome, group, design)
     n = np.bincount(group)
     kept = n > 0
     positives = np.bincount(group, weights=outcome)[kept]
     return _rates(np.bincount(group, weights=score)[kept], positives, n[kept])
+
+
+def _designed(score: np.ndarray, outcome: np.ndarray, group: np.ndarray, design: Design) -> Rates:
+    """Rates of groups of which some admissions count more, or belong together: intervals for what they are worth."""
+    weight = np.ones(len(score)) if design.weight is None else design.weight
+    total = np.bincount(group, weight)
+    kept = total > 0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate, middle = (np.bincount(group, weight * column) / total for column in (outcome, score))
+        worth = total**2 / np.bincount(group, weight**2)
+    moved = weight * (outcome - rate[group])
+    cell = np.unique(group * np.int64(design.clusters) + design.cluster, return_inverse=True)
+    together = np.bincount(cell[0] // design.clusters, np.bincount(cell[1], moved) ** 2, minlength=len(total))
+    apart = np.bincount(group, moved**2)
+    worth = (worth / np.maximum(1, np.divide(together, apart, out=np.ones_like(apart), where=apart > 0)))[kept]
+    low, high = wilson(rate[kept] * worth, worth)
+    counts = np.bincount(group)[kept], np.bincount(group, outcome)[kept]
+    return Rates(middle[kept], rate[kept], low, high, *counts, None if design.weight is None else total[kept])
 
 
 @dataclass(frozen=True)
@@ -80,7 +117,9 @@ class Smooth:
     observed: np.ndarray
 
 
-def smooth(predicted, outcome, *, width: float = 0.75, share: float = 0.05, points: int = 60) -> Smooth:
+def smooth(
+    predicted, outcome, *, width: float = 0.75, share: float = 0.05, points: int = 60, patients: Any = None
+) -> Smooth:
     """Return the observed risk along the predicted one, by locally linear regression (tricube weights).
 
     Args:
@@ -90,6 +129,7 @@ def smooth(predicted, outcome, *, width: float = 0.75, share: float = 0.05, poin
         share: or as far as this share of the admissions reaches on either side, so that the crowd of low risks and the
             few high ones are both smoothed as far as they allow.
         points: of the curve, at most. At most 400 groups of neighbours stand for the admissions.
+        patients: as in `binned`; only weights matter here.
 
     >>> curve = smooth([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1])
     >>> bool(curve.observed[0] < curve.observed[-1])
@@ -97,9 +137,8 @@ def smooth(predicted, outcome, *, width: float = 0.75, share: float = 0.05, poin
     """
     from mlci.measures.discrimination import logit
 
-    risk, outcome = _known(predicted, outcome)
-    groups = binned(risk, outcome, bins=400)
-    x, y, n = groups.score, groups.risk, groups.n.astype(float)
+    groups = binned(predicted, outcome, bins=400, patients=patients)
+    x, y, n = groups.score, groups.risk, groups.mass.astype(float)
     chosen = np.unique(np.linspace(0, len(x) - 1, points).round().astype(int))
     at, odds, centre = x[chosen], logit(x), (np.cumsum(n) - n / 2) / n.sum()
     near = np.interp(centre[chosen, None] + [[-share, share]], centre, odds)
@@ -144,8 +183,8 @@ def rolling(score, outcome, *, window: int | None = None, points: int = GRID) ->
     return _rates(sums(score), np.clip(sums(outcome), 0, window), np.full(len(start), window))
 
 
-def isotonic(score, outcome) -> Isotonic:
-    """Fit the nondecreasing risk that is nearest to the outcome in least squares.
+def isotonic(score, outcome, *, weight: np.ndarray | None = None) -> Isotonic:
+    """Fit the nondecreasing risk that is nearest to the outcome in least squares, weighted where weights are given.
 
     >>> curve = isotonic([1, 2, 3, 4], [0, 1, 0, 1])
     >>> curve([1, 2.5, 4]).tolist()
@@ -153,12 +192,14 @@ def isotonic(score, outcome) -> Isotonic:
     """
     from sklearn.isotonic import IsotonicRegression
 
+    if weight is not None:
+        weight = weight[~np.isnan(np.asarray(outcome, dtype=float))]
     score, outcome = _known(score, outcome)
-    fit = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(score, outcome)
+    fit = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(score, outcome, sample_weight=weight)
     return Isotonic(np.asarray(fit.X_thresholds_, dtype=float), np.asarray(fit.y_thresholds_, dtype=float))
 
 
-def delta(curve: Isotonic, score) -> float:
+def delta(curve: Isotonic, score, weight: np.ndarray | None = None) -> float:
     """Return the change of a fitted risk from the low to the high end of the scores.
 
     The curve is read at 200 evenly spaced quantiles of the scores, and the values 5% and 95% of the way along that grid
@@ -167,7 +208,7 @@ def delta(curve: Isotonic, score) -> float:
     >>> delta(isotonic([1, 2, 3, 4], [0, 0, 1, 1]), [1, 2, 3, 4])
     1.0
     """
-    grid = curve(np.quantile(np.asarray(score, dtype=float), np.linspace(0, 1, GRID)))
+    grid = curve(quantile(np.asarray(score, dtype=float), np.linspace(0, 1, GRID), weight))
     return float(grid[int(0.95 * (GRID - 1))] - grid[int(0.05 * (GRID - 1))])
 
 
@@ -211,19 +252,20 @@ class Trend:
         return f"{100 * self.mean:.1f}{spread} points"
 
 
-def trends(scores: Sequence, outcomes, names: Sequence[str]) -> tuple[Trend, ...]:
+def trends(scores: Sequence, outcomes, names: Sequence[str], *, patients: Any = None) -> tuple[Trend, ...]:
     """Return how each outcome's risk rises with the score.
 
     Args:
         scores: one array of scores per seed.
         outcomes: n x T, NaN where not known.
         names: of the outcomes; one that is known nowhere is left out.
+        patients: as in `binned`.
 
     >>> [trend] = trends([[1, 2, 3, 4]], [0, 0, 1, 1], ["mortality"])
     >>> trend.mean, trend.verdict
     (1.0, 'increasing')
     """
-    return tuple(curve.trend for curve in risk_curves(scores, outcomes, names))
+    return tuple(curve.trend for curve in risk_curves(scores, outcomes, names, patients=patients))
 
 
 @dataclass(frozen=True)
@@ -236,7 +278,9 @@ class RiskCurve:
     trend: Trend
 
 
-def risk_curves(scores: Sequence, outcomes, names: Sequence[str], *, bins: int = BINS) -> tuple[RiskCurve, ...]:
+def risk_curves(
+    scores: Sequence, outcomes, names: Sequence[str], *, bins: int = BINS, patients: Any = None
+) -> tuple[RiskCurve, ...]:
     """Return the curves of the first score, as the paper draws them, with each outcome's trend over all of them.
 
     Args:
@@ -244,6 +288,7 @@ def risk_curves(scores: Sequence, outcomes, names: Sequence[str], *, bins: int =
         outcomes: n x T, NaN where not known.
         names: of the outcomes; one that is known nowhere is left out.
         bins: quantile bins; fewer where they would hold less than 10 admissions each.
+        patients: as in `binned`.
 
     >>> [curve] = risk_curves([range(40)], [0] * 20 + [1] * 20, ["mortality"])
     >>> curve.rates.n.tolist(), curve.trend.verdict
@@ -256,10 +301,13 @@ def risk_curves(scores: Sequence, outcomes, names: Sequence[str], *, bins: int =
         if not known.any():
             continue
         outcome, seeds = outcome[known], [np.asarray(score, dtype=float)[known] for score in scores]
-        fits = [isotonic(score, outcome) for score in seeds]
-        trend = Trend(name, tuple(map(delta, fits, seeds)), len(outcome), int(outcome.sum()))
-        rates = binned(seeds[0], outcome, bins=min(bins, max(len(outcome) // FEWEST, 1)))
-        result.append(RiskCurve(rates, fits[0], np.quantile(seeds[0], np.linspace(0, 1, GRID)), trend))
+        design = None if patients is None else as_design(patients).take(known)
+        weight = None if design is None else design.weight
+        fits = [isotonic(score, outcome, weight=weight) for score in seeds]
+        changes = tuple(delta(fit, score, weight) for fit, score in zip(fits, seeds))
+        trend = Trend(name, changes, len(outcome), int(outcome.sum()))
+        rates = binned(seeds[0], outcome, bins=min(bins, max(len(outcome) // FEWEST, 1)), patients=design)
+        result.append(RiskCurve(rates, fits[0], quantile(seeds[0], np.linspace(0, 1, GRID), weight), trend))
     return tuple(result)
 
 

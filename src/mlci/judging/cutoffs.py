@@ -8,6 +8,7 @@ import numpy as np
 
 from mlci.judging import theory
 from mlci.measures import resample
+from mlci.measures.design import as_design
 from mlci.measures.intervals import Interval, Reach, percentile
 
 CELLS = 1000  # places for a cut; where there are more distinct scores, neighbours share one
@@ -23,7 +24,7 @@ def cutoff_range(
         outcomes: n x T, NaN where not known.
         names: of the outcomes.
         weights: of the outcomes, by default equal.
-        patients: the patient of each admission.
+        patients: the patient of each admission, or a `Design`.
         resamples, level, seed: as in `mlci.measures.resample`.
 
     >>> import numpy as np
@@ -33,7 +34,7 @@ def cutoff_range(
     (30.0, True)
     """
     score, outcomes = np.asarray(score, dtype=float), np.asarray(outcomes, dtype=float).reshape(len(score), -1)
-    chosen = theory.cutoff(score, outcomes, names, weights=weights)
+    chosen = theory.cutoff(score, outcomes, names, weights=weights, mass=as_design(patients).weight)
     alpha = dict(zip(names, np.ones(len(names)) if weights is None else weights, strict=True))
     _, _, kept, _ = theory.complete(score, outcomes, names)
     used = [name for name in kept if alpha[name] > 0]

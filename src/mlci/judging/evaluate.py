@@ -20,6 +20,7 @@ from mlci.judging.groups import UNKNOWN, categories, enough, interactions
 from mlci.measures import resample
 from mlci.measures._arrays import as_outcomes, as_scores
 from mlci.measures.alignment import Kernel, unit_bandwidth
+from mlci.measures.design import Design, as_design
 from mlci.measures.intervals import Interval, Reach, difference
 from mlci.measures.registry import METRICS, Pair
 
@@ -99,7 +100,7 @@ def evaluate(scores: Any, outcomes: Any, *, groups: Any = None, **options: Any) 
     Args:
         scores: a frame or mapping of columns, or an array.
         outcomes: the same, or a `Cohort`.
-        groups: the patient of each admission; a cohort brings its own.
+        groups: the patient of each admission, or a `Design`; a cohort brings its own patients.
         options: those of `judge`.
 
     Returns:
@@ -131,7 +132,9 @@ def judge(
     Args:
         scores: a frame or mapping of columns, or an array.
         outcomes: the same, or a `Cohort`.
-        groups: the patient of each admission (a cohort brings its own; else each admission stands for itself).
+        groups: the patient of each admission (a cohort brings its own; else each admission stands for itself), or a
+            `Design` with clusters, weights and strata: figures are then those of the population, and what has no
+            weighted definition (mutual information by neighbours, the corrected dCorr, its test) is left out.
         risks: model -> outcome -> probability, for calibration.
         by: name -> category of each admission, for subgroups; one in which fewer than ten admissions have an outcome,
             or lack it, is left out for that outcome.
@@ -152,9 +155,9 @@ def judge(
     models = _models(scores)
     n = len(next(iter(models.values()), ()))
     labels = {name: as_outcomes(column, n, name)[:, 0] for name, column in _columns(outcomes, "outcome").items()}
-    patients = np.arange(n) if groups is None else np.asarray(groups)
-    if len(patients) != n:
-        raise InputError(f"groups: has {len(patients)} admissions and the score has {n}; they must be equal.")
+    design = as_design(np.arange(n) if groups is None else groups)
+    if len(design) != n:
+        raise InputError(f"groups: has {len(design)} admissions and the score has {n}; they must be equal.")
     given = {
         (model, outcome): as_scores(risk, f"risk of {outcome}")
         for model, columns in (risks or {}).items()
@@ -163,7 +166,7 @@ def judge(
     }
     widths = {name: sigma or unit_bandwidth(column) for name, column in models.items()}
     options = {"resamples": resamples, "level": level, "seed": seed, "kernel": kernel, "wanted": metrics}
-    whole = _judge(models, labels, given, patients, widths, **options)
+    whole = _judge(models, labels, given, design, widths, **options)
     if not by:
         return whole
     tables = [whole.table.assign(by="", group="")]
@@ -180,16 +183,14 @@ def judge(
                 {key: value[rows] for key, value in models.items()},
                 told,
                 {key: value[rows] for key, value in given.items()},
-                patients[rows],
+                design.take(rows),
                 widths,
                 **options,
             )
             tables.append(part.table.assign(by=name, group=category))
     tested = {model: {name: given[model, name] for name in labels if (model, name) in given} for model in models}
     tests = [
-        interactions(known, labels, by, patients=patients).assign(model=model)
-        for model, known in tested.items()
-        if known
+        interactions(known, labels, by, patients=design).assign(model=model) for model, known in tested.items() if known
     ]
     return Evaluation(pd.concat(tables, ignore_index=True), whole.differences, pd.concat(tests) if tests else None)
 
@@ -205,16 +206,16 @@ def _models(scores: Any) -> dict[str, np.ndarray]:
     return models
 
 
-def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, kernel, wanted) -> Evaluation:
+def _judge(models, labels, risks, design: Design, widths, *, resamples, level, seed, kernel, wanted) -> Evaluation:
     pairs = {
-        (model, outcome): Pair(scores, y, risks.get((model, outcome)), widths[model], kernel, patients)
+        (model, outcome): Pair(scores, y, risks.get((model, outcome)), widths[model], kernel, design)
         for model, scores in models.items()
         for outcome, y in labels.items()
     }
     asked = [metric for metric in METRICS.values() if wanted is None or metric.name in wanted]
     metrics = {key: [metric for metric in asked if metric.applies(pair)] for key, pair in pairs.items()}
-    drawn = _drawn(pairs, metrics, patients, resamples, seed) if resamples else {key: {} for key in pairs}
-    values = {key: {metric.name: metric.value(pairs[key]) for metric in found} for key, found in metrics.items()}
+    drawn = _drawn(pairs, metrics, design, resamples, seed) if resamples else {key: {} for key in pairs}
+    values = {key: {metric.name: metric.of(pairs[key]) for metric in found} for key, found in metrics.items()}
     rows, apart = [], []
     first = next(iter(models))
     for (model, outcome), pair in pairs.items():
@@ -236,7 +237,7 @@ def _judge(models, labels, risks, patients, widths, *, resamples, level, seed, k
     )
 
 
-def _drawn(pairs, metrics, patients, resamples: int, seed: int) -> dict[tuple[str, str], dict[str, np.ndarray]]:
+def _drawn(pairs, metrics, design: Design, resamples: int, seed: int) -> dict[tuple[str, str], dict[str, np.ndarray]]:
     """Every figure of every pair over the same resamples of patients."""
     asked: dict[tuple, list[tuple[str, str]]] = {}  # pairs that a statistic takes together, by resampler and score
     for key in pairs:
@@ -244,7 +245,7 @@ def _drawn(pairs, metrics, patients, resamples: int, seed: int) -> dict[tuple[st
             asked.setdefault((resampler, key[0] if resampler.together else key), []).append(key)
     statistics = [resampler.make(*(pairs[key] for key in keys)) for (resampler, _), keys in asked.items()]
     drawn: dict[tuple[str, str], dict[str, np.ndarray]] = {key: {} for key in pairs}
-    found = resample.bootstrap(statistics, patients, resamples=resamples, seed=seed)
+    found = resample.bootstrap(statistics, design, resamples=resamples, seed=seed)
     for ((resampler, _), keys), array in zip(asked.items(), found):
         for key, figures in zip(keys, np.split(array.T, len(keys))):
             drawn[key].update(zip(resampler.metrics, figures))

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import chi2
 
+from mlci.measures.design import Design, as_design
 from mlci.measures.discrimination import logit
 from mlci.measures.intervals import Reach
 from mlci.measures.registry import METRICS, Pair
-from mlci.measures.resample import numbered
 
 LEAST = 10  # admissions of a group with an outcome, and without it
 UNKNOWN = "not known"
@@ -45,7 +45,7 @@ def by_group(
     outcomes: Mapping[str, np.ndarray],
     parts: Mapping[str, np.ndarray],
     *,
-    patients: np.ndarray,
+    patients: np.ndarray | Design,
 ) -> pd.DataFrame:
     """Judge a score and its risks in each group that has enough of both classes.
 
@@ -54,7 +54,7 @@ def by_group(
         risks: outcome → probability of each admission; an outcome without is left out.
         outcomes: outcome → 0, 1 or NaN of each admission.
         parts: name of a column → group of each admission.
-        patients: whose admission each one is.
+        patients: whose admission each one is, or a `Design`.
 
     Returns:
         One row per column, group and outcome: n, positives, AUROC and observed / expected events with 95% intervals,
@@ -65,17 +65,17 @@ def by_group(
     >>> frame[["group", "positives", "ratio"]].round(1).to_dict("records")
     [{'group': 'A', 'positives': 20, 'ratio': 0.8}, {'group': 'B', 'positives': 20, 'ratio': 0.8}]
     """
-    rows, patients = [], np.asarray(patients)
+    rows, design = [], as_design(patients)
     for by, column in parts.items():
         for group, inside in _groups(column):
             for name, y in outcomes.items():
                 if name not in risks or not enough(y[inside]):
                     continue
-                pair = Pair(score[inside], y[inside].astype(float), risks[name][inside], patients=patients[inside])
+                pair = Pair(score[inside], y[inside].astype(float), risks[name][inside], patients=design.take(inside))
                 figures = []
                 for metric in (METRICS["auroc"], METRICS["observed_expected"]):
                     assert metric.interval is not None
-                    found = metric.interval(pair, metric.value(pair), NOTHING, Reach(pair.events))
+                    found = metric.interval(pair, metric.of(pair), NOTHING, Reach(pair.events))
                     figures += [found.value, found.low, found.high]
                 rows.append((by, group, name, pair.n, int(np.nansum(pair.y)), *figures))
     heads = ["by", "group", "outcome", "n", "positives"]
@@ -87,7 +87,7 @@ def interactions(
     outcomes: Mapping[str, np.ndarray],
     parts: Mapping[str, np.ndarray],
     *,
-    patients: np.ndarray,
+    patients: np.ndarray | Design,
 ) -> pd.DataFrame:
     """Test whether groups differ: in level (observed beyond expected), and in how far the outcome rises with the risk.
 
@@ -108,7 +108,7 @@ def interactions(
     >>> row["level"] < 1e-6
     True
     """
-    rows, patient = [], numbered(np.asarray(patients))
+    rows, design = [], as_design(patients)
     for by, column in parts.items():
         for name, y in outcomes.items():
             if name not in risks:
@@ -121,8 +121,9 @@ def interactions(
             dummies = np.column_stack([group[rows_of] for group in kept[1:]]).astype(float)
             x = logit(risks[name][rows_of])[:, None]
             plain = np.hstack([np.ones_like(x), x])
-            level = _score_test(plain, dummies, y[rows_of], patient[rows_of])
-            slope = _score_test(np.hstack([plain, dummies]), x * dummies, y[rows_of], patient[rows_of])
+            drawn = design.take(rows_of)
+            level = _score_test(plain, dummies, y[rows_of], drawn)
+            slope = _score_test(np.hstack([plain, dummies]), x * dummies, y[rows_of], drawn)
             rows.append((by, name, len(kept), level, slope))
     return pd.DataFrame(rows, columns=["by", "outcome", "groups", "level", "slope"])
 
@@ -137,29 +138,29 @@ def _heads(name: str) -> list[str]:
     return [name, f"{name}_low", f"{name}_high"]
 
 
-def _score_test(design: np.ndarray, extra: np.ndarray, y: np.ndarray, patient: np.ndarray) -> float:
+def _score_test(design: np.ndarray, extra: np.ndarray, y: np.ndarray, drawn: Design) -> float:
     """The p-value of the columns `extra` beside a logistic regression on `design`, clustered by patient."""
-    weights, residuals = _fit(design, y)
+    weights, residuals = _fit(design, y, np.ones(len(y)) if drawn.weight is None else drawn.weight)
     # What is left of the new columns once the old ones have had their say.
     along = np.linalg.lstsq((design * weights[:, None]).T @ design, (design * weights[:, None]).T @ extra, rcond=None)[
         0
     ]
     moved = (extra - design @ along) * residuals[:, None]
-    by_patient = np.column_stack([np.bincount(patient, column) for column in moved.T])
+    by_patient = np.column_stack([np.bincount(drawn.cluster, column) for column in moved.T])
     total, covariance = by_patient.sum(axis=0), by_patient.T @ by_patient
     statistic = float(total @ np.linalg.pinv(covariance) @ total)
     return float(chi2.sf(statistic, np.linalg.matrix_rank(covariance)))
 
 
-def _fit(design: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fit(design: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Weights and residuals of a logistic regression, by Newton's method; a whiff of ridge keeps it finite."""
     at, ridge = np.zeros(design.shape[1]), 1e-6 * np.eye(design.shape[1])
     fitted = np.full(len(y), 0.5)
     for _ in range(50):
         fitted = 0.5 * (1 + np.tanh(design @ at / 2))
-        hessian = (design * (fitted * (1 - fitted))[:, None]).T @ design + ridge
-        step = np.linalg.solve(hessian, design.T @ (y - fitted) - ridge @ at)
+        hessian = (design * (weight * fitted * (1 - fitted))[:, None]).T @ design + ridge
+        step = np.linalg.solve(hessian, design.T @ (weight * (y - fitted)) - ridge @ at)
         at = at + step / max(1.0, float(np.abs(step).max()) / 5)
         if np.abs(step).max() < 1e-9:
             break
-    return fitted * (1 - fitted), y - fitted
+    return weight * fitted * (1 - fitted), weight * (y - fitted)

@@ -6,6 +6,7 @@ together. An admission whose number is not known is left out.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,8 @@ from scipy.stats import norm, rankdata
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
+from mlci.measures.design import as_design
 from mlci.measures.numeric import numeric_distance_correlation, numeric_independence
-from mlci.measures.resample import numbered
 
 LEAST = 10  # admissions whose number is known
 COLUMNS = ["model", "outcome", "n", "spearman", "low", "high", "dcorr", "dcorr_corrected", "independence", "mi"]
@@ -34,14 +35,14 @@ def numeric_column(cohort: Cohort, name: str) -> np.ndarray:
 
 
 def judge_numbers(
-    models: Mapping[str, np.ndarray], columns: Mapping[str, np.ndarray], *, patients: np.ndarray, level: float = 0.95
+    models: Mapping[str, np.ndarray], columns: Mapping[str, np.ndarray], *, patients: Any, level: float = 0.95
 ) -> pd.DataFrame:
     """Judge every score against every numeric outcome.
 
     Args:
         models: name → score of each admission.
         columns: name → number of each admission, NaN where not known.
-        patients: whose admission each one is.
+        patients: whose admission each one is, or a `Design`.
         level: the share of intervals that hold the true rank correlation.
 
     Returns:
@@ -54,7 +55,7 @@ def judge_numbers(
     """
     from sklearn.feature_selection import mutual_info_regression
 
-    rows, patient = [], numbered(np.asarray(patients))
+    rows, patient = [], as_design(patients).cluster
     for name, column in columns.items():
         known = np.isfinite(column)
         if known.sum() < LEAST:

@@ -17,8 +17,8 @@ from mlci.cohort import Cohort
 from mlci.judging.evaluate import judge
 from mlci.judging.rivals import classic
 from mlci.judging.smooth import smooth
+from mlci.measures.design import numbered
 from mlci.measures.ratios import interval
-from mlci.measures.resample import numbered
 from mlci.tokens import telling, without
 
 ALL, PRESENT, UNTOLD = "all codes", "present on admission", "without telling codes"

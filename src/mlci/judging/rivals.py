@@ -15,10 +15,13 @@ from scipy.special import expit
 from mlci.base.blas import single_thread
 from mlci.codes import comorbidity
 from mlci.cohort import Cohort
+from mlci.judging._carried import weights_of
+from mlci.measures import weighted
 from mlci.measures.alignment import alike
+from mlci.measures.design import Design, as_design
 from mlci.measures.discrimination import auroc, auroc_influence, log_losses, skill
 from mlci.measures.intervals import Reach, area
-from mlci.measures.resample import numbered
+from mlci.measures.weighted import effective
 
 LEARNED = 50_000  # training admissions at most: forty weights need no more
 LEAST = 10  # training admissions with and without an outcome, or no rival is fitted for it
@@ -52,6 +55,7 @@ def refitted(
     *,
     index: Callable[[Cohort], np.ndarray] | None = None,
     name: str = OWN,
+    weights: str | None = None,
     seed: int = 0,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Learn simple rivals from a cohort by logistic regression, and score others with them.
@@ -65,6 +69,7 @@ def refitted(
         outcomes: names of outcomes; one that fewer than ten training admissions have, or lack, is left out.
         index: scores a cohort; None leaves out the index with age and sex.
         name: of the index.
+        weights: a column of `train`: how much each admission counts.
         seed: of the draw where `train` is larger.
 
     Returns:
@@ -81,6 +86,7 @@ def refitted(
     if not len(train):
         return {}
     designs, labels = _designs(train, judged, index, name), train.labels(*outcomes)
+    weight = None if weights is None else weights_of(train, weights)
     counts = np.stack([(labels == kind).sum(axis=0) for kind in (0, 1)])
     groups = [
         (known, [column for column in columns if counts[:, column].min() >= LEAST]) for known, columns in alike(labels)
@@ -89,7 +95,8 @@ def refitted(
 
     def learn(task: tuple[str, np.ndarray, list[int]]) -> np.ndarray:
         rival, known, columns = task
-        return _logistic(designs[rival][0][known], labels[known][:, columns], designs[rival][1])
+        counted = None if weight is None else weight[known] / weight[known].mean()
+        return _logistic(designs[rival][0][known], labels[known][:, columns], designs[rival][1], counted)
 
     with single_thread(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         found = list(pool.map(learn, tasks))
@@ -109,7 +116,7 @@ def increments(
     found: Mapping[str, Mapping[str, np.ndarray]],
     outcomes: Mapping[str, np.ndarray],
     *,
-    patients: np.ndarray,
+    patients: np.ndarray | Design,
     name: str = OWN,
 ) -> pd.DataFrame:
     """Say what the index with age and sex adds to age and sex, and to flags with age and sex.
@@ -117,7 +124,7 @@ def increments(
     Args:
         found: rival → outcome → log-odds, of `refitted`.
         outcomes: name → 0, 1 or NaN of each admission.
-        patients: whose admission each one is.
+        patients: whose admission each one is, or a `Design`.
         name: of the index.
 
     Returns:
@@ -132,13 +139,13 @@ def increments(
     short = next((short for short in ("age, sex", "age", "sex") if f"{name}, {short}" in found), "")
     whole, people = f"{name}, {short}", " and ".join(short.split(", ")).capitalize()
     bases = [rival for rival in found if rival == people or rival.endswith(f" flags, {short}")]
-    rows = []
+    rows, weight = [], as_design(patients).weight
     for outcome, y in outcomes.items():
         if outcome not in found.get(whole, {}):
             continue
         beside = {base: {outcome: found[base][outcome]} for base in bases}
         compared = compare(found[whole][outcome], beside, {outcome: y}, patients=patients, name=whole)
-        shares = {rival: _deviance(expit(found[rival][outcome]), y) for rival in (*bases, whole)}
+        shares = {rival: _deviance(expit(found[rival][outcome]), y, weight) for rival in (*bases, whole)}
         for row in compared[compared["model"] != whole].itertuples():
             gained = row.gap, row.gap_low, row.gap_high
             rows.append((outcome, row.model, row.value, *gained, shares[row.model], shares[whole]))
@@ -151,7 +158,7 @@ def compare(
     rivals: Mapping[str, Mapping[str, np.ndarray]],
     outcomes: Mapping[str, np.ndarray],
     *,
-    patients: np.ndarray,
+    patients: np.ndarray | Design,
     name: str = OWN,
 ) -> pd.DataFrame:
     """Compare the AUROC of an index with that of its rivals.
@@ -163,7 +170,7 @@ def compare(
         own: the index's score of each admission.
         rivals: name → outcome → score of each admission.
         outcomes: name → 0, 1 or NaN of each admission; an outcome of one class is left out.
-        patients: whose admission each one is.
+        patients: whose admission each one is, or a `Design`.
         name: of the index.
 
     Returns:
@@ -176,30 +183,36 @@ def compare(
     0  MLCI    died  0.9375  0.000
     1   Age    died  0.0625  0.875
     """
-    patient = numbered(patients)
-    rows = []
+    design, rows = as_design(patients), []
     for outcome, y in outcomes.items():
         positives, n = int(np.nansum(y)), int((~np.isnan(y)).sum())
         if not 0 < positives < n:
             continue
-        reach = Reach(min(positives, n - positives)).quantile
+        reach = Reach(_events(y, design)).quantile
         columns = {name: own, **{rival: scores[outcome] for rival, scores in rivals.items() if outcome in scores}}
         first: tuple[float, np.ndarray] | None = None  # of the index, which comes first
         for model, scores in columns.items():
-            value, influence = auroc(scores, y), auroc_influence(scores, y)
-            moved = np.bincount(patient, influence)
-            first = first or (value, moved)
-            gap, apart = first[0] - value, reach * _root(first[1] - moved)
-            found = area(value, influence, y, patient)
+            value = auroc(scores, y, weight=design.weight)
+            influence = auroc_influence(scores, y, weight=design.weight)
+            first = first or (value, influence)
+            gap, apart = first[0] - value, reach * _root(first[1] - influence, design)
+            found = area(value, influence, y, design)
             sides = (gap - apart, gap + apart) if apart > 0 else (np.nan, np.nan)
             rows.append((model, outcome, value, found.low, found.high, gap, *sides, n, positives))
     columns = ["model", "outcome", "value", "low", "high", "gap", "gap_low", "gap_high", "n", "positives"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _root(moved: np.ndarray) -> float:
+def _events(y: np.ndarray, design: Design) -> int:
+    """Admissions of the rarer kind, or as many as weighted ones are worth."""
+    kinds = (y == 1, y == 0)
+    return round(min(rows.sum() if design.weight is None else effective(design.weight[rows]) for rows in kinds))
+
+
+def _root(moved: np.ndarray, design: Design) -> float:
     """Standard error from the influence of each patient."""
-    return float(np.sqrt(moved @ moved * len(moved) / max(len(moved) - 1, 1)))
+    made_up = 1.0 if design.stratum is not None else design.clusters / max(design.clusters - 1, 1)
+    return float(np.sqrt(design.variance(moved) * made_up))
 
 
 def _designs(
@@ -254,18 +267,20 @@ def _bent(values: np.ndarray, knots) -> np.ndarray:
     return np.column_stack([values, *(np.maximum(values - knot, 0) for knot in knots)])
 
 
-def _logistic(learned: np.ndarray, labels: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _logistic(learned: np.ndarray, labels: np.ndarray, wanted: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
     """Log-odds of each outcome by logistic regression on standardised columns, lightly shrunk."""
     from sklearn.linear_model import LogisticRegression
 
     mean, spread = learned.mean(axis=0), learned.std(axis=0)
     spread[spread < 1e-9] = 1
     learned, wanted = (learned - mean) / spread, (wanted - mean) / spread
-    fits = [LogisticRegression(C=1.0, solver="newton-cholesky", max_iter=100).fit(learned, y) for y in labels.T]
+    fits = [LogisticRegression(C=1.0, solver="newton-cholesky", max_iter=100).fit(learned, y, weight) for y in labels.T]
     return np.stack([fit.decision_function(wanted) for fit in fits]) if fits else np.empty((0, len(wanted)))
 
 
-def _deviance(risk: np.ndarray, y: np.ndarray) -> float:
+def _deviance(risk: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> float:
     """Share of the bare rate's deviance that a risk takes away."""
     known = ~np.isnan(y)
-    return float(skill(0.0, log_losses(risk[known], y[known]).mean(), y[known].mean())[1])
+    weight = None if weight is None else weight[known]
+    losses = weighted.mean(log_losses(risk[known], y[known]), weight)
+    return float(skill(0.0, losses, weighted.mean(y[known], weight))[1])

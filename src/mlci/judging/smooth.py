@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlci.judging.curves import Isotonic, _known
+from mlci.measures import weighted
+from mlci.measures.weighted import effective
 
 GROUPS = 400  # neighbours in score are summed up before fitting
 MOST_KNOTS = 8
@@ -57,8 +59,11 @@ def curve_from(data: Mapping[str, Sequence[float]]) -> Smooth | Isotonic:
     return Smooth.from_dict(data) if "logit" in data else Isotonic.from_dict(data)
 
 
-def smooth(score, outcome, *, least: int = 10) -> Smooth:
+def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None) -> Smooth:
     """Fit the curve; no knot tells of fewer than `least` admissions.
+
+    With weights the admissions count together as many as they are worth (Kish), so that curve and band bend no further
+    than a weighted sample proves.
 
     >>> rng = np.random.default_rng(0)
     >>> score = rng.normal(size=2000)
@@ -68,10 +73,14 @@ def smooth(score, outcome, *, least: int = 10) -> Smooth:
     """
     from scipy.optimize import minimize
 
+    weight = None if weight is None else weight[~np.isnan(np.asarray(outcome, dtype=float))]
     score, outcome = _known(score, outcome)
-    mean, scale = score.mean(), max(score.std(), 1e-12)
-    x, n, events = _grouped((score - mean) / scale, outcome)
-    knots = _knots((score - mean) / scale, outcome, least)
+    if weight is not None:
+        score, outcome, weight = score[weight > 0], outcome[weight > 0], weight[weight > 0]
+        weight = weight * effective(weight) / weight.sum()
+    mean, scale = weighted.mean(score, weight), max(weighted.spread(score, weight), 1e-12)
+    x, n, events = _grouped((score - mean) / scale, outcome, weight)
+    knots = _knots((score - mean) / scale, outcome, least, weight)
     if not outcome.any() or outcome.all():  # half an event of the kind that never happened
         n, events = np.append(n, 0.5), np.append(events, 0.0 if outcome.all() else 0.5)
         x = np.append(x, 0.0)
@@ -101,21 +110,25 @@ def _errors(design: np.ndarray, n: np.ndarray, penalty: np.ndarray, fitted: np.n
     return np.sqrt(np.einsum("ij,jk,ik->i", at[:, free], covariance, at[:, free]))
 
 
-def _grouped(x: np.ndarray, outcome: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _grouped(x: np.ndarray, outcome: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, ...]:
     """Mean score, admissions and events of groups of neighbours."""
     order = np.argsort(x, kind="stable")
     starts = np.unique(np.linspace(0, len(x), min(GROUPS, len(x)), endpoint=False).astype(int))
     n = np.diff(np.append(starts, len(x)))
+    if weight is not None:
+        x, outcome, n = x * weight, outcome * weight, np.add.reduceat(weight[order], starts)
     return np.add.reduceat(x[order], starts) / n, n.astype(float), np.add.reduceat(outcome[order], starts)
 
 
-def _knots(x: np.ndarray, outcome: np.ndarray, least: int) -> np.ndarray:
+def _knots(x: np.ndarray, outcome: np.ndarray, least: int, weight: np.ndarray | None) -> np.ndarray:
     """The ends, each the mean of several admissions, and quantiles of the rarer kind, `EVENTS_PER_KNOT` apart."""
     ordered = np.sort(x)
-    rare = x[outcome == (outcome.mean() < 0.5)]
-    inner = min(max(len(rare) // EVENTS_PER_KNOT - 1, 0), MOST_KNOTS)
+    rarer = outcome == (weighted.mean(outcome, weight) < 0.5)
+    rare, own = x[rarer], None if weight is None else weight[rarer]
+    many = len(rare) if own is None else round(effective(own))
+    inner = min(max(many // EVENTS_PER_KNOT - 1, 0), MOST_KNOTS)
     ends = [ordered[:least].mean(), ordered[-least:].mean()]
-    quantiles = np.quantile(rare, np.linspace(0, 1, inner + 2)[1:-1]) if inner else []
+    quantiles = weighted.quantile(rare, np.linspace(0, 1, inner + 2)[1:-1], own) if inner else []
     knots = np.unique(np.clip([*ends, *quantiles], *ends))
     kept = np.concatenate([[True], np.diff(knots) > 1e-6])
     return knots[kept] if kept.sum() > 1 else np.array([ends[0] - 0.5, ends[0] + 0.5])

@@ -13,14 +13,16 @@ from scipy.stats import rankdata
 from mlci.base.errors import InputError
 from mlci.measures._arrays import as_outcomes, as_scores
 from mlci.measures.alignment import distance_correlation
+from mlci.measures.weighted import mean, quantile
 
 
-def auroc(score: Any, y: Any) -> float:
+def auroc(score: Any, y: Any, *, weight: np.ndarray | None = None) -> float:
     """Return the probability that an admission with the outcome has a higher score than one without; ties count half.
 
     Args:
         score: one number per admission.
         y: the outcome: 0, 1, or null where not known (such admissions are left out).
+        weight: of each admission, where they count unequally.
 
     Returns:
         A number between 0 and 1; NaN where only one class is known.
@@ -29,28 +31,44 @@ def auroc(score: Any, y: Any) -> float:
     0.75
     """
     scores, labels = _valid(score, y)
-    cases, controls = scores[labels == 1], scores[labels == 0]
-    return float(_share_below(cases, controls).mean()) if len(cases) and len(controls) else np.nan
+    weight = None if weight is None else weight[~np.isnan(as_outcomes(y, len(weight))[:, 0])]
+    parts = [_placed(scores, labels == kind, weight) for kind in (1, 0)]
+    if not all(many > 0 for *_, many in parts):
+        return np.nan
+    (cases, mass, _), (controls, other, _) = parts
+    return float(mean(_share_below(cases, controls, other), mass))
 
 
-def _share_below(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _placed(scores: np.ndarray, rows: np.ndarray, weight: np.ndarray | None):
+    """The scores of one class, their weights, and how much they count together."""
+    mass = None if weight is None else weight[rows]
+    return scores[rows], mass, int(rows.sum()) if mass is None else float(mass.sum())
+
+
+def _share_below(values: np.ndarray, others: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """The share of the others that each value is above; ties count half."""
-    others, order = np.sort(others), np.argsort(values)
-    values = values[order]  # in order they are found several times as fast
+    order, found = None if weight is None else np.argsort(others), np.argsort(values)
+    others, values = np.sort(others) if order is None else others[order], values[found]
+    first, last = (np.searchsorted(others, values, side=side) for side in ("left", "right"))  # in order: much faster
     below = np.empty(len(values))
-    below[order] = np.searchsorted(others, values) + np.searchsorted(others, values, side="right")
-    return below / (2 * len(others))
+    if weight is None:
+        below[found] = first + last
+        return below / (2 * len(others))
+    reached = np.concatenate([[0.0], np.cumsum(weight[order])])
+    below[found] = reached[first] + reached[last]
+    return below / (2 * reached[-1])
 
 
-def auroc_influence(score: np.ndarray, y: np.ndarray) -> np.ndarray:
+def auroc_influence(score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> np.ndarray:
     """Return how far each admission moves AUROC from its mean: DeLong's placements, centred and divided by their class.
 
     They sum to 0, and their squares sum to AUROC's variance; summed by patient first, they allow for admissions of one
-    patient being alike.
+    patient being alike. With weights they are those of the linearised figure, as survey statistics has it.
 
     Args:
         score: one number per admission.
         y: the outcome: 0, 1, or NaN where not known.
+        weight: of each admission, where they count unequally.
 
     Returns:
         One number per admission: 0 where the outcome is not known, NaN everywhere where it has a single class.
@@ -61,14 +79,14 @@ def auroc_influence(score: np.ndarray, y: np.ndarray) -> np.ndarray:
     """
     influence = np.zeros(len(score))
     case, control = y == 1, y == 0
-    many, rest = int(case.sum()), int(control.sum())
+    (cases, mass, many), (controls, other, rest) = (_placed(score, rows, weight) for rows in (case, control))
     if not many or not rest:
         return np.full(len(score), np.nan)
-    above = _share_below(score[case], score[control])  # share of controls below each case
-    below = 1 - _share_below(score[control], score[case])  # share of cases above each control
-    influence[case] = (above - above.mean()) / many
-    influence[control] = (below - below.mean()) / rest
-    return influence
+    above = _share_below(cases, controls, other)  # share of controls below each case
+    below = 1 - _share_below(controls, cases, mass)  # share of cases above each control
+    influence[case] = (above - mean(above, mass)) / many
+    influence[control] = (below - mean(below, other)) / rest
+    return influence if weight is None else influence * weight
 
 
 def average_precision(score: Any, y: Any) -> float:
@@ -128,12 +146,13 @@ class Calibration:
     nagelkerke: float
 
 
-def calibration(risk: Any, y: Any) -> Calibration:
+def calibration(risk: Any, y: Any, *, weight: np.ndarray | None = None) -> Calibration:
     """Return how true a risk is, on the admissions whose outcome is known.
 
     Args:
         risk: a probability per admission.
         y: the outcome: 0, 1, or null where not known.
+        weight: of each admission, where they count unequally.
 
     >>> calibration([0.1, 0.2, 0.6, 0.7], [0, 0, 1, 0]).brier
     0.175
@@ -142,12 +161,17 @@ def calibration(risk: Any, y: Any) -> Calibration:
     if len(labels) == 0:
         return Calibration(*[np.nan] * 8)
     check_risk(risks)
-    slope, intercept = calibration_line(risks, labels)[1], calibration_line(risks, labels, slope=1.0)[0]
-    gaps, variances, shares = calibration_gaps(risks, labels)
+    weight = None if weight is None else weight[~np.isnan(as_outcomes(y, len(weight))[:, 0])]
+    if weight is not None and not weight.any():
+        return Calibration(*[np.nan] * 8)
+    slope = calibration_line(risks, labels, weight=weight)[1]
+    intercept = calibration_line(risks, labels, slope=1.0, weight=weight)[0]
+    gaps, variances, shares = calibration_gaps(risks, labels, weight=weight)
     error = np.sqrt(max(shares @ (gaps**2 - variances), 0.0))
-    brier = np.mean((labels - risks) ** 2)
-    skills = skill(brier, log_losses(risks, labels).mean(), labels.mean())
-    ratio = labels.sum() / max(risks.sum(), 1e-300)
+    brier = mean((labels - risks) ** 2, weight)
+    skills = skill(brier, mean(log_losses(risks, labels), weight), mean(labels, weight))
+    events, expected = (float(column.sum() if weight is None else weight @ column) for column in (labels, risks))
+    ratio = events / max(expected, 1e-300)
     return Calibration(*map(float, (ratio, brier, slope, intercept, error, *skills)))
 
 
@@ -178,7 +202,9 @@ def skill(brier: Any, loss: Any, rate: Any) -> tuple[Any, Any, Any]:
     return 1 - brier / (rate * (1 - rate)), 1 - loss / bare, np.expm1(2 * (loss - bare)) / np.expm1(-2 * bare)
 
 
-def calibration_gaps(risks: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def calibration_gaps(
+    risks: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return observed − predicted in ten groups of equal size by risk, its variance by chance, and each group's share.
 
     >>> import numpy as np
@@ -186,11 +212,12 @@ def calibration_gaps(risks: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.n
     >>> gaps.round(2), variances.round(2), shares.round(2)
     (array([0.3, 0.4]), array([0.08, 0.24]), array([0.67, 0.33]))
     """
-    groups = risk_groups(risks)
-    n = np.bincount(groups)
+    groups = risk_groups(risks, weight=weight)
+    mass = np.ones(len(y)) if weight is None else weight
+    n = np.bincount(groups, mass)
     kept = n > 0
-    gaps, variances = np.bincount(groups, y - risks), np.bincount(groups, risks * (1 - risks))
-    return gaps[kept] / n[kept], variances[kept] / n[kept] ** 2, n[kept] / len(y)
+    gaps, variances = np.bincount(groups, mass * (y - risks)), np.bincount(groups, mass**2 * risks * (1 - risks))
+    return gaps[kept] / n[kept], variances[kept] / n[kept] ** 2, n[kept] / mass.sum()
 
 
 def check_risk(risks: np.ndarray, name: str = "risk") -> None:
@@ -217,24 +244,27 @@ def logit(risks: np.ndarray) -> np.ndarray:
     return np.log(risks / (1 - risks))
 
 
-def risk_groups(risks: np.ndarray, groups: int = 10) -> np.ndarray:
+def risk_groups(risks: np.ndarray, groups: int = 10, *, weight: np.ndarray | None = None) -> np.ndarray:
     """Return the group of each admission: equal shares by risk, equal risks together.
 
     >>> import numpy as np
     >>> risk_groups(np.array([0.1, 0.2, 0.3, 0.4]), groups=2)
     array([0, 0, 1, 1])
     """
-    edges = np.quantile(risks, np.arange(1, groups) / groups)
+    edges = quantile(risks, np.arange(1, groups) / groups, weight)
     return np.searchsorted(edges, risks, side="left")
 
 
-def calibration_line(risks: np.ndarray, y: np.ndarray, *, slope: float | None = None) -> tuple[float, float]:
+def calibration_line(
+    risks: np.ndarray, y: np.ndarray, *, slope: float | None = None, weight: np.ndarray | None = None
+) -> tuple[float, float]:
     """Fit the logistic regression of the outcome on the risk's log-odds, by Newton's method.
 
     Args:
         risks: a probability per admission.
         y: the outcome, 0 or 1.
         slope: a slope to hold fixed; by default it is fitted too.
+        weight: of each admission, where they count unequally.
 
     Returns:
         Intercept and slope; both NaN where no finite line fits.
@@ -244,15 +274,17 @@ def calibration_line(risks: np.ndarray, y: np.ndarray, *, slope: float | None = 
     >>> abs(slope) < 1e-9
     True
     """
+    if weight is not None:
+        risks, y, weight = risks[weight > 0], y[weight > 0], weight[weight > 0]
     x = logit(risks)
-    if np.ptp(y) == 0 or (slope is None and np.ptp(x) == 0):
+    if not len(y) or np.ptp(y) == 0 or (slope is None and np.ptp(x) == 0):
         return np.nan, np.nan if slope is None else slope
     at = np.array([0.0, 1.0 if slope is None else slope])
     free = slice(0, 2 if slope is None else 1)
     design = np.column_stack([np.ones_like(x), x])
     likelihood, step = -np.inf, np.zeros(2)
     for _ in range(100):
-        gradient, hessian, now = _newton(design, design @ at, y)
+        gradient, hessian, now = _newton(design, design @ at, y, weight)
         if now < likelihood - 1e-12 * abs(likelihood):  # overshot
             step /= 2
             at = at - step
@@ -262,15 +294,20 @@ def calibration_line(risks: np.ndarray, y: np.ndarray, *, slope: float | None = 
         at = at + step
         if np.abs(step).max() < 1e-10 * max(1, np.abs(at).max()):
             break
-    if likelihood > -1e-6 * len(y):  # the classes are separated: no finite line fits
+    if likelihood > -1e-6 * (
+        len(y) if weight is None else weight.sum()
+    ):  # the classes are separated: no finite line fits
         return np.nan, np.nan
     return float(at[0]), float(at[1])
 
 
-def _newton(design: np.ndarray, margin: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def _newton(
+    design: np.ndarray, margin: np.ndarray, y: np.ndarray, weight: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, float]:
     fitted = 0.5 * (1 + np.tanh(margin / 2))
-    hessian = (design * (fitted * (1 - fitted))[:, None]).T @ design
-    return design.T @ (y - fitted), hessian, float(np.sum(y * margin - np.logaddexp(0, margin)))
+    mass = 1.0 if weight is None else weight
+    hessian = (design * (mass * fitted * (1 - fitted))[:, None]).T @ design
+    return design.T @ (mass * (y - fitted)), hessian, float(np.sum(mass * (y * margin - np.logaddexp(0, margin))))
 
 
 def _valid(score: Any, y: Any, name: str = "score") -> tuple[np.ndarray, np.ndarray]:

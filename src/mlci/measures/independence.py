@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from mlci.measures._arrays import as_outcomes, as_scores
-from mlci.measures.resample import numbered
+from mlci.measures.design import numbered
 
 PERMUTATIONS = 199
 

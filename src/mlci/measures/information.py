@@ -61,6 +61,7 @@ def contributions(
     neighbours: int = 5,
     seed: int = 12345,
     dtype: type = np.float64,
+    weight: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return one number per admission whose mean is the estimate of mutual information (before the floor at 0).
 
@@ -72,6 +73,7 @@ def contributions(
         scores: one number per admission.
         y: the outcome, 0 or 1, known everywhere.
         estimator, neighbours, seed, dtype: as in `mutual_information`.
+        weight: of each admission, where they count unequally; the plug-in estimator alone can take them.
 
     >>> import numpy as np
     >>> contributions(np.array([0.0, 0.0, 1.0]), np.array([0, 0, 1]), estimator="plug-in").round(3)
@@ -83,14 +85,16 @@ def contributions(
         raise InputError(f"neighbours: {neighbours} is not a number of neighbours; allowed are whole numbers from 1.")
     if len(y) < 3 or np.ptp(y) == 0 or (scores == scores[0]).all():
         return np.zeros(len(y))
-    return _plug_in(scores, y) if estimator == "plug-in" else _ross(scores, y, neighbours, seed, dtype)
+    return _plug_in(scores, y, weight) if estimator == "plug-in" else _ross(scores, y, neighbours, seed, dtype)
 
 
-def _plug_in(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _plug_in(scores: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
     values, which = np.unique(scores, return_inverse=True)
-    cells = np.bincount(which * 2 + (y == 1), minlength=2 * len(values)).reshape(-1, 2)
-    cell = cells[which, (y == 1).astype(int)]
-    return np.log(cell * len(y) / (cells.sum(axis=1)[which] * cells.sum(axis=0)[(y == 1).astype(int)]))
+    cells = np.bincount(which * 2 + (y == 1), weight, minlength=2 * len(values)).reshape(-1, 2)
+    cell, total = cells[which, (y == 1).astype(int)], len(y) if weight is None else weight.sum()
+    with np.errstate(divide="ignore", invalid="ignore"):  # of a cell without weight
+        ratio = cell * total / (cells.sum(axis=1)[which] * cells.sum(axis=0)[(y == 1).astype(int)])
+    return np.log(ratio, out=np.zeros(len(y)), where=ratio > 0)
 
 
 def _ross(scores: np.ndarray, y: np.ndarray, neighbours: int, seed: int, dtype: type) -> np.ndarray:

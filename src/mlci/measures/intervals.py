@@ -9,12 +9,16 @@ Student's t for as many degrees of freedom as there are patients with the rarer 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import norm
 from scipy.stats import t as student
+
+from mlci.measures.design import as_design
+from mlci.measures.weighted import effective
 
 EDGE = 1e-9  # the search starts beside the area itself, where a perfect one has a root of no interest
 NONE = 6.0  # 2 in large samples (Shen, Panda and Vogelstein); three times that lets few events be covered too
@@ -95,7 +99,7 @@ def plain(value: float, resampled: np.ndarray, reach: Reach, *, floor: float = -
     return Interval(float(value), float(max(value - half, floor)), float(max(value + half, floor)))
 
 
-def area(value: float, influence: np.ndarray, y: np.ndarray, patient: np.ndarray, *, level: float = 0.95) -> Interval:
+def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, level: float = 0.95) -> Interval:
     """Return AUROC with the interval of those areas from which it lies within their own standard errors.
 
     How the variance changes with the area follows Hanley and McNeil (Newcombe 2006, method 5); its size is DeLong's,
@@ -105,7 +109,8 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patient: np.ndarray
         value: AUROC.
         influence: of each admission, by `discrimination.auroc_influence`.
         y: the outcome: 0, 1, or NaN where not known.
-        patient: whose admission each one is, as a number.
+        patients: whose admission each one is, or a `Design`; the classes of a weighted one count as many admissions as
+            their weights are worth.
         level: the share of such intervals that hold the true area.
 
     >>> y = np.repeat([0, 1], [40, 10])
@@ -113,10 +118,13 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patient: np.ndarray
     >>> round(found.low, 2), round(found.high, 2)
     (0.68, 0.97)
     """
-    cases, controls = int((y == 1).sum()), int((y == 0).sum())
+    design = as_design(patients)
+    cases, controls = (
+        int(rows.sum()) if design.weight is None else effective(design.weight[rows]) for rows in (y == 1, y == 0)
+    )
     if not cases or not controls:
         return Interval(float(value), np.nan, np.nan)
-    rarer, delong, moved = min(cases, controls), influence @ influence, np.bincount(patient, influence)
+    rarer, delong = min(cases, controls), influence @ influence
 
     def variance(place: float) -> float:
         many = (cases + controls) / 2 - 1
@@ -126,7 +134,7 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patient: np.ndarray
     factor = 1.0
     if delong > 0 and rarer > 1:
         own = delong * rarer / (rarer - 1) / variance(value)
-        factor = float(max(1.0, moved @ moved / delong) * own ** (rarer / (rarer + SMOOTHED)))
+        factor = float(max(1.0, design.variance(influence) / delong) * own ** (rarer / (rarer + SMOOTHED)))
     reach = float(norm.ppf((1 + level) / 2)) ** 2 * factor
 
     def beyond(place: float) -> float:
@@ -151,7 +159,7 @@ def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
     return Interval(float(value), float(expit(logit(value) - step)), float(expit(logit(value) + step)))
 
 
-def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: int) -> Interval:
+def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: float) -> Interval:
     """Return a figure of dependence with an interval around its unbiased square, which may reach 0.
 
     The variance of the square grows with the square itself, from `NONE` / n² where there is no dependence; the interval
@@ -162,7 +170,7 @@ def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reac
         unbiased: the U-statistic of its square; may be negative.
         resampled: the biased square of each resample.
         reach: events and level.
-        n: admissions.
+        n: admissions, or as many as weighted ones are worth.
 
     >>> found = dependence(0.05, -0.0004, np.random.default_rng(0).chisquare(1, 500) / 400, Reach(200), n=400)
     >>> found.low, found.high < 0.2

@@ -18,7 +18,9 @@ from scipy.stats import rankdata
 from mlci.measures import discrimination, independence, information, intervals, resample
 from mlci.measures._proportion import wilson
 from mlci.measures.alignment import Kernel, distance_correlation, nhsic
+from mlci.measures.design import Design, as_design
 from mlci.measures.intervals import Interval, Reach
+from mlci.measures.weighted import effective, mean
 
 FEW = 100  # a whole-numbered score with at most so many distinct values has a plug-in estimate of MI
 
@@ -27,8 +29,8 @@ FEW = 100  # a whole-numbered score with at most so many distinct values has a p
 class Pair:
     """One score beside one outcome (0, 1, NaN where not known), and the outcome's predicted risk where one is given.
 
-    `sigma` and `kernel` are those of nHSIC; `patients` tells whose admission each one is (each its own by default).
-    What several metrics need is computed once.
+    `sigma` and `kernel` are those of nHSIC; `patients` tells whose admission each one is (each its own by default), or
+    is a `Design` with weights and strata. What several metrics need is computed once.
     """
 
     scores: np.ndarray
@@ -40,13 +42,24 @@ class Pair:
 
     @cached_property
     def events(self) -> int:
-        """Patients with the rarer kind of the outcome: what the outcome's figures rest on."""
-        return min(len(np.unique(self.patient[self.y == kind])) for kind in (0, 1))
+        """Patients with the rarer kind of the outcome: what the outcome's figures rest on.
+
+        Of a weighted sample no more than its weights are worth; of strata no more than degrees of freedom are left.
+        """
+        kinds = [self.y == kind for kind in (0, 1)]
+        events = min(len(np.unique(self.design.cluster[rows])) for rows in kinds)
+        if self.weight is not None:
+            events = min(events, *(round(effective(self.weight[rows])) for rows in kinds))
+        return events if self.design.stratum is None else min(events, self.design.degrees + 1)
 
     @cached_property
-    def patient(self) -> np.ndarray:
-        """Whose admission each one is, as a number."""
-        return np.arange(len(self.y)) if self.patients is None else resample.numbered(self.patients)
+    def design(self) -> Design:
+        """Whose admission each one is, and how it was drawn."""
+        return as_design(np.arange(len(self.y)) if self.patients is None else self.patients)
+
+    @property
+    def weight(self) -> np.ndarray | None:
+        return self.design.weight
 
     @cached_property
     def n(self) -> int:
@@ -66,7 +79,12 @@ class Pair:
     @cached_property
     def calibration(self) -> discrimination.Calibration:
         """How true the risk is."""
-        return discrimination.calibration(self.risk, self.y)
+        return discrimination.calibration(self.risk, self.y, weight=self.weight)
+
+    @cached_property
+    def weighted(self) -> dict["Resampler", np.ndarray]:
+        """Figures of resamplers at the survey weights, as far as somebody asked."""
+        return {}
 
     @cached_property
     def has_few_values(self) -> bool:
@@ -75,7 +93,8 @@ class Pair:
 
     def _contributions(self, estimator: information.Estimator) -> np.ndarray:
         known = ~np.isnan(self.y)
-        return information.contributions(self.scores[known], self.y[known], estimator=estimator)
+        weight = None if self.weight is None else self.weight[known]
+        return information.contributions(self.scores[known], self.y[known], estimator=estimator, weight=weight)
 
 
 @dataclass(frozen=True)
@@ -89,6 +108,12 @@ class Resampler:
     make: Callable[..., resample.Statistic]
     together: bool = False
 
+    def at_weights(self, pair: Pair, name: str) -> float:
+        """A metric at the pair's survey weights: a resample in which each admission came as often as its weight."""
+        if self not in pair.weighted:
+            pair.weighted[self] = self.make(pair)(lambda rows: np.asarray(pair.weight)[None, rows])[0]
+        return float(pair.weighted[self][self.metrics.index(name)])
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -98,7 +123,7 @@ class Metric:
         name: its key in tables and files.
         label: its heading on pages and figures.
         short: its heading in narrow tables.
-        value: the figure itself.
+        value: the figure itself, each admission counting once; ask `of`, which also knows weights.
         resampler: its spread over resampled patients; None where it has none.
         interval: from the pair, the figure, its resamples and the reach; None where it has none.
         drawn: the figure whose resamples it shares, where it has none of its own.
@@ -124,6 +149,12 @@ class Metric:
     benchmarked: bool = False
     reported: bool = False
 
+    def of(self, pair: Pair) -> float:
+        """The figure of a pair: at its survey weights where it has some."""
+        if pair.weight is None or self.resampler is None:
+            return self.value(pair)
+        return self.resampler.at_weights(pair, self.name)
+
     @property
     def heading(self) -> str:
         """The label with the unit."""
@@ -132,6 +163,11 @@ class Metric:
 
 def _mean(contributions: np.ndarray) -> float:
     return max(0.0, float(contributions.mean())) if len(contributions) else 0.0
+
+
+def _is_unweighted(pair: Pair) -> bool:
+    """Of what has no definition for admissions that count unequally."""
+    return pair.weight is None
 
 
 def _has_risk(pair: Pair) -> bool:
@@ -147,8 +183,8 @@ def _floored(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Inter
 
 
 def _area(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, of: str = "scores") -> Interval:
-    influence = discrimination.auroc_influence(np.asarray(getattr(pair, of)), pair.y)
-    return intervals.area(value, influence, pair.y, pair.patient, level=reach.level)
+    influence = discrimination.auroc_influence(np.asarray(getattr(pair, of)), pair.y, weight=pair.weight)
+    return intervals.area(value, influence, pair.y, pair.design, level=reach.level)
 
 
 def _on_log_odds(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
@@ -156,7 +192,14 @@ def _on_log_odds(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> I
 
 
 def _dependence(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, ranks: bool = False) -> Interval:
-    """Around the U-statistic of the squared distance correlation; `drawn` is that of the biased one."""
+    """Around the U-statistic of the squared distance correlation; `drawn` is that of the biased one.
+
+    With weights there is no U-statistic: the square less the bias that its resamples show stands for it.
+    """
+    if pair.weight is not None:
+        known = pair.weight[~np.isnan(pair.y)]
+        unbiased = 2 * value**2 - float(np.mean(drawn[np.isfinite(drawn)] ** 2)) if np.isfinite(drawn).any() else np.nan
+        return intervals.dependence(value, unbiased, drawn**2, reach, n=effective(known))
     scores = rankdata(pair.scores) if ranks else pair.scores
     unbiased = independence.squared(scores, pair.y)
     return intervals.dependence(value, unbiased, drawn**2, reach, n=pair.n)
@@ -177,20 +220,27 @@ def _alignment(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Int
 
 
 def _observed_expected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    """Wilson's interval of the rate, for as many admissions as those of patients who are alike are worth."""
+    """Wilson's interval of the rate, for as many admissions as weighted ones of patients who are alike are worth."""
     known = ~np.isnan(pair.y)
     if pair.risk is None or not known.any():
         return Interval(value, np.nan, np.nan)
-    risks, y = pair.risk[known], pair.y[known]
-    alike = _together(pair, y - risks)
-    low, high = wilson(y.sum() / alike, len(y) / alike, level=reach.level)
-    return Interval(value, float(low / risks.mean()), float(high / risks.mean()))
+    risks, y, weight = pair.risk[known], pair.y[known], None if pair.weight is None else pair.weight[known]
+    many, residuals = float(len(y)), y - risks
+    if weight is not None:
+        squares = residuals**2
+        many = float(weight.sum() * (weight @ squares) / max(weight**2 @ squares, 1e-300))
+    worth = many / _together(pair, residuals)
+    low, high = wilson(mean(y, weight) * worth, worth, level=reach.level)
+    expected = mean(risks, weight)
+    return Interval(value, float(low / expected), float(high / expected))
 
 
 def _intercept(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
     known = ~np.isnan(pair.y)
     if pair.risk is None or not np.isfinite(value):
         return Interval(value, np.nan, np.nan)
+    if pair.weight is not None:  # its score test is for admissions that count alike
+        return _plain(pair, value, drawn, reach)
     log_odds, y = discrimination.logit(pair.risk[known]), pair.y[known]
     alike = _together(pair, y - expit(log_odds + value))
     return intervals.shift(value, log_odds, y.sum(), alike=alike, level=reach.level)
@@ -202,14 +252,17 @@ def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach
     if pair.risk is None or not known.any():
         return Interval(value, np.nan, np.nan)
     risks, y = pair.risk[known], pair.y[known]
-    gaps, variances, shares = discrimination.calibration_gaps(risks, y)
+    weight = None if pair.weight is None else pair.weight[known]
+    gaps, variances, shares = discrimination.calibration_gaps(risks, y, weight=weight)
     return intervals.mean_square(value, gaps, variances * _together(pair, y - risks), shares, reach)
 
 
 def _together(pair: Pair, residuals: np.ndarray) -> float:
     """Design effect: variance of the sum of residuals by patient over that by admission, at least 1."""
-    by_patient = np.bincount(pair.patient[~np.isnan(pair.y)], residuals)
-    return max(1.0, float(by_patient @ by_patient / max(residuals @ residuals, 1e-300)))
+    known = ~np.isnan(pair.y)
+    moved = np.zeros(len(known))
+    moved[known] = residuals if pair.weight is None else pair.weight[known] * residuals
+    return max(1.0, pair.design.variance(moved) / max(float(moved @ moved), 1e-300))
 
 
 def _ranking(*pairs: Pair) -> resample.Statistic:
@@ -226,7 +279,10 @@ def _contributed(*pairs: Pair, by: str) -> resample.Statistic:
 
 
 _RANKING = Resampler(resample.RANKING, _ranking, together=True)
-_CALIBRATION = Resampler(resample.CALIBRATION, lambda pair: resample.calibration(np.asarray(pair.risk), pair.y))
+_CALIBRATION = Resampler(
+    resample.CALIBRATION,
+    lambda pair: resample.calibration(np.asarray(pair.risk), pair.y, weight=pair.weight),
+)
 _BY_RISK = partial(Metric, resampler=_CALIBRATION, interval=_plain, applies=_has_risk)
 
 METRICS = {
@@ -252,15 +308,17 @@ METRICS = {
             _corrected,
             drawn="dcorr",
             depends="order and spacing",
+            applies=_is_unweighted,
         ),
         Metric(
             "independence",
             "p-value of independence (distance correlation)",
             "p of independence",
-            lambda pair: independence.independence(pair.scores, pair.y, patients=pair.patients),
+            lambda pair: independence.independence(pair.scores, pair.y, patients=pair.design.cluster),
             None,
             better="smaller",
             depends="order and spacing",
+            applies=_is_unweighted,
         ),
         Metric(
             "mi",
@@ -271,6 +329,7 @@ METRICS = {
             _floored,
             unit="nats",
             depends="mostly order",
+            applies=_is_unweighted,
             benchmarked=True,
             reported=True,
         ),

@@ -1,10 +1,11 @@
 """Figures of resampled patients: all admissions of a patient come and go together.
 
 Scores, outcomes and patients come in; an array of resampled figures goes out, one row per resample. Nothing is sorted
-or searched again: each score is sorted once, and a resample is a vector of whole weights on its distinct values, from
-which every figure follows by running sums (dCorr, AUROC, average precision), by a matrix product with the kernel's
-features (nHSIC), or as a weighted mean (mutual information, calibration). Resamples depend on the seed alone, so that
-figures of several scores or outcomes drawn with the same seed are paired. `mlci.measures.intervals` makes intervals.
+or searched again: each score is sorted once, and a resample is a vector of weights on its distinct values (how often an
+admission was drawn, times its survey weight where there is one), from which every figure follows by running sums
+(dCorr, AUROC, average precision), by a matrix product with the kernel's features (nHSIC), or as a weighted mean (mutual
+information, calibration). Resamples depend on the seed alone, so that figures of several scores or outcomes drawn with
+the same seed are paired. `mlci.measures.intervals` makes intervals.
 """
 
 import os
@@ -18,6 +19,7 @@ import numpy as np
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.measures import alignment, discrimination
+from mlci.measures.design import as_design
 
 Weights = Callable[[np.ndarray], np.ndarray]  # admissions -> resamples x admissions
 Statistic = Callable[[Weights], np.ndarray]  # -> resamples x figures
@@ -34,7 +36,8 @@ def bootstrap(
 
     Args:
         statistics: from `ranking`, `mean` or `calibration`.
-        patients: the patient of each admission; all admissions of a patient come and go together.
+        patients: the patient of each admission, all of whose admissions come and go together; or a `Design`, whose
+            clusters do so within their strata and whose weights multiply each resample.
         resamples: how many.
         seed: of the draws.
         threads: at most 8 by default.
@@ -48,38 +51,28 @@ def bootstrap(
     >>> drawn.shape
     (50, 1)
     """
-    patient = numbered(patients)
+    design = as_design(patients)
     if resamples < 1:
         raise InputError(f"resamples: {resamples} is not a positive number.")
-    number = int(patient.max()) + 1
-    batch = max(2, min(64, CELLS // len(patient)))
+    batch = max(2, min(64, CELLS // len(design)))
     seeds = np.random.SeedSequence(seed).spawn(-(-resamples // batch))
 
     def run(task: int) -> list[np.ndarray]:
         rng = np.random.default_rng(seeds[task])
         size = min(batch, resamples - task * batch)
-        counts = np.empty((size, number))
+        counts = np.empty((size, design.clusters))
         for row in counts:
-            row[:] = np.bincount(rng.integers(number, size=number), minlength=number)
-        return [statistic(lambda rows: counts.take(patient[rows], axis=1)) for statistic in statistics]
+            row[:] = design.draw(rng)
+
+        def weights(rows: np.ndarray) -> np.ndarray:
+            drawn = counts.take(design.cluster[rows], axis=1)
+            return drawn if design.weight is None else drawn * design.weight[rows]
+
+        return [statistic(weights) for statistic in statistics]
 
     with single_thread(), ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
         parts = list(pool.map(run, range(len(seeds))))
     return [np.concatenate(part) for part in zip(*parts)]
-
-
-def numbered(patients: Any) -> np.ndarray:
-    """Return each admission's patient as a number; one whose patient is not known stands for itself.
-
-    >>> numbered(["b", None, "a", "b"])
-    array([1, 2, 0, 1])
-    """
-    import pandas as pd  # knows the nulls of every library
-
-    number, distinct = pd.factorize(np.asarray(patients), sort=True)
-    unknown = number < 0
-    number[unknown] = len(distinct) + np.arange(unknown.sum())
-    return number
 
 
 def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, kernel: str = "rbf") -> Statistic:
@@ -276,7 +269,7 @@ def mean(values: np.ndarray) -> Statistic:
     return statistic
 
 
-def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
+def calibration(risks: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> Statistic:
     """Return the statistic that resamples the figures of `CALIBRATION` for a risk and an outcome.
 
     Slope and intercept take one Newton step from the full fit, which has the bootstrap's spread to first order.
@@ -284,6 +277,7 @@ def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
     Args:
         risks: a probability per admission.
         y: the outcome: 0, 1, or NaN where not known.
+        weight: of each admission in the full fit.
 
     >>> import numpy as np
     >>> statistic = calibration(np.array([0.1, 0.3, 0.6, 0.8]), np.array([0.0, 1.0, 0.0, 1.0]))
@@ -293,12 +287,12 @@ def calibration(risks: np.ndarray, y: np.ndarray) -> Statistic:
     rows = np.flatnonzero(~np.isnan(y))
     if not len(rows):
         return lambda weights: np.full((len(weights(rows)), len(CALIBRATION)), np.nan)
-    risk, y = risks[rows], y[rows]
+    risk, y, weight = risks[rows], y[rows], None if weight is None else weight[rows]
     x = discrimination.logit(risk)
     columns = [(y - risk) ** 2, np.ones_like(x)]
     starts = []
     for slope in (None, 1.0):
-        at = np.array(discrimination.calibration_line(risk, y, slope=slope))
+        at = np.array(discrimination.calibration_line(risk, y, slope=slope, weight=weight))
         fitted = 0.5 * (1 + np.tanh((at[0] + at[1] * x) / 2))
         spread = fitted * (1 - fitted)
         columns += [y - fitted, (y - fitted) * x, spread, spread * x, spread * x**2]

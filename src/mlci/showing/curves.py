@@ -8,7 +8,7 @@ figures as CSV; and the change of each risk with its standard deviation over see
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -35,13 +35,14 @@ def file_names(models: Sequence[str]) -> list[str]:
     return [*pictures, *TABLES, *(f"{TABLE8}.{ending}" for ending in ("txt", "md", "tex"))]
 
 
-def compute(scores: Mapping[str, Sequence], cohort: Cohort, *, bins: int = BINS) -> Curves:
+def compute(scores: Mapping[str, Sequence], cohort: Cohort, *, bins: int = BINS, patients: Any = None) -> Curves:
     """Return each index's curves on the admissions of a cohort.
 
     Args:
         scores: by index, an array of scores for each seed, in the cohort's order; the first is drawn.
         cohort: the admissions that are judged.
         bins: quantile bins of the unconstrained curves.
+        patients: whose admission each one is, or a `Design` with weights; None: each stands for itself.
 
     >>> import mlci
     >>> visits = pd.DataFrame({"visit_id": range(40), "codes": [["I50.9"]] * 40, "died": [0] * 20 + [1] * 20})
@@ -50,7 +51,7 @@ def compute(scores: Mapping[str, Sequence], cohort: Cohort, *, bins: int = BINS)
     ['100.0 points']
     """
     outcomes, names = cohort.labels(), list(cohort.outcomes)
-    return {model: risk_curves(seeds, outcomes, names, bins=bins) for model, seeds in scores.items()}
+    return {model: risk_curves(seeds, outcomes, names, bins=bins, patients=patients) for model, seeds in scores.items()}
 
 
 def draw(curves: Curves, folder: Path, *, dataset: str = "") -> list[Path]:

@@ -116,8 +116,7 @@ def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None =
     from scipy.special import ndtri
 
     figure, axis = _panel()
-    whole = rates.n.sum()
-    share = (np.cumsum(rates.n) - rates.n / 2) / whole
+    share = (np.cumsum(rates.mass) - rates.mass / 2) / rates.mass.sum()
     place = ndtri(share)
     grid = np.linspace(place[0], place[-1], POINTS // 4)
     axis.plot(grid, fit(np.interp(grid, place, rates.score)), color=VERMILION)

@@ -9,19 +9,23 @@ import numpy as np
 from mlci.judging.theory._outcomes import matrix, singular, weighted
 from mlci.judging.theory._scan import scan
 from mlci.measures._proportion import wilson
+from mlci.measures.weighted import effective, mean
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Events among admissions, with the 95% Wilson interval."""
+    """Events among admissions, with the 95% Wilson interval; of weighted admissions, their weighted rate with it."""
 
     positives: int
     n: int
     low: float
     high: float
+    weighted: float | None = None
 
     @property
     def rate(self) -> float:
+        if self.weighted is not None:
+            return self.weighted
         return self.positives / self.n if self.n else float("nan")
 
 
@@ -45,16 +49,22 @@ class Cutoff:
     contrasts: tuple[Contrast, ...]
     held_out: float | None = None  # the certificate of such a cut on admissions that had no part in choosing it
     left_out: Mapping[str, str] = field(default_factory=dict)  # outcome -> why it could not take part in the choice
+    weighted: float | None = None  # the share at or above it, where admissions count unequally
 
     @property
     def share(self) -> float:
-        return self.tail / self.n
+        return self.tail / self.n if self.weighted is None else self.weighted
 
     def flag(self, score) -> np.ndarray:
         return np.asarray(score, dtype=float) >= self.score
 
     def to_dict(self) -> dict:
-        return asdict(self)
+        found = asdict(self)
+        rates = (contrast[side] for contrast in found["contrasts"] for side in ("above", "below"))
+        for part in (found, *rates):  # a file of admissions that count alike says nothing of weights
+            if part["weighted"] is None:
+                del part["weighted"]
+        return found
 
     @classmethod
     def from_dict(cls, data: Mapping) -> "Cutoff":
@@ -66,7 +76,7 @@ class Cutoff:
         return cls(**fields)
 
 
-def cutoff(score, outcomes, names: Sequence[str], *, weights=None) -> Cutoff:
+def cutoff(score, outcomes, names: Sequence[str], *, weights=None, mass: np.ndarray | None = None) -> Cutoff:
     """Choose the high-severity cutoff: the cut most aligned with the direction that all outcomes share.
 
     Fit it on admissions that will not be used to judge it.
@@ -76,20 +86,24 @@ def cutoff(score, outcomes, names: Sequence[str], *, weights=None) -> Cutoff:
         outcomes: n x T, NaN where not known.
         names: of the outcomes.
         weights: of the outcomes, by default equal.
+        mass: how much each admission counts, where they count unequally.
 
     >>> chosen = cutoff([1, 2, 3, 4], [0, 0, 1, 1], ["mortality"])
     >>> chosen.score, chosen.share
     (3.0, 0.5)
     """
-    known, v, left_out = _shared(score, outcomes, names, weights)
-    best = scan(known, v).best(0)
+    known, v, left_out, counted = _shared(score, outcomes, names, weights, mass)
+    best = scan(known, v, mass=counted).best(0)
     score = np.asarray(score, dtype=float)
-    tail = int((score >= best.score).sum())
-    found = contrasts(score, outcomes, names, best.score)
-    return Cutoff(best.score, best.rho2, tail, len(score), found, left_out=left_out)
+    beyond = score >= best.score
+    found = contrasts(score, outcomes, names, best.score, mass=mass)
+    share = None if mass is None else float(mass[beyond].sum() / mass.sum())
+    return Cutoff(best.score, best.rho2, int(beyond.sum()), len(score), found, left_out=left_out, weighted=share)
 
 
-def certify(score, outcomes, names: Sequence[str], threshold: float, *, weights=None) -> float:
+def certify(
+    score, outcomes, names: Sequence[str], threshold: float, *, weights=None, mass: np.ndarray | None = None
+) -> float:
     """Return the certificate of a given cut on given admissions: rho^2 with the direction that their outcomes share.
 
     Args:
@@ -98,6 +112,7 @@ def certify(score, outcomes, names: Sequence[str], threshold: float, *, weights=
         names: of the outcomes.
         threshold: the lowest score beyond the cut.
         weights: of the outcomes, by default equal.
+        mass: how much each admission counts, where they count unequally.
 
     Returns:
         The share of the bound that a two-level score with this cut reaches here; NaN where it sets nobody apart.
@@ -105,23 +120,47 @@ def certify(score, outcomes, names: Sequence[str], threshold: float, *, weights=
     >>> certify([1, 2, 3, 4], [0, 0, 1, 1], ["mortality"], 3), round(certify([1, 2, 3, 4], [0, 0, 1, 1], ["m"], 4), 3)
     (1.0, 0.333)
     """
-    known, v, _ = _shared(score, outcomes, names, weights)
-    step = (known >= threshold) - np.mean(known >= threshold)
-    length = (step @ step) * (v @ v)
-    return float((v @ step) ** 2 / length) if length > 0 else float("nan")
+    known, v, _, counted = _shared(score, outcomes, names, weights, mass)
+    step = (known >= threshold) - mean((known >= threshold).astype(float), counted)
+    heavy = step if counted is None else counted * step
+    length = (heavy @ step) * (v @ v if counted is None else counted @ v**2)
+    return float((v @ heavy) ** 2 / length) if length > 0 else float("nan")
 
 
-def _shared(score, outcomes, names: Sequence[str], weights) -> tuple[np.ndarray, np.ndarray, dict[str, str]]:
-    """The scores of the admissions where all outcomes are known, the direction they share, and what was left out."""
+def _shared(
+    score, outcomes, names: Sequence[str], weights, mass: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, dict[str, str], np.ndarray | None]:
+    """The scores of the admissions where all outcomes are known, the direction they share, what was left out, mass."""
     known_score, known, weight, left_out = weighted(score, outcomes, names, weights)
+    if mass is not None:
+        used = matrix(outcomes)[:, [name in weight for name in names]]
+        mass = mass[np.isfinite(np.asarray(score, dtype=float)) & ~np.isnan(used).any(axis=1)]
     alpha = np.array(list(weight.values()))
-    profiles = known - known.mean(axis=0)
-    _, u = singular(known, alpha)
-    return known_score, profiles @ (np.sqrt(alpha / (profiles**2).sum(axis=0)) * u), left_out
+    profiles = known - mean(known, mass)
+    _, u = singular(known, alpha, mass)
+    squares = (profiles**2).sum(axis=0) if mass is None else mass @ profiles**2
+    return known_score, profiles @ (np.sqrt(alpha / squares) * u), left_out, mass
 
 
-def contrasts(score, outcomes, names: Sequence[str], threshold: float) -> tuple[Contrast, ...]:
-    """Return each outcome's rate at or above a threshold of the score, and below it.
+def rate_of(events: np.ndarray, mass: np.ndarray | None = None) -> Rate:
+    """Return the rate of events (0 and 1); weighted ones have the interval of as many as they are worth.
+
+    >>> rate_of(np.array([0, 1, 1]), np.array([2.0, 1.0, 1.0])).rate
+    0.5
+    """
+    positives, n = int(events.sum()), len(events)
+    if mass is None or not mass.any():
+        low, high = wilson(positives, n)
+        return Rate(positives, n, float(low), float(high))
+    share, worth = float(np.average(events, weights=mass)), effective(mass)
+    low, high = wilson(share * worth, worth)
+    return Rate(positives, n, float(low), float(high), share)
+
+
+def contrasts(
+    score, outcomes, names: Sequence[str], threshold: float, *, mass: np.ndarray | None = None
+) -> tuple[Contrast, ...]:
+    """Return each outcome's rate at or above a threshold of the score, and below it; weighted by `mass` where given.
 
     >>> [contrast] = contrasts([1, 2, 3, 4], [0, 0, 0, 1], ["mortality"], 3)
     >>> contrast.above.rate, contrast.below.rate
@@ -130,12 +169,11 @@ def contrasts(score, outcomes, names: Sequence[str], threshold: float) -> tuple[
     above = np.asarray(score, dtype=float) >= threshold
     outcomes = matrix(outcomes)
 
-    def rate(values: np.ndarray) -> Rate:
-        known = values[~np.isnan(values)]
-        low, high = wilson(known.sum(), len(known))
-        return Rate(int(known.sum()), len(known), float(low), float(high))
+    def rate(values: np.ndarray, side: np.ndarray) -> Rate:
+        rows = side & ~np.isnan(values)
+        return rate_of(values[rows], None if mass is None else mass[rows])
 
     return tuple(
-        Contrast(name, rate(column[above]), rate(column[~above]))
+        Contrast(name, rate(column, above), rate(column, ~above))
         for name, column in zip(names, outcomes.T, strict=True)
     )

@@ -62,10 +62,20 @@ def weighted(
     return score, outcomes, {name: weight[name] for name in kept}, left_out
 
 
-def singular(outcomes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Singular values of W~, largest first, and its leading left vector, from the T x T correlations of outcomes."""
+def singular(
+    outcomes: np.ndarray, weights: np.ndarray, mass: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Singular values of W~, largest first, and its leading left vector, from the T x T correlations of outcomes.
+
+    `mass` says how much each admission counts, where they count unequally.
+    """
     root = np.sqrt(weights)
-    correlation = np.atleast_2d(np.corrcoef(outcomes, rowvar=False)) * np.outer(root, root)
+    if mass is None:
+        correlation = np.atleast_2d(np.corrcoef(outcomes, rowvar=False)) * np.outer(root, root)
+    else:
+        covariance = np.atleast_2d(np.cov(outcomes, rowvar=False, aweights=mass))
+        spread = np.sqrt(np.diag(covariance))
+        correlation = covariance / np.outer(spread, spread) * np.outer(root, root)
     values, vectors = np.linalg.eigh(correlation)
     u = vectors[:, -1]
     return np.sqrt(values[::-1].clip(0)), u if u.sum() >= 0 else -u

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from mlci.base.errors import InputError
+from mlci.measures.weighted import mean
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Scan:
         return Threshold(int(self.split[row]), self.n, float(self.score[row]), float(rho**2), bool(rho > 0))
 
 
-def scan(score, directions, *, ties: Literal["keep", "split"] = "keep") -> Scan:
+def scan(score, directions, *, ties: Literal["keep", "split"] = "keep", mass: np.ndarray | None = None) -> Scan:
     """Compute rho of every cut of the score order, for each direction, by one prefix sum.
 
     Args:
@@ -53,6 +54,7 @@ def scan(score, directions, *, ties: Literal["keep", "split"] = "keep") -> Scan:
         directions: n x m, one direction per column.
         ties: "keep" cuts between distinct scores alone, since admissions with equal scores cannot be told apart;
             "split" also cuts inside a run of equal scores, in the order given, as the authors' program does.
+        mass: how much each admission counts, where they count unequally.
 
     >>> found = scan([1, 2, 3, 4], [0, 0, 1, 1])
     >>> found.best(0).score, round(found.best(0).rho2, 3)
@@ -67,10 +69,14 @@ def scan(score, directions, *, ties: Literal["keep", "split"] = "keep") -> Scan:
     if not len(below):
         raise InputError("all scores are equal: there is no order to cut.")
     split = below + 1
-    directions = directions - directions.mean(axis=0)
-    norm = np.sqrt((directions**2).sum(axis=0))
+    directions = directions - mean(directions, mass)
+    if mass is None:
+        norm, whole, reached = np.sqrt((directions**2).sum(axis=0)), n, split
+    else:
+        norm, whole, reached = np.sqrt(mass @ directions**2), mass.sum(), np.cumsum(mass[order])[below]
+        directions = mass[:, None] * directions
     beyond = -np.cumsum(directions[order], axis=0)[below]  # w' g_j
-    length = np.sqrt(split / n * (n - split))  # ||g_j||
+    length = np.sqrt(np.maximum(reached / whole * (whole - reached), 0))  # ||g_j||
     with np.errstate(invalid="ignore", divide="ignore"):
-        rho = np.where(norm > 0, beyond / (norm * length[:, None]), 0.0)
+        rho = np.where((norm > 0) & (length[:, None] > 0), beyond / (norm * length[:, None]), 0.0)
     return Scan(split, score[split], rho, n)

@@ -1,0 +1,53 @@
+"""Means, spreads and quantiles of admissions that count unequally; without weights exactly those of NumPy.
+
+Numbers and weights come in (None: each admission counts once), plain figures go out. A weight says how many admissions
+of the population one of the sample stands for; only its ratio to the others matters here.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def mean(values: np.ndarray, weight: np.ndarray | None = None):
+    """Return the mean over admissions (the first axis).
+
+    >>> float(mean(np.array([1.0, 4.0]), np.array([2.0, 1.0])))
+    2.0
+    """
+    return values.mean(axis=0) if weight is None else np.average(values, axis=0, weights=weight)
+
+
+def spread(values: np.ndarray, weight: np.ndarray | None = None):
+    """Return the standard deviation over admissions (the first axis), with the divisor n.
+
+    >>> float(spread(np.array([1.0, 4.0]), np.array([2.0, 1.0])).round(3))
+    1.414
+    """
+    if weight is None:
+        return values.std(axis=0)
+    return np.sqrt(np.average((values - mean(values, weight)) ** 2, axis=0, weights=weight))
+
+
+def quantile(values: np.ndarray, levels: Sequence[float] | np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """Return quantiles; with weights the least value up to which the share `level` of all weight lies.
+
+    >>> quantile(np.array([3.0, 1.0, 2.0]), [0.5], np.array([1.0, 5.0, 1.0])).tolist()
+    [1.0]
+    """
+    if weight is None:
+        return np.quantile(values, levels)
+    order = np.argsort(values, kind="stable")
+    order = order[weight[order] > 0]
+    reached = np.cumsum(weight[order])
+    place = np.searchsorted(reached, np.asarray(levels) * reached[-1] * (1 - 1e-12))
+    return values[order][np.minimum(place, len(order) - 1)]
+
+
+def effective(weight: np.ndarray) -> float:
+    """Return how many admissions of equal weight would tell as much (Kish): the squared sum over the sum of squares.
+
+    >>> effective(np.array([1.0, 1.0, 1.0, 0.0])), effective(np.array([3.0, 1.0]))
+    (3.0, 1.6)
+    """
+    return float(weight.sum() ** 2 / (weight @ weight)) if weight.any() else 0.0

@@ -1,0 +1,79 @@
+"""Columns of a cohort that say how its admissions were drawn."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.cohort import Cohort
+from mlci.judging._carried import design_of, design_words
+from mlci.judging.cutoffs import cutoff_range
+from mlci.judging.theory import certify, cutoff
+from mlci.measures.design import Design
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    n = 60
+    visits = pd.DataFrame(
+        {
+            "visit_id": range(n),
+            "patient": np.arange(n) // 2,
+            "codes": [["I50.9"]] * n,
+            "died": np.arange(n) % 3 == 0,
+            "weight": 1 + np.arange(n) % 4,
+            "ward": np.arange(n) // 6,
+            "region": np.arange(n) // 30,
+            "words": ["many"] * n,
+            "none": 0.0,
+        }
+    )
+    kept = ["weight", "ward", "region", "words", "none"]
+    return Cohort.from_frame(visits, icd_version=10, outcomes={"mortality": "died"}, subject="patient", keep=kept)
+
+
+def test_a_patients_admissions_belong_together_unless_a_cluster_is_named(cohort):
+    assert design_of(cohort).clusters == 30
+    design = design_of(cohort, weights="weight", cluster="ward", strata="region")
+    assert (design.clusters, design.degrees) == (10, 8)
+    assert design.weight.mean() == pytest.approx(1)
+
+
+def test_what_was_asked_for_is_said_and_nothing_else(cohort):
+    assert design_words(cohort) == ""
+    said = design_words(cohort, weights="weight", cluster="ward", strata="region")
+    assert said.startswith(
+        "weighted by weight: 60 admissions count as 150 and are worth 50 of equal weight; 10 clusters"
+    )
+    assert "patient" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("words", "is not numeric"), ("none", "all weights are 0"), ("absent", "no column absent")]
+)
+def test_what_is_no_weight_is_refused_by_name(cohort, name, message):
+    with pytest.raises(InputError, match=message):
+        design_of(cohort, weights=name)
+
+
+def test_a_weighted_cutoff_is_that_of_repeated_admissions():
+    rng = np.random.default_rng(2)
+    score = rng.normal(size=80).round(1)
+    outcomes = (rng.random((80, 2)) < 1 / (1 + np.exp(-np.column_stack([score, score - 1])))).astype(float)
+    outcomes[::9, 1] = np.nan
+    times = rng.integers(0, 4, 80)
+    rows, names = np.repeat(np.arange(80), times), ["a", "b"]
+    found = cutoff(score, outcomes, names, weights=[1, 2], mass=times.astype(float))
+    wanted = cutoff(score[rows], outcomes[rows], names, weights=[1, 2])
+    assert found.score == wanted.score
+    assert found.certificate == pytest.approx(wanted.certificate)
+    assert found.share == pytest.approx(wanted.share)
+    assert [side.above.rate for side in found.contrasts] == pytest.approx(
+        [side.above.rate for side in wanted.contrasts]
+    )
+    kept = certify(score, outcomes, names, found.score, weights=[1, 2], mass=times.astype(float))
+    assert kept == pytest.approx(certify(score[rows], outcomes[rows], names, found.score, weights=[1, 2]))
+    again = cutoff_range(
+        score, outcomes, names, weights=[1, 2], patients=Design.of(np.arange(80), weights=times), resamples=20
+    )
+    assert again.value == found.score
