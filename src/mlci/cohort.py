@@ -6,7 +6,7 @@ asks where the rows came from.
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from mlci.codes.poa import ALL, ONLY, late, no_flags, read_flags
 from mlci.codes.zeros import restored
 from mlci.sources import Step
 from mlci.sources._cohort_file import COLUMNS, SPLITS, check_columns, check_rows, read_facts, write_facts
-from mlci.sources._earlier import with_history
+from mlci.sources._earlier import OBSERVED, carry, with_history, with_times
 
 RATES = ("outcome", "known", "happened")
 
@@ -52,6 +52,7 @@ class Cohort:
     attrition: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
     version: str = field(default=mlci.__version__)
+    look_back: float = 0  # days; codes of the earlier admissions of so many stand behind an admission's own
 
     def __len__(self) -> int:
         return self.table.num_rows
@@ -201,7 +202,7 @@ class Cohort:
         array([8])
         """
         table = self.table.filter(pa.array(rows))
-        return Cohort(table, self.source, self.outcomes, self.attrition, self.notes, self.version)
+        return replace(self, table=table)
 
     def sample(self, size: int, *, seed: int) -> "Cohort":
         """Draw admissions at random.
@@ -315,7 +316,35 @@ class Cohort:
         offsets = np.concatenate([[0], np.cumsum(left)]).astype(np.int32)
         lists = pa.ListArray.from_arrays(pa.array(offsets), codes.flatten().filter(pa.array(kept)))
         table = self.table.set_column(self.table.column_names.index("codes"), "codes", lists).drop_columns("poa")
-        return Cohort(table, self.source, self.outcomes, self.attrition, self.notes, self.version)
+        return replace(self, table=table)
+
+    def looking_back(self, days: float) -> "Cohort":
+        """Count the codes of each patient's earlier admissions too.
+
+        Args:
+            days: how long before an admission an earlier one may have begun; 0 counts none.
+
+        Returns:
+            The cohort of the same admissions, each with those codes behind its own. One that does not say when
+            admissions began (`days_observed`), or that looks back already, is an `InputError`.
+
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "mrn": [1, 1], "codes": [["I50.9"], ["E11.9"]], "died": [0, 1]})
+        >>> visits["admitted"] = ["2020-01-01", "2020-03-01"]
+        >>> Cohort.from_frame(visits, icd_version=10, subject="mrn").looking_back(90).table["codes"].to_pylist()
+        [['I509'], ['E119', 'I509']]
+        """
+        if self.look_back:
+            raise InputError(f"the cohort looks back {self.look_back:g} days already; make it without --look-back.")
+        if OBSERVED not in self.table.column_names:
+            raise InputError(
+                f"the cohort does not say when admissions began (column {OBSERVED}, which `mlci cohort` writes where "
+                "the source knows it)."
+            )
+        if days == 0:
+            return self
+        found = carry(self.table, days)
+        return replace(self, table=found.table, look_back=days, notes=(*self.notes, found.words))
 
     def _flags(self) -> np.ndarray:
         """The flag of each recorded code."""
@@ -360,6 +389,7 @@ class Cohort:
             "attrition": [asdict(step) for step in self.attrition],
             "notes": self.notes,
             "version": self.version,
+            "look_back": self.look_back,
         }
         with atomic(path) as temporary:
             write_parquet(write_facts(self.table, facts), temporary)
@@ -376,7 +406,7 @@ class Cohort:
         if (order == np.arange(len(self))).all():
             return self
         table = self.table.take(order)
-        return Cohort(table, self.source, self.outcomes, self.attrition, self.notes, self.version)
+        return replace(self, table=table)
 
 
 def read_cohort(path: str | Path) -> Cohort:
@@ -423,7 +453,9 @@ def _checked(table: pa.Table, where: str) -> Cohort:
     check_columns(table.schema, facts.outcomes, where)
     check_rows(table, where)
     attrition = tuple(Step(**step.model_dump()) for step in facts.attrition)
-    return Cohort(table, facts.source, facts.outcomes, attrition, tuple(facts.notes), facts.version)
+    return Cohort(
+        table, facts.source, facts.outcomes, attrition, tuple(facts.notes), facts.version, look_back=facts.look_back
+    )
 
 
 def build_cohort(
@@ -455,6 +487,7 @@ def build_cohort(
     """
     _check_proportions(proportions)
     draft = _read(source, location, options, restore_zeros=restore_zeros)
+    draft = with_times(draft, source, needed=look_back is not None)
     if look_back is not None:
         draft = with_history(draft, look_back, wash_out=wash_out, source=source)
     elif wash_out:
@@ -483,8 +516,8 @@ def build_cohort(
     rest = [name for name in table.column_names if name not in order]
     table = table.select([*order, *rest]).take(pc.sort_indices(ids))
     table = table.cast(_canonical(table.schema)).combine_chunks()
-    cohort = Cohort(table, source, draft.outcomes, draft.attrition)
-    return Cohort(table, source, draft.outcomes, draft.attrition, (*notes, *_unusable(cohort)))
+    cohort = Cohort(table, source, draft.outcomes, draft.attrition, look_back=look_back or 0)
+    return replace(cohort, notes=(*notes, *_unusable(cohort)))
 
 
 def _read(source: str, location: Any, options: dict[str, Any], *, restore_zeros: bool) -> sources.Draft:

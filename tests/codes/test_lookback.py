@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mlci.codes.lookback import DAY, History
+from mlci.codes.lookback import DAY, History, since_first
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_equals_a_loop(many, reach):
     flat = np.array([code for listed in codes for code in listed])
     offsets = np.concatenate([[0], np.cumsum([len(listed) for listed in codes])])
     places, ends, old = history.codes(flat, offsets)
-    carried, observed = history.carried(bits), history.days_observed()
+    carried, observed = history.carried(bits), since_first(patients, days)
     for row, own in enumerate(codes):
         before = [code for k in earlier(patients, days, row, reach) for code in codes[k]]
         part = slice(ends[row], ends[row + 1])
@@ -38,7 +38,7 @@ def test_equals_a_loop(many, reach):
         assert sorted(found[len(own) :]) == sorted({*before} - {*own})
         assert old[part].tolist() == [False] * len(own) + [True] * (len(found) - len(own))
         assert carried[row] == np.bitwise_or.reduce([bits[row], *bits[earlier(patients, days, row, reach)]])
-        assert observed[row] == min(days[row] - days[patients == patients[row]].min(), reach)
+        assert observed[row] == days[row] - days[patients == patients[row]].min()
 
 
 def test_admissions_that_begin_at_once_are_not_each_others_past():

@@ -35,10 +35,49 @@ def test_codes_are_carried_once_and_were_there_on_admission():
         5: ["4019"],
     }
     assert rows[2]["poa"] == ["N", "Y"]
-    assert [round(rows[key]["days_observed"]) for key in (1, 2, 3, 4)] == [0, 31, 365, 0]
+    observed = [rows[key]["days_observed"] for key in (1, 2, 3, 4)]
+    assert observed == [0, 31.25, 731, None]  # to whatever it looks back; a time that is not known tells nothing
+    assert built().table["days_observed"].to_pylist()[:4] == observed
     assert any(note == "look-back of 365 days: 1 admissions carry 1 codes of earlier ones." for note in cohort.notes)
     longer = built(look_back=3650).table.to_pylist()
     assert longer[2]["codes"] == ["J449", "E119", "I509"]  # the latest first
+
+
+def test_a_cohort_that_knows_times_looks_back_later_on(tmp_path):
+    built().write(tmp_path / "c.parquet")
+    plain = mlci.read_cohort(tmp_path / "c.parquet")
+    assert plain.look_back == 0
+    for days in (30, 31.25, 365, 3650):
+        asked = built(look_back=days)
+        asked.write(tmp_path / "l.parquet")
+        assert plain.looking_back(days).table.equals(asked.table)
+        assert mlci.read_cohort(tmp_path / "l.parquet").look_back == plain.looking_back(days).look_back == days
+    assert plain.looking_back(0) is plain
+    with pytest.raises(mlci.InputError, match="the cohort looks back 3650 days already; make it without --look-back"):
+        asked.looking_back(30)
+    with pytest.raises(mlci.InputError, match=r"does not say when admissions began \(column days_observed"):
+        mlci.Cohort.from_frame(VISITS.drop(columns="admit_date")).looking_back(30)
+
+
+def test_codes_of_the_other_version_are_counted():
+    frame = VISITS.assign(icd_version=[9, 10, 10, 10, 9], mrn=[7, 7, 7, 8, 8])
+    frame.loc[0, ["DX1", "DX2"]] = ["4280", "25000"]
+    cohort = mlci.Cohort.from_frame(frame, look_back=3650)
+    said = (
+        "look-back of 3650 days: 1 admissions carry 1 codes of earlier ones; 4 codes of the other ICD version are not"
+    )
+    assert any(note == f"{said} carried." for note in cohort.notes)  # two codes, to two later admissions each
+    assert cohort.table["codes"].to_pylist()[:3] == [["4280", "25000"], ["E119"], ["J449", "E119"]]
+
+
+def test_times_that_are_not_asked_for_may_be_unreadable():
+    cohort = mlci.Cohort.from_frame(VISITS.assign(admit_date="soon"))
+    assert "days_observed" not in cohort.table.column_names
+    assert any("a time of admission is not one" in note and "nothing can look back" in note for note in cohort.notes)
+    numbers = mlci.Cohort.from_frame(VISITS.assign(admit_date=20200101))  # no seconds since 1970
+    assert "days_observed" not in numbers.table.column_names
+    with pytest.raises(mlci.InputError, match="the name days_observed is taken"):
+        mlci.Cohort.from_frame(VISITS.assign(days_observed=1), keep=["days_observed"])
 
 
 def test_a_wash_out_is_counted():
@@ -73,7 +112,8 @@ def test_what_cannot_be_looked_back_on_is_told(frame, options, words):
 def test_the_demos_look_back(demos, source):
     plain = mlci.build_cohort(source, demos / f"{source}_demo")
     cohort = mlci.build_cohort(source, demos / f"{source}_demo", look_back=365)
-    assert cohort.table.drop_columns(["codes", "days_observed"]).equals(plain.table.drop_columns("codes"))
+    assert cohort.table.drop_columns("codes").equals(plain.table.drop_columns("codes"))
+    assert plain.looking_back(365).table.equals(cohort.table)
     longer = [len(a) - len(b) for a, b in zip(cohort.table["codes"].to_pylist(), plain.table["codes"].to_pylist())]
     assert min(longer) == 0
     assert sum(longer) > 100

@@ -2,7 +2,7 @@
 
 An earlier admission counts if it began before this one and no more than so many days before. All work is done in order
 of patient and time, one step back at a time for all admissions at once, so a million of them take a second or two. What
-a patient had before the first admission that the data hold is not known: `days_observed` says how far one could look.
+a patient had before the first admission that the data hold is not known: `since_first` says how far one could look.
 """
 
 from collections.abc import Iterator
@@ -76,18 +76,6 @@ class History:
             if (gap > 0).any():  # two that began at once are not each other's past
                 yield self.order[late[gap > 0]], self.order[early[gap > 0]]
 
-    def days_observed(self) -> np.ndarray:
-        """Days from a patient's first admission to each, `days` at most: how far one could look back.
-
-        >>> History.of(np.array([1, 1, 2]), np.array([0, 30, 7]) * DAY, 365).days_observed().tolist()
-        [0.0, 30.0, 0.0]
-        """
-        first = np.flatnonzero(np.diff(self.patient, prepend=-1))
-        since = self.seconds - np.repeat(self.seconds[first], np.diff(np.append(first, len(self.patient))))
-        found = np.empty(len(self.order))
-        found[self.order] = np.minimum(since / DAY, self.days)
-        return found
-
     def carried(self, bits: np.ndarray) -> np.ndarray:
         """The bits of each admission with those of its earlier ones.
 
@@ -131,6 +119,24 @@ class History:
         return place[kept], ends, old[kept]
 
 
+def since_first(patients: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Tell how long after a patient's first admission each one began.
+
+    Args:
+        patients: a small whole number for each patient, from 0.
+        seconds: when each admission began, in seconds since any moment.
+
+    Returns:
+        Seconds, one number per admission: how far back one could look.
+
+    >>> since_first(np.array([1, 1, 0]), np.array([5, 35, 7])).tolist()
+    [0, 30, 0]
+    """
+    first = np.full(patients.max(initial=0) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, patients, seconds)
+    return seconds - first[patients]
+
+
 def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.ndarray, np.ndarray]:
     """Read times as seconds since 1970.
 
@@ -154,6 +160,8 @@ def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.nd
         text = pc.utf8_trim_whitespace(text)
         text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     try:
+        if pa.types.is_integer(text.type):  # would be taken for seconds since 1970
+            raise pa.ArrowInvalid
         moments = pc.cast(text, pa.timestamp("s"), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # text that is no time, or a type that never is one
         raise InputError(

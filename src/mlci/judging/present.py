@@ -7,6 +7,7 @@ complications expects them to be deadly, and forgives them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -96,7 +97,7 @@ def _untold(cohort: Cohort, grade: str) -> Cohort:
     codes = pa.array(kept.values, pa.string()).take(pa.array(kept.indices))
     lists = pa.ListArray.from_arrays(pa.array(kept.offsets.astype(np.int32)), codes)
     table = cohort.table.set_column(cohort.table.column_names.index("codes"), "codes", lists).drop_columns("poa")
-    return Cohort(table, cohort.source, cohort.outcomes, cohort.attrition, cohort.notes, cohort.version)
+    return replace(cohort, table=table)
 
 
 def _has_later(cohort: Cohort) -> np.ndarray:

@@ -39,6 +39,7 @@ class CohortFacts(_Checked):
     attrition: list[StepFacts] = Field(max_length=1000)
     notes: list[Text] = Field(max_length=1000)
     version: Name
+    look_back: float = Field(default=0, ge=0, allow_inf_nan=False)
 
 
 def read_facts(schema: pa.Schema, where: str) -> CohortFacts:
@@ -73,7 +74,9 @@ def check_columns(schema: pa.Schema, outcomes: Mapping[str, Any], where: str) ->
             ("codes", "poa"), ("lists of text", lambda kind: pa.types.is_list(kind) and _is_text(kind.value_type))
         ),
         **dict.fromkeys(("split", "sex"), ("text", _is_text)),
-        "age": ("numbers", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind)),
+        **dict.fromkeys(
+            ("age", "days_observed"), ("numbers", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind))
+        ),
         **dict.fromkeys(outcomes, ("true, false or null", pa.types.is_boolean)),
     }
     for name, (words, fits) in wanted.items():

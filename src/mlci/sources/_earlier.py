@@ -1,11 +1,12 @@
-"""Codes of a patient's earlier admissions in a draft: a draft and a number of days come in, out comes a draft.
+"""Codes of a patient's earlier admissions: a table of admissions and when each began come in, out comes a longer one.
 
-Codes of one ICD version are carried to admissions of the same. What was carried was there on admission, and is flagged
-so where codes have flags. The column `days_observed` says how far one could look back, and a wash-out leaves out
+Codes of one ICD version are carried to admissions of the same; those of the other version are counted. What was carried
+was there on admission, and is flagged so where codes have flags. A draft whose source knows times gets the column
+`days_observed`, the days since the patient's first admission: how far one can look back. A wash-out leaves out
 admissions for which that is less than was asked.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,27 +14,77 @@ import pyarrow.compute as pc
 
 from mlci.base.errors import InputError
 from mlci.codes.icd import normalise_array
-from mlci.codes.lookback import History, seconds_of
+from mlci.codes.lookback import DAY, History, seconds_of, since_first
 from mlci.sources import Attrition, Draft
+
+OBSERVED = "days_observed"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Admissions with the codes of earlier ones, and how many there are of what."""
+
+    table: pa.Table
+    days: float
+    admissions: int  # that carry a code
+    codes: int  # that were carried
+    other: int  # that were not: of the other ICD version than the admission to which they would be carried
+
+    @property
+    def words(self) -> str:
+        """What was carried, and what was not, in a sentence."""
+        said = f"{self.admissions:,} admissions carry {self.codes:,} codes of earlier ones"
+        left = f"; {self.other:,} codes of the other ICD version are not carried" if self.other else ""
+        return f"look-back of {self.days:g} days: {said}{left}."
+
+
+def with_times(draft: Draft, source: str, *, needed: bool) -> Draft:
+    """Add the days since each patient's first admission, where the source knows when admissions began.
+
+    Times that cannot be read are an error if they are needed, else a note.
+    """
+    if draft.admitted is None:
+        return draft
+    if OBSERVED in draft.table.column_names:
+        raise InputError(f"source {source}: the name {OBSERVED} is taken; give the kept column another one.")
+    try:
+        seconds, known = seconds_of(draft.admitted, f"source {source}")
+    except InputError as error:
+        if needed:
+            raise
+        return replace(draft, notes=(*draft.notes, f"{error} Without times, nothing can look back on this cohort."))
+    patients, known = _patients(draft.table, known)
+    days = pa.array(since_first(patients, seconds) / DAY, mask=~known)
+    return replace(draft, table=draft.table.append_column(OBSERVED, days))
 
 
 def with_history(draft: Draft, days: float, *, wash_out: bool, source: str) -> Draft:
     """Carry the codes of the last so many days, and leave out admissions that were not observed as long if asked."""
-    if days <= 0:
-        raise InputError(f"look_back: {days} is not allowed; allowed is a number of days above 0.")
-    if draft.admitted is None:
+    if OBSERVED not in draft.table.column_names:
         raise InputError(f"source {source}: does not say when admissions began, which a look-back needs.")
-    table = draft.table
-    seconds, known = seconds_of(draft.admitted, f"source {source}")
-    patients = table["subject_id"].combine_chunks().dictionary_encode("encode").indices.to_numpy()
-    patients = np.where(known, patients, -1 - np.arange(len(patients)))  # without a time, nobody's past or future
-    versions = table["icd_version"].to_numpy()
+    found = carry(draft.table, days)
+    steps = Attrition(found.table, "")
+    if wash_out:
+        rule = f"{days:g} days or more since the patient's first admission"
+        steps.keep(pc.greater_equal(found.table[OBSERVED], days), rule)
+    attrition, notes = (*draft.attrition, *steps.steps[1:]), (*draft.notes, found.words)
+    return replace(draft, table=steps.table, attrition=attrition, notes=notes)
+
+
+def carry(table: pa.Table, days: float) -> Carried:
+    """Put the codes of a patient's admissions of the last so many days behind each admission's own, each once."""
+    if not 0 < days < np.inf:
+        raise InputError(f"look_back: {days:g} is not allowed; allowed is a number of days above 0.")
+    observed = table[OBSERVED].combine_chunks()
+    patients, _ = _patients(table, observed.is_valid().to_numpy(zero_copy_only=False))
+    seconds = np.rint(pc.fill_null(observed, 0).to_numpy() * DAY).astype(np.int64)
+    versions = table["icd_version"].to_numpy().astype(np.int64)
     lists = table["codes"].combine_chunks()
     flat = lists.flatten().dictionary_encode()
     distinct = normalise_array(flat.dictionary.cast(pa.string())).dictionary_encode("encode").indices.to_numpy()
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    same = History.of(patients * np.int64(16) + versions, seconds, days)
+    same = History.of(patients * 16 + versions, seconds, days)
     places, ends, carried = same.codes(distinct[flat.indices.to_numpy()], offsets)
     ends = pa.array(ends.astype(np.int32))
     codes = pa.ListArray.from_arrays(ends, lists.flatten().take(pa.array(places)))
@@ -41,18 +92,25 @@ def with_history(draft: Draft, days: float, *, wash_out: bool, source: str) -> D
     if "poa" in table.column_names:
         flags = pc.if_else(pa.array(carried), "Y", table["poa"].combine_chunks().flatten().take(pa.array(places)))
         table = table.set_column(table.column_names.index("poa"), "poa", pa.ListArray.from_arrays(ends, flags))
-    observed = History.of(patients, seconds, days).days_observed()
-    table = table.append_column("days_observed", pa.array(observed))
     more = np.unique(np.repeat(np.arange(len(lists)), np.diff(ends))[carried])
-    said = f"look-back of {days:g} days: {len(more):,} admissions carry {int(carried.sum()):,} codes of earlier ones."
-    steps = Attrition(table, "")
-    if wash_out:
-        rule = f"{days:g} days or more since the patient's first admission"
-        steps.keep(pa.array(observed >= days), rule)
-    return replace(
-        draft,
-        table=steps.table,
-        attrition=(*draft.attrition, *steps.steps[1:]),
-        notes=(*draft.notes, said),
-        admitted=None,
+    return Carried(
+        table, days, len(more), int(carried.sum()), _of_the_other(patients, seconds, versions, lengths, days)
     )
+
+
+def _patients(table: pa.Table, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each patient; an admission without a time or a patient is nobody's past or future."""
+    encoded = table["subject_id"].combine_chunks().dictionary_encode()
+    known = known & encoded.is_valid().to_numpy(zero_copy_only=False)
+    numbers = pc.fill_null(encoded.indices, 0).to_numpy().astype(np.int64)
+    return np.where(known, numbers, len(encoded.dictionary) + np.arange(len(known))), known
+
+
+def _of_the_other(
+    patients: np.ndarray, seconds: np.ndarray, versions: np.ndarray, lengths: np.ndarray, days: float
+) -> int:
+    """How many codes of earlier admissions are of another ICD version than the later ones."""
+    if (versions == versions[:1]).all():
+        return 0
+    pairs = History.of(patients, seconds, days).pairs()
+    return sum(int(lengths[early[versions[late] != versions[early]]].sum()) for late, early in pairs)

@@ -214,7 +214,8 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
             f"{', '.join(file.names)}."
         )
     keep = tuple(named_column(file.names, [name], file.where, "--keep") for name in said.get("keep", ()))
-    taken = {"admission_id", "subject_id", "icd_version", "codes", "split", "age", "sex", *keep} & {*rules}
+    own = ("admission_id", "subject_id", "icd_version", "codes", "poa", "split", "age", "sex", "days_observed")
+    taken = {*own, *keep} & {*rules}
     if taken:
         raise InputError(f"{file.where}: the name {min(taken)} is taken; give the outcome another one.")
     roles = {"id": layout.id, "codes": layout.codes, "icd_version": layout.version, **found, "outcomes": texts}
