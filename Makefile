@@ -47,7 +47,9 @@ test: lint
 LANE := $(addprefix tests/,base codes sources/test_tables.py sources/test_file.py fitting/test_table.py index/test_table.py \
   index/test_model.py judging/test_evaluate.py showing/test_plots.py web/test_app.py test_cohort.py test_config.py \
   test_tokens.py test_spreadsheet.py)
-TOOLS := pytest pytest-xdist hypothesis httpx openpyxl polars psutil
+TOOLS := pytest pytest-xdist hypothesis httpx openpyxl polars psutil array-api-compat
+# Our peer dcor comes without its compiler: the tests do without (tests/oracles.py), and numba would hold NumPy back.
+PEER := dcor
 IN_LANE = OMP_NUM_THREADS=1 .venv-$(1)/bin/python -m pytest -q -n 2 --dist worksteal -W default -p no:cacheprovider $(LANE)
 
 .venv-oldest/.ready: pyproject.toml
@@ -55,11 +57,12 @@ IN_LANE = OMP_NUM_THREADS=1 .venv-$(1)/bin/python -m pytest -q -n 2 --dist works
 	@.venv-oldest/bin/uv pip compile --quiet --resolution lowest-direct --extra excel --extra web pyproject.toml \
 	  -o .venv-oldest/lowest.txt
 	@.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python -r .venv-oldest/lowest.txt $(TOOLS)
-	@.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python --no-deps -e . && touch $@
+	@.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python --no-deps -e . $(PEER) && touch $@
 
 .venv-newest/.ready: pyproject.toml
 	@$(PYTHON) -m venv .venv-newest
-	@.venv-newest/bin/pip install --quiet --upgrade --upgrade-strategy eager -e ".[excel,web]" $(TOOLS) && touch $@
+	@.venv-newest/bin/pip install --quiet --upgrade --upgrade-strategy eager -e ".[excel,web]" $(TOOLS)
+	@.venv-newest/bin/pip install --quiet --no-deps $(PEER) && touch $@
 
 test-oldest: .venv-oldest/.ready
 	@$(call IN_LANE,oldest)

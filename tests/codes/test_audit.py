@@ -48,10 +48,10 @@ def test_command_writes_what_it_found_and_hides_small_numbers(tmp_path):
         ["I50", "12", "heading"],
         ["QQQ", "under 10", "unknown"],
     ]
-    assert "12 codes (1 different): a heading" in done.stderr
+    assert "12 codes (1 different): a heading" in done.output
     plain = CliRunner().invoke(cli, [*words, "--audit", "-"], catch_exceptions=False)
     assert plain.stdout.splitlines()[0] == '"icd_version","code","recorded","kind","words"'
     frame[:30].to_csv(tmp_path / "a.csv", index=False)
     clean = CliRunner().invoke(cli, [*words, "--audit", str(tmp_path / "audit.csv")], catch_exceptions=False)
-    assert "audit" not in clean.stderr
+    assert "audit" not in clean.output
     assert pd.read_csv(tmp_path / "audit.csv").empty
