@@ -104,6 +104,8 @@ def test_sentences_carry_the_numbers(made):
     found = theory.diagnose(score, test.labels(), list(cohort.outcomes), weights=weights)
     assert f"one direction in common that holds {percent(found.energy)} of their joint variation" in text
     assert f"{len(test):,} test admissions" in text
+    assert "Dates none: computed Admissions" in text  # the model card
+    assert "Licence of the data free of rights of others" in text
 
 
 def test_no_identifier_of_an_admission_or_patient_is_on_the_page(made):

@@ -129,6 +129,8 @@ def test_card_tells_what_the_model_is(web, index):
     assert card["cutoff"]["score"] == model.cutoff.score
     assert card["percentiles"]["50"] == np.median(model.quantiles)
     assert "discharge" in " ".join(card["limits"])
+    assert card["about"]["Licence of the data"] == "free of rights of others"
+    assert set(card["about"]) >= {"Data", "Dates", "Admissions", "Recipe", "High severity"}
     assert card["training"]["config"]["encoder"] == model.card["config"]["encoder"]
 
 
@@ -342,6 +344,9 @@ def test_about_shows_held_out_figures_and_the_real_port(web, address):
     said = said_on(web.get("/model").text)
     assert "In-hospital mortality 900 90 0.812 0.770 to 0.850 10.2% 10.0% 8.2 to 12.1% 0.97" in said
     assert "Fewer than 100 events, so weak: in-hospital mortality" in said
+    assert "Dates none: computed" in said
+    assert "Licence of the data free of rights of others" in said
+    assert "The training admissions are computed: it is no index for patients." in said
     assert f"curl -H 'content-type: application/json' {address}/api/score" in said
     assert web.get("/api/model").json()["validation"]["mortality"]["n"] == 900
 

@@ -15,6 +15,15 @@ class Recipe(click.Choice):
 RECIPE = Recipe(["table", "deep", "paper"])
 
 
+def _told(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """The words of --about by their keys."""
+    told = dict(text.partition("=")[::2] for text in texts)
+    for key, words in told.items():
+        if key not in ("data", "dates", "licence") or not words.strip():
+            raise click.BadParameter(f"{key!r}: allowed is data=WORDS, dates=WORDS, licence=WORDS.", context, option)
+    return told
+
+
 @click.command("fit")
 @click.argument("cohort", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option("-o", "--output", type=click.Path(), help="The model file, e.g. model.safetensors.")
@@ -37,6 +46,13 @@ RECIPE = Recipe(["table", "deep", "paper"])
     type=click.Choice(["all", "only"]),
     help="Codes that count: all, or only those present on admission.  [all]",
 )
+@click.option(
+    "--about",
+    multiple=True,
+    metavar="KEY=WORDS",
+    callback=_told,
+    help="What the model card says of the data: data=, dates=, licence=; may be repeated.",
+)
 @click.option("--memory-map", is_flag=True, help="Keep the tokens on disk beside the output, not in memory.")
 @click.option("--print-config", is_flag=True, help="Print the recipe's constants as TOML, to be edited, and end.")
 @force
@@ -53,6 +69,7 @@ def command(
     poa,
     few_events,
     device,
+    about,
     memory_map,
     print_config,
     force,
@@ -81,10 +98,8 @@ def command(
         click.echo(f"Learning from {cohort} by the recipe {recipe}.", err=True)
     if not quiet and (said := through_torch(settings)):
         click.echo(said, err=True)
-    if without_outcome_codes:
-        settings = replace(settings, tokens=replace(settings.tokens, without_outcome_codes=True))
-    if poa:
-        settings = replace(settings, tokens=replace(settings.tokens, poa=poa))
+    asked = {"without_outcome_codes": without_outcome_codes, "poa": poa}
+    settings = replace(settings, tokens=replace(settings.tokens, **{key: said for key, said in asked.items() if said}))
 
     from mlci.fitting._processes import joined
     from mlci.index._enough import in_words
@@ -98,7 +113,7 @@ def command(
         index.fit(cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event)
         if group.rank:
             return
-    index.save(target)
+    index.save(target, about=about)
     checkpoint.unlink(missing_ok=True)
     if folder:
         shutil.rmtree(folder)

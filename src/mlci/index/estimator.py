@@ -39,7 +39,7 @@ from mlci.index._people import needed, of_data, of_person, wanted
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
 from mlci.index.model import Model, Tally, load_model, scorer_of
-from mlci.index.modelcard import about
+from mlci.index.modelcard import about, described
 from mlci.index.ready import model_path
 from mlci.index.shift import learned
 from mlci.judging.smooth import Smooth, smooth
@@ -391,11 +391,12 @@ class MLCI(TransformerMixin, BaseEstimator):
         )
         return frame.sort_values(["mean_absolute_effect", "code"], ascending=[False, True], ignore_index=True)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, about: Mapping[str, str] | None = None) -> None:
         """Write the model file, which `mlci.load` and `mlci score` read.
 
         Args:
             path: the file to write; it appears whole or not at all.
+            about: what its model card shall say of the `data`, their `dates` and `licence`, where only you know.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -403,7 +404,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         ...     load(f"{folder}/index.safetensors").recipe
         'table'
         """
-        self._model.save(path)
+        described(self._model, about or {}).save(path)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

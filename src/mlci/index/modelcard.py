@@ -1,19 +1,22 @@
 """The model card of an index: whose data, when, which outcomes, how many, how good, what it is not for, which licence.
 
-A model comes in, Markdown goes out. A fit writes into the model file what only it knows (`about`); the rest is read off
-the file. What the file does not say, the card says is not said.
+A model comes in; facts and limits go out, which the page, the report and the points card show, and all of it as
+Markdown. A fit writes into the model file what only it knows (`about`); the rest is read off the file. What the file
+does not say, the card says is not said.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from mlci.base.errors import InputError
 from mlci.base.names import label
 from mlci.index.model import Model
 from mlci.index.provenance import SOURCES, provenance
 
 FEW = 100  # events in training below which an outcome's risks are rough
 NOT_SAID = "not said"
+SAID, MOST = ("data", "dates", "licence"), 1_000  # what the maker of an index may say about it, in how many characters
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,14 @@ class Origin:
     licence: str
 
 
-CREDENTIALED = "PhysioNet credentialed health data licence 1.5.0; the model file holds aggregates of ten or more"
+PHYSIONET = (
+    "PhysioNet Credentialed Health Data License 1.5.0, or for the open demo the Open Database License 1.0: which of "
+    "them is not recorded; PhysioNet asks that models of its credentialed data be shared under its agreement"
+)
 ORIGINS = {
     "nhds": Origin("discharges of 2010", "public domain, for statistical use only"),
-    "mimic3": Origin("2001 to 2012, dates shifted", CREDENTIALED),
-    "mimic4": Origin("2008 to 2022, dates shifted", CREDENTIALED),
+    "mimic3": Origin("2001 to 2012, every patient's dates shifted", PHYSIONET),
+    "mimic4": Origin("2008 to 2019, from version 3.0 on to 2022, every patient's dates shifted", PHYSIONET),
     "synthetic": Origin("none: computed", "free of rights of others"),
 }
 LIMITS = (
@@ -50,6 +56,48 @@ def about(source: str) -> dict[str, Any]:
     return {"data": data, "dates": origin.dates, "licence": origin.licence, "limits": list(LIMITS)}
 
 
+def described(model: Model, told: Mapping[str, str]) -> Model:
+    """The model with its maker's own words about the data: `data`, `dates`, `licence`, any of them.
+
+    >>> from mlci.index.estimator import load
+    >>> facts(described(load("us2010").model_, {"dates": "the year 2010"}))["Dates"]
+    'the year 2010'
+    """
+    for name, words in told.items():
+        if name not in SAID:
+            raise InputError(f"about: {name} is none of {', '.join(SAID)}.")
+        if not isinstance(words, str) or not words.strip() or len(words) > MOST:
+            raise InputError(f"about: {name} takes 1 to {MOST} characters.")
+    return replace(model, card={**model.card, "about": {**_told(model), **told}})
+
+
+def _told(model: Model) -> Mapping[str, Any]:
+    """What the file says about its data, or else what is known of its source."""
+    return model.card.get("about") or about(str(model.card.get("source") or ""))
+
+
+def facts(model: Model) -> dict[str, str]:
+    """What the model file says about itself beside outcomes and limits, in words, by what it is about.
+
+    >>> from mlci.index.estimator import load
+    >>> facts(load("us2010").model_)["Licence of the data"]
+    'public domain, for statistical use only'
+    """
+    card, origin, told = model.card, provenance(model), _told(model)
+    counts = ", ".join(f"{many:,} {part}" for part, many in (card.get("admissions") or {}).items() if many)
+    found = {
+        "Data": f"{told['data'] or origin.where}; {origin.coding}",
+        "Dates": told["dates"],
+        "Admissions": counts or NOT_SAID,
+        "Recipe": f"{card['recipe']}, seed {card['seed']}; {len(model.vocabulary.tokens):,} codes and their beginnings",
+        "High severity": f"a score of {model.cutoff.score:.3g} or more, {model.cutoff.share:.1%} of admissions",
+        "Licence of the data": told["licence"],
+    }
+    if again := card.get("recalibrated"):
+        found["Recalibrated"] = f"on {again['admissions']:,} admissions of {again['source']}"
+    return found
+
+
 def model_card(model: Model, name: str = "this index") -> str:
     """Write the model card as Markdown.
 
@@ -61,52 +109,43 @@ def model_card(model: Model, name: str = "this index") -> str:
     >>> print(model_card(load("us2010").model_, "us2010").splitlines()[0])
     # Model card: us2010
     """
-    card, origin = model.card, provenance(model)
-    told: Mapping[str, Any] = card.get("about") or about(str(card.get("source") or ""))
-    counts = ", ".join(f"{many:,} {part}" for part, many in (card.get("admissions") or {}).items() if many)
-    facts = {
-        "Data": f"{told['data'] or origin.where}; {origin.coding}",
-        "Dates": told["dates"],
-        "Admissions": counts or NOT_SAID,
-        "Recipe": f"{card['recipe']}, seed {card['seed']}; {len(model.vocabulary.tokens):,} codes and their beginnings",
-        "High severity": f"a score of {model.cutoff.score:.3g} or more, {model.cutoff.share:.1%} of admissions",
-        "Licence of the data": told["licence"],
-    }
-    if again := card.get("recalibrated"):
-        facts["Recalibrated"] = f"on {again['admissions']:,} admissions of {again['source']}"
-    lines = [f"# Model card: {name}", "", *(f"- **{key}**: {value}." for key, value in facts.items()), ""]
-    return "\n".join(
-        [*lines, *_outcomes(model), "", "## Limits", "", *(f"- {limit}" for limit in _limits(model, told))]
-    )
+    lines = [f"# Model card: {name}", "", *(f"- **{key}**: {value}." for key, value in facts(model).items()), ""]
+    lines += [*_outcomes(model), "", "## Limits", "", *(f"- {limit}" for limit in limits(model))]
+    return "\n".join(lines) + "\n"
 
 
 def _outcomes(model: Model) -> list[str]:
     """A table of the outcomes: rule, events in training, and how the index did on admissions kept apart."""
-    card = model.card
+    card, positives = model.card, model.card.get("positives") or {}
     lines = [f"## Outcomes, judged on the {card.get('judged_on', 'validation')} split", ""]
     lines += [
         "| outcome | rule | events in training | AUROC of the score | mean risk, observed |",
         "|---|---|---|---|---|",
     ]
     for name, rule in model.outcomes.items():
-        events, reached = (card.get("positives") or {}).get(name), (card.get("validation") or {}).get(name)
-        area = rates = NOT_SAID
+        reached = (card.get("validation") or {}).get(name)
+        area = rates = "too few to tell" if "validation" in card else NOT_SAID
         if reached:
             area = f"{reached['auroc']:.3f} ({reached['auroc_low']:.3f} to {reached['auroc_high']:.3f})"
             rates = f"{reached['expected']:.1%}, {reached['observed']:.1%} of {reached['n']:,}"
-        many = NOT_SAID if events is None else f"{events:,}"
+        many = _counted(positives[name]) if name in positives else NOT_SAID
         lines.append(f"| {label(name)} | {rule or NOT_SAID} | {many} | {area} | {rates} |")
     return lines
 
 
-def _limits(model: Model, told: Mapping[str, Any]) -> list[str]:
-    """Those of every index, and those that this one's own figures show."""
-    found = list(told["limits"])
+def _counted(events: int | None) -> str:
+    """A number of events; one that the file keeps back because it is small has its bound."""
+    return "fewer than 10" if events is None else f"{events:,}"
+
+
+def limits(model: Model) -> list[str]:
+    """What the index is not for: limits of every index, and those that this one's own figures show."""
+    found = list(_told(model)["limits"])
     if provenance(model).synthetic:
         found.append("The training admissions are computed: it is no index for patients.")
     for name, events in (model.card.get("positives") or {}).items():
-        if events is not None and events < FEW:
-            found.append(f"{label(name)}: only {events:,} events in training; its risks are rough.")
+        if events is None or events < FEW:
+            found.append(f"{label(name)}: {_counted(events)} events in training; its risks are rough.")
     if model.vocabulary.ignored:
         found.append("Codes that tell the outcome count as not recorded.")
     return found

@@ -29,6 +29,7 @@ from mlci.codes.parse import understand
 from mlci.codes.search import search
 from mlci.index._people import of_person
 from mlci.index.estimator import MLCI
+from mlci.index.modelcard import facts, limits
 from mlci.index.provenance import provenance
 from mlci.web._addresses import CaseAddress
 from mlci.web._answers import Answer, answers, model_version
@@ -128,6 +129,7 @@ class Card(BaseModel):
         description="of each outcome on the validation split: counts, AUROC, observed and expected rate, slope"
     )
     training: dict[str, Any] = Field(description="recipe, seed, config, cohort, counts, outcome weights, record")
+    about: dict[str, str] = Field(description="the model card: data, dates, counts, recipe, cutoff, licence, in words")
     limits: list[str] = Field(description="what the model must not be used for")
 
 
@@ -135,10 +137,8 @@ class Problem(BaseModel):
     detail: str = Field(description="one sentence")
 
 
-LIMITS = [
+LIMITS = [  # of any page like this; those of the index itself are in its file
     "It is not a physiological severity measure: it sees diagnosis codes, no vital sign, laboratory value or note.",
-    "Codes are assigned at discharge and may record what happened during the stay. It suits risk adjustment and "
-    "looking back; it is no tool for decisions at admission, nor about a single patient.",
     "A code's effect says what the index uses, not what causes an outcome.",
     "Coding habits differ between hospitals and years: judge it on local admissions (mlci report) before using it.",
 ]
@@ -280,7 +280,8 @@ def _card(index: MLCI) -> Card:
         cutoff=Cutoff.model_validate(model.cutoff, from_attributes=True),
         validation=dict(model.card.get("validation", {})),
         training={name: value for name, value in model.card.items() if name != "validation"},
-        limits=LIMITS,
+        about=facts(model),
+        limits=[*limits(model), *LIMITS],
     )
 
 

@@ -1,6 +1,7 @@
 """The card: what it is made of, what it says about itself, and its files."""
 
 import datetime
+import html
 import re
 from dataclasses import replace
 
@@ -100,6 +101,10 @@ def test_the_card_says_where_it_comes_from(card, tmp_path):
 def test_files(card, tmp_path):
     write(card, tmp_path / "card.csv")
     assert pd.read_csv(tmp_path / "card.csv")["points"].sum() == sum(line.points for line in card.lines)
+    write(card, tmp_path / "card.html")
+    shown = html.unescape((tmp_path / "card.html").read_text())
+    assert list(card.facts) == ["Data", "Dates", "Admissions", "Recipe", "High severity", "Licence of the data"]
+    assert all(f"<strong>{name}</strong>: {words}" in shown for name, words in card.facts.items())
     write(card, tmp_path / "card.pdf")
     page = (tmp_path / "card.pdf").read_bytes()
     assert page.startswith(b"%PDF")
@@ -118,10 +123,12 @@ def test_titles_stand_whole(card, tmp_path):
     assert words.strip() in (tmp_path / "card.html").read_text()
     from mlci.showing.card._pdf import _draw
 
+    card = replace(card, facts={"Licence of the data": "of this hospital"})
     page = _draw(replace(card, lines=(replace(card.lines[0], title=words.strip()),)), 9.0, sides=1)
     page.set_compression(False)
     text = b"".join(re.findall(rb"\((.*?)\) Tj", bytes(page.output()))).decode("latin-1")
     assert words.replace(" ", "") in text.replace(" ", "")
+    assert "Licence of the data: of this hospital" in text  # of the index behind the points
 
 
 def test_a_page_without_outside_requests(card, tmp_path):

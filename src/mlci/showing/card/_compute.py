@@ -20,6 +20,7 @@ from mlci.codes.categories import category_words
 from mlci.codes.icd import VERSIONS, dotted, title
 from mlci.cohort import Cohort
 from mlci.index.estimator import MLCI
+from mlci.index.modelcard import facts
 from mlci.judging import rivals, theory
 from mlci.measures._proportion import wilson
 from mlci.showing.card._points import AGES, ages, fit_points, groups, target
@@ -69,6 +70,7 @@ class Card:
     ignored: bool  # whether codes that tell an outcome bring no points
     example: tuple[tuple[Line, str], ...]  # a line and one of its codes
     cutoff: int  # points from which severity is high
+    facts: Mapping[str, str]  # the model card of the index behind the points, in words
     contrasts: tuple[theory.Contrast, ...] = ()  # at and above the cutoff, and below it, judged
     bands: tuple[Band, ...] = ()
     aurocs: pd.DataFrame = field(default_factory=pd.DataFrame)  # of `rivals.compare`, the card first
@@ -156,6 +158,7 @@ def make_card(
         ignored=not outcome_codes,
         example=tuple((line, _commonest(admissions, codes, (line.version, line.category))) for line in chosen),
         cutoff=int(cutoff.score),
+        facts=facts(model),
     )
     return _judged(card, index, cohort, judged, total)
 

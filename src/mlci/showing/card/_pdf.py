@@ -1,6 +1,6 @@
 """A card as a PDF: one A4 side, in the fonts that every reader brings along.
 
-A long card has a back: there stand outcomes, limits and how it does beside others.
+A long card has a back: there stand outcomes, the model card of its index, limits and how it does beside others.
 """
 
 from collections.abc import Sequence
@@ -52,6 +52,8 @@ def _draw(card: Card, size: float, *, sides: int) -> FPDF:
     _write(page, "Outcomes", 10, bold=True, above=2)
     for name, rule in card.outcomes.items():
         _write(page, f"{label(name)}: {rule}" if rule else label(name), 8, above=0.5)
+    _write(page, "The index behind the points", 10, bold=True, above=2)
+    _write(page, ". ".join(f"{name}: {words}" for name, words in card.facts.items()) + ".", 8, above=0.5)
     _write(page, "Limits", 10, bold=True, above=2)
     for line in say.limits(card):
         _write(page, line, 8, above=0.5)

@@ -21,6 +21,7 @@ from mlci.index._people import of_data
 from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.estimator import MLCI
 from mlci.index.model import Tally
+from mlci.index.modelcard import facts, limits
 from mlci.index.shift import counted, shifts
 from mlci.judging import curves, rivals, theory
 from mlci.judging.cutoffs import cutoff_range
@@ -133,6 +134,8 @@ class Findings:
 
     people: People
     made: Mapping  # what the model file says about its own making
+    facts: Mapping[str, str]  # its model card, in words
+    limits: tuple[str, ...]  # of the index, as its file says
     model_versions: tuple[int, ...]
     vocabulary: int
     ignored: int  # codes that the model leaves out because they tell an outcome
@@ -185,6 +188,8 @@ def compute(
     return Findings(
         people=people,
         made=model.card,
+        facts=facts(model),
+        limits=tuple(limits(model)),
         model_versions=model.icd_versions,
         vocabulary=len(model.vocabulary.tokens),
         ignored=len(model.vocabulary.ignored),
