@@ -563,29 +563,36 @@ def _split(keys: pa.ChunkedArray, proportions: Sequence[float]) -> pa.Array:
 
 
 def _doubts(codes: pa.ListArray, versions: np.ndarray) -> list[str]:
-    """What the ICD tables have against the codes, a sentence each."""
-    said = []
-    flat = codes.flatten().dictionary_encode()
-    version = np.repeat(versions, codes.value_lengths().to_numpy())
-    for number in np.unique(version):
-        counts = np.bincount(flat.indices.to_numpy()[version == number], minlength=len(flat.dictionary))
+    """What the ICD tables have against the codes (numbers into a dictionary), a sentence each."""
+    said, flat = [], codes.flatten()
+    for number in np.unique(versions):
+        known = versions == number
+        chosen = flat if known.all() else codes.filter(pa.array(known)).flatten()
+        counts = np.bincount(chosen.indices.to_numpy(), minlength=len(flat.dictionary))
         met = pa.array(counts > 0)
         said += audit(flat.dictionary.filter(met), counts[counts > 0], int(number)).warnings
     return said
 
 
 def _normalise(lists: pa.ListArray, *, restore_zeros: bool) -> tuple[pa.ListArray, np.ndarray]:
-    """Codes in capitals, letters and digits alone; a list that is null becomes empty; which codes were not blank."""
+    """Codes in capitals, letters and digits alone, as numbers into a dictionary; a list that is null becomes empty.
+
+    Also says which codes were not blank.
+    """
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten().dictionary_encode()
     codes = restored(flat.dictionary) if restore_zeros else normalise_array(flat.dictionary)
-    codes = codes.take(flat.indices)
-    full = pc.fill_null(pc.greater(pc.binary_length(codes), 0), False).to_numpy(False)
+    spelled = codes.dictionary_encode()  # several ways to write a code become one
+    numbers = spelled.indices.take(flat.indices)
+    blank = pc.index(spelled.dictionary, "")
+    full = pc.fill_null(pc.not_equal(numbers, blank), False).to_numpy(False)
     if not full.all():
         lengths = np.bincount(np.repeat(np.arange(len(lists)), lengths)[full], minlength=len(lists))
-        codes = codes.filter(pa.array(full))
+        numbers = numbers.filter(pa.array(full))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), codes), full
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.DictionaryArray.from_arrays(numbers, spelled.dictionary)
+    ), full
 
 
 def _canonical(schema: pa.Schema) -> pa.Schema:

@@ -8,9 +8,10 @@ happened.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from mlci.fitting._objectives import Objective
 from mlci.fitting._result import Epoch, Trained
 from mlci.fitting.encoders import Encoder
 
+Result = TypeVar("Result")
 LEAST = 16  # admissions in a batch
 GENERATOR = threading.RLock()  # torch's own is one for all threads
 Judge = Callable[[Tensor], tuple[Sequence[float], Sequence[Sequence[float]]]]  # each model's quality, and its values
@@ -273,6 +275,46 @@ def torch_threads(threads: int) -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
         torch.set_flush_denormal(False)
+
+
+def side_by_side(
+    work: Callable[[Any], Result], items: Iterable[Any], threads: int, stop: threading.Event
+) -> Iterator[Result]:
+    """Give what the work makes of each item, in order, so many threads at a time; torch has one in each.
+
+    Args:
+        work: ends with `Stopped` soon after `stop` is set.
+        items: what to work on.
+        threads: how many at a time.
+        stop: is set where the work on an item fails, and where nobody asks for the rest.
+
+    >>> list(side_by_side(lambda x: 2 * x, [1, 2, 3], 2, threading.Event()))
+    [2, 4, 6]
+    """
+
+    failures: list[BaseException] = []
+
+    def aside(item: Any) -> Result:
+        try:
+            with torch_threads(1):
+                return work(item)
+        except BaseException as error:
+            failures.append(error)
+            stop.set()
+            raise
+
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(aside, item) for item in items]
+        try:
+            for future in futures:
+                yield future.result()
+        except BaseException as error:
+            stop.set()
+            for future in futures:
+                future.cancel()
+            raise (
+                failures[0] if isinstance(error, Stopped) else error
+            ) from None  # the others end because of the first
 
 
 @contextlib.contextmanager

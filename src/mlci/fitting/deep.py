@@ -11,7 +11,6 @@ trained at once.
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -29,7 +28,17 @@ from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._loop import Engine, Judge, Pace, memory_errors, new_encoder, seeded, torch_threads, train
+from mlci.fitting._loop import (
+    Engine,
+    Judge,
+    Pace,
+    memory_errors,
+    new_encoder,
+    seeded,
+    side_by_side,
+    torch_threads,
+    train,
+)
 from mlci.fitting._objectives import Alignments, MeanLosses, cross_entropy, entropy, squares
 from mlci.fitting._processes import ALONE, Group, own_errors
 from mlci.fitting._result import DeepRecord, Epoch, Fit, Trained
@@ -169,7 +178,7 @@ def members(
         return [member.cpu().numpy().reshape(-1, len(train.names)) for logits in scores for member in logits]
 
     if threads > 1 and group.count == 1 and not stacked.pays(config.encoder, options.batch, device):
-        yield from _side_by_side(lambda number: trained([number])[0], numbers, threads, stop)
+        yield from side_by_side(lambda number: trained([number])[0], numbers, threads, stop)
         return
     for shares in rounds(numbers, config, device, group.count):
         own = shares[group.rank]
@@ -178,26 +187,6 @@ def members(
         nothing = torch.zeros(len(train) + sum(map(len, others)), len(train.names)).numpy()
         for number in (number for share in shares for number in share):
             yield group.sum(found.get(number, nothing))
-
-
-def _side_by_side(
-    work: Callable[[int], np.ndarray], numbers: Sequence[int], threads: int, stop: threading.Event
-) -> Iterator[np.ndarray]:
-    """Give what the work makes of each number, in order, so many at a time; whoever stops asking ends it."""
-
-    def aside(number: int) -> np.ndarray:
-        with torch_threads(1):
-            return work(number)
-
-    with ThreadPoolExecutor(threads) as pool:
-        futures = [pool.submit(aside, number) for number in numbers]
-        try:
-            for future in futures:
-                yield future.result()
-        finally:
-            stop.set()
-            for future in futures:
-                future.cancel()
 
 
 @dataclass(frozen=True)

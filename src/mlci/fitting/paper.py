@@ -6,9 +6,10 @@ config. On the CPU the models of Stage 1 run side by side, a core each, as their
 among cores; on a GPU all of them, of all seeds, are trained at once.
 """
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +27,17 @@ from mlci.fitting._data import Split, Splits, fingerprint
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._loop import Engine, Judge, Pace, Place, memory_errors, new_encoder, torch_threads, train
+from mlci.fitting._loop import (
+    Engine,
+    Judge,
+    Pace,
+    Place,
+    memory_errors,
+    new_encoder,
+    side_by_side,
+    torch_threads,
+    train,
+)
 from mlci.fitting._objectives import (
     LARGE,
     Alignments,
@@ -205,26 +216,14 @@ class _Run:
     def _stage(self, stage: int, tasks: list[Task]) -> list[tuple[list[Trained], dict[str, Tensor]]]:
         """Train the models of all tasks, at once or side by side; raise what fails first."""
         groups = [tasks] if self.stack else [[task] for task in tasks]
+        work = functools.partial(self._train, stage)
         if self.threads == 1 or len(groups) == 1:
-            return [self._train(stage, place, group) for place, group in enumerate(groups)]
+            return [work(numbered) for numbered in enumerate(groups)]
+        return list(side_by_side(work, enumerate(groups), self.threads, self.stop))
 
-        def aside(place: int, group: list[Task]) -> tuple[list[Trained], dict[str, Tensor]]:
-            with torch_threads(1):
-                return self._train(stage, place, group)
-
-        with ThreadPoolExecutor(self.threads) as pool:
-            futures = [pool.submit(aside, place, group) for place, group in enumerate(groups)]
-            try:
-                for future in as_completed(futures):
-                    future.result()
-            except BaseException:
-                self.stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-            return [future.result() for future in futures]
-
-    def _train(self, stage: int, number: int, tasks: list[Task]) -> tuple[list[Trained], dict[str, Tensor]]:
-        """Train models together; give their records, and the weights of their kept epochs."""
+    def _train(self, stage: int, group: tuple[int, list[Task]]) -> tuple[list[Trained], dict[str, Tensor]]:
+        """Train the models of a numbered group together; give their records, and the weights of their kept epochs."""
+        number, tasks = group
         options, place = self.config.optimiser, Place(self.saved, f"{stage}.{number}", weights=stage == 2)
         trained, epochs = place.trained(), options.stage1_epochs if stage == 1 else options.stage2_epochs
         if trained and len(trained[0].history) == epochs:
