@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlci.index._deepsets import HEAD_ROWS, POOL_ROWS, DeepSetsScorer
+from mlci.index._deepsets import ROWS, SHARE, DeepSetsScorer
 from mlci.tokens import Tokens, Vocabulary
 from oracles import set_score
 from toys import random_state
@@ -78,11 +78,11 @@ def test_the_order_of_codes_changes_not_a_bit(pooling, admissions, seed):
 @pytest.mark.parametrize("pooling", ["mean+max", "attention+gated"])
 def test_the_company_of_an_admission_changes_not_a_bit(pooling):
     scorer = DeepSetsScorer(random_state(SIZE, width=128, pooling=pooling), pooling, VOCABULARY)
-    tokens = flat(many(POOL_ROWS + HEAD_ROWS + 3))
+    tokens = flat(many(SHARE * ROWS + ROWS + 3))
     together = scorer(tokens)
     order = np.random.default_rng(1).permutation(len(tokens))
     np.testing.assert_array_equal(scorer(tokens.take(order)), together[order])
-    for row in (0, 1, HEAD_ROWS - 1, HEAD_ROWS, POOL_ROWS, len(tokens) - 1):
+    for row in (0, 1, ROWS - 1, ROWS, SHARE * ROWS, len(tokens) - 1):
         assert scorer(tokens.take(np.array([row])))[0] == together[row]
 
 

@@ -19,7 +19,8 @@ from mlci.index._reading import Reading
 from mlci.tokens import Tokens, Vocabulary, positions
 
 NORM_EPS = 1e-5
-POOL_ROWS, HEAD_ROWS = 4096, 512  # admissions worked on at once: what a core's cache holds
+ROWS = 512  # admissions worked on at once: what a core's cache holds
+SHARE = 16  # blocks that a thread takes at once
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,24 @@ class DeepSetsScorer:
             raise ValueError("weights that are not finite 32-bit numbers")
 
     def __call__(self, tokens: Tokens) -> np.ndarray:
-        starts = range(0, len(tokens), POOL_ROWS)
         _ = self._table, self._layers, self._logits  # made once, before threads need them
+        scores, counts = np.empty(len(tokens)), tokens.counts
+        shortest_last = np.argsort(-counts, kind="stable")
+
+        def work(start: int) -> None:
+            room = _Room.of(self._table[0], self.pooling)
+            for at in range(start, min(start + SHARE * ROWS, len(tokens)), ROWS):
+                rows = shortest_last[at : at + ROWS]
+                scores[rows] = self._block(tokens, rows, counts[rows], room)
+
+        starts = range(0, len(tokens), SHARE * ROWS)
         with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
             if len(starts) < 2:
-                blocks = [self._block(tokens, start) for start in starts]
+                list(map(work, starts))
             else:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
-                    blocks = list(pool.map(lambda start: self._block(tokens, start), starts))
-        return np.concatenate(blocks) if blocks else np.empty(0)
+                    list(pool.map(work, starts))
+        return scores
 
     def _numbers(self, part: str) -> list[int]:
         """The numbers of the linear layers of phi or rho."""
@@ -125,38 +135,33 @@ class DeepSetsScorer:
         layers[0] = (weight * self.state["norm.weight"], bias + weight @ self.state["norm.bias"])
         return [(np.ascontiguousarray(weight.T), bias) for weight, bias in layers]
 
-    def _block(self, tokens: Tokens, start: int) -> np.ndarray:
-        """Scores of up to `POOL_ROWS` admissions.
+    def _block(self, tokens: Tokens, rows: np.ndarray, counts: np.ndarray, room: "_Room") -> np.ndarray:
+        """Scores of up to `ROWS` admissions, the longest first.
 
-        Longest first: those that have a j-th token are then the first rows, for every j, and each step is one dense
-        gather, sum and maximum.
+        Those that have a j-th token are then the first ones, for every j, and each step is one dense gather, sum and
+        maximum; and since all blocks together are in that order, most steps are of whole blocks.
         """
         table, step = self._table
-        counts = tokens.counts[start : start + POOL_ROWS]
-        order = np.argsort(-counts, kind="stable")
-        counts, first = counts[order], tokens.offsets[start : start + len(order)][order]
-        total = np.zeros((len(order), len(step)), dtype=table.dtype)
-        largest = np.zeros_like(total)  # phi ends in a ReLU: nothing is below 0, and no codes pool to 0
-        gathered = np.empty_like(total)
+        first = tokens.offsets[rows]
+        total, largest = room.total, room.largest
+        total[:] = 0
+        largest[:] = 0  # phi ends in a ReLU: nothing is below 0, and no codes pool to 0
         having = np.searchsorted(-counts, -np.arange(1, counts.max(initial=0) + 1), side="right")
         for position, many in enumerate(having):
-            rows = gathered[:many]
-            np.take(table, tokens.ids[first[:many] + position], axis=0, out=rows, mode="clip")
-            np.add(total[:many], rows, out=total[:many])
-            np.maximum(largest[:many], rows, out=largest[:many])
-        share = (1 / np.maximum(counts, 1)).astype(np.float32)[:, None]
-        soft = {how: self._softly(how, tokens, first, counts, having) for how in self._logits}
-        pools = {
-            **{how: lambda part, average=average: average[part] for how, average in soft.items()},
-            "sum": lambda part: total[part].astype(np.float32) * step,
-            "mean": lambda part: total[part].astype(np.float32) * step * share[part],
-            "max": lambda part: largest[part].astype(np.float32) * step,
-        }
-        scores = np.empty(len(order))
-        for lower in range(0, len(order), HEAD_ROWS):
-            part = slice(lower, lower + HEAD_ROWS)
-            scores[order[part]] = self._head([pools[how](part) for how in self.pooling.split("+")])
-        return scores
+            found = room.gathered[:many]
+            np.take(table, tokens.ids[first[:many] + position], axis=0, out=found, mode="clip")
+            np.add(total[:many], found, out=total[:many])
+            np.maximum(largest[:many], found, out=largest[:many])
+        for place, how in enumerate(self.pooling.split("+")):
+            pooled = room.pooled[:, place * len(step) : (place + 1) * len(step)]
+            if how in self._logits:
+                pooled[: len(rows)] = self._softly(how, tokens, first, counts, having)
+                continue
+            pooled[:] = largest if how == "max" else total
+            pooled *= step
+            if how == "mean":
+                pooled[: len(rows)] *= (1 / np.maximum(counts, 1)).astype(np.float32)[:, None]
+        return self._head(room)[: len(rows)]
 
     def _softly(
         self, how: str, tokens: Tokens, first: np.ndarray, counts: np.ndarray, having: np.ndarray
@@ -180,17 +185,34 @@ class DeepSetsScorer:
             total[:many] += weight[:, None] * features[own]
         return (total / np.maximum(mass, 1e-30)[:, None]).astype(np.float32)
 
-    def _head(self, pooled: list[np.ndarray]) -> np.ndarray:
-        """LayerNorm and rho, always on `HEAD_ROWS` rows: matrix products then sum in the same order in every batch."""
-        many, width = pooled[0].shape
-        hidden = np.zeros((HEAD_ROWS, width * len(pooled)), dtype=np.float32)
-        np.concatenate(pooled, axis=1, out=hidden[:many])
+    def _head(self, room: "_Room") -> np.ndarray:
+        """LayerNorm and rho, always on `ROWS` rows: matrix products then sum in the same order in every batch."""
+        hidden = room.pooled
         hidden -= hidden.mean(axis=1, keepdims=True)
         variance = np.einsum("ij,ij->i", hidden, hidden) / hidden.shape[1]
         hidden /= np.sqrt(variance + np.float32(NORM_EPS))[:, None]
         *inner, (weight, bias) = self._layers
-        for matrix, shift in inner:
-            hidden = hidden @ matrix
+        for place, (matrix, shift) in enumerate(inner):
+            hidden = np.matmul(hidden, matrix, out=room.hidden[place % 2])
             hidden += shift
             np.maximum(hidden, 0, out=hidden)
-        return (hidden[:many] * weight[:, 0]).sum(axis=1) + bias[0]
+        hidden *= weight[:, 0]
+        return hidden.sum(axis=1) + bias[0]
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Where a thread works, from block to block: to ask for memory anew costs as much as to fill it."""
+
+    total: np.ndarray
+    largest: np.ndarray
+    gathered: np.ndarray
+    pooled: np.ndarray
+    hidden: tuple[np.ndarray, np.ndarray]
+
+    @classmethod
+    def of(cls, table: np.ndarray, pooling: str) -> "_Room":
+        shape = ROWS, table.shape[1]
+        whole = (np.empty(shape, dtype=table.dtype) for _ in range(3))
+        pooled = np.zeros((ROWS, shape[1] * len(pooling.split("+"))), dtype=np.float32)
+        return cls(*whole, pooled, (np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)))
