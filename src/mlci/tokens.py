@@ -6,7 +6,7 @@ the principal diagnosis, may give its tokens once more, marked. `encode`, all th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -274,17 +274,16 @@ class Vocabulary:
 
         Each stands in the column of the first depth that gives it: a short code is one token, once.
         """
-        ids, _ = self._ids
-        found = np.zeros((len(self), len(self.depths)), dtype=np.int32)
-        for (version, text), number in ids.items():
-            if text.startswith(MANY):
-                found[number, 0] = number
-                continue
-            mark = PRINCIPAL if text.startswith(PRINCIPAL) else ""
-            texts = [text[: len(mark) + depth] for depth in sorted(self.depths)]
-            found[number] = [
-                ids.get((version, text), PAD) if text not in texts[:place] else PAD for place, text in enumerate(texts)
+        ids, depths = self._ids[0], sorted(self.depths)
+        found = np.zeros((len(self), len(depths)), dtype=np.int32)
+        marked = [(version, text, text[0] == PRINCIPAL) for version, text in ids]
+        for place, (before, depth) in enumerate(zip([0, *depths], depths)):
+            found[len(SPECIAL) :, place] = [
+                ids.get((version, text[: mark + depth]), PAD) if len(text) > mark + before else PAD
+                for version, text, mark in marked
             ]
+        many = [number for (_, text), number in ids.items() if text.startswith(MANY)]
+        found[many], found[many, 0] = PAD, many
         found[UNK, 0] = UNK
         return found
 
@@ -357,11 +356,7 @@ def without(admissions: Admissions, ignored: tuple[str, ...]) -> Admissions:
     >>> kept.values[kept.indices].tolist()
     ['I509']
     """
-    if not ignored:
-        return admissions
-    kept = ~_ignored(admissions, ignored)[admissions.indices]
-    offsets = np.concatenate([[0], np.cumsum(kept)])[admissions.offsets]
-    return replace(admissions, indices=admissions.indices[kept], offsets=offsets)
+    return admissions.keep(~_ignored(admissions, ignored)) if ignored else admissions
 
 
 def _ignored(admissions: Admissions, ignored: tuple[str, ...]) -> np.ndarray:

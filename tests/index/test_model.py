@@ -183,6 +183,13 @@ def test_unknown_codes_are_counted():
     assert "unknown" in doubts[1]
 
 
+def test_batches_that_share_their_codes_may_differ_in_icd_version():
+    ten = Admissions.from_lists([["7", "7"]], icd_version=10)
+    nine = replace(ten, versions=np.full_like(ten.versions, 9))  # the same array of codes: a zero is lost here alone
+    model = random_model()
+    assert Tally(model).add(ten).add(nine).stripped == Tally(model).add(nine).stripped == 2
+
+
 @pytest.mark.parametrize("make", [random_model, random_table])
 def test_strictly_nothing_that_is_not_understood_counts_and_too_little_has_no_score(make, tmp_path):
     model = make()

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +50,11 @@ class Admissions:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    @cached_property
+    def mentions(self) -> np.ndarray:
+        """How often each of `values` is recorded."""
+        return np.bincount(self.indices, minlength=len(self.values))
+
     def count(self, flags: np.ndarray) -> np.ndarray:
         """Count, for each admission, those of its codes that are flagged; `flags` has one for each of `values`.
 
@@ -70,6 +76,19 @@ class Admissions:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         return replace(self, ids=self.ids[rows], indices=self.indices[places], offsets=offsets)
+
+    def keep(self, flags: np.ndarray) -> "Admissions":
+        """Keep the codes that are flagged, in all admissions; `flags` has one for each of `values`.
+
+        >>> Admissions.from_lists([["A", "B"], ["B"]]).keep(np.array([True, False])).offsets
+        array([0, 1, 1])
+        """
+        if flags.all():
+            return self
+        kept = flags[self.indices]
+        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
+        poa = None if self.poa is None else self.poa[kept]
+        return replace(self, indices=self.indices[kept], offsets=offsets, poa=poa)
 
     @classmethod
     def from_lists(cls, codes: Sequence[Sequence[str]], *, icd_version: int = 0) -> "Admissions":

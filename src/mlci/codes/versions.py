@@ -90,7 +90,7 @@ class Guess:
             return batch
         if self.seen is None or self.seen[0] is not batch.values:
             self.seen = batch.values, _fits(batch.values)
-        shares = _shares(self.seen[1], np.bincount(batch.indices, minlength=len(batch.values)))
+        shares = _shares(self.seen[1], batch.mentions)
         if not self.version:
             self.version, said = _told(shares, self.where)
             self.tell(said)

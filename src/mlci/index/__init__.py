@@ -1,1 +1,1 @@
-"""What is kept of a fit: the estimator, its model file, and the scorer that needs NumPy alone."""
+"""What is kept of a fit: the estimator, its model file, and a scorer that needs no torch."""

@@ -1,7 +1,7 @@
 """Score with a table: each token that an admission has adds its weight to every outcome's log-odds, once.
 
 In come the arrays of a table (weights, intercepts, calibration, curves) and flat tokens; out come log-odds, risks and
-the score: the sum over outcomes of a piecewise-linear curve of their log-odds. Needs NumPy alone.
+the score: the sum over outcomes of a piecewise-linear curve of their log-odds. Needs NumPy and SciPy.
 
 Sums are taken of whole numbers, so neither the order of the codes nor the company of an admission changes a bit.
 """
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from operator import ge
 
 import numpy as np
 
@@ -18,9 +19,9 @@ from mlci.codes.admissions import Admissions
 from mlci.fitting._people import ROWS as PEOPLE
 from mlci.fitting._people import People
 from mlci.index._reading import Reading
-from mlci.tokens import PRINCIPAL, Tokens, Vocabulary
+from mlci.tokens import Tokens, Vocabulary
 
-ROWS = 8192  # admissions worked on at once: what a core's cache holds
+ROWS = 16_384  # admissions worked on at once: what a core's cache holds
 BITS = 52  # a 64-bit number holds whole numbers of so many bits exactly
 STATE = ("calibration", "heights", "intercepts", "knots", "weights")
 
@@ -49,7 +50,8 @@ class TableScorer:
 
         def work(start: int) -> None:
             part = slice(start, start + ROWS)
-            log_odds[:, part] = self._log_odds(tokens, start)
+            np.multiply(self._totals(tokens, start).T, self._sums[1], out=log_odds[:, part])
+            log_odds[:, part] += self.state["intercepts"][:, None]
             score[part] = self.score(log_odds[:, part].T)
 
         starts = range(0, len(tokens), ROWS)
@@ -103,7 +105,7 @@ class TableScorer:
             raise ValueError(f"tensors of other shapes than {wanted}")
         if not all(np.isfinite(values).all() for values in state.values()):
             raise ValueError("weights that are not finite")
-        if points < 2 or (np.diff(state["knots"]) <= 0).any() or names != sorted(set(names)):
+        if points < 2 or (np.diff(state["knots"]) <= 0).any() or any(map(ge, names, names[1:])):
             raise ValueError("knots or tokens that are not in order")
 
     @cached_property
@@ -112,40 +114,41 @@ class TableScorer:
         weights = np.concatenate([np.zeros_like(self.state["weights"][:1]), self.state["weights"][1:]])
         largest = float(np.abs(weights).max(initial=0)) * self.vocabulary.longest
         step = 2.0 ** (np.ceil(np.log2(max(largest, 1e-9))) - BITS)
-        return np.rint(weights / step)[self.vocabulary.beginnings].sum(axis=1).astype(np.int64), step
+        return np.rint(weights / step)[self.vocabulary.beginnings].sum(axis=1), step
 
     @cached_property
     def _family(self) -> np.ndarray:
-        """Tokens of two families have no beginning in common; the vocabulary is in order: families stand together."""
-        first, names = min(self.vocabulary.depths), zip(self.vocabulary.versions, self.vocabulary.tokens)
-        number: dict[tuple[int, str], int] = {}
-        keys = [(version, text[: first + text.startswith(PRINCIPAL)]) for version, text in names]
-        return np.array([-2, -1, *(number.setdefault(key, len(number)) for key in keys)], dtype=np.int32)
+        """The shortest beginning of each token: tokens of two families share none, and families stand together."""
+        beginnings = self.vocabulary.beginnings
+        return beginnings[np.arange(len(beginnings)), (beginnings > 0).argmax(axis=1)]
 
-    def _log_odds(self, tokens: Tokens, start: int) -> np.ndarray:
-        """Log-odds of up to `ROWS` admissions.
+    def _totals(self, tokens: Tokens, start: int) -> np.ndarray:
+        """What the tokens of up to `ROWS` admissions add to log-odds, in steps: all they bring, once."""
+        offsets = tokens.offsets[start : start + ROWS + 1]
+        ids, counts = tokens.ids[offsets[0] : offsets[-1]], np.diff(offsets)
+        rows, common = self._again(ids, counts)
+        totals = _summed(ids, counts, self._sums[0])
+        totals -= _summed(common, np.bincount(rows, minlength=len(counts)), self._sums[0])
+        return totals
+
+    def _again(self, ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens that come in once more with another token, and their admissions, in order.
 
         The tokens of an admission are put in order. Those that share a beginning are then neighbours, and what each has
         in common with its left neighbour was counted there.
         """
-        sums, step = self._sums
-        offsets = tokens.offsets[start : start + ROWS + 1]
-        counts, bits = np.diff(offsets), int(len(sums) - 1).bit_length()
+        bits = int(len(self._family) - 1).bit_length()
         kind = np.uint32 if ROWS << bits <= 1 << 32 else np.uint64
         keys = np.repeat(np.arange(len(counts), dtype=kind) << kind(bits), counts)
-        keys |= tokens.ids[offsets[0] : offsets[-1]].astype(kind, copy=False)
+        keys |= ids.astype(kind, copy=False)
         keys.sort()
-        ids = (keys & kind((1 << bits) - 1)).astype(np.intp)
-        family = self._family.take(ids)
+        own = (keys & kind((1 << bits) - 1)).astype(np.intp)
+        family = self._family.take(own)
         alike = np.flatnonzero(family[1:] == family[:-1])
-        alike = alike[keys[alike] >> kind(bits) == keys[alike + 1] >> kind(bits)]
-        added = sums.take(ids, axis=0)
-        added[alike + 1] -= sums.take(self._common(ids[alike], ids[alike + 1]), axis=0)
-        totals = np.zeros((len(counts), sums.shape[1]))
-        filled = np.flatnonzero(counts)
-        if len(filled):
-            totals[filled] = np.add.reduceat(added, offsets[filled] - offsets[0], axis=0)
-        return totals.T * step + self.state["intercepts"][:, None]
+        rows = keys[alike] >> kind(bits)
+        same = rows == keys[alike + 1] >> kind(bits)
+        alike = alike[same]
+        return rows[same].astype(np.intp), self._common(own[alike], own[alike + 1])
 
     def _common(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The deepest token that two tokens both bring."""
@@ -154,6 +157,19 @@ class TableScorer:
             own = of_depth[left]
             np.copyto(common, own, where=(own == of_depth[right]) & (own > 0))
         return common
+
+
+def _summed(ids: np.ndarray, counts: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The sum of these rows of `values` for runs of so many ids each."""
+    ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    if len(counts) == ROWS:
+        from scipy.sparse import csr_array  # twice as fast; for fewer admissions it is not worth its import
+
+        return csr_array((np.ones(len(ids)), ids, ends), shape=(len(counts), len(values))) @ values
+    totals, filled = np.zeros((len(counts), values.shape[1])), np.flatnonzero(counts)
+    if len(filled):
+        totals[filled] = np.add.reduceat(values.take(ids, axis=0), ends[filled], axis=0)
+    return totals
 
 
 def curve(x: np.ndarray, knots: np.ndarray, heights: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ share of its codes that is understood and whether that is enough for a score. A 
 it or one of its beginnings, or leaves it out on purpose because it tells an outcome.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,10 +39,3 @@ def understanding(admissions: Admissions, leaves: np.ndarray) -> Understanding:
     understood = counts - admissions.count(leaves == UNK)
     share = np.divide(understood, counts, out=np.full(len(counts), np.nan), where=counts > 0)
     return Understanding(share, (share >= LEAST_UNDERSTOOD) & (understood > admissions.count(leaves == PAD)))
-
-
-def without_unknown(admissions: Admissions, leaves: np.ndarray) -> Admissions:
-    """The admissions without the codes that the model does not understand."""
-    kept = (leaves != UNK)[admissions.indices]
-    offsets = np.concatenate([[0], np.cumsum(kept)])[admissions.offsets]
-    return replace(admissions, indices=admissions.indices[kept], offsets=offsets)

@@ -34,8 +34,8 @@ from mlci.index._network import NetworkScorer
 from mlci.index._people import of_table, wanted
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
-from mlci.index._understanding import LEAST_UNDERSTOOD, Understanding, understanding, without_unknown
-from mlci.index.shift import ENOUGH, Agreement, Makeup, counted, outcome_columns, shifts
+from mlci.index._understanding import LEAST_UNDERSTOOD, Understanding, understanding
+from mlci.index.shift import ENOUGH, Agreement, Makeup, categories_of, counted, outcome_columns, shifts
 from mlci.judging.curves import Isotonic
 from mlci.judging.smooth import Smooth, curve_from
 from mlci.judging.theory import Cutoff
@@ -93,7 +93,7 @@ class Model:
 
     def read_strictly(self, admissions: Admissions, people: np.ndarray | None = None) -> Reading:
         """The same of the codes that the model understands alone."""
-        return self.read(without_unknown(admissions, self.vocabulary.leaves(admissions)), people)
+        return self.read(admissions.keep(self.vocabulary.leaves(admissions) != UNK), people)
 
     @property
     def people(self) -> tuple[str, ...]:
@@ -244,8 +244,7 @@ class Tally:
     missing: tuple[str, ...] = ()  # of age and sex, which the risks take and the data do not have
     makeup: Mapping[int, Makeup] = field(default_factory=dict)  # of these admissions, by ICD version
     agreements: Mapping[str, Agreement] = field(default_factory=dict)  # risks and outcomes, where these are known
-    # The distinct codes that were looked at last, and which lack a leading zero: batches of a file often share them.
-    looked: tuple[np.ndarray | None, np.ndarray] = (None, np.empty(0, dtype=bool))
+    looked: "_Looked | None" = None  # at the distinct codes of the last batch: batches of a file often share them
 
     def add(
         self,
@@ -254,36 +253,36 @@ class Tally:
         agreements: Mapping[str, Agreement] | None = None,
     ) -> "Tally":
         """Count more admissions; those whose percentiles are given are compared with the training admissions."""
-        makeup = {} if percentile is None else counted(admissions, self.model.vocabulary.leaves(admissions))
+        values, versions, looked = admissions.values, admissions.versions, self.looked
+        if looked is None or looked.values is not values or not np.array_equal(looked.versions, versions):
+            looked = _Looked(values, versions, self._stripped(admissions), categories_of(values))
+        leaves = self.model.vocabulary.leaves(admissions)
+        makeup = {} if percentile is None else counted(admissions, leaves, looked.categories)
         own, foreign = self.model.icd_versions, Counter(self.foreign)
-        often = np.bincount(admissions.indices, minlength=len(admissions.values))  # each distinct code was recorded
-        for version in np.unique(admissions.versions[often > 0]):
+        for version in np.unique(admissions.versions[admissions.mentions > 0]):
             if version and 0 not in own and version not in own:
-                foreign[int(version)] += int(often[admissions.versions == version].sum())
-        lost = self._stripped(admissions)
+                foreign[int(version)] += int(admissions.mentions[admissions.versions == version].sum())
         return Tally(
             self.model,
             admissions=self.admissions + len(admissions),
             codes=self.codes + len(admissions.indices),
-            unknown=self.unknown + int(often[~self.model.known(admissions)].sum()),
+            unknown=self.unknown + int(admissions.mentions[leaves <= UNK].sum()),
             few=self.few + int((self.model.understanding(admissions).share < LEAST_UNDERSTOOD).sum()),
             empty=self.empty + int((np.diff(admissions.offsets) == 0).sum()),
             foreign=foreign,
-            stripped=self.stripped + max(int(often[lost].sum()), admissions.short),
-            unsaid=self.unsaid + (int(often[admissions.versions == 0].sum()) if len(own) > 1 else 0),
+            stripped=self.stripped + max(int(admissions.mentions[looked.lost].sum()), admissions.short),
+            unsaid=self.unsaid + (int(admissions.mentions[admissions.versions == 0].sum()) if len(own) > 1 else 0),
             placed=self.placed + (0 if percentile is None else int(np.isfinite(percentile).sum())),
             percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
             missing=self.missing,
             makeup=_summed(self.makeup, makeup),
             agreements=_summed(self.agreements, agreements or {}),
-            looked=(admissions.values, lost),
+            looked=looked,
         )
 
     def _stripped(self, admissions: Admissions) -> np.ndarray:
         """Which distinct codes lack a leading zero; ICD-10 has none to lose."""
         nine = admissions.versions == 9 if 10 in self.model.icd_versions else admissions.versions != 10
-        if self.looked[0] is admissions.values and len(self.looked[1]) == len(nine):
-            return self.looked[1]
         lost = np.zeros(len(nine), dtype=bool)
         if nine.any():
             import pyarrow as pa
@@ -333,6 +332,16 @@ class Tally:
             )
         found += shifts(self.model.card.get("makeup", {}), self.makeup)
         return found + [told for name, agreement in self.agreements.items() if (told := agreement.told(name))]
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What the distinct codes of a batch are, beside the tokens that the vocabulary has for them."""
+
+    values: np.ndarray
+    versions: np.ndarray
+    lost: np.ndarray  # which lack a leading zero
+    categories: tuple[np.ndarray, np.ndarray]  # as `shift.categories_of` gives them
 
 
 def _summed(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -411,8 +420,13 @@ def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.nda
 
     kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
     named = {"admission_id": defused(admissions.ids) if defuse else admissions.ids, **columns}
-    arrays = {name: pa.array(values, kinds.get(name), from_pandas=True) for name, values in named.items()}
+    arrays = {name: pa.array(values, kinds.get(name), from_pandas=_gaps(values)) for name, values in named.items()}
     return pa.table(arrays, metadata={WEIGHTS: json.dumps(model.card.get("weights", {}))})
+
+
+def _gaps(values: np.ndarray) -> bool:
+    """Whether some value may be missing; Arrow takes numbers as they lie if not."""
+    return values.dtype.kind != "f" or bool(np.isnan(values).any())
 
 
 def _check_versions(model: Model, admissions: Admissions, source: str | Path) -> None:

@@ -98,20 +98,35 @@ def makeup_of(admissions: Admissions, ignored: tuple[str, ...] = ()) -> dict[str
     return learned(vocabulary, vocabulary.encode(kept))
 
 
-def counted(admissions: Admissions, leaves: np.ndarray) -> dict[int, Makeup]:
-    """The make-up of the admissions at hand by ICD version; `leaves` is `Vocabulary.leaves` of the distinct codes."""
-    taken = (leaves != PAD)[admissions.indices]
-    offsets = np.concatenate([[0], np.cumsum(taken)])[admissions.offsets]
-    counts, codes = np.diff(offsets), admissions.indices[taken]
+def counted(
+    admissions: Admissions, leaves: np.ndarray, categories: tuple[np.ndarray, np.ndarray] | None = None
+) -> dict[int, Makeup]:
+    """The make-up of the admissions at hand by ICD version; `leaves` is `Vocabulary.leaves` of the distinct codes.
+
+    `categories` are those of the distinct codes, for who has them from an earlier batch.
+    """
+    admissions = admissions.keep(leaves != PAD)
+    names, place = categories or categories_of(admissions.values)
+    mentions = admissions.mentions
+    versions, counts, found = np.unique(admissions.versions[mentions > 0]), np.diff(admissions.offsets), {}
     filled = np.flatnonzero(counts)
-    version = admissions.versions[codes[offsets[filled]]]  # of the first code
-    mentions, found = np.bincount(codes, minlength=len(admissions.values)), {}
-    for icd in np.unique(version).tolist():
-        own, here = counts[filled[version == icd]], np.flatnonzero((admissions.versions == icd) & (mentions > 0))
-        names, place = np.unique(admissions.values[here].astype(f"U{CATEGORY}"), return_inverse=True)
-        many = np.bincount(place, mentions[here], minlength=len(names)).astype(int)
-        found[icd] = Makeup(len(own), int(own.sum()), int((own**2).sum()), dict(zip(names.tolist(), many.tolist())))
+    if len(versions) > 1:
+        first = admissions.versions[admissions.indices[admissions.offsets[filled]]]
+    else:
+        first = np.repeat(versions, len(filled))
+    for icd in np.unique(first).tolist():
+        own = counts[filled[first == icd]]
+        many = np.bincount(place, np.where(admissions.versions == icd, mentions, 0), minlength=len(names)).astype(int)
+        there = np.flatnonzero(many)
+        recorded = dict(zip(names[there].tolist(), many[there].tolist()))
+        found[icd] = Makeup(len(own), int(own.sum()), int((own**2).sum()), recorded)
     return found
+
+
+def categories_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The categories of distinct codes, and which of them each code belongs to."""
+    names, place = np.unique(values.astype(f"U{CATEGORY}"), return_inverse=True)
+    return names, place
 
 
 @dataclass(frozen=True)

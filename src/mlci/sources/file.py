@@ -336,7 +336,7 @@ def _version(batches: list[Admissions], meaning: Meaning, where: str) -> tuple[i
     counts: dict[str, int] = {}
     for part in batches:
         silent = part.versions == 0
-        many = np.bincount(part.indices, minlength=len(part.values))
+        many = part.mentions
         for value, number in zip(part.values[silent], many[silent]):
             counts[value] = counts.get(value, 0) + int(number)
     if not counts:
