@@ -6,7 +6,8 @@ import pytest
 
 import mlci
 from mlci.codes.outcome import GRADES, telling_codes
-from mlci.judging.present import ALL, PRESENT, UNTOLD, compare_codes, published
+from mlci.judging._changes import published
+from mlci.judging.present import ALL, PRESENT, UNTOLD, compare_codes
 from mlci.tokens import telling, without
 
 

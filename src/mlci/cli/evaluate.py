@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
-from mlci.cli._model import BANDWIDTH
+from mlci.cli._model import BANDWIDTH, MODEL
 from mlci.cli._options import check_output, force, quiet, survey
+from mlci.cli._windows import Windows, windows
 
 
 @click.command(short_help="dCorr, MI, nHSIC, AUROC, ... of scores in files, with intervals.")
-@click.argument("scores", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("scores", type=click.Path(path_type=Path), nargs=-1)
 @click.argument("cohort", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Table of metrics (CSV).")
 @click.option("--split", default="test", show_default=True, help="Splits to judge, as train,valid; all: every one.")
@@ -22,6 +23,14 @@ from mlci.cli._options import check_output, force, quiet, survey
     help="Beside age and sex, and the flags of Charlson and Elixhauser, refitted on the split train.",
 )
 @click.option("--missed", is_flag=True, help="Also the codes that say more of an outcome than the score does.")
+@click.option(
+    "--look-back",
+    type=Windows(),
+    metavar="DAYS,...",
+    help="Also how long to look back: Charlson and Elixhauser with the codes of earlier admissions, as 0,90,365,1825.",
+)
+@click.option("--model", type=MODEL, help="With --look-back, an index that is scored by each window's codes too.")
+@click.option("--fit", is_flag=True, help="With --look-back, also an index that is learned anew from each window.")
 @click.option("--bounds", is_flag=True, help="Also with every missing outcome taken as absent, and as present.")
 @click.option("--numeric", metavar="COLUMNS", help="Numeric outcomes as well, by columns of the cohort: days,cost.")
 @click.option(
@@ -55,22 +64,26 @@ def command(
     """Judge any score against every outcome, on the admissions whose outcome is known.
 
     SCORES are Parquet or CSV files with admission_id and one or more score columns; of several scores each is compared
-    with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file. With --weights figures
-    are those of the population that a sample stands for; what has no weighted definition is left out.
+    with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file; --look-back needs no
+    SCORES. With --weights figures are those of the population that a sample stands for; what has no weighted
+    definition is left out.
     """
-    from mlci.base.files import atomic
     from mlci.cli._contest import contest, missing, numbers, show_contest, show_missing, show_numbers
     from mlci.cli._missed import missed_codes
     from mlci.judging._carried import design_of, design_words
     from mlci.judging.evaluate import judge, subgroup
 
-    endings = ("", "_differences", "_bounds", "_numeric", "_missed", "_rivals", "_increments")
+    looking = {name: options.pop(name) for name in ("look_back", "model", "fit")}
+    _check_asked(scores, weights=weights, missed=missed, numeric=numeric, **looking)
+    endings = ("_look_back", "", "_differences", "_bounds", "_numeric", "_missed", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
-    for path in outputs:
-        if path is not None:
-            check_output(path, inputs=[*scores, cohort], force=force)
-    if weights and (missed or numeric):
-        raise click.UsageError("--missed and --numeric take no --weights; leave them out.")
+    for path in filter(None, outputs):
+        check_output(path, inputs=[*scores, cohort], force=force)
+    if looking["look_back"]:
+        drawn = {"resamples": options["resamples"], "seed": options["seed"]}
+        _write(outputs[0], windows(cohort, **looking, split=split, quiet=quiet, **drawn), quiet=quiet)
+    if not scores:
+        return
     judged, frames = _read(scores, cohort, split, columns, quiet=quiet)
     models, risks = _named(frames, judged, columns)
     groups = {name: subgroup(judged, name) for name in by.split(",")} if by else None
@@ -93,12 +106,30 @@ def command(
         beside = contest(cohort, judged, frames[0][1], next(iter(models.items())), design, weights)
         if not quiet:
             show_contest(*beside)
-    for path, frame in zip(outputs, (found.table, found.differences, moved, counted, left, *beside)):
-        if path is not None and len(frame):
-            with atomic(path) as temporary:
-                frame.to_csv(temporary, index=False)
-            if not quiet:
-                click.echo(f"Written to {path}.")
+    for path, frame in zip(outputs[1:], (found.table, found.differences, moved, counted, left, *beside)):
+        _write(path, frame, quiet=quiet)
+
+
+def _check_asked(scores, *, weights, missed, numeric, look_back, model, fit) -> None:
+    """Refuse what does not go together."""
+    if not scores and not look_back:
+        raise click.UsageError("SCORES are needed before COHORT (or --look-back DAYS,...).")
+    if (model or fit) and not look_back:
+        raise click.UsageError("--model and --fit go with --look-back; otherwise judge what `mlci score` writes.")
+    if weights and (missed or numeric or look_back):
+        raise click.UsageError("--missed, --numeric and --look-back take no --weights; leave them out.")
+
+
+def _write(path: Path | None, frame, *, quiet: bool) -> None:
+    """Write a table that has rows, and say so."""
+    from mlci.base.files import atomic
+
+    if path is None or not len(frame):
+        return
+    with atomic(path) as temporary:
+        frame.to_csv(temporary, index=False)
+    if not quiet:
+        click.echo(f"Written to {path}.")
 
 
 def _read(scores, cohort: Path, split: str, columns, *, quiet: bool):

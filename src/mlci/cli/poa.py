@@ -31,18 +31,17 @@ def command(cohort: Path, output: Path | None, no_fit: bool, grade, resamples, s
     table) and judged on its test split; differences are paired.
     """
     from mlci.base.files import atomic
+    from mlci.cli._learned import learned
     from mlci.cohort import read_cohort
-    from mlci.index.estimator import MLCI
-    from mlci.judging.present import compare_codes, published
+    from mlci.judging._changes import published
+    from mlci.judging.present import compare_codes
 
     if output is not None:
         check_output(output, inputs=[cohort], force=force)
 
-    def learned(train, judged):
-        index = MLCI(recipe="table", seed=seed).fit(train)
-        return index.score(train), index.score(judged)
-
-    indices = {name: published(name) for name in ("Charlson", "Elixhauser")} | ({} if no_fit else {"MLCI": learned})
+    indices = {name: published(name) for name in ("Charlson", "Elixhauser")} | (
+        {} if no_fit else {"MLCI": learned(seed)}
+    )
     table = compare_codes(read_cohort(cohort), indices, grade=grade, resamples=resamples, seed=seed)
     if output is not None:
         with atomic(output, inputs=[cohort]) as temporary:
@@ -54,19 +53,13 @@ def command(cohort: Path, output: Path | None, no_fit: bool, grade, resamples, s
 
 def _show(title: str, table) -> None:
     from mlci.cli._tables import show
+    from mlci.cli._windows import cell
 
     rows = []
     for (index, outcome), part in table.groupby(["index", "outcome"], sort=False):
         cells = []
         for row in part.to_dict("records"):
-            bounds = f" ({row['low']:.3f} to {row['high']:.3f})" if row["low"] == row["low"] else ""
-            apart = f"\n{row['change']:+.3f}" if row["codes"] != "all codes" else ""
-            apart += (
-                f" ({row['change_low']:+.3f} to {row['change_high']:+.3f})"
-                if row["change_low"] == row["change_low"]
-                else ""
-            )
-            cells.append(f"{row['value']:.3f}{bounds}{apart}")
+            cells.append(cell(row, first=row["codes"] == "all codes"))
         rows.append([index, outcome, *cells])
     if rows:
         show(

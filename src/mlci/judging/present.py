@@ -15,36 +15,13 @@ import pyarrow as pa
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
-from mlci.judging.evaluate import judge
-from mlci.judging.rivals import classic
+from mlci.judging._changes import CHANGE, LEAST, Scores, changes
 from mlci.judging.smooth import smooth
 from mlci.measures.design import numbered
 from mlci.measures.ratios import interval
 from mlci.tokens import telling, without
 
 ALL, PRESENT, UNTOLD = "all codes", "present on admission", "without telling codes"
-METRICS = ("auroc", "dcorr")
-CHANGE = ("change", "change_low", "change_high")
-LEAST = 10  # admissions with an outcome and without it, or its row is left out
-Scores = Callable[[Cohort, Cohort], tuple[np.ndarray, np.ndarray]]  # of the training and the judged admissions
-
-
-def published(name: str) -> Scores:
-    """Give the scores of an index whose weights are published.
-
-    Args:
-        name: Charlson or Elixhauser.
-
-    Returns:
-        A function of the training and the judged admissions, as `compare_codes` takes it.
-
-    >>> import pandas as pd
-    >>> visits = pd.DataFrame({"visit_id": [1, 2], "codes": [["I50.9"], ["J18.9"]], "died": [1, 0]})
-    >>> cohort = Cohort.from_frame(visits, icd_version=10)
-    >>> published("Charlson")(cohort, cohort)[1].tolist()
-    [1.0, 0.0]
-    """
-    return lambda train, judged: (classic(train)[name], classic(judged)[name])
 
 
 def compare_codes(
@@ -64,6 +41,7 @@ def compare_codes(
         a code that arose later): value and interval, and the paired difference from all codes with its own.
 
     >>> from mlci.cohort import build_cohort
+    >>> from mlci.judging._changes import published
     >>> cohort = build_cohort("synthetic", 1500, later_share=0.3)
     >>> table = compare_codes(cohort, {"Charlson": published("Charlson")}, resamples=0)
     >>> sorted(table["codes"].unique())
@@ -80,10 +58,10 @@ def compare_codes(
     rows = []
     for index, make in indices.items():
         scores = {choice: make(*view) for choice, view in views.items()}
-        rows += [
-            {"index": index, **row}
-            for row in (*_orders(scores, parts[1], resamples, seed), *_ratios(scores, parts, later, resamples, seed))
-        ]
+        judged = {choice: test for choice, (_, test) in scores.items()}
+        orders = changes(judged, parts[1], head="codes", resamples=resamples, seed=seed)
+        ratios = _ratios(scores, parts, later, resamples, seed)
+        rows += [{"index": index, **row} for row in (*orders, *ratios)]
     return pd.DataFrame(rows)
 
 
@@ -104,19 +82,6 @@ def _has_later(cohort: Cohort) -> np.ndarray:
     """Whether something arose after admission, for each admission."""
     before, after = (np.diff(part.admissions().offsets) for part in (cohort, cohort.present()))
     return after < before
-
-
-def _orders(scores: Mapping, judged: Cohort, resamples: int, seed: int) -> Iterator[dict]:
-    """AUROC and dCorr of each choice of codes, and how far they lie from those of all codes."""
-    found = judge({choice: test for choice, (_, test) in scores.items()}, judged, resamples=resamples, seed=seed)
-    gaps = found.differences.set_index(["model", "outcome", "metric"])[["value", "low", "high"]]
-    gaps.columns = CHANGE
-    for row in found.table[found.table["metric"].isin(METRICS)].to_dict("records"):
-        if min(row["positives"], row["n"] - row["positives"]) < LEAST:
-            continue
-        key = (row["model"], row["outcome"], row["metric"])
-        gap = gaps.loc[key].to_dict() if key in gaps.index else dict(zip(CHANGE, (0.0, np.nan, np.nan)))
-        yield {"codes": row.pop("model"), **row, **gap}
 
 
 def _ratios(

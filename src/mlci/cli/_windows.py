@@ -1,0 +1,67 @@
+"""`mlci evaluate --look-back`: how long to look back, on the terminal."""
+
+from pathlib import Path
+
+import click
+
+HEADS = {"auroc": "AUROC", "dcorr": "dCorr"}
+
+
+class Windows(click.ParamType):
+    """Numbers of days with commas between."""
+
+    name = "days"
+
+    def convert(self, value, param, ctx) -> list[float]:
+        if isinstance(value, list):
+            return value
+        try:
+            return [float(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not numbers of days with commas between, as 0,90,365.", param, ctx)
+
+
+def windows(cohort: Path, look_back: list[float], *, split: str, model: str | None, fit: bool, quiet: bool, **options):
+    """The table of windows for Charlson and Elixhauser, for a model, and for an index that is learned anew in each."""
+    from mlci.cli._learned import given, learned
+    from mlci.cohort import SPLITS, read_cohort
+    from mlci.judging._changes import published
+    from mlci.judging.windows import compare_windows
+
+    whole = read_cohort(cohort)
+    indices = {name: published(name) for name in ("Charlson", "Elixhauser")}
+    indices |= {Path(model).stem: given(model)} if model else {}
+    indices |= {"MLCI, learned": learned(options["seed"])} if fit else {}
+    chosen = SPLITS if split == "all" else split.split(",")
+    table = compare_windows(whole, indices, look_back, split=chosen, **options)
+    if not quiet and len(table):
+        for metric, title in HEADS.items():
+            _show(title, table[table["metric"] == metric])
+        for window, part in table.groupby("days", sort=False):
+            long, some = part[["observed", "carrying"]].iloc[0]
+            click.echo(f"{window:g} days: {long:.0%} of the judged were observed as long, {some:.0%} carry a code.")
+        for window in look_back:
+            for note in whole.looking_back(window).notes[len(whole.notes) :]:
+                click.echo(f"{note[:1].upper()}{note[1:]}")
+    return table
+
+
+def _show(title: str, table) -> None:
+    from mlci.cli._tables import show
+
+    windows = table["days"].unique()
+    rows = [
+        [index, outcome, *(cell(row, first=row["days"] == windows[0]) for row in part.to_dict("records"))]
+        for (index, outcome), part in table.groupby(["index", "outcome"], sort=False)
+    ]
+    heads = ["index", "outcome", *(f"{days:g} days" for days in windows)]
+    show(f"{title} by days of look-back; then the change from {windows[0]:g} days", heads, rows, left=2)
+
+
+def cell(row: dict, *, first: bool) -> str:
+    """A figure with its interval; unless it is the first, below it the change from that."""
+    bounds = f" ({row['low']:.3f} to {row['high']:.3f})" if row["low"] == row["low"] else ""
+    apart = "" if first else f"\n{row['change']:+.3f}"
+    if row["change_low"] == row["change_low"]:
+        apart += f" ({row['change_low']:+.3f} to {row['change_high']:+.3f})"
+    return f"{row['value']:.3f}{bounds}{apart}"

@@ -1,0 +1,68 @@
+"""Several scores of one index, made of different codes: AUROC and dCorr of each, and how far they lie from the first's.
+
+Scores by name and the judged admissions come in, rows of a table go out; differences are paired.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from mlci.cohort import Cohort
+from mlci.judging.evaluate import judge
+from mlci.judging.rivals import classic
+
+METRICS = ("auroc", "dcorr")
+CHANGE = ("change", "change_low", "change_high")
+LEAST = 10  # admissions with an outcome and without it, or its row is left out
+Scores = Callable[[Cohort, Cohort], tuple[np.ndarray, np.ndarray]]  # of the training and the judged admissions
+
+
+def published(name: str) -> Scores:
+    """Give the scores of an index whose weights are published.
+
+    Args:
+        name: Charlson or Elixhauser.
+
+    Returns:
+        A function of the training and the judged admissions.
+
+    >>> import pandas as pd
+    >>> visits = pd.DataFrame({"visit_id": [1, 2], "codes": [["I50.9"], ["J18.9"]], "died": [1, 0]})
+    >>> cohort = Cohort.from_frame(visits, icd_version=10)
+    >>> published("Charlson")(cohort, cohort)[1].tolist()
+    [1.0, 0.0]
+    """
+    return lambda train, judged: (classic(train)[name], classic(judged)[name])
+
+
+def changes(
+    scores: Mapping[str, np.ndarray], judged: Cohort, *, head: str, resamples: int, seed: int
+) -> Iterator[dict]:
+    """Judge each score, and say how far it lies from the first.
+
+    Args:
+        scores: name → one number per admission.
+        judged: the admissions.
+        head: the column of the names.
+        resamples: of patients; 0 gives no intervals.
+        seed: of the resampling.
+
+    Returns:
+        An iterator over rows: figures with intervals, and the differences with theirs.
+
+    >>> import pandas as pd
+    >>> visits = pd.DataFrame({"visit_id": range(40), "codes": [["I50.9"]] * 40, "died": [0, 1] * 20})
+    >>> cohort = Cohort.from_frame(visits, icd_version=10, outcomes={"mortality": "died"})
+    >>> scores = {"plain": np.arange(40.0), "better": np.arange(40.0) % 2}
+    >>> [round(row["change"], 3) for row in changes(scores, cohort, head="codes", resamples=0, seed=0)][2]
+    0.475
+    """
+    found = judge(scores, judged, resamples=resamples, seed=seed)
+    gaps = found.differences.set_index(["model", "outcome", "metric"])[["value", "low", "high"]]
+    gaps.columns = CHANGE
+    for row in found.table[found.table["metric"].isin(METRICS)].to_dict("records"):
+        if min(row["positives"], row["n"] - row["positives"]) < LEAST:
+            continue
+        key = (row["model"], row["outcome"], row["metric"])
+        gap = gaps.loc[key].to_dict() if key in gaps.index else dict(zip(CHANGE, (0.0, np.nan, np.nan)))
+        yield {head: row.pop("model"), **row, **gap}

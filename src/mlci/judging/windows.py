@@ -1,0 +1,76 @@
+"""How long to look back: a cohort that knows when admissions began comes in, out comes a table of windows.
+
+Each index is made of the codes of each window, and judged on the same admissions; differences from the first window are
+paired. A window that is longer than a patient was observed finds no more than what there is: the table says how many
+were observed as long, and how many carry a code of the past at all.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+
+from mlci.base.errors import InputError
+from mlci.cohort import Cohort
+from mlci.judging._changes import Scores, changes
+
+
+def compare_windows(
+    cohort: Cohort,
+    indices: Mapping[str, Scores],
+    windows: Sequence[float],
+    *,
+    split: Sequence[str] = ("test",),
+    resamples: int = 200,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare each index of the first window with itself of the others.
+
+    Args:
+        cohort: with `days_observed`, and without a look-back of its own.
+        indices: name → what gives its scores from the training and the judged admissions of one window.
+        windows: days to look back; 0 is an admission's own codes alone.
+        split: the splits whose admissions are judged; earlier admissions count whatever their split.
+        resamples: of patients, for intervals; 0 gives none.
+        seed: of the resampling.
+
+    Returns:
+        One row per index, window (`days`), outcome and figure (auroc, dcorr): value and interval, the paired difference
+        from the first window with its own, the share of admissions observed as long, and that of those which carry a
+        code. Outcomes that fewer than ten admissions have, or lack, are left out.
+
+    >>> from mlci.cohort import build_cohort
+    >>> from mlci.judging._changes import published
+    >>> cohort = build_cohort("synthetic", 1500)
+    >>> table = compare_windows(cohort, {"Charlson": published("Charlson")}, [0, 365], resamples=0)
+    >>> table["days"].unique().tolist()
+    [0, 365]
+    """
+    if len({*windows}) < len(windows) or len(windows) < 2 or min(windows) < 0:
+        given = ",".join(f"{days:g}" for days in windows)
+        raise InputError(f"look_back: {given} is not allowed; allowed are two or more different numbers of days.")
+    looked = {f"{days:g}": cohort.looking_back(days) for days in windows}
+    parts = {days: (part.split("train"), part.split(*split)) for days, part in looked.items()}
+    judged = cohort.split(*split)
+    if not len(judged):
+        raise InputError(f"the cohort has no admission in the split {','.join(split)}.")
+    own, observed = _codes(judged), judged.column("days_observed")
+    known = {
+        days: {
+            "days": float(days) if "." in days else int(days),
+            "observed": float(np.mean(observed >= float(days))),
+            "carrying": float(np.mean(_codes(part) > own)),
+        }
+        for days, (_, part) in parts.items()
+    }
+    rows = []
+    for index, make in indices.items():
+        scores = {days: make(*views)[1] for days, views in parts.items()}
+        for row in changes(scores, judged, head="days", resamples=resamples, seed=seed):
+            rows.append({"index": index, **row, **known[row["days"]]})
+    return pd.DataFrame(rows)
+
+
+def _codes(cohort: Cohort) -> np.ndarray:
+    return pc.list_value_length(cohort.table["codes"]).to_numpy()
