@@ -50,6 +50,7 @@ from mlci.measures.alignment import nhsic
 SCORED = 65_536  # admissions whose logits are collapsed at once
 MEMBERS, COLLAPSE, DISTIL = 100, 2, 3  # which step draws
 UNTRAINED = Trained(0, -np.inf, None, ())
+CPU = torch.device("cpu")
 Tell = Callable[[str, int, int, dict[str, float]], None]  # hears of a step, its epoch, how many, what was reached
 
 
@@ -108,7 +109,7 @@ def fit(
         del logits
         saved.entries.clear()
         with own_errors():  # each process does the same
-            taught = teach(posteriors, train, valid, config=config, seed=seed)
+            taught = teach(posteriors, train, valid, config=config, seed=seed, device=where)
             state, history = distil(train, valid, taught, **common)
     if not history[-1].quality > 0:  # this is so for NaN, too
         raise InputError(
@@ -273,7 +274,9 @@ class Taught:
     score: Callable[[np.ndarray], np.ndarray]  # from logits of any admission
 
 
-def teach(posteriors: Posteriors, train: Split, valid: Split, *, config: DeepConfig, seed: int) -> Taught:
+def teach(
+    posteriors: Posteriors, train: Split, valid: Split, *, config: DeepConfig, seed: int, device: torch.device = CPU
+) -> Taught:
     """Collapse the risks to one score and space it."""
     options, n, outcomes = config.collapse, len(train), train.names
     anchor = outcomes.index(config.selection.anchor)
@@ -289,7 +292,7 @@ def teach(posteriors: Posteriors, train: Split, valid: Split, *, config: DeepCon
         weights = weights * stage2_weights(strength, WeightConfig())
         weights = weights / weights.mean()
     labels = soften(logits, train.outcomes, observed=options.preset("observed"))
-    raw = collapse(logits, labels, options=options, weights=weights, seed=seed)
+    raw = collapse(logits, labels, options=options, weights=weights, seed=seed, device=device)
     known = ~np.isnan(train.outcomes[:, anchor])
     sign = 1.0 if np.cov(raw(logits)[known], train.outcomes[known, anchor])[0, 1] >= 0 else -1.0
     space: Callable[[np.ndarray], np.ndarray] = lambda score: score  # noqa: E731
@@ -306,29 +309,38 @@ def teach(posteriors: Posteriors, train: Split, valid: Split, *, config: DeepCon
 
 
 def collapse(
-    logits: np.ndarray, labels: np.ndarray, *, options: CollapseConfig, weights: np.ndarray, seed: int
+    logits: np.ndarray,
+    labels: np.ndarray,
+    *,
+    options: CollapseConfig,
+    weights: np.ndarray,
+    seed: int,
+    device: torch.device = CPU,
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Learn one score from the logits, in no particular direction; on the CPU, where it takes seconds."""
+    """Learn one score from the logits, in no particular direction."""
     if options.method == "sum":
         return lambda logits: logits.astype(np.float64) @ weights
     centre, scale = logits.mean(0), np.maximum(logits.std(0), 1e-6)
-    inputs = torch.from_numpy(((logits - centre) / scale).astype(np.float32))
+
+    def standard(logits: np.ndarray) -> Tensor:
+        return torch.from_numpy(((logits - centre) / scale).astype(np.float32)).to(device)
+
+    inputs = standard(logits)
     pace = Pace(options.batch, options.learning_rate, cycle=options.epochs, even=True, fused=False)
     kernel = ObjectiveConfig(kernel="rbf" if options.objective == "rbf" else "energy")
-    with seeded(seed, COLLAPSE, device=torch.device("cpu")) as rng:
+    with seeded(seed, COLLAPSE, device=CPU) as rng:
         net = nn.Sequential(
             *mlp(inputs.shape[1], options.width, options.width), nn.Linear(options.width, 1), nn.Flatten(0)
-        )
+        ).to(device)
     passes = single.Autograd(net, lambda rows: (inputs[rows],))
-    feed = single.Feed(lambda rows, _: torch.from_numpy(rows), labels.astype(np.float32))
+    feed = single.Feed(lambda rows, _: torch.from_numpy(rows).to(device), labels.astype(np.float32))
     engine = single.Single(net, passes, feed, pace, (seed, COLLAPSE), rng=lambda _: rng)
-    engine.aim(Alignments(kernel, [1.0], torch.from_numpy(np.float32(weights))[None]))
+    engine.aim(Alignments(kernel, [1.0], torch.from_numpy(np.float32(weights)).to(device)[None]))
     train(engine, [UNTRAINED], epochs=options.epochs, tell=lambda *_: None)
 
     def score(logits: np.ndarray) -> np.ndarray:
         with torch.no_grad():  # some at a time, as hidden layers are many times as wide as the logits
-            parts = torch.from_numpy(((logits - centre) / scale).astype(np.float32)).split(SCORED)
-            return torch.cat([net(part) for part in parts]).numpy().astype(np.float64)
+            return torch.cat([net(part) for part in standard(logits).split(SCORED)]).cpu().numpy().astype(np.float64)
 
     return score
 
