@@ -51,6 +51,7 @@ WIDE = {
     "fitting/_loop.py:train",
     "fitting/deep.py:members",
     "fitting/paper.py:fit_seeds",
+    "index/estimator.py:fit",
     "index/model.py:score_file",
     "judging/evaluate.py:_judge",
     "judging/evaluate.py:judge",

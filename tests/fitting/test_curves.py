@@ -59,3 +59,34 @@ def test_ties_leave_knots_apart():
     curves = fit_curves(log_odds, outcomes, np.ones(2), points=12)
     assert (np.diff(curves.knots) > 0).all()
     assert np.isfinite(curves.heights).all()
+
+
+@given(st.integers(0, 10**6))
+def test_an_admission_of_mass_two_is_two_of_them(seed):
+    rng = np.random.default_rng(seed)
+    log_odds, outcomes = hospital(40, seed)
+    times, score, weights = rng.integers(1, 4, 40), log_odds.sum(axis=1), np.array([0.7, 1.3])
+    rows = np.repeat(np.arange(40), times)
+    profiles = outcomes - outcomes[rows].mean(axis=0)
+    value, gradient = alignment(score, profiles, weights, mass=times.astype(float))
+    np.testing.assert_allclose(value, alignment(score[rows], profiles[rows], weights)[0], rtol=1e-10)
+    error = check_grad(
+        lambda s: alignment(s, profiles, weights, mass=times.astype(float))[0],
+        lambda s: alignment(s, profiles, weights, mass=times.astype(float))[1],
+        score,
+        epsilon=1e-7,
+    )
+    assert error < 1e-5
+    assert abs(gradient.sum()) < 1e-8  # a shift changes nothing
+
+
+def test_weighted_curves_are_those_of_repeated_admissions():
+    log_odds, outcomes = hospital(800)
+    times = np.random.default_rng(2).integers(0, 4, 800)
+    rows = np.repeat(np.arange(800), times)
+    found = fit_curves(log_odds, outcomes, np.ones(2), points=6, mass=times.astype(float))
+    again = fit_curves(log_odds[rows], outcomes[rows], np.ones(2), points=6)
+    assert np.corrcoef(found(log_odds), again(log_odds))[0, 1] > 0.99  # last knots leave 25 rows beyond them
+    score = found(log_odds)
+    np.testing.assert_allclose(np.average(score, weights=times), 0, atol=1e-9)
+    np.testing.assert_allclose(np.average(score**2, weights=times), 1, atol=1e-9)

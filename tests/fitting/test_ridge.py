@@ -113,3 +113,26 @@ def test_beside_an_offset_the_difference_is_what_is_penalised():
     np.testing.assert_allclose(loose[1:] + other[1:], scratch[1:], atol=0.05)
     held = replace(beside, hold=1e9)
     assert np.abs(held.solve(Prior(0.0, 0.3), held.start(), tolerance=1e-13)[0]).max() < 1e-5
+
+
+def test_weighted_regressions_are_scikit_learns_and_those_of_repeated_admissions():
+    rng, prior = np.random.default_rng(1), Prior(0.0, 0.3)
+    times = rng.integers(0, 4, len(OUTCOMES))
+    folds = np.arange(len(OUTCOMES)) % 2
+
+    def several(rows, weight=None):
+        regressions = Regressions(
+            PRESENCE.take(rows), OUTCOMES[rows], folds[rows], PARENTS, np.ones(COLUMNS), 3, weight=weight
+        )
+        return regressions.solve(prior, regressions.start(), tolerance=1e-13)
+
+    found = several(np.arange(len(OUTCOMES)), times.astype(float))
+    np.testing.assert_allclose(found, several(np.repeat(np.arange(len(OUTCOMES)), times)), atol=1e-4)
+    weight = rng.gamma(2, size=len(OUTCOMES))
+    found = several(np.arange(len(OUTCOMES)), weight)[:, -1]
+    for column in range(2):
+        known = ~np.isnan(OUTCOMES[:, column])
+        other = LogisticRegression(C=0.3, tol=1e-10, max_iter=1000)
+        other.fit(DENSE[known, 1:], OUTCOMES[known, column], sample_weight=weight[known])
+        np.testing.assert_allclose(found[1:, column], other.coef_[0], atol=2e-5)
+        np.testing.assert_allclose(found[0, column], other.intercept_[0], atol=2e-5)

@@ -21,15 +21,16 @@ def columns(command: Callable) -> Callable:
     return command
 
 
+weights = click.option("--weights", metavar="COLUMN", help="How many admissions of the population each stands for.")
+cluster = click.option(
+    "--cluster", metavar="COLUMN", help="What belongs together in intervals and folds.  [the patient]"
+)
+strata = click.option("--strata", metavar="COLUMN", help="What clusters were drawn from; intervals respect it.")
+
+
 def survey(command: Callable) -> Callable:
     """Columns of the cohort that say how its admissions were drawn."""
-    for option in (
-        click.option("--strata", metavar="COLUMN", help="What clusters were drawn from; intervals respect it."),
-        click.option("--cluster", metavar="COLUMN", help="What belongs together in intervals.  [the patient]"),
-        click.option("--weights", metavar="COLUMN", help="How many admissions of the population each stands for."),
-    ):
-        command = option(command)
-    return command
+    return weights(cluster(strata(command)))
 
 
 def shown(path: str | Path) -> str:

@@ -1,6 +1,6 @@
 import click
 
-from mlci.cli._options import check_output, force, quiet
+from mlci.cli._options import check_output, cluster, force, quiet, weights
 
 
 class Recipe(click.Choice):
@@ -53,6 +53,8 @@ def _told(context: click.Context, option: click.Parameter, texts: tuple[str, ...
     callback=_told,
     help="What the model card says of the data: data=, dates=, licence=; may be repeated.",
 )
+@weights
+@cluster
 @click.option("--memory-map", is_flag=True, help="Keep the tokens on disk beside the output, not in memory.")
 @click.option("--print-config", is_flag=True, help="Print the recipe's constants as TOML, to be edited, and end.")
 @force
@@ -74,6 +76,7 @@ def command(
     print_config,
     force,
     quiet,
+    **drawn,
 ) -> None:
     """Learn an index from the train and valid splits of a COHORT file.
 
@@ -110,7 +113,7 @@ def command(
     with joined(device) as (device, group), progress(quiet or group.rank > 0) as on_event:
         options = {"outcomes": outcomes or None, "anchor": anchor, "seed": seed, "few_events": few_events}
         index = MLCI(recipe=recipe, config=settings, device=device, **options)
-        index.fit(cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event)
+        index.fit(cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event, **drawn)
         if group.rank:
             return
     index.save(target, about=about)
@@ -141,7 +144,8 @@ def summary(model) -> str:
     present = " of codes present on admission" if model.vocabulary.poa == "only" else ""
     elsewhere = "" if cut.held_out is None else f", {cut.held_out:.2f} on admissions that did not choose it"
     said = [
-        f"{len(model.vocabulary.tokens):,} tokens{present}{few}, {card['admissions']['train']:,} training admissions, "
+        f"{len(model.vocabulary.tokens):,} tokens{present}{few}, {card['admissions']['train']:,} training admissions"
+        f"{drawn_words(card)}, "
         f"{card['record']['summary']}; weights {weights}; "
         f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, "
         f"certificate {cut.certificate:.2f}{elsewhere})."
@@ -152,6 +156,14 @@ def summary(model) -> str:
             f"Too few validation admissions for the risk of {rare}: it rests on training admissions too, and flatters."
         )
     return " ".join(said)
+
+
+def drawn_words(card) -> str:
+    """How the training admissions were drawn, where that counted."""
+    from mlci.index._survey import told
+
+    said = told(card)
+    return f" ({said})" if said else ""
 
 
 def progress(quiet: bool):

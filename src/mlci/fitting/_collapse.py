@@ -10,15 +10,37 @@ import numpy as np
 from mlci.base.errors import InputError
 
 
+def known_mean(outcomes: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """The mean of each outcome where it is known, weighted where admissions count unequally.
+
+    >>> known_mean(np.array([[0.0], [1.0], [np.nan]]), np.array([3.0, 1.0, 1.0]))
+    array([0.25])
+    """
+    if weight is None:
+        return np.nanmean(outcomes, axis=0, dtype=np.float64)
+    return weight @ np.nan_to_num(outcomes) / (weight @ ~np.isnan(outcomes))
+
+
 def outcome_weights(
-    outcomes: np.ndarray, names: Sequence[str], *, balance: float, importance: Mapping[str, float]
+    outcomes: np.ndarray,
+    names: Sequence[str],
+    *,
+    balance: float,
+    importance: Mapping[str, float],
+    weight: np.ndarray | None = None,
 ) -> np.ndarray:
     """Say how much each outcome counts, with mean 1: its variance to the power of `balance`, times its importance.
+
+    `weight` says how much each admission counts, where they count unequally.
 
     >>> outcome_weights(np.array([[0, 1], [0, 0], [1, 1], [0, 0]]), ["death", "stay"], balance=0.0, importance={})
     array([1., 1.])
     """
-    weights = np.nanvar(outcomes, axis=0, dtype=np.float64) ** balance
+    if weight is None:
+        variance = np.nanvar(outcomes, axis=0, dtype=np.float64)
+    else:
+        variance = known_mean((outcomes - known_mean(outcomes, weight)) ** 2, weight)
+    weights = variance**balance
     weights = weights * [importance.get(name, 1.0) for name in names]
     return weights / weights.mean()
 

@@ -27,9 +27,24 @@ class Split:
     subjects: np.ndarray | None = None  # the patient of each admission
     admissions: Admissions | None = None  # the codes as they were recorded
     people: np.ndarray | None = None  # rows of age and sex, as `_people.rows_of` gives them
+    weight: np.ndarray | None = None  # how much each admission counts, with mean 1
+    clusters: np.ndarray | None = None  # what belongs together, where it is not the patient
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def together(self) -> np.ndarray | None:
+        """What is never parted by a fold: the cluster of each admission, or its patient."""
+        return self.subjects if self.clusters is None else self.clusters
+
+    @property
+    def words(self) -> str:
+        """What a fold leaves out: clusters, patients, or admissions where each stands for itself."""
+        if self.clusters is not None:
+            return "clusters"
+        known = self.subjects is not None and len(np.unique(self.subjects)) < len(self)
+        return "patients" if known else "admissions"
 
     def take(self, rows: np.ndarray) -> "Split":
         """Keep the admissions at the given positions, in their order (without the recorded codes)."""
@@ -40,6 +55,8 @@ class Split:
             subjects=None if self.subjects is None else self.subjects[rows],
             admissions=None,
             people=None if self.people is None else self.people[rows],
+            weight=None if self.weight is None else self.weight[rows],
+            clusters=None if self.clusters is None else self.clusters[rows],
         )
 
     def only(self, names: Sequence[str]) -> "Split":
@@ -69,7 +86,7 @@ def in_memory(
     subjects: np.ndarray,
     source: str,
     tokens: TokenConfig,
-    people: np.ndarray | None = None,
+    **columns: np.ndarray | None,
 ) -> Splits:
     """Learn the vocabulary of the training admissions and encode both splits.
 
@@ -81,14 +98,16 @@ def in_memory(
         subjects: the patient of each admission.
         source: where the data come from, in words.
         tokens: how codes become tokens.
-        people: rows of age and sex, where risks take them.
+        columns: `people`, `weight` and `clusters` of each admission, as `Split` has them.
     """
     rows = {part: np.flatnonzero(split == part) for part in ("train", "valid")}
     train = admissions.take(rows["train"])
     vocabulary = Vocabulary.fit(train, **asdict(tokens.settled(len(train))))
     encoded = vocabulary.encode(admissions)
     labels = labels.astype(np.float32)
-    whole = Split(encoded, labels, tuple(outcomes), len(vocabulary), np.asarray(subjects), people=people)
+    if (weight := columns.get("weight")) is not None:
+        columns["weight"] = weight / weight[rows["train"]].mean()
+    whole = Split(encoded, labels, tuple(outcomes), len(vocabulary), np.asarray(subjects), **columns)
     return Splits(
         vocabulary=vocabulary,
         icd_versions=tuple(np.unique(train.versions[train.indices]).tolist()),
@@ -100,10 +119,13 @@ def in_memory(
 
 
 def folds_by_subject(split: Split, folds: int, *, seed: int) -> np.ndarray:
-    """Draw the fold of each admission, from 0; a patient is in one fold, and folds have as many patients as can be."""
+    """Draw the fold of each admission, from 0; a patient is in one fold, and folds have as many patients as can be.
+
+    Where clusters are named they take the place of patients.
+    """
     groups = np.arange(len(split))
-    if split.subjects is not None:
-        groups = np.unique(split.subjects, return_inverse=True)[1]
+    if split.together is not None:
+        groups = np.unique(split.together, return_inverse=True)[1]
     order = np.random.default_rng([seed, 1]).permutation(int(groups.max()) + 1)
     return (order % folds)[groups]
 
@@ -113,7 +135,7 @@ def fingerprint(train: Split, valid: Split, *facts: object) -> str:
     names = (train.names, train.vocabulary_size)
     digest = hashlib.sha256(json.dumps([mlci.__version__, *names, *facts], sort_keys=True).encode())
     for split in (train, valid):
-        for array in (split.tokens.ids, split.tokens.offsets, split.outcomes, split.people):
+        for array in (split.tokens.ids, split.tokens.offsets, split.outcomes, split.people, split.weight):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

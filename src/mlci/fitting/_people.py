@@ -39,13 +39,16 @@ def rows_of(age: Sequence | np.ndarray | None, sex: Sequence | np.ndarray | None
     return found
 
 
-def fit_people(log_odds: np.ndarray, outcomes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def fit_people(
+    log_odds: np.ndarray, outcomes: np.ndarray, rows: np.ndarray, weight: np.ndarray | None = None
+) -> np.ndarray:
     """Fit shift, slope and rows of each outcome's risk.
 
     Args:
         log_odds: admissions x outcomes, by codes.
         outcomes: admissions x outcomes: 0, 1, NaN where not known.
         rows: of each admission, as `rows_of` gives them.
+        weight: how much each admission counts, where they count unequally.
 
     Returns:
         An array of 2 + len(ROWS) x outcomes: the log-odds of a risk are the first row, plus the second times the
@@ -55,22 +58,23 @@ def fit_people(log_odds: np.ndarray, outcomes: np.ndarray, rows: np.ndarray) -> 
     for column in rows.T:
         known = np.flatnonzero(column != UNKNOWN)
         present[known, column[known]] = 1
-    return np.column_stack([_fitted(x, y, present) for x, y in zip(log_odds.T, outcomes.T)])
+    mass = np.ones(len(rows)) if weight is None else weight
+    return np.column_stack([_fitted(x, y, present, mass) for x, y in zip(log_odds.T, outcomes.T)])
 
 
-def _fitted(log_odds: np.ndarray, outcome: np.ndarray, present: np.ndarray) -> np.ndarray:
+def _fitted(log_odds: np.ndarray, outcome: np.ndarray, present: np.ndarray, mass: np.ndarray) -> np.ndarray:
     from scipy.special import expit  # who scores needs no SciPy
 
     known = ~np.isnan(outcome)
-    x, y = log_odds[known], outcome[known].astype(np.float64)
+    x, y, mass = log_odds[known], outcome[known].astype(np.float64), mass[known]
     centre = float(x.mean())
     basis = np.column_stack([np.ones_like(x), x - centre, present[known]])
     prior = np.array([UNDECIDED, UNDECIDED, *[1 / SPREAD] * len(ROWS)])
     found = np.zeros(basis.shape[1])
     for _ in range(100):
         risk = expit(x + basis @ found)
-        gradient = basis.T @ (risk - y) + prior * found
-        step = np.linalg.solve((basis * (risk * (1 - risk))[:, None]).T @ basis + np.diag(prior), gradient)
+        gradient = basis.T @ (mass * (risk - y)) + prior * found
+        step = np.linalg.solve((basis * (mass * risk * (1 - risk))[:, None]).T @ basis + np.diag(prior), gradient)
         found -= step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-10:
             break

@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
+from mlci.fitting._collapse import known_mean
 from mlci.fitting._presence import Presence
 
 FORCING = 0.1  # how exactly Newton's equations are solved, at first
@@ -52,13 +53,14 @@ class Regressions:
     count: int  # of regressions: with one more than there are folds, the last leaves out nobody
     offset: np.ndarray | None = None  # admissions x outcomes: log-odds that the weights add to, those of another table
     hold: float = 0.0  # the precision of an intercept around 0; 0 leaves it free
+    weight: np.ndarray | None = None  # how much each admission counts; None: once
 
     def start(self) -> np.ndarray:
         """Weights of 0, and the intercepts that give each outcome's rate; beside an offset, those of 0 too."""
         weights = np.zeros((self.presence.columns, self.count, self.outcomes.shape[1]))
         if self.offset is not None:
             return weights
-        rate = np.nanmean(self.outcomes, axis=0, dtype=np.float64)
+        rate = known_mean(self.outcomes, self.weight)
         weights[0] = np.log(rate / (1 - rate))
         return weights
 
@@ -117,6 +119,8 @@ class Regressions:
             if self.offset is not None:
                 log_odds += self.offset[rows, None, :]
             counted = ~np.isnan(outcomes) & (self.folds[rows, None] != group)[:, :, None]
+            if self.weight is not None:
+                counted = counted * self.weight[rows, None, None]
             outcomes = np.nan_to_num(outcomes)
             risk = expit(log_odds)
             value += ((np.logaddexp(0, log_odds) - outcomes * log_odds) * counted).sum(axis=(0, 2))

@@ -30,6 +30,7 @@ from mlci.fitting._processes import Group
 from mlci.fitting._result import Fit, Record, RecordTable
 from mlci.fitting._ridge import Prior, Regressions
 from mlci.fitting._weighting import check_values, with_classes
+from mlci.measures.weighted import mean
 from mlci.tokens import Tokens
 
 SPREAD = 4.0**-3  # the first variance of a weight that is tried; wider ones follow, or narrower ones
@@ -60,6 +61,7 @@ class TableRecord:
     weights: dict[str, float]  # of the outcomes in the score
     unexplained: dict[str, float]  # of each outcome's deviance, in patients left out
     calibration: dict[str, tuple[float, float]]
+    left_out: str = "patients"  # what a fold leaves out, in a word
 
     def shown(self) -> Record:
         """Say what was kept and what it reached, and list what was tried."""
@@ -68,10 +70,10 @@ class TableRecord:
         )
         return Record(
             f"weights with a variance of {self.kept.common:.2g} in common and {self.kept.own:.2g} of an outcome's own; "
-            f"{1 - self.kept.unexplained:.1%} of the deviance explained in patients left out",
+            f"{1 - self.kept.unexplained:.1%} of the deviance explained in {self.left_out} left out",
             (
                 RecordTable(
-                    "Risks, judged on patients left out",
+                    f"Risks, judged on {self.left_out} left out",
                     (
                         "Outcome",
                         "Weight in the score",
@@ -134,31 +136,27 @@ def fit(
     parents = np.zeros(train.vocabulary_size, np.int32) if parents is None else parents
     folds = folds_by_subject(train, config.penalty.folds, seed=seed)
     if folds.min() == folds.max():
-        raise InputError("All training admissions are of one subject; folds by patient need several.")
+        raise InputError("All training admissions are of one subject, or one cluster; folds of these need several.")
     key = fingerprint(train, valid, asdict(config), seed, np.bincount(folds).tolist())
     saved, outcomes, forms = Checkpoint(checkpoint, key), np.asarray(train.outcomes), COUNT if config.copies else 1
     tokens = copies(train.tokens, parents, seed=seed) if config.copies else train.tokens
-    presence = Presence.of(tokens, train.vocabulary_size)
-    many = np.maximum(np.bincount(presence.ids, minlength=presence.columns), 1).astype(np.float64)
-    tightness = (many / np.exp(np.average(np.log(many), weights=many))) ** RARITY
     clock = Clock(ROUNDS + 7.0, on_event)
-    whole = Regressions(
-        presence, np.tile(outcomes, (forms, 1)), np.tile(folds, forms), parents, tightness, config.penalty.folds + 1
-    )
+    whole = _regressions(train, tokens, folds, parents, config.penalty.folds + 1)
     tried, start = _choose(whole, forms, config, saved, clock)
     kept = _best(tried)
     begin = np.repeat(start.mean(axis=1, keepdims=True), whole.count, axis=1)
     weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
     honest = whole.log_odds(weights)[: len(train)]  # of admissions as they are
     clock.tell("weights", 1, 1, {"deviance explained": 1 - kept.unexplained}, work=6)
-    calibration = np.stack([calibrate(column, known) for column, known in zip(honest.T, outcomes.T)])
-    people = {} if train.people is None else {"people": fit_people(honest, outcomes, train.people)}
+    mass = train.weight
+    calibration = np.stack([calibrate(column, known, mass) for column, known in zip(honest.T, outcomes.T)])
+    people = {} if train.people is None else {"people": fit_people(honest, outcomes, train.people, mass)}
     options, final = config.curve, weights[:, -1]
-    alpha = outcome_weights(outcomes, train.names, balance=options.balance, importance=options.importance)
+    alpha = outcome_weights(outcomes, train.names, balance=options.balance, importance=options.importance, weight=mass)
     labels = soften(calibration[:, 0] + calibration[:, 1] * honest, outcomes, observed=options.observed)
-    curves = fit_curves(honest, labels, alpha, points=options.points)
+    curves = fit_curves(honest, labels, alpha, points=options.points, mass=mass)
     clock.tell("curves", 1, 1, {}, work=clock.left)
-    rest = _unexplained(honest, outcomes, calibration)
+    rest = _unexplained(honest, outcomes, calibration, mass)
     return Fit(
         state={
             "weights": np.concatenate([np.zeros_like(final[:1]), final[1:]]),
@@ -175,6 +173,7 @@ def fit(
             weights=dict(zip(train.names, alpha.tolist())),
             unexplained=dict(zip(train.names, rest.tolist())),
             calibration={name: (float(a), float(b)) for name, (a, b) in zip(train.names, calibration)},
+            left_out=train.words,
         ),
         seconds=clock.seconds,
         honest=curves(honest),
@@ -187,22 +186,23 @@ def score(state: Mapping[str, np.ndarray], tokens: Tokens) -> np.ndarray:
     return Curves(state["knots"], state["heights"])(log_odds)
 
 
-def calibrate(log_odds: np.ndarray, outcome: np.ndarray) -> np.ndarray:
+def calibrate(log_odds: np.ndarray, outcome: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """Find a and b of the risk expit(a + b * log-odds), drawn towards 0 and 1 where events are few.
 
     Shift and slope are fitted around the log-odds where the outcome is least certain, where they hardly depend on each
-    other; each has a normal prior that `UNDECIDED` events outweigh.
+    other; each has a normal prior that `UNDECIDED` events outweigh. `weight` says how much each admission counts.
     """
     known = ~np.isnan(outcome)
     x, y = log_odds[known].astype(np.float64), outcome[known].astype(np.float64)
+    mass = np.ones(len(x)) if weight is None else weight[known]
     risk = expit(x)
-    centre = float(np.average(x, weights=risk * (1 - risk)))
+    centre = float(np.average(x, weights=mass * risk * (1 - risk)))
     basis = np.stack([np.ones_like(x), x - centre])
     found, prior = np.zeros(2), np.eye(2) * UNDECIDED
     for _ in range(100):
         risk = expit(x + found @ basis)
-        gradient = basis @ (risk - y) + prior @ found
-        step = np.linalg.solve((basis * (risk * (1 - risk))) @ basis.T + prior, gradient)
+        gradient = basis @ (mass * (risk - y)) + prior @ found
+        step = np.linalg.solve((basis * (mass * risk * (1 - risk))) @ basis.T + prior, gradient)
         found = found - step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-10:
             break
@@ -226,6 +226,7 @@ def _choose(
         folds=whole.folds[rows],
         count=config.penalty.folds,
         offset=None if whole.offset is None else whole.offset[rows],
+        weight=None if whole.weight is None else whole.weight[rows],
     )
     former = saved.entries.get("penalties")
     done = [Tried(*pair) for pair in former.facts] if former else []
@@ -239,8 +240,9 @@ def _choose(
             return tried[-1]
         found = sample.solve(Prior(common, own), weights, tolerance=ROUGH)
         log_odds = sample.log_odds(found)
-        calibration = [calibrate(column, known) for column, known in zip(log_odds.T, sample.outcomes.T)]
-        attempt = Tried(common, own, float(_unexplained(log_odds, sample.outcomes, np.stack(calibration)).mean()))
+        columns, mass = zip(log_odds.T, sample.outcomes.T), sample.weight
+        calibration = np.stack([calibrate(column, known, mass) for column, known in columns])
+        attempt = Tried(common, own, float(_unexplained(log_odds, sample.outcomes, calibration, mass).mean()))
         weights = found if not tried or attempt.unexplained < _best(tried).unexplained else weights
         tried.append(attempt)
         saved.keep("penalties", [astuple(pair) for pair in tried], {"best": weights})
@@ -277,15 +279,36 @@ def _best(tried: Sequence[Tried]) -> Tried:
     return min(tried, key=lambda pair: pair.unexplained)
 
 
-def _unexplained(log_odds: np.ndarray, outcomes: np.ndarray, calibration: np.ndarray) -> np.ndarray:
+def _regressions(train: Split, tokens: Tokens, folds: np.ndarray, parents: np.ndarray, count: int) -> Regressions:
+    """One regression for each fold left out, and one of all; `tokens` may hold each admission in several forms."""
+    presence, forms = Presence.of(tokens, train.vocabulary_size), len(tokens) // len(train)
+    weight = None if train.weight is None else np.tile(train.weight, forms)
+    many, outcomes = _counted(presence, weight), np.tile(np.asarray(train.outcomes), (forms, 1))
+    tightness = (many / np.exp(np.average(np.log(many), weights=many))) ** RARITY
+    return Regressions(presence, outcomes, np.tile(folds, forms), parents, tightness, count, weight=weight)
+
+
+def _counted(presence: Presence, weight: np.ndarray | None) -> np.ndarray:
+    """How many admissions have each token, each counting as much as its weight; 1 where none has it."""
+    if weight is None:
+        return np.maximum(np.bincount(presence.ids, minlength=presence.columns), 1).astype(np.float64)
+    repeated = np.repeat(weight, np.diff(presence.offsets))
+    many = np.bincount(presence.ids, repeated, minlength=presence.columns)
+    return np.where(many > 0, many, 1.0)
+
+
+def _unexplained(
+    log_odds: np.ndarray, outcomes: np.ndarray, calibration: np.ndarray, weight: np.ndarray | None = None
+) -> np.ndarray:
     """The deviance of each outcome's calibrated risk, as a share of that of its rate."""
     found = []
     for column, outcome, (shift, slope) in zip(log_odds.T, outcomes.T, calibration):
         known = ~np.isnan(outcome)
         x, y = shift + slope * column[known], outcome[known].astype(np.float64)
-        rate = y.mean()
+        mass = None if weight is None else weight[known]
+        rate = mean(y, mass)
         null = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
-        found.append(float((np.logaddexp(0, x) - y * x).mean() / null))
+        found.append(float(mean(np.logaddexp(0, x) - y * x, mass) / null))
     return np.array(found)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from mlci.fitting._data import Split
 from mlci.judging.theory import Contrast, Cutoff
+from mlci.measures.weighted import mean, spread
 from mlci.tokens import SPECIAL
 
 LEAST = 10  # admissions behind every figure
@@ -19,22 +20,30 @@ UNSURE = 20  # validation admissions that outweigh the training scores' own spre
 AT_ONCE = 100_000  # admissions, as tokens may lie on disk
 
 
-def quantiles(scores: np.ndarray) -> np.ndarray:
+def quantiles(scores: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """Evenly spaced quantiles of the scores, from the least to the greatest, each a mean of ten neighbours or more.
 
-    Steps are at least ten admissions wide, so that no admission counts in two of them.
+    Steps are at least ten admissions wide, so that no admission counts in two of them. With weights, quantiles are even
+    in weight: each is the mean of that ten in which its share of the weight is reached.
 
     >>> quantiles(np.arange(40.0)).tolist()
     [4.5, 14.5, 24.5, 34.5]
     """
-    scores = np.sort(scores)
+    order = np.argsort(scores, kind="stable")
+    scores = scores[order]
     points = int(np.clip(len(scores) // LEAST, 2, MOST_STEPS + 1))
     width = min(LEAST, max(1, len(scores) // points))
     starts = np.round(np.linspace(0, len(scores) - width, points)).astype(int)
+    if weight is not None:
+        reached = np.cumsum(weight[order])
+        place = np.searchsorted(reached, np.linspace(0, 1, points) * reached[-1] * (1 - 1e-12))
+        starts = np.minimum(place // width, len(scores) // width - 1) * width
     return scores[starts[:, None] + np.arange(width)].mean(axis=1)
 
 
-def as_shipped(scores: np.ndarray, unseen: np.ndarray) -> np.ndarray:
+def as_shipped(
+    scores: np.ndarray, unseen: np.ndarray, weight: np.ndarray | None = None, other: np.ndarray | None = None
+) -> np.ndarray:
     """Training scores as the index that ships gives them to admissions it has not seen.
 
     Scores from cross-fitted parts of an index spread otherwise than the whole one's (its members are noisier, its folds
@@ -44,6 +53,7 @@ def as_shipped(scores: np.ndarray, unseen: np.ndarray) -> np.ndarray:
     Args:
         scores: of training admissions.
         unseen: of validation admissions, by the index that ships.
+        weight, other: how much the former and the latter count, where they count unequally.
 
     >>> round(float(as_shipped(np.arange(1000.0), np.arange(1000.0) / 2).std()))
     146
@@ -51,9 +61,10 @@ def as_shipped(scores: np.ndarray, unseen: np.ndarray) -> np.ndarray:
     if len(unseen) < LEAST or not scores.std() > 0 or not unseen.std() > 0:
         return scores
     sure = len(unseen) / (len(unseen) + UNSURE)
-    scale = (unseen.std() / scores.std()) ** sure
-    middle = scores.mean() + sure * (unseen.mean() - scores.mean())
-    return middle + scale * (scores - scores.mean())
+    centre = mean(scores, weight)
+    scale = (spread(unseen, other) / spread(scores, weight)) ** sure
+    middle = centre + sure * (mean(unseen, other) - centre)
+    return middle + scale * (scores - centre)
 
 
 def counted(names: Sequence[str], outcomes: np.ndarray) -> dict[str, int]:

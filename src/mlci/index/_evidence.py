@@ -6,7 +6,7 @@ large enough, and what is said of them is cross-fitted in halves of its patients
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Evidence:
     weights: Sequence[float]
     honest: bool
     halves: np.ndarray  # True for the validation admissions of one half of the patients
+    mass: Mapping[str, np.ndarray | None] = field(default_factory=dict)  # how much admissions count, where unequally
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -45,6 +46,11 @@ class Evidence:
         """Scores and outcomes of some splits."""
         return tuple(np.concatenate([part[name] for name in splits]) for part in (self.scores, self.labels))  # pyright: ignore
 
+    def weight(self, *splits: str) -> np.ndarray | None:
+        """How much the admissions of some splits count; None: each once."""
+        found = [part for name in splits if (part := self.mass.get(name)) is not None]
+        return np.concatenate(found) if found else None
+
     def enough(self, name: str) -> bool:
         """Whether the admissions chosen tell enough of an outcome."""
         column = self.rows(*self.splits)[1][:, list(self.names).index(name)]
@@ -54,8 +60,9 @@ class Evidence:
         """The risk of each outcome along the score; of one that is too rare among those chosen, by all admissions."""
         found = {}
         for place, name in enumerate(self.names):
-            score, labels = self.rows(*(self.splits if self.enough(name) else ("train", "valid")))
-            found[name] = smooth(score, labels[:, place], least=least)
+            chosen = self.splits if self.enough(name) else ("train", "valid")
+            score, labels = self.rows(*chosen)
+            found[name] = smooth(score, labels[:, place], least=least, weight=self.weight(*chosen))
         return found
 
     def in_sample(self) -> list[str]:
@@ -69,7 +76,7 @@ class Evidence:
         train, valid = self.scores["train"], self.scores["valid"]
         if self.splits != ("valid",) or not self.enough(self.names[place]):
             known = self.labels["train"][:, place]
-            return smooth(train, known)(valid) if (~np.isnan(known)).any() else None
+            return smooth(train, known, weight=self.weight("train"))(valid) if (~np.isnan(known)).any() else None
         risk = np.empty(len(valid))
         for half in (self.halves, ~self.halves):
             if np.isnan(column[half]).all():
@@ -80,23 +87,27 @@ class Evidence:
     def cutoff(self) -> Cutoff:
         """The cut of high severity, with the certificate that such a cut has on admissions that did not choose it."""
         try:
-            chosen = cutoff(*self.rows(*self.splits), self.names, weights=self.weights)
+            chosen = self._cutoff(*self.splits)
         except InputError:  # too little in the validation split alone
-            chosen = cutoff(*self.rows("train", "valid"), self.names, weights=self.weights)
+            chosen = self._cutoff("train", "valid")
         return replace(chosen, held_out=self._held_out())
+
+    def _cutoff(self, *splits: str) -> Cutoff:
+        return cutoff(*self.rows(*splits), self.names, weights=self.weights, mass=self.weight(*splits))
 
     def _held_out(self) -> float | None:
         """By cuts that one part of the admissions chose and another judges; None where that cannot be."""
         score, labels = self.scores["valid"], self.labels["valid"]
-        one_half, other_half = ((score[half], labels[half]) for half in (self.halves, ~self.halves))
-        pairs = [(one_half, other_half), (other_half, one_half)]
-        if self.splits != ("valid",):
-            pairs = [(self.rows("train"), (score, labels))]
+        options = {"names": self.names, "weights": self.weights}
         found = []
         try:
-            for choosing, judging in pairs:
-                cut = cutoff(*choosing, self.names, weights=self.weights).score
-                found.append(certify(*judging, self.names, threshold=cut, weights=self.weights))
+            if self.splits != ("valid",):
+                cut = self._cutoff("train").score
+                found.append(certify(score, labels, threshold=cut, mass=self.weight("valid"), **options))
+            else:
+                for half in (self.halves, ~self.halves):
+                    cut = cutoff(score[half], labels[half], **options).score
+                    found.append(certify(score[~half], labels[~half], threshold=cut, **options))
         except InputError:
             return None
         return float(np.mean(found)) if np.isfinite(found).all() else None

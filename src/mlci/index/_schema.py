@@ -159,6 +159,12 @@ class AboutFacts(_Checked):
     limits: list[Text] = Field(max_length=100)
 
 
+class SurveyFacts(_Checked):
+    weights: Name = ""
+    worth: Count = 0
+    cluster: Name = ""
+
+
 class CardFacts(_Checked):
     """The part of the card that every recipe has."""
 
@@ -177,6 +183,7 @@ class CardFacts(_Checked):
     about: AboutFacts | None = None
     makeup: dict[Literal["0", "9", "10"], MakeupFacts] = {}
     tokens_of_one_patient: Count = 0
+    survey: SurveyFacts | None = None
 
 
 class Facts(_Checked):

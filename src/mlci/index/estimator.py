@@ -37,6 +37,7 @@ from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index._held_out import held_out
 from mlci.index._people import needed, of_data, of_person, wanted
 from mlci.index._reading import Reading
+from mlci.index._survey import drawn_by, in_words
 from mlci.index._table import TableScorer
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.index.modelcard import about, described
@@ -94,6 +95,8 @@ class MLCI(TransformerMixin, BaseEstimator):
         checkpoint: str | Path | None = None,
         memory_map: str | Path | None = None,
         on_event: Callable[[Any], None] | None = None,
+        weights: str | Sequence[float] | None = None,
+        cluster: str | Sequence | None = None,
     ) -> Self:
         """Learn the index from admissions with outcomes.
 
@@ -106,6 +109,9 @@ class MLCI(TransformerMixin, BaseEstimator):
             checkpoint: a file; an interrupted fit goes on from it where it stopped.
             memory_map: a folder; the tokens of a cohort file are written there once and never held all in memory.
             on_event: called with what happens while the fit runs.
+            weights: how many admissions of the population each stands for: a column of the cohort, or beside codes a
+                number each. Percentiles, risks and cutoff are then the population's. `table` alone takes them.
+            cluster: what belongs together beyond a patient, for folds: a column of the cohort, or a value each.
 
         Returns:
             The fitted index itself.
@@ -134,10 +140,13 @@ class MLCI(TransformerMixin, BaseEstimator):
             data = data.in_order() if isinstance(data, Cohort) else data
             people = needed(data, wanted(asdict(config)))
             taken = _take(data, outcomes, self.outcomes, split, subjects, icd_version, config.tokens.poa)
-            splits = in_memory(**taken, tokens=config.tokens, people=people)
+            drawn = drawn_by(data, weights, cluster, recipe=recipe, many=len(taken["labels"]))
+            splits = in_memory(**taken, tokens=config.tokens, people=people, **drawn)
         elif isinstance(data, str | Path):
             if wanted(asdict(config)):
                 raise InputError("people.age and people.sex are for a cohort in memory; leave memory_map out.")
+            if weights is not None or cluster is not None:
+                raise InputError("weights and clusters are for a cohort in memory; leave memory_map out.")
             splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens, group=group)
         else:
             raise InputError("memory_map is for the name of a cohort file.")
@@ -152,7 +161,8 @@ class MLCI(TransformerMixin, BaseEstimator):
             checkpoint=None if checkpoint is None else Path(checkpoint),
             on_event=on_event,
         )
-        self.model_ = model_of(fit, splits, {"recipe": recipe, "seed": self.seed, "config": asdict(config)})
+        survey = in_words(splits, weights, cluster)
+        self.model_ = model_of(fit, splits, {"recipe": recipe, "seed": self.seed, "config": asdict(config), **survey})
         return self
 
     def _config(self, recipe: str) -> Any:
@@ -573,11 +583,12 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     scores = {part: reading.score for part, reading in readings.items()}
     if fit.honest is not None:
         scores["train"] = fit.honest
-    scores["train"] = as_shipped(scores["train"], scores["valid"])
+    mass = {part: taken.weight for part, taken in data.items()}
+    scores["train"] = as_shipped(scores["train"], scores["valid"], mass["train"], mass["valid"])
     labels = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}
-    halves = halved(splits.valid.subjects, len(splits.valid))
+    halves = halved(splits.valid.together, len(splits.valid))
     weights = list(fit.weights.values())
-    evidence = Evidence(scores, labels, names, weights, honest=fit.honest is not None, halves=halves)
+    evidence = Evidence(scores, labels, names, weights, honest=fit.honest is not None, halves=halves, mass=mass)
     chosen, judged = evidence.cutoff(), dict(zip(names, scorer.risks(readings["valid"]).T))
     for place, name in enumerate(names):
         risk = evidence.judged(labels["valid"][:, place], place) if name not in judged else None
@@ -587,9 +598,9 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
         vocabulary=splits.vocabulary,
         icd_versions=splits.icd_versions,
         outcomes=splits.outcomes,
-        quantiles=quantiles(scores["train" if "train" in evidence.splits else "valid"]),
+        quantiles=quantiles(*(part["train" if "train" in evidence.splits else "valid"] for part in (scores, mass))),
         curves=evidence.curves(least=LEAST),
-        bands=_bands(readings, labels, names),
+        bands=_bands(readings, labels, names, mass),
         cutoff=without_small_cells(chosen),
         card={
             **card,
@@ -602,7 +613,7 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "about": about(splits.source),
             "makeup": learned(splits.vocabulary, splits.train.tokens),
             "admissions": {part: len(taken) for part, taken in data.items()},
-            "validation": held_out(scores["valid"], judged, labels["valid"], names, least=LEAST),
+            "validation": held_out(scores["valid"], judged, labels["valid"], names, least=LEAST, drawn=splits.valid),
             "positives": counted(names, splits.train.outcomes),
             "needed": shortfalls(names, splits.train.outcomes),
             "no_part_in_cutoff": dict(chosen.left_out),
@@ -633,11 +644,20 @@ def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> di
     }
 
 
-def _bands(readings: Mapping[str, Reading], labels: Mapping[str, np.ndarray], names: list[str]) -> dict[str, Smooth]:
+def _bands(
+    readings: Mapping[str, Reading],
+    labels: Mapping[str, np.ndarray],
+    names: list[str],
+    mass: Mapping[str, np.ndarray | None],
+) -> dict[str, Smooth]:
     """How sure the own log-odds of a recipe are, from admissions that had no part in them where there are such."""
     part = "valid" if len(labels["valid"]) else "train"
     own = readings[part].log_odds
     if own is None:
         return {}
     columns = zip(names, own.T, labels[part].T)
-    return {name: smooth(x, column, least=LEAST) for name, x, column in columns if (~np.isnan(column)).any()}
+    return {
+        name: smooth(x, column, least=LEAST, weight=mass[part])
+        for name, x, column in columns
+        if (~np.isnan(column)).any()
+    }

@@ -16,6 +16,7 @@ from mlci.judging.theory._cutoff import Rate as Rate
 from mlci.judging.theory._cutoff import certify as certify
 from mlci.judging.theory._cutoff import contrasts as contrasts
 from mlci.judging.theory._cutoff import cutoff as cutoff
+from mlci.judging.theory._cutoff import rate_of as rate_of
 from mlci.judging.theory._diagnosis import Certificate as Certificate
 from mlci.judging.theory._diagnosis import Diagnosis as Diagnosis
 from mlci.judging.theory._diagnosis import diagnose as diagnose

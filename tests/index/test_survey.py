@@ -1,0 +1,115 @@
+"""An index of a sample that stands for a population: weights and clusters through a fit, its file and its words."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from mlci.base.errors import InputError
+from mlci.cohort import Cohort
+from mlci.index._survey import told
+from mlci.index.estimator import MLCI, load
+
+CONFIG = {"penalty": {"common": 0.05, "own": 0.05, "folds": 2}}
+
+
+def population(n: int = 1600, seed: int = 0) -> pd.DataFrame:
+    """Every admission has its own patient; the severe are drawn four times as often, and weigh a quarter."""
+    rng = np.random.default_rng(seed)
+    codes, severe = np.array(["I509", "E119", "J189", "N179", "I10"]), rng.random(n) < 0.5
+    chosen = rng.random((n, 5)) < np.where(severe, 0.6, 0.2)[:, None]
+    risk = 1 / (1 + np.exp(2 - chosen @ [1.5, 0.2, 0.8, 1.2, -0.5]))
+    frame = pd.DataFrame({"admission_id": np.arange(n), "subject_id": np.arange(n)})
+    frame["codes"] = [codes[row].tolist() or ["Z00"] for row in chosen]
+    frame["died"] = rng.random(n) < risk
+    frame["split"] = np.where(np.arange(n) % 4 == 0, "valid", "train")
+    frame["weight"], frame["hospital"] = np.where(severe, 1.0, 4.0), np.arange(n) % 30
+    return frame
+
+
+@pytest.fixture(scope="module")
+def sample():
+    frame = population()
+    options = {"outcomes": {"mortality": "died"}, "keep": ["weight", "hospital"], "split": "split"}
+    return frame, Cohort.from_frame(frame, icd_version=10, **options)
+
+
+@pytest.fixture(scope="module")
+def fits(sample):
+    _, cohort = sample
+    plain = MLCI(config=CONFIG).fit(cohort)
+    return plain, MLCI(config=CONFIG).fit(cohort, weights="weight", cluster="hospital")
+
+
+def test_risks_percentiles_and_cutoff_are_the_populations(sample, fits):
+    frame, cohort = sample
+    plain, weighted = fits
+    weight, died = frame["weight"].to_numpy(), frame["died"].to_numpy()
+    means = [np.average(index.risk(cohort)["mortality"], weights=weight) for index in (plain, weighted)]
+    assert means[1] == pytest.approx(np.average(died, weights=weight), rel=0.05)
+    table = weighted.table(cohort)
+    above = np.average(table["percentile"] >= 50, weights=weight)
+    assert abs(above - 0.5) < abs(np.average(plain.table(cohort)["percentile"] >= 50, weights=weight) - 0.5)
+    cut = weighted.model_.cutoff
+    assert cut.share == pytest.approx(np.average(table["high_severity"], weights=weight), abs=0.05)
+    valid = (frame["split"] == "valid").to_numpy()
+    area = weighted.model_.card["validation"]["mortality"]["auroc"]
+    assert area == pytest.approx(roc_auc_score(died[valid], table["score"][valid], sample_weight=weight[valid]))
+
+
+def test_the_file_says_that_and_by_what_it_was_weighted(fits, tmp_path):
+    plain, weighted = fits
+    weighted.save(tmp_path / "model.safetensors")
+    model = load(tmp_path / "model.safetensors").model_
+    assert model.card["survey"]["weights"] == "weight"
+    assert told(model.card).startswith("weighted by weight, worth ")
+    assert told(model.card).endswith("; clusters by hospital")
+    assert model.cutoff == weighted.model_.cutoff
+    assert "survey" not in plain.model_.card
+    plain.save(tmp_path / "plain.safetensors")
+    assert b'"weighted"' not in (tmp_path / "plain.safetensors").read_bytes()
+
+
+def test_a_fold_is_called_what_it_is(fits):
+    plain, weighted = fits
+    assert "admissions left out" in plain.model_.card["record"]["summary"]  # no patient has two
+    assert "clusters left out" in weighted.model_.card["record"]["summary"]
+
+
+def test_whole_weights_are_repeated_admissions(sample):
+    """With a penalty that grows with the number of rows, and folds that keep copies together."""
+    frame, cohort = sample
+    rows = np.repeat(np.arange(len(frame)), frame["weight"].astype(int))
+    more = frame.iloc[rows].assign(admission_id=np.arange(len(rows)))
+    options = {"outcomes": {"mortality": "died"}, "split": "split", "subject": "subject_id"}
+    many = Cohort.from_frame(more.drop(columns=["weight", "hospital"]), icd_version=10, **options)
+    growth = (frame["weight"] * (frame["split"] == "train")).sum() / (frame["split"] == "train").sum()
+    tighter = {"penalty": {"common": 0.05 / growth, "own": 0.05 / growth, "folds": 2}}
+    found = MLCI(config=CONFIG).fit(cohort, weights="weight").model_.state["weights"]
+    wanted = MLCI(config=tighter).fit(many).model_.state["weights"]
+    assert np.abs(found - wanted).max() < 1e-3
+    assert np.abs(found).max() > 0.2
+
+
+def test_equal_weights_change_no_weight_of_a_token():
+    lists = [["I50.9"], ["E11.9"], ["J18.9", "I10"]] * 40
+    died = {"mortality": [1, 0, 0] * 30 + [0, 1, 0] * 10}
+    plain = MLCI(config=CONFIG).fit(lists, died, icd_version=10)
+    equal = MLCI(config=CONFIG).fit(lists, died, icd_version=10, weights=[3.0] * 120)
+    np.testing.assert_array_equal(plain.model_.state["weights"], equal.model_.state["weights"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "message"),
+    [
+        ("deep", {"weights": "weight"}, "the recipe deep counts every admission once; weights are for table"),
+        ("paper", {"weights": "weight"}, "the recipe paper counts every admission once"),
+        ("table", {"weights": "codes"}, "column codes: is not numeric"),
+        ("table", {"weights": [1.0, 2.0]}, "weight: has 2 values for 1600 admissions"),
+        ("table", {"weights": [-1.0] * 1600}, "some are empty or negative"),
+        ("table", {"cluster": "absent"}, "no column absent"),
+    ],
+)
+def test_what_cannot_be_is_refused(sample, recipe, options, message):
+    with pytest.raises(InputError, match=message):
+        MLCI(recipe=recipe).fit(sample[1], **options)
