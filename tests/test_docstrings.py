@@ -19,6 +19,8 @@ ROOMS = (
     "judging/theory",
     "fitting",
     "index",
+    "showing",
+    "showing/report",
     "cohort.py",
     "tokens.py",
     "spark.py",
@@ -47,7 +49,7 @@ COMPLETE = (
     ),
     *("judging/balance", "judging/compare", "measures/ratios"),
     *("fitting/_collapse", "fitting/_copies", "fitting/encoders", "fitting/paper"),
-    *("index/citation", "index/estimator", "index/export", "index/recalibrate", "spark"),
+    *("index/citation", "index/estimator", "index/export", "index/recalibrate", "spark", "showing/plots"),
 )
 # Classes whose public methods carry one too.
 CLASSES = ("Admissions", "Cohort", "Layout", "MLCI")

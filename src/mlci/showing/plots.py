@@ -7,11 +7,12 @@ colour, so one drawing serves light, dark and paper.
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from io import StringIO
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import matplotlib as mpl
 import numpy as np
@@ -30,6 +31,7 @@ from mlci.measures.registry import METRICS
 if TYPE_CHECKING:
     import pandas as pd
 
+Words = ParamSpec("Words")
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 GREY = "#7B8794"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
@@ -73,14 +75,14 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def _styled(draw):
+def _styled(draw: Callable[Words, Figure]) -> Callable[Words, Figure]:
     """Draw in the house style, whatever the reader's own settings."""
 
-    def wrapper(*args, **options) -> Figure:
+    @wraps(draw)
+    def wrapper(*args: Words.args, **options: Words.kwargs) -> Figure:
         with mpl.rc_context({**mpl.rcParamsDefault, "backend": "agg", **STYLE}):
             return draw(*args, **options)
 
-    wrapper.__name__, wrapper.__doc__ = draw.__name__, draw.__doc__
     return wrapper
 
 
@@ -109,9 +111,21 @@ def _panels(count: int, *, columns: int = 2, size: tuple[float, float] = (3.6, 2
 
 @_styled
 def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None = None) -> Figure:
-    """One outcome's risk along the score's percentile on a normal scale, which gives both tails room.
+    """Draw one outcome's risk along the score's percentile on a normal scale, which gives both tails room.
 
     Scores crowd at one end, percentiles do not: groups lie apart whatever the score's own spacing.
+
+    Args:
+        name: of the outcome.
+        rates: how often it happened in groups of the score.
+        fit: the rising curve through them.
+        cutoff: the score at which a dotted line is drawn.
+
+    >>> from mlci.judging.curves import binned, isotonic
+    >>> score, died = np.arange(200.0), np.arange(200) % 4 == 3
+    >>> drawn = risk_curve("mortality", binned(score, died, bins=4), isotonic(score, died), cutoff=150.0)
+    >>> drawn.axes[0].get_title(loc="left")
+    'In-hospital mortality'
     """
     from scipy.special import ndtri
 
@@ -133,9 +147,17 @@ def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None =
 
 @_styled
 def risk_curves(curves: Sequence[RiskCurve], kind: Literal["binned", "isotonic"], *, title: str = "") -> Figure:
-    """The paper's figures: the risk of each outcome along the score, a panel each.
+    """Draw the paper's figures: the risk of each outcome along the score, a panel each.
 
-    "binned" shows what was observed in quantile bins, whatever its ups and downs; "isotonic" the nondecreasing fit.
+    Args:
+        curves: those of the outcomes, as `mlci.judging.curves.risk_curves` makes them.
+        kind: "binned" shows what was observed in quantile bins, whatever its ups and downs; "isotonic" the rising fit.
+        title: above all panels.
+
+    >>> from mlci.judging import curves
+    >>> found = curves.risk_curves([range(40)], [0] * 20 + [1] * 20, ["mortality"])
+    >>> risk_curves(found, "binned").axes[0].get_xlabel()
+    'Score (Δ = 100.0 points: increasing)'
     """
     columns, rows = min(2, len(curves)), -(-len(curves) // 2)
     width, height = 3.6 * columns, 2.5 * rows + 0.3
@@ -169,7 +191,19 @@ def _points(axis, x: np.ndarray, rates: Rates, **style) -> None:
 def score_distribution(
     name: str, edges: np.ndarray, shares: Sequence[np.ndarray], counts: Sequence[int], *, cutoff: float | None = None
 ) -> Figure:
-    """How the score is spread among admissions without (first) and with an outcome."""
+    """Draw how the score is spread among admissions without (first) and with an outcome.
+
+    Args:
+        name: of the outcome.
+        edges: of the bins.
+        shares: of the admissions without and with it, in each bin.
+        counts: how many admissions these are.
+        cutoff: the score at which a dotted line is drawn.
+
+    >>> shares = [np.array([0.8, 0.2]), np.array([0.3, 0.7])]
+    >>> score_distribution("mortality", np.array([0.0, 1.0, 2.0]), shares, [90, 10]).axes[0].get_xlabel()
+    'Score'
+    """
     figure, axis = _panel()
     for share, n, colour, dash, said in zip(shares, counts, (BLUE, VERMILION), ("-", "--"), ("without", "with")):
         axis.stairs(share, edges, color=colour, lw=1.4, ls=dash, label=f"{said} (n = {n:,})")
@@ -184,7 +218,16 @@ def score_distribution(
 
 @_styled
 def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
-    """rho_j^2 of every cut, with each direction's best; `names` are those of the scan's columns."""
+    """Draw rho_j^2 of every cut, with each direction's best.
+
+    Args:
+        scan: of all cuts, as `mlci.judging.theory` finds them.
+        names: of the scan's columns.
+
+    >>> from mlci.judging.theory import scan
+    >>> threshold_scan(scan([1, 2, 3, 4], [0, 0, 1, 1]), ["mortality"]).axes[0].get_xscale()
+    'log'
+    """
     figure, (axis,) = _panels(1, size=(5.2, 3.6))
     beyond = 1 - scan.split / scan.n
     for column, name in enumerate(names):
@@ -206,9 +249,15 @@ def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
 
 @_styled
 def singular_values(values: Sequence[float], *, unrelated: float | None = None) -> Figure:
-    """Share of the outcomes' joint variation in each direction; the first is what they have in common.
+    """Draw the share of the outcomes' joint variation in each direction; the first is what they have in common.
 
-    The dotted line is what the first would hold if the outcomes were unrelated: by default, with equal weights.
+    Args:
+        values: the singular values.
+        unrelated: what the first would hold if the outcomes were unrelated, the dotted line; by default with equal
+            weights.
+
+    >>> [float(bar.get_height()) for bar in singular_values([3.0, 1.0]).axes[0].patches]
+    [0.9, 0.1]
     """
     figure, axis = _panel()
     energy = np.square(values) / np.square(values).sum()
@@ -224,7 +273,18 @@ def singular_values(values: Sequence[float], *, unrelated: float | None = None) 
 
 @_styled
 def benchmark(frame, metric: str, *, models: Sequence[str] | None = None) -> Figure:
-    """Dot plot of one metric of the tidy evaluation frame: models down, outcomes across, 95% intervals."""
+    """Draw one metric of the tidy evaluation frame: models down, outcomes across, 95% intervals.
+
+    Args:
+        frame: the table that `mlci.evaluate` gives.
+        metric: of those in it.
+        models: which, and in what order (all, if None).
+
+    >>> import pandas as pd
+    >>> row = {"model": "Charlson", "outcome": "mortality", "metric": "auroc", "value": 0.8, "low": 0.7, "high": 0.9}
+    >>> benchmark(pd.DataFrame([row]), "auroc").axes[0].get_xlabel()
+    'AUROC'
+    """
     frame = frame[frame["metric"] == metric]
     models = list(models or frame["model"].unique())
     outcomes = list(frame["outcome"].unique())
@@ -253,9 +313,20 @@ def benchmark(frame, metric: str, *, models: Sequence[str] | None = None) -> Fig
 
 @_styled
 def calibration(name: str, groups: Rates, smooth: Smooth) -> Figure:
-    """Predicted against observed risk of one outcome; on the dotted line they agree.
+    """Draw predicted against observed risk of one outcome; on the dotted line they agree.
 
     Both axes are square roots, so that the low risks of most admissions do not all lie in one corner.
+
+    Args:
+        name: of the outcome.
+        groups: observed risks of groups of admissions with about the same predicted one.
+        smooth: the smoothed curve through all admissions.
+
+    >>> from mlci.judging.curves import Rates, Smooth
+    >>> risk = np.array([0.1, 0.4])
+    >>> groups = Rates(risk, risk, risk - 0.05, risk + 0.05, np.array([100, 100]), 100 * risk)
+    >>> calibration("mortality", groups, Smooth(risk, risk)).axes[0].get_ylabel()
+    'Observed risk (%)'
     """
     figure, axis = _panel((3.6, 3.2))
     top = 1.06 * max(float(groups.score.max()), float(groups.high.max()), float(smooth.predicted.max())) or 1.0
@@ -286,7 +357,15 @@ def _square_ticks(top: float) -> list[float]:
 
 @_styled
 def attrition(steps: Sequence[tuple[str, int, int]]) -> Figure:
-    """Flow of the selection: each rule in words, how many admissions it removed and how many it left."""
+    """Draw the flow of the selection: each rule in words, how many admissions it removed and how many it left.
+
+    Args:
+        steps: the rule of each step, how many admissions it removed, how many were left.
+
+    >>> drawn = attrition([("admissions", 0, 100), ("at least one diagnosis", 4, 96)])
+    >>> [text.get_text() for text in drawn.axes[0].texts][-2:]
+    ['96', '− 4']
+    """
     import textwrap
 
     texts = [textwrap.wrap(rule, 40) for rule, _, _ in steps]
@@ -318,9 +397,16 @@ def attrition(steps: Sequence[tuple[str, int, int]]) -> Figure:
 
 @_styled
 def influence(names: Sequence[str], effects: np.ndarray, *, marked: Sequence[bool] = ()) -> Figure:
-    """Mean change of the score by code, in the order given: to the right it raises the score, to the left it lowers it.
+    """Draw the mean change of the score by code, in the order given: what raises it lies to the right.
 
-    The codes of `marked` are drawn hollow.
+    Args:
+        names: of the codes.
+        effects: the change by each.
+        marked: whether each is drawn hollow (none, if empty).
+
+    >>> drawn = influence(["I50.9 Heart failure", "Z37.0 Live birth"], np.array([0.4, -0.2]))
+    >>> drawn.axes[0].get_xlabel()
+    'Mean change (score units)'
     """
     names = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in names]
     figure, axis = _panel((5.2, 0.19 * len(names) + 0.8), left=_room(names))
@@ -342,9 +428,16 @@ def influence(names: Sequence[str], effects: np.ndarray, *, marked: Sequence[boo
 
 @_styled
 def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
-    """From an admission without codes to this one: a bar per code where the last one ended, the largest first.
+    """Draw the way from an admission without codes to this one: a bar per code where the last one ended, largest first.
 
-    Codes beyond the `most` are drawn as one. Effects that do not add up have no waterfall.
+    Args:
+        explanation: of one admission; effects that do not add up have no waterfall.
+        most: codes beyond so many are drawn as one.
+
+    >>> import mlci
+    >>> drawn = waterfall(mlci.load("us2010").explain(["I50.9", "N17.9"], icd_version=10))
+    >>> drawn.axes[0].get_yticklabels()[-1].get_text()
+    'This admission'
     """
     if not explanation.additive:
         raise InputError("a waterfall needs effects that add up; those of a table do.")
@@ -377,11 +470,19 @@ def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
 
 @_styled
 def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) -> Figure:
-    """Ratios of observed to expected events over the expected ones, between the limits of chance.
+    """Draw ratios of observed to expected events over the expected ones, between the limits of chance.
 
-    Both come from a comparison: `points` are the rows `of` a model, of which those that are ranked are drawn, and
-    `limits` its lines. The columns of these that begin with exact are those of chance alone, drawn faintly where room
-    is made for usual differences. Up to `most` outliers are named.
+    Args:
+        points: the rows `of` a model of a comparison; those that are ranked are drawn.
+        limits: the comparison's lines. The columns that begin with exact are those of chance alone, drawn faintly where
+            room is made for usual differences.
+        most: up to so many outliers are named.
+
+    >>> import pandas as pd
+    >>> point = {"group": "North", "effective": 40.0, "ratio": 1.2, "verdict": "as expected", "ranked": True}
+    >>> line = {"effective": [10, 90], "low95": 0.5, "high95": 1.5, "low998": 0.3, "high998": 1.8}
+    >>> funnel(pd.DataFrame([point]), pd.DataFrame(line)).axes[0].get_ylabel()
+    'Observed / expected'
     """
     points = points[points["ranked"]]
     figure, axis = _panel((5.6, 3.8), left=0.6)
@@ -411,10 +512,17 @@ def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) ->
 
 @_styled
 def caterpillar(names: Sequence[str], points: "pd.DataFrame", *, labelled: int = 70) -> Figure:
-    """Ratios with their intervals, one line per group in the order given, and the shrunken ratio beside each.
+    """Draw ratios with their intervals, one line per group in the order given, and the shrunken ratio beside each.
 
-    `points` has ratio, low, high, shrunk and verdict. More than `labelled` groups are drawn thin, and of these the
-    outliers alone are named.
+    Args:
+        names: of the groups.
+        points: a row for each, with ratio, low, high, shrunk and verdict.
+        labelled: more groups than this are drawn thin, and of these the outliers alone are named.
+
+    >>> import pandas as pd
+    >>> point = {"ratio": 1.2, "low": 0.8, "high": 1.7, "shrunk": 1.1, "verdict": "as expected"}
+    >>> caterpillar(["North"], pd.DataFrame([point])).axes[0].get_yticklabels()[0].get_text()
+    'North'
     """
     many = len(names) > labelled
     names = [name if len(name) <= LONGEST // 2 else name[: LONGEST // 2 - 1] + "…" for name in map(str, names)]
@@ -437,9 +545,18 @@ def caterpillar(names: Sequence[str], points: "pd.DataFrame", *, labelled: int =
 
 @_styled
 def love(names: Sequence[str], before: np.ndarray, after: Mapping[str, np.ndarray]) -> Figure:
-    """Standardised differences of two groups, covariate by covariate: before weighting (hollow) and after, by model.
+    """Draw standardised differences of two groups in each covariate: before weighting (hollow) and after, by model.
 
     Between the dotted lines, at 0.1, groups are commonly taken as alike.
+
+    Args:
+        names: of the covariates.
+        before: the difference in each before weighting.
+        after: the differences after weighting by each model.
+
+    >>> drawn = love(["age", "diabetes"], np.array([0.4, 0.2]), {"Charlson": np.array([0.05, 0.1])})
+    >>> [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
+    ['before weighting', 'weighted by Charlson']
     """
     names = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in names]
     figure, axis = _panel((5.6, 0.3 * len(names) + 0.22 * (1 + len(after)) + 1.0), left=_room(names))
@@ -464,7 +581,16 @@ def love(names: Sequence[str], before: np.ndarray, after: Mapping[str, np.ndarra
 
 @_styled
 def learning_curves(curves: Mapping[str, Sequence[float]], *, best: int | None = None, ylabel: str = "nHSIC") -> Figure:
-    """How a fit went, epoch by epoch: one line per name; `best` is the epoch (from 1) that was kept."""
+    """Draw how a fit went, epoch by epoch.
+
+    Args:
+        curves: the values after each epoch, one line per name.
+        best: the epoch, from 1, that was kept.
+        ylabel: what the values are.
+
+    >>> learning_curves({"Validation split": [0.1, 0.2, 0.15]}, best=2).axes[0].get_xlabel()
+    'Epoch'
+    """
     figure, (axis,) = _panels(1, size=(5.2, 3.2))
     for position, (name, values) in enumerate(curves.items()):
         epochs = np.arange(1, len(values) + 1)
@@ -479,12 +605,25 @@ def learning_curves(curves: Mapping[str, Sequence[float]], *, best: int | None =
 
 
 def dark_style() -> str:
-    """The colours of `svg` on a dark page, as CSS declarations."""
+    """Give the colours of `svg` on a dark page, as CSS declarations.
+
+    >>> dark_style().split(";")[0]
+    '--0072B2: #56B4E9'
+    """
     return " ".join(f"--{colour[1:]}: {lighter};" for colour, lighter in DARK.items())
 
 
 def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
-    """Inline SVG: `prefix` keeps its ids apart from others on the page, `alternative` says it in words."""
+    """Give a figure as inline SVG, whose ink takes the page's text colour.
+
+    Args:
+        figure: to be drawn.
+        prefix: keeps its ids apart from others on the page.
+        alternative: says it in words, for those who do not see it.
+
+    >>> svg(singular_values([3.0, 1.0]), prefix="shares", alternative="Two bars")[:4]
+    '<svg'
+    """
     from html import escape
 
     with mpl.rc_context(STYLE), warnings.catch_warnings():
@@ -505,7 +644,18 @@ def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure on white, without a date, in the format that the name's ending says (svg, pdf, png)."""
+    """Write a figure on white, without a date.
+
+    Args:
+        figure: to be written.
+        path: its ending says the format: svg, pdf or png.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     save(singular_values([3.0, 1.0]), f"{folder}/shares.svg")
+    ...     print([file.name for file in Path(folder).iterdir()])
+    ['shares.svg']
+    """
     ending = Path(path).suffix.lstrip(".")
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
     with mpl.rc_context(STYLE), atomic(path) as temporary:

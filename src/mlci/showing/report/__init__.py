@@ -25,12 +25,22 @@ def build(
     resample_training: int = 0,
     seed: int = 12345,
 ) -> str:
-    """The report as HTML.
+    """Build the report as HTML.
 
-    `command` is shown as what made the page. `by` names the cohort's columns to tell subgroups by (without it, sex and
-    age band where the cohort knows them), `study` the authors' answers to items of TRIPOD+AI (`read_study`),
-    `resamples` the bootstrap's size, `resample_training` how often the index is fitted again on resampled training
-    patients (0: not at all), `seed` the draws.
+    Args:
+        index: the index it is about.
+        cohort: whose test split judges it.
+        command: shown as what made the page.
+        by: the cohort's columns to tell subgroups by (None: sex and age band where the cohort knows them).
+        study: the authors' answers to items of TRIPOD+AI, as `read_study` reads them.
+        resamples: of the bootstrap.
+        resample_training: how often the index is fitted again on resampled training patients (0: not at all).
+        seed: of the draws.
+
+    >>> import mlci
+    >>> cohort = mlci.build_cohort("synthetic", 600, seed=1)
+    >>> build(mlci.load("us2010"), cohort, command="an example", resamples=20)[:15]
+    '<!doctype html>'
     """
     findings = compute(index, cohort, by=by, resamples=resamples, resample_training=resample_training, seed=seed)
     return render(findings, draw(findings), command=command, study=study or {})
