@@ -60,12 +60,12 @@ def work(folder):
 """
 DUCKDB = """
 import duckdb
-from mlci.codes.comorbidity import rules
+from mlci.codes.rules import rules
 categories = rules().categories
-listed = [(prefix, i) for prefix, bits in rules().prefixes[10].items() for i in range(len(categories)) if bits >> i & 1]
+listed = [(prefix, i) for i, category in enumerate(categories) for prefix in category.codes[10]]
 flags = ", ".join(f"max(category = {i})::INT AS {c.column}" for i, c in enumerate(categories))
 def term(c, weights):
-    return f"{c.weights[weights]} * {c.column}" + (f" * (1 - {c.yields_to})" if c.yields_to else "")
+    return f"{c.weights[weights]} * {c.column}" + "".join(f" * (1 - {severer})" for severer in c.yields_to)
 total = lambda short, weights: " + ".join(term(c, weights) for c in categories if c.column.startswith(short))
 def work(folder):
     db = duckdb.connect()
@@ -83,15 +83,16 @@ def work(folder):
 """
 DUCKDB_MASKS = """
 import duckdb
-from mlci.codes.comorbidity import rules, SHORT
+from mlci.codes.rules import rules
 categories = rules().categories
-place = {category.column: i for i, category in enumerate(categories)}
-bit = lambda column: f"((bits >> {place[column]}) & 1)"
+bit = lambda column: f"((bits >> {rules().place[column]}) & 1)"
 def term(category, weights):
-    flag = bit(category.column) + (f" * (1 - {bit(category.yields_to)})" if category.yields_to else "")
+    flag = bit(category.column) + "".join(f" * (1 - {bit(severer)})" for severer in category.yields_to)
     return f"{category.weights[weights]} * {flag}"
 total = lambda short, weights: " + ".join(term(c, weights) for c in categories if c.column.startswith(short))
-prefixes = [(prefix, bits) for prefix, bits in rules().prefixes[10].items()]
+listed = sorted({prefix for category in categories for prefix in category.codes[10]})
+own = lambda code: sum(1 << i for i, category in enumerate(categories) if code in category.codes[10])
+prefixes = [(prefix, own(prefix)) for prefix in listed]
 def work(folder):
     db = duckdb.connect()
     db.execute("CREATE TABLE prefixes (prefix VARCHAR, bits UBIGINT)")

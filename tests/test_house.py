@@ -45,6 +45,7 @@ def test_test_files_import_nothing_from_each_other(path):
 LONG: dict[str, str] = {}
 # The options of a command, or of the function that does its work, are its arguments; a Triton kernel has no others.
 WIDE = {
+    "codes/comorbidity.py:indices",
     "codes/comorbidity.py:write_scores",
     "cohort.py:from_frame",
     "fitting/_engines/single.py:__init__",

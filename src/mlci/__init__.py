@@ -17,6 +17,7 @@ _HOME = {
     "read_cohort": "mlci.cohort",
     "charlson": "mlci.codes.comorbidity",
     "elixhauser": "mlci.codes.comorbidity",
+    "indices": "mlci.codes.comorbidity",
     "nhsic": "mlci.measures.alignment",
     "distance_correlation": "mlci.measures.alignment",
     "mutual_information": "mlci.measures.information",

@@ -2,6 +2,7 @@ from mlci import spark as spark
 from mlci.base.errors import InputError as InputError
 from mlci.codes.comorbidity import charlson as charlson
 from mlci.codes.comorbidity import elixhauser as elixhauser
+from mlci.codes.comorbidity import indices as indices
 from mlci.cohort import Cohort as Cohort
 from mlci.cohort import build_cohort as build_cohort
 from mlci.cohort import read_cohort as read_cohort

@@ -17,15 +17,18 @@ import pyarrow as pa
 
 from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions, as_admissions, encode_tables
-from mlci.codes.comorbidity import Coder, Combined, drop_milder, flag_columns, pair_of, rules, score_columns, scores
+from mlci.codes.comorbidity import Coder, Combined, pair_of
+from mlci.codes.family import CLASSIC, chosen, score_columns
 from mlci.codes.layout import Layout, find_layout
 from mlci.codes.poa import ALL, MADE_FOR, ONLY, reading
+from mlci.codes.rules import rules
 from mlci.index.model import Model, load_model
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WHERE = "the frame"
+SPARK = {"i": "integer", "f": "double", "b": "boolean"}  # types by NumPy's kinds
 
 
 def score(
@@ -68,6 +71,7 @@ def score(
 
 def indices(
     df: "DataFrame",
+    index: str | Sequence[str] = CLASSIC,
     *,
     icd_version: int | None = None,
     id: str | None = None,
@@ -77,13 +81,14 @@ def indices(
     flags: bool = False,
     poa: str = ALL,
 ) -> "DataFrame":
-    """Score the admissions of a Spark frame by Charlson and Elixhauser.
+    """Score the admissions of a Spark frame by published indices, all in one pass.
 
-    CCI+ECI needs means and deviations of the training split (of all admissions where there is none): a job of its own,
-    which runs at once.
+    CCI+ECI, where both are asked for, needs means and deviations of the training split (of all admissions where there
+    is none): a job of its own, which runs at once.
 
     Args:
         df: admissions in any layout that `mlci.codes.layout` understands.
+        index: one or several names of `mlci indices --list`.
         icd_version: 9 or 10 for the codes whose version the frame does not say.
         id: the column of admissions, where its name does not speak for itself.
         codes: the column or columns of codes, likewise.
@@ -100,17 +105,21 @@ def indices(
     """
     from pyspark.sql import functions as F
 
-    columns = score_columns(weights)
+    names = chosen(index)
+    columns = score_columns(weights, names)
     pair = pair_of(columns)
     layout, rows = _rows(df, icd_version, id, codes, carry=("split",), poa=reading(poa))
     if icd_version is None and layout.version is None:
         raise InputError(f"{WHERE}: lacks the column icd_version; say icd_version=9 or 10 for all codes.")
     split = [name for name in rows.columns if name == "split"]
-    categories = [category.column for category in rules().categories] if flags else []
-    types = dict.fromkeys(columns, "integer") | dict.fromkeys(categories, "boolean") | dict.fromkeys(split, "string")
+    nothing = np.zeros((rules(names).words, 0), dtype=np.uint64)
+    empty = rules(names).scores(nothing, columns) | (rules(names).flags(nothing) if flags else {})
+    types = {name: SPARK[values.dtype.kind] for name, values in empty.items()} | dict.fromkeys(split, "string")
     found = rows.mapInArrow(
-        partial(_indices, columns, layout, icd_version, hierarchy, flags, split), _schema(df, layout, types)
+        partial(_indices, names, columns, layout, icd_version, hierarchy, flags, split), _schema(df, layout, types)
     )
+    if pair is None:
+        return found.select("admission_id", *empty)
     fitted = found.where(F.col("split") == "train") if split else found
     points = [F.col(name).cast("long") for name in pair]
     sums = fitted.agg(
@@ -125,7 +134,7 @@ def indices(
         (column - F.lit(mean)) / F.lit(deviation) if deviation else F.lit(0.0)
         for column, mean, deviation in zip(points, combined.means, combined.deviations)
     ]
-    return found.select("admission_id", *columns, (parts[0] + parts[1]).alias("cci_eci"), *categories)
+    return found.select("admission_id", *columns, (parts[0] + parts[1]).alias("cci_eci"), *list(empty)[len(columns) :])
 
 
 def _rows(
@@ -177,6 +186,7 @@ def _score(
 
 
 def _indices(
+    names: tuple[str, ...],
     columns: list[str],
     layout: Layout,
     icd_version: int | None,
@@ -185,11 +195,9 @@ def _indices(
     split: list[str],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    coder = Coder()
+    coder = Coder(names)
     for admissions, carried in encode_tables(_tables(batches), layout, WHERE, carry=split, icd_version=icd_version):
-        bits = coder(admissions)
-        bits = drop_milder(bits) if hierarchy else bits
-        found = dict(zip(columns, scores(bits, columns).T))
-        found |= flag_columns(bits) if flags else {}
+        bits = coder.rules.settled(coder(admissions), hierarchy)
+        found: dict[str, Any] = coder.rules.scores(bits, columns) | (coder.rules.flags(bits) if flags else {})
         found |= {name: carried[name].combine_chunks() for name in split}
         yield _batch(admissions, found)

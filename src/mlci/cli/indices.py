@@ -6,30 +6,54 @@ from mlci.cli._options import check_output, columns, force, quiet, shown
 FEWEST = 10  # recorded codes of one kind whose number is told
 
 
-def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+def _list(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
     from rich.console import Console
     from rich.table import Table
 
-    from mlci.codes.comorbidity import SHORT, rules, weight_names
+    from mlci.codes.family import family
 
-    for index, short in SHORT.items():
-        names = [name for name in weight_names(index) if name != "count"]
-        table = Table("flag", "category", *names, "dropped beside", title=f"{index.capitalize()} ({short})")
-        for category in rules().categories:
-            if category.column.startswith(short):
-                weights = [str(category.weights[name]) for name in names]
-                table.add_row(category.column, category.words, *weights, category.yields_to or "")
-        Console(width=110).print(table)
+    table = Table("name", "index", "edition", "ICD", "weights", "source", show_lines=True)
+    for index in family().values():
+        versions = " ".join(map(str, index.versions))
+        table.add_row(index.name, index.title, index.edition, versions, " ".join(index.weights), index.source)
+    Console(width=140).print(table)
     ctx.exit()
 
 
-@click.command(short_help="Charlson, Elixhauser and their sum for every admission.")
+def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is None or ctx.resilient_parsing:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from mlci.codes.family import chosen, family
+
+    for index in (family()[name] for name in chosen(value)):
+        names = [name for name in index.weights if name != "count"]
+        table = Table("flag", "category", *names, "dropped beside", title=f"{index.title} ({index.name})")
+        for category in index.categories:
+            if category.words:
+                weights = [str(category.weights[name]) for name in names]
+                table.add_row(category.column, category.words, *weights, " ".join(category.yields_to))
+        Console(width=130).print(table)
+    ctx.exit()
+
+
+@click.command(short_help="Charlson, Elixhauser and other published indices for every admission.")
 @click.argument("admissions", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-o", "--output", required=True, type=click.Path(), help="Scores: .parquet, .csv, .xlsx, or - (CSV).")
 @columns
-@click.option("--weights", multiple=True, help="charlson or quan; vw or swiss; count. May be repeated.")
+@click.option(
+    "--index",
+    multiple=True,
+    default=["charlson,elixhauser"],
+    show_default=True,
+    metavar="NAMES",
+    help="Indices of --list, with commas between.",
+)
+@click.option("--weights", multiple=True, help="charlson or quan; vw or swiss; count; see --list. May be repeated.")
 @click.option("--no-hierarchy", is_flag=True, help="Count a milder form even beside its severer one.")
 @click.option(
     "--poa",
@@ -38,6 +62,14 @@ def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     show_default=True,
     help="Codes that count: all; only those present on admission; ahrq: as AHRQ, acute comorbidities if present.",
 )
+@click.option(
+    "--principal",
+    type=click.Choice(["listed", "count", "skip"]),
+    default="listed",
+    show_default=True,
+    help="Whether the first diagnosis counts: as each list says (ahrq skips it); always; never.",
+)
+@click.option("--age", metavar="COLUMN", help="Charlson scores with points for age too, from this column of years.")
 @click.option("--look-back", type=float, metavar="DAYS", help="Earlier admissions of a patient count too.")
 @click.option("--subject", default="subject_id", show_default=True, metavar="COLUMN", help="Patients, for --look-back.")
 @click.option("--admitted", default="admitted", show_default=True, metavar="COLUMN", help="When it began, likewise.")
@@ -48,12 +80,20 @@ def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @force
 @quiet
 @click.option(
-    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show, help="List categories and weights."
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list,
+    help="List the indices and their sources.",
 )
-def command(
-    admissions, output, weights, no_hierarchy, poa, look_back, subject, admitted, audit, flags, force, quiet, **named
-):
+@click.option(
+    "--show", metavar="NAMES", is_eager=True, expose_value=False, callback=_show, help="Show categories and weights."
+)
+def command(admissions, output, no_hierarchy, poa, look_back, subject, admitted, audit, flags, force, quiet, **named):
     """Charlson (cci_charlson), Elixhauser (eci_vw) and their sum of z-scores (cci_eci) for every admission.
+
+    --index names other published indices; all of them are computed in one pass.
 
     ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
     text, or one row per code; - is standard input.
@@ -70,7 +110,6 @@ def command(
             admissions,
             output,
             **named,
-            weights=weights,
             hierarchy=not no_hierarchy,
             with_flags=flags,
             poa=poa,
@@ -83,6 +122,8 @@ def command(
     for found in done.audits:
         for sentence in found.warnings:
             click.echo(f"warning: {admissions}: {sentence}", err=True)
+    for sentence in done.unlisted:
+        click.echo(f"warning: {admissions}: {sentence}", err=True)
     if quiet:
         return
     say = partial(click.echo, err=output == "-")
@@ -91,6 +132,8 @@ def command(
         say(f"{found.share}.")
     if poa != "all":
         say(f"{done.late:,} codes arose after admission" + ("." if poa == "only" else ", and count if chronic."))
+    if done.combined is None:
+        return
     base = "the training split" if done.split else "all admissions of this file, which has no split"
     parts = zip(done.combined.columns, done.combined.means, done.combined.deviations)
     moments = ", ".join(f"{name} mean {mean:.3f} SD {sd:.3f}" for name, mean, sd in parts)

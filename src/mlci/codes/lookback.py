@@ -38,7 +38,7 @@ class LookBack:
                 raise InputError(f"{where}: lacks the column {name}, which a look-back needs (--subject, --admitted).")
         seconds, known = seconds_of(table[self.admitted], where)
         patients = table[self.subject].combine_chunks().dictionary_encode("encode").indices.to_numpy()
-        return History.of(np.where(known, patients, -1 - np.arange(len(bits))), seconds, self.days).carried(bits)
+        return History.of(np.where(known, patients, -1 - np.arange(len(table))), seconds, self.days).carried(bits)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class History:
         """
         found = bits.copy()
         for late, early in self.pairs():
-            found[late] |= bits[early]
+            found[..., late] |= bits[..., early]
         return found
 
     def codes(self, indices: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -14,8 +14,9 @@ from scipy.special import expit
 
 from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions
-from mlci.codes.comorbidity import code_bits, rules
+from mlci.codes.family import family
 from mlci.codes.icd import title
+from mlci.codes.rules import rules
 from mlci.cohort import Cohort
 from mlci.judging.smooth import smooth
 
@@ -89,15 +90,15 @@ def _present(admissions: Admissions) -> tuple[list[tuple[int, str]], np.ndarray,
 
 def _inside(model: str, admissions: Admissions, names: list[tuple[int, str]]) -> list[bool | None]:
     """Whether an index counts a code of each category, where its lists are known."""
-    short = model.rpartition(":")[2][:4]
-    if short not in ("cci_", "eci_"):
+    short = model.rpartition(":")[2].partition("_")[0]
+    index = next((index.name for index in family().values() if index.short == short), None)
+    if index is None:
         return [None] * len(names)
-    own = np.uint64(sum(1 << place for place, item in enumerate(rules().categories) if item.column.startswith(short)))
     counted: set[tuple[int, str]] = set()
     for version in (9, 10):
         codes = admissions.values[admissions.versions == version]
-        bits = code_bits(codes, version) & own
-        counted |= {(version, code[:3]) for code, hit in zip(codes, bits) if hit}
+        hits = rules((index,)).code_bits(codes, version).any(axis=0)
+        counted |= {(version, code[:3]) for code, hit in zip(codes, hits) if hit}
     return [name in counted for name in names]
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.special import expit
 
 from mlci.base.blas import single_thread
-from mlci.codes import comorbidity
+from mlci.codes.comorbidity import Coder
 from mlci.cohort import Cohort
 from mlci.judging._carried import weights_of
 from mlci.measures import weighted
@@ -44,8 +44,9 @@ def classic(cohort: Cohort) -> dict[str, np.ndarray]:
     >>> {name: points.tolist() for name, points in classic(Cohort.from_frame(visits, icd_version=10)).items()}
     {'Elixhauser': [7.0, 0.0], 'Charlson': [1.0, 0.0]}
     """
-    bits = comorbidity.drop_milder(comorbidity.Coder()(cohort.admissions()))
-    return dict(zip(CLASSIC, comorbidity.scores(bits, list(CLASSIC.values())).T.astype(float)))
+    coder = Coder()
+    found = coder.rules.scores(coder.rules.settled(coder(cohort.admissions())), list(CLASSIC.values()))
+    return {name: found[column].astype(float) for name, column in CLASSIC.items()}
 
 
 def refitted(
@@ -239,9 +240,12 @@ def _designs(
 
 def _flags(cohort: Cohort) -> dict[str, np.ndarray]:
     """The flags of each admission, as 0 and 1, for each of the published indices."""
-    found = comorbidity.flags(comorbidity.drop_milder(comorbidity.Coder()(cohort.admissions()))).astype(float)
-    columns = [category.column.split("_")[0] for category in comorbidity.rules().categories]
-    return {kind: found[:, [column == of.split("_")[0] for column in columns]] for kind, of in CLASSIC.items()}
+    coder = Coder()
+    found = coder.rules.flags(coder.rules.settled(coder(cohort.admissions())))
+    return {
+        kind: np.column_stack([flag for name, flag in found.items() if name[:4] == of[:4]]).astype(float)
+        for kind, of in CLASSIC.items()
+    }
 
 
 def _people(train: Cohort, judged: Cohort) -> tuple[str, tuple[np.ndarray, np.ndarray]] | None:

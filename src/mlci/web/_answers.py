@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import BaseModel, Field
 
-from mlci.codes import comorbidity, icd
+from mlci.codes import icd
 from mlci.codes.admissions import as_admissions
+from mlci.codes.comorbidity import Coder
+from mlci.codes.rules import rules
 from mlci.index.estimator import MLCI
 from mlci.index.model import Model, Tally
 
@@ -90,9 +92,10 @@ def answers(
     how = how.diluted(np.diff(admissions.offsets), uncounted) if uncounted else how
     intervals = model.intervals(model.read_strictly(admissions, people))
     known, codes_of = model.known(admissions), [str(code) for code in admissions.values]
-    of_code = comorbidity.code_bits(admissions.values, icd_version).tolist()
-    bits = comorbidity.drop_milder(comorbidity.Coder()(admissions))
-    clinical = comorbidity.scores(bits, list(INDICES.values()))
+    coder = Coder()
+    of_code = coder.rules.code_bits(admissions.values, icd_version)[0].tolist()  # 48 categories fit into one word
+    bits = coder.rules.settled(coder(admissions))
+    clinical = coder.rules.scores(bits, list(INDICES.values()))
     risks, found = [name for name in model.outcomes if f"risk_{name}" in columns], []
     for row, enough in enumerate(how.enough.tolist()):
         recorded = admissions.indices[admissions.offsets[row] : admissions.offsets[row + 1]].tolist()
@@ -115,8 +118,10 @@ def answers(
                 if explain and enough
                 else None,
                 **{
-                    name: Clinical(score=int(score), categories=_categories(int(bits[row]), own, column))
-                    for score, (name, column) in zip(clinical[row], INDICES.items())
+                    name: Clinical(
+                        score=int(clinical[column][row]), categories=_categories(int(bits[0, row]), own, column)
+                    )
+                    for name, column in INDICES.items()
                 },
             )
         )
@@ -149,6 +154,6 @@ def _categories(bits: int, of_code: dict[str, int], column: str) -> list[Categor
     """The categories among an admission's bits that belong to the index, each with its codes."""
     return [
         Category(words=category.words, codes=[code for code, own in of_code.items() if own >> place & 1])
-        for place, category in enumerate(comorbidity.rules().categories)
+        for place, category in enumerate(rules().categories)
         if bits >> place & 1 and category.column[:4] == column[:4]
     ]

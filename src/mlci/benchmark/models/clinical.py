@@ -10,10 +10,12 @@ from mlci.fitting import Split
 
 def indices(part: Split) -> np.ndarray:
     """Charlson (1987) and Elixhauser (van Walraven), one column each."""
-    from mlci.codes.comorbidity import Coder, drop_milder, scores
+    from mlci.codes.comorbidity import Coder
 
     assert part.admissions is not None
-    return scores(drop_milder(Coder()(part.admissions)), ["cci_charlson", "eci_vw"]).astype(float)
+    coder = Coder()
+    found = coder.rules.scores(coder.rules.settled(coder(part.admissions)), ["cci_charlson", "eci_vw"])
+    return np.column_stack(list(found.values())).astype(float)
 
 
 @dataclass(frozen=True, kw_only=True)

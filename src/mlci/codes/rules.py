@@ -1,0 +1,198 @@
+"""Categories as bits: codes in, flags and scores of any choice of indices out, in one pass.
+
+The categories of the chosen indices are numbered; category k is bit k mod 64 of word k // 64. Bits are an array with a
+row for each word and a column for each code or admission. Each distinct code is looked up once, an admission is the OR
+of its codes, a score the sum of the weights of its bits, eight of them at one look.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mlci.codes.family import CLASSIC, Category, Index, family
+
+WORD = 64
+AGES = (50, 60, 70, 80)  # a point at each (Charlson 1994)
+
+
+class Entries(NamedTuple):
+    """Listed codes of one length, or whole codes (`length` None), with their bits; a last column stands for none."""
+
+    length: int | None
+    codes: Any  # an Arrow array
+    present: np.ndarray
+    late: np.ndarray  # of a code that arose after admission
+
+
+class Rules:
+    """The rules of several indices.
+
+    Args:
+        names: of the indices.
+
+    >>> rules = Rules(("charlson", "gagne"))
+    >>> bits = rules.code_bits(["I509", "XXX"], 10)
+    >>> {name: points.tolist() for name, points in rules.scores(bits, ["cci_charlson", "gagne_score"]).items()}
+    {'cci_charlson': [1, 0], 'gagne_score': [2, 0]}
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self.indices: tuple[Index, ...] = tuple(family()[name] for name in names)
+        self.categories: tuple[Category, ...] = tuple(item for index in self.indices for item in index.categories)
+        self.place = {item.column: place for place, item in enumerate(self.categories)}
+        self.words = -(-len(self.categories) // WORD)
+        self._none = np.zeros((2, self.words), dtype=np.uint64)
+        self._entries: dict[int, list[Entries]] = {}
+        self._tables: dict[str, list[tuple[int, np.ndarray]]] = {}
+        skipping = [item.column for index in self.indices if index.skips_principal for item in index.categories]
+        self.secondary_alone = self.mask(skipping)
+
+    def mask(self, columns: Sequence[str]) -> np.ndarray:
+        """The bits of categories, one number for each word."""
+        found = [0] * self.words
+        for column in columns:
+            found[self.place[column] // WORD] |= 1 << self.place[column] % WORD
+        return np.array(found, dtype=np.uint64)
+
+    def code_bits(self, codes: Sequence[str] | np.ndarray, version: int, *, late: bool = False) -> np.ndarray:
+        """The categories of each normalised code as bits.
+
+        Args:
+            codes: without dots and blanks, in capitals.
+            version: of the codes.
+            late: whether the codes arose after admission, and so meet what AHRQ's rule leaves them.
+
+        >>> Rules(["charlson"]).code_bits(["I252", "I10"], 10)  # myocardial infarction is the first category
+        array([[1, 0]], dtype=uint64)
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        text = pa.array(codes, pa.string())
+        bits = np.zeros((self.words, len(text)), dtype=np.uint64)
+        for entries in self._listed(version):
+            cut = text if entries.length is None else pc.utf8_slice_codeunits(text, 0, entries.length)
+            place = pc.fill_null(pc.index_in(cut, value_set=entries.codes), -1).to_numpy()
+            for word, of_entry in zip(bits, entries.late if late else entries.present):
+                word |= of_entry[place]
+        return bits
+
+    def _listed(self, version: int) -> list[Entries]:
+        """The listed codes of a version, those of one length together."""
+        import pyarrow as pa
+
+        if version not in self._entries:
+            found: dict[int | None, dict[str, np.ndarray]] = {}
+            for index in self.indices:
+                for item in index.categories:
+                    bit = self.mask([item.column])
+                    for code in item.codes[version]:
+                        listed = found.setdefault(None if index.exact else len(code), {})
+                        present, late = listed.setdefault(code, np.zeros((2, self.words), dtype=np.uint64))
+                        present |= bit * (not item.only_late)
+                        late |= bit * item.counts_late(code)
+            self._entries[version] = [
+                Entries(length, pa.array(list(listed), pa.string()), *np.stack([*listed.values(), self._none], axis=-1))
+                for length, listed in found.items()
+            ]
+        return self._entries[version]
+
+    def has(self, bits: np.ndarray, column: str) -> np.ndarray:
+        """0 or 1 for each: whether the bit of a category is set."""
+        place = self.place[column]
+        return (bits[place // WORD] >> np.uint64(place % WORD)) & np.uint64(1)
+
+    def settled(self, bits: np.ndarray, hierarchy: bool = True) -> np.ndarray:
+        """Clear milder forms beside severer ones, unless the hierarchy is not wanted; count parts in their whole.
+
+        >>> rules = Rules(["charlson"])
+        >>> bits = rules.code_bits(["E119"], 10) | rules.code_bits(["E112"], 10)
+        >>> rules.scores(bits, ["cci_count"]), rules.scores(rules.settled(bits), ["cci_count"])
+        ({'cci_count': array([2], dtype=int32)}, {'cci_count': array([1], dtype=int32)})
+        """
+        found = bits.copy()
+        for item in self.categories:
+            word, shift = self.place[item.column] // WORD, np.uint64(self.place[item.column] % WORD)
+            for severer in item.yields_to if hierarchy else ():
+                found[word] &= ~(self.has(bits, severer) << shift)
+            if item.part_of:
+                whole = self.place[item.part_of]
+                found[whole // WORD] |= self.has(found, item.column) << np.uint64(whole % WORD)
+        return found
+
+    def flags(self, bits: np.ndarray) -> dict[str, np.ndarray]:
+        """One Boolean array for each category that has words, by its column's name.
+
+        >>> rules = Rules(["charlson"])
+        >>> [name for name, flag in rules.flags(rules.code_bits(["I252"], 10)).items() if flag[0]]
+        ['cci_mi']
+        """
+        octets = np.ascontiguousarray(bits.T, dtype="<u8").view(np.uint8)
+        every = np.unpackbits(octets, axis=1, count=len(self.categories), bitorder="little").view(bool)
+        return {item.column: flag for item, flag in zip(self.categories, every.T) if item.words}
+
+    def scores(self, bits: np.ndarray, columns: Sequence[str]) -> dict[str, np.ndarray]:
+        """The scores of the bits of each admission, by column; whole numbers, or tenths for an index that has them.
+
+        Args:
+            bits: the categories of each admission, settled.
+            columns: names that `score_columns` gives.
+        """
+        octets = np.ascontiguousarray(bits, dtype="<u8").view(np.uint8).reshape(self.words, -1, 8)
+        return {column: self._score(octets, column) for column in columns}
+
+    def _score(self, octets: np.ndarray, column: str) -> np.ndarray:
+        index, name = self._named(column)
+        if column not in self._tables:
+            self._tables[column] = list(self._octet_points(index, name))
+        total = np.zeros(octets.shape[1], dtype=np.int32)
+        for octet, points in self._tables[column]:
+            total += points[octets[octet // 8, :, octet % 8]]
+        if index.floor is not None:
+            total = np.maximum(total, index.floor)
+        return total / 10 if _tenths(index, name) else total
+
+    def _named(self, column: str) -> tuple[Index, str]:
+        index = next(index for index in self.indices if column.startswith(f"{index.short}_"))
+        return index, column[len(index.short) + 1 :]
+
+    def _octet_points(self, index: Index, name: str):
+        """What each of the 256 values of an octet of the bits adds to a score, for the octets that add anything."""
+        points = np.zeros(self.words * WORD, dtype=np.int32)
+        for item in index.categories:
+            points[self.place[item.column]] = round(item.weights[name] * (10 if _tenths(index, name) else 1))
+        single = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.int32)
+        for octet, of_octet in enumerate(points.reshape(-1, 8)):
+            if of_octet.any():
+                yield octet, single @ of_octet
+
+    def with_age(self, found: dict[str, np.ndarray], ages: np.ndarray) -> dict[str, np.ndarray]:
+        """The scores that may have points for age, with them: a point for each ten years from 50 on, four at most.
+
+        Args:
+            found: scores by column.
+            ages: in years; NaN adds none.
+
+        >>> rules = Rules(["charlson"])
+        >>> rules.with_age({"cci_charlson": np.array([1, 1])}, np.array([49.9, 80]))
+        {'cci_charlson_age': array([1, 5], dtype=int32)}
+        """
+        points = np.searchsorted(AGES, np.nan_to_num(ages, nan=0), side="right").astype(np.int32)
+        kept = [column for column in found if self._named(column)[0].age_points]
+        return {f"{column}_age": found[column].astype(np.int32) + points for column in kept}
+
+
+def _tenths(index: Index, name: str) -> bool:
+    return any(isinstance(item.weights[name], float) for item in index.categories)
+
+
+@cache
+def rules(names: tuple[str, ...] = CLASSIC) -> Rules:
+    """Return the rules of indices, made once.
+
+    >>> rules().categories[0].words
+    'myocardial infarction'
+    """
+    return Rules(names)
