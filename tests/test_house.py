@@ -59,6 +59,7 @@ WIDE = {
     "judging/theory/_setting.py:settle",
     "sources/_hospital.py:draft",
     "sources/file.py:read",
+    "spark.py:indices",
 }
 
 
