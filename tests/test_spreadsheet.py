@@ -73,9 +73,9 @@ def test_three_commands_of_the_readme(visits, kind):
     assert "Charlson" in page
 
 
-def test_the_demo_through_every_door(shared_data, tmp_path):
+def test_the_demo_through_every_door(demos, tmp_path):
     """The MIMIC-IV demo as one flat file, as own tables and as MEDS has the outcomes of `mimic4`."""
-    demo = shared_data / "mimic4_demo"
+    demo = demos / "mimic4_demo"
     theirs = mlci.build_cohort("mimic4", demo)
     names = ("mortality", "long_stay", "icu_transfer")
     expected = {name: theirs.labels(name)[:, 0].tolist() for name in names}

@@ -131,7 +131,7 @@ def test_what_cannot_be_exported_is_told(model, name, options, words, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [PLAIN, IGNORING], ids=["plain", "ignoring"])
 def test_the_r_script_gives_the_numbers_of_mlci_score(model, tmp_path):
-    require(shutil.which("Rscript"), "R (r-base-core)")
+    require(shutil.which("Rscript"), "R", "apt install r-base-core")
     export(model, tmp_path / "weights.csv", all_rows=True)
     assert len((tmp_path / "weights.R").read_text().splitlines()) <= 20
     lists = deep_lists(200)
@@ -146,7 +146,7 @@ def test_the_r_script_gives_the_numbers_of_mlci_score(model, tmp_path):
 @pytest.mark.parametrize("model", [PLAIN, IGNORING], ids=["plain", "ignoring"])
 def test_the_workbook_gives_the_numbers_of_mlci_score(model, tmp_path):
     office = shutil.which("soffice")
-    require(office, "LibreOffice (libreoffice-calc-nogui)")
+    require(office, "LibreOffice", "apt install libreoffice-calc-nogui")
     lists = [["A000", "A001", "A0012X4A", "A00", "ZZZ"], ["I01.2", "i012", "B002"], []]
     for number, codes in enumerate(lists):
         book = tmp_path / f"{number}.xlsx"
@@ -168,7 +168,7 @@ def test_the_workbook_gives_the_numbers_of_mlci_score(model, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def hospitals_of_three(demos, shared_data) -> tuple[Model, pd.DataFrame]:
+def hospitals_of_three(demos) -> tuple[Model, pd.DataFrame]:
     """A table of both ICD versions, learned from the MIMIC-IV demo, and every diagnosis of three sources."""
     rows = []
     for name, file, code in (("mimic3", "DIAGNOSES_ICD.csv", "icd9_code"), ("mimic4", "diagnoses_icd.csv", "icd_code")):
@@ -176,7 +176,7 @@ def hospitals_of_three(demos, shared_data) -> tuple[Model, pd.DataFrame]:
         versions = found.get("icd_version", 9)
         ids = name + found["hadm_id"].astype(str)
         rows.append(pd.DataFrame({"admission_id": ids, "icd_version": versions, "code": found[code].str.strip()}))
-    nhds = build_cohort("nhds", shared_data / "nhds2010" / "NHDS10.PU.txt.bz2").table.to_pandas()
+    nhds = build_cohort("nhds", demos / "nhds2010" / "sample.txt.bz2").table.to_pandas()
     nhds = nhds[["admission_id", "icd_version", "codes"]].explode("codes").rename(columns={"codes": "code"})
     rows.append(nhds.assign(admission_id="nhds" + nhds["admission_id"].astype(str)))
     stays = pd.read_csv(demos / "mimic4_demo" / "hosp" / "admissions.csv").set_index("hadm_id")

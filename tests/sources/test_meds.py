@@ -13,13 +13,13 @@ from toys import random_model
 
 
 @pytest.fixture(scope="module")
-def theirs(shared_data):
-    return mlci.build_cohort("mimic4", shared_data / "mimic4_demo")
+def theirs(demos):
+    return mlci.build_cohort("mimic4", demos / "mimic4_demo")
 
 
 @pytest.mark.parametrize("hadm", [True, False])
-def test_the_demo_as_meds_is_the_demo(shared_data, tmp_path, theirs, hadm):
-    ours = mlci.build_cohort("meds", meds_folder.write(shared_data / "mimic4_demo", tmp_path, hadm=hadm))
+def test_the_demo_as_meds_is_the_demo(demos, tmp_path, theirs, hadm):
+    ours = mlci.build_cohort("meds", meds_folder.write(demos / "mimic4_demo", tmp_path, hadm=hadm))
     assert len(ours) == len(theirs) == 123
     for name in theirs.outcomes:
         assert ours.labels(name).sum() == theirs.labels(name).sum(), name
@@ -29,10 +29,10 @@ def test_the_demo_as_meds_is_the_demo(shared_data, tmp_path, theirs, hadm):
         assert [(step.removed, step.left) for step in ours.attrition] == [(0, 275), (0, 275), (152, 123)]
 
 
-def test_splits_and_predictions(shared_data, tmp_path, theirs):
+def test_splits_and_predictions(demos, tmp_path, theirs):
     people = sorted(set(theirs.column("subject_id").tolist()))
     everyone = {person: ["train", "tuning", "held_out"][place % 3] for place, person in enumerate(people)}
-    folder = meds_folder.write(shared_data / "mimic4_demo", tmp_path / "meds", splits=everyone)
+    folder = meds_folder.write(demos / "mimic4_demo", tmp_path / "meds", splits=everyone)
     words = ["cohort", "meds", str(folder), "-o", str(tmp_path / "c.parquet"), "-q"]
     assert CliRunner().invoke(cli, words, catch_exceptions=False).exit_code == 0
     cohort = mlci.read_cohort(tmp_path / "c.parquet")
@@ -66,10 +66,10 @@ def test_splits_and_predictions(shared_data, tmp_path, theirs):
     assert "lacks the column prediction_time" in str(CliRunner().invoke(cli, [*score, "--meds", "mortality"]).exception)
 
 
-def test_what_is_no_meds_folder_is_told(shared_data, tmp_path):
+def test_what_is_no_meds_folder_is_told(demos, tmp_path):
     with pytest.raises(mlci.InputError, match="has no data"):
         mlci.build_cohort("meds", tmp_path)
-    folder = meds_folder.write(shared_data / "mimic4_demo", tmp_path / "meds", splits={1: "train"})
+    folder = meds_folder.write(demos / "mimic4_demo", tmp_path / "meds", splits={1: "train"})
     with pytest.raises(mlci.InputError, match="123 admissions have no split"):
         mlci.build_cohort("meds", folder)
     with pytest.raises(mlci.InputError, match="no event begins with STAY; --event admission"):

@@ -93,10 +93,10 @@ def test_the_version_of_a_code_is_told_or_the_code_is_dropped(tmp_path):
 VISITS = "9201,262,8870,581385,8883"
 
 
-def test_the_demo_as_published_in_omop(shared_data):
-    demo = shared_data / "mimic4_demo_omop"
+def test_the_demo_as_published_in_omop(demos):
+    demo = demos / "mimic4_demo_omop"
     ours = build_cohort("omop", demo, visits=VISITS, icu_sites="Neuro Intermediate")
-    theirs = build_cohort("mimic4", shared_data / "mimic4_demo")
+    theirs = build_cohort("mimic4", demos / "mimic4_demo")
     counts = {name: int(ours.labels(name).sum()) for name in ours.outcomes}
     # One patient who died after discharge is not in the table of deaths, so that 30 days have 9, not 10.
     assert (len(ours), counts) == (
