@@ -80,6 +80,20 @@ def test_dependence_reaches_0_for_noise_and_not_for_a_strong_score():
     assert np.isnan(dependence(0.0, 0.0, np.full(3, np.nan), Reach(3), n=3).low)
 
 
+@pytest.mark.parametrize("strength", [0.0, 1.0, 2.0, 4.0, 8.0])
+def test_dependence_of_a_normal_variable_is_covered_wherever_it_lies(strength):
+    """Where the square is that of a normal variable, the interval is the one of its mean."""
+    rng, n, above, below = np.random.default_rng(3), 1000, 0, 0
+    around = rng.normal(size=400)
+    for _ in range(400):
+        z = strength + rng.normal()
+        found = dependence(abs(z) / np.sqrt(n), (z**2 - 1) / n, (z + around) ** 2 / n, Reach(500), n=n)
+        below += strength / np.sqrt(n) < found.low
+        above += strength / np.sqrt(n) > found.high
+    assert 0.93 <= 1 - (above + below) / 400 <= 0.99
+    assert max(above, below) / 400 <= 0.045
+
+
 def test_an_intercept_over_one_risk_for_all_has_wilsons_interval():
     events, n = 20, 1000
     found = shift(float(logit(events / n)) - 0.5, np.full(n, 0.5), events)

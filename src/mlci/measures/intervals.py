@@ -2,10 +2,10 @@
 
 A figure and its value in each resample come in; an interval goes out. Percentiles of resamples are too short where
 events are few, and lie beside the truth where a figure is biased. So the resamples lend their spread alone: the
-interval holds the values from which the figure lies no further than their own standard errors allow (AUROC, distance
-correlation, calibration error and intercept), is symmetric in log-odds (average precision), or plain (the rest), with
-Student's t for as many degrees of freedom as there are patients with the rarer outcome, less one.
-`benchmarks/coverage.py` shows how often each holds the truth.
+interval holds the values from which the figure lies no further than their own standard errors allow (AUROC,
+calibration error and intercept), is symmetric around a root without bias (distance correlation) or in log-odds (average
+precision), or plain with Student's t for as many degrees of freedom as there are patients with the rarer outcome, less
+one (the rest). `benchmarks/coverage.py` shows how often each holds the truth.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,6 @@ from mlci.measures.design import as_design
 from mlci.measures.weighted import effective
 
 EDGE = 1e-9  # the search starts beside the area itself, where a perfect one has a root of no interest
-NONE = 6.0  # 2 in large samples (Shen, Panda and Vogelstein); three times that lets few events be covered too
 FAR = 100.0  # log-odds: at such a distance every admission has the outcome, or none has
 SMOOTHED = 20  # events that outweigh Hanley and McNeil's formula for AUROC's variance
 
@@ -159,18 +158,19 @@ def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
     return Interval(float(value), float(expit(logit(value) - step)), float(expit(logit(value) + step)))
 
 
-def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: float) -> Interval:
-    """Return a figure of dependence with an interval around its unbiased square, which may reach 0.
+def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: int) -> Interval:
+    """Return a figure of dependence with an interval around the root of its unbiased square, which may reach 0.
 
-    The variance of the square grows with the square itself, from `NONE` / n² where there is no dependence; the interval
-    holds the squares that lie within t standard errors *of their own* of the unbiased one (as Wilson's for a rate).
+    The square of n admissions, its bias taken off, behaves as Z² − 1 in units of 1/n, Z normal with deviation 1, where
+    an outcome has two classes and there is little dependence. So 1/n is added before the root is taken, and the root
+    has the same standard error wherever it lies, 0 included.
 
     Args:
         value: the plain figure, whose square is biased.
         unbiased: the U-statistic of its square; may be negative.
         resampled: the biased square of each resample.
         reach: events and level.
-        n: admissions, or as many as weighted ones are worth.
+        n: admissions.
 
     >>> found = dependence(0.05, -0.0004, np.random.default_rng(0).chisquare(1, 500) / 400, Reach(200), n=400)
     >>> found.low, found.high < 0.2
@@ -179,9 +179,11 @@ def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reac
     spread = _spread(resampled) ** 2 * reach.inflation
     if not spread > 0 or not value > 0:
         return Interval(float(value), np.nan, np.nan)
-    none = NONE / n**2
-    low, high = _wilson(unbiased, none, max(spread - none, 0.0) / value**2, reach.quantile)
-    return Interval(float(value), float(np.sqrt(low)), float(np.sqrt(min(high, 1.0))))
+    square = max(unbiased + 1 / n, 0.0)
+    # Resamples of Z lie around Z, so that their square has the variance 2 + 4 Z²: the error is then 1 / √n for every Z.
+    error = np.sqrt((spread + 2 / n**2) / (4 * (square + 1 / n)))
+    half = float(norm.ppf((1 + reach.level) / 2)) * error
+    return Interval(float(value), float(max(np.sqrt(square) - half, 0.0)), float(min(np.sqrt(square) + half, 1.0)))
 
 
 def shift(value: float, log_odds: np.ndarray, events: float, *, alike: float = 1.0, level: float = 0.95) -> Interval:
