@@ -72,4 +72,4 @@ def test_a_fit_says_how_many_tokens_are_of_one_patient():
     split[:20] = ["valid"] * 20
     index = MLCI().fit(codes, outcomes, subjects=subjects, split=split, icd_version=10)
     assert index.model_.card["tokens_of_one_patient"] == 2  # Q87 and Q871
-    assert "(2 of one patient alone: `min_admissions` leaves rare ones out)" in summary(index.model_)
+    assert "(2 of one person alone: `min_admissions` leaves rare ones out)" in summary(index.model_)

@@ -7,12 +7,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import mlci
 from mlci.judging import theory
 from mlci.showing._words import listing, percent
 from mlci.showing.report import build
+from mlci.showing.report._compute import compute
+from mlci.showing.report._draw import draw
+from mlci.showing.report._render import render
 from toys import random_index
 
 pytestmark = pytest.mark.xdist_group("report")  # one worker makes the page
@@ -136,6 +140,28 @@ def test_an_odd_cohort_is_said_aloud_and_escaped(made):
     assert "<img" not in page
     assert "<script" not in page
     assert "&lt;b&gt;" in page
+
+
+def test_a_weighted_report_says_so_and_shows_the_populations_rates(made):
+    _, index, cohort, _ = made
+    few = cohort.where(np.arange(len(cohort)) % 3 == 0)
+    weight = np.where(few.labels("long_stay")[:, 0] == 1, 3.0, 1.0)
+    ward = np.arange(len(few)) // 5
+    table = few.table.append_column("weight", pa.array(weight)).append_column("ward", pa.array(ward))
+    table = table.set_column(table.column_names.index("subject_id"), "subject_id", table["admission_id"])
+    few, drawn = replace(few, table=table), {"weights": "weight", "cluster": "ward", "strata": None}
+    findings = compute(index, few, drawn=drawn, resamples=20)
+    page = render(findings, draw(findings), command="mlci report", study={})
+    assert "They stand for a population: weighted by weight: " in page
+    assert "of patients" not in page
+    assert "patients</" not in page
+    test = few.split("test")
+    long, counted = test.labels("long_stay")[:, 0], test.column("weight")
+    [outcome] = [found for found in findings.judgement.outcomes if found.name == "long_stay"]
+    assert outcome.rate == pytest.approx(np.average(long, weights=counted))
+    assert outcome.rate > long.mean() + 0.1
+    rates = outcome.groups
+    assert np.average(rates.risk, weights=rates.mass) == pytest.approx(outcome.rate)
 
 
 def test_percent_reads_as_people_write_it():

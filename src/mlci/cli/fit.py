@@ -137,7 +137,7 @@ def through_torch(settings) -> str:
 def summary(model) -> str:
     card, cut = model.card, model.cutoff
     rare = sum(not many for many in model.vocabulary.support)
-    found = {"from fewer than 10 admissions": rare, "of one patient alone": card["tokens_of_one_patient"]}
+    found = {"from fewer than 10 admissions": rare, "of one person alone": card["tokens_of_one_patient"]}
     said = ", ".join(f"{many:,} {whose}" for whose, many in found.items() if many)
     few = f" ({said}: `min_admissions` leaves rare ones out)" if said else ""
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in card["weights"].items())

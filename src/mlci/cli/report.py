@@ -4,21 +4,19 @@ from pathlib import Path
 
 import click
 
-from mlci.cli._options import check_output, force, quiet
+from mlci.cli._options import check_output, force, quiet, survey
 
 
 @click.command(short_help="One HTML page: how good an index is, and what it means.")
 @click.argument("model", type=click.Path(path_type=Path), metavar="MODEL|DIR")
 @click.argument("cohort", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="HTML file to write.")
-@click.option(
-    "--resamples", type=click.IntRange(20), default=200, show_default=True, help="Bootstrap resamples of patients."
-)
+@click.option("--resamples", type=click.IntRange(20), default=200, show_default=True, help="Bootstrap resamples.")
 @click.option(
     "--resample-training",
     type=click.IntRange(2),
     metavar="K",
-    help="Fit the index K times more, on resampled training patients, and show how far the new ones lie apart.",
+    help="Fit the index K times more, on a resampled training split, and show how far the new ones lie apart.",
 )
 @click.option("--by", help="Subgroups by these columns of the cohort.  [sex,age_band where it has them]")
 @click.option(
@@ -27,6 +25,7 @@ from mlci.cli._options import check_output, force, quiet
     help="TOML of the authors' answers to TRIPOD+AI.",
 )
 @click.option("--seed", type=int, default=12345, show_default=True, help="Of resamples and draws.")
+@survey
 @force
 @quiet
 def command(
@@ -40,6 +39,7 @@ def command(
     seed: int,
     force: bool,
     quiet: bool,
+    **drawn: str | None,
 ) -> None:
     """Write a report on an index: on whom, how good beside Charlson and Elixhauser, risk, cutoff, theory, codes.
 
@@ -65,7 +65,7 @@ def command(
     words = shlex.join(["mlci", *sys.argv[1:]])
     columns = by.split(",") if by else None
     options = {"command": words, "by": columns, "study": answers, "resamples": resamples, "seed": seed}
-    options |= {"resample_training": resample_training or 0}
+    options |= {"resample_training": resample_training or 0, "drawn": drawn}
     page = build(load(model_path(model)), read_cohort(cohort), **options)
     with atomic(output) as temporary:
         temporary.write_text(page, encoding="utf-8")

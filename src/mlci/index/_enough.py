@@ -61,7 +61,7 @@ def in_words(card: Mapping) -> list[str]:
     return [f"{name} has no part in the cutoff of high severity: {why}." for name, why in left_out] + [
         f"{name} has few events{_counted(card, name)}: by Riley's criteria a regression on Elixhauser's {CONDITIONS} "
         f"conditions would need {wanted['admissions']:,} admissions, {wanted['events']:,} of them with the outcome. "
-        "Its risks are drawn towards the mean, and other patients would have given other ones."
+        "Its risks are drawn towards the mean, and other admissions would have given other ones."
         for name, wanted in card.get("needed", {}).items()
     ]
 

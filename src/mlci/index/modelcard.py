@@ -11,6 +11,7 @@ from typing import Any
 
 from mlci.base.errors import InputError
 from mlci.base.names import label
+from mlci.index._survey import told as drawn_words
 from mlci.index.model import Model
 from mlci.index.provenance import SOURCES, provenance
 
@@ -95,6 +96,8 @@ def facts(model: Model) -> dict[str, str]:
     }
     if again := card.get("recalibrated"):
         found["Recalibrated"] = f"on {again['admissions']:,} admissions of {again['source']}"
+    if said := drawn_words(card):
+        found["Survey"] = said
     return found
 
 

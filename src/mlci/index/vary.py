@@ -17,6 +17,7 @@ from scipy.stats import rankdata
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.index.estimator import MLCI
+from mlci.judging._carried import weights_of
 from mlci.measures.design import numbered
 from mlci.measures.discrimination import auroc, calibration
 
@@ -61,13 +62,15 @@ def resample_training(
     splits = [cohort.split(part) for part in ("train", "valid")]
     if not all(map(len, splits)):
         raise InputError("the cohort lacks a split train or valid; a new fit needs both.")
-    own, own_scores = _figures(index, judged, names)
+    drawn, weight = _drawn_by(index, judged)
+    own, own_scores = _figures(index, judged, names, weight)
     found, places = [], []
     for draw in range(times):
         rng = np.random.default_rng([seed, draw])
         again = MLCI(recipe=index.recipe, config=index.config, outcomes=names, anchor=index.anchor, seed=index.seed)
-        again.fit(replace(cohort, table=pa.concat_tables(_drawn(split, rng) for split in splits)))
-        figures, scores = _figures(again, judged, names)
+        parts = (_drawn(split, rng, drawn.get("cluster", "subject_id")) for split in splits)
+        again.fit(replace(cohort, table=pa.concat_tables(parts)), **drawn)
+        figures, scores = _figures(again, judged, names, weight)
         found.append(figures)
         places.append((_correlation(own_scores, scores), _moved(own_scores, scores)))
         if on_fit is not None:
@@ -79,19 +82,31 @@ def resample_training(
     return pd.DataFrame(rows, columns=["outcome", "figure", "value", "mean", "sd", "least", "largest"])
 
 
-def _figures(index: MLCI, judged: Cohort, names: list[str]) -> tuple[dict[tuple[str, str], float], np.ndarray]:
+def _drawn_by(index: MLCI, judged: Cohort) -> tuple[dict[str, str], np.ndarray | None]:
+    """The columns of weights and cluster that the index was fitted with, and the weights of the judged admissions."""
+    facts = index.model_.card.get("survey", {})
+    if "given" in facts.values():
+        raise InputError("the index was fitted with weights or clusters given beside codes; it cannot be fitted again.")
+    drawn = {name: facts[name] for name in ("weights", "cluster") if name in facts}
+    return drawn, weights_of(judged, drawn["weights"]) if "weights" in drawn else None
+
+
+def _figures(
+    index: MLCI, judged: Cohort, names: list[str], weight: np.ndarray | None
+) -> tuple[dict[tuple[str, str], float], np.ndarray]:
     model = index.model_
     reading = model.read(judged.admissions())
     risks, figures = model.risks(reading), {}
     for name, y in zip(names, judged.labels(*names).T):
-        values = auroc(reading.score, y), auroc(risks[name], y), calibration(risks[name], y).deviance
+        areas = (auroc(column, y, weight=weight) for column in (reading.score, risks[name]))
+        values = (*areas, calibration(risks[name], y, weight=weight).deviance)
         figures |= {(name, figure): value for figure, value in zip(FIGURES, values)}
     return figures, reading.score
 
 
-def _drawn(split: Cohort, rng: np.random.Generator) -> pa.Table:
+def _drawn(split: Cohort, rng: np.random.Generator, together: str) -> pa.Table:
     """As many patients as there are, drawn with replacement; one who is drawn twice stays one patient to the folds."""
-    patient = numbered(split.column("subject_id"))
+    patient = numbered(split.column(together))
     many = np.bincount(rng.integers(patient.max() + 1, size=patient.max() + 1), minlength=patient.max() + 1)
     return split.table.take(np.repeat(np.arange(len(split)), many[patient]))
 

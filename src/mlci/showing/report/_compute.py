@@ -24,11 +24,13 @@ from mlci.index.model import Tally
 from mlci.index.modelcard import facts, limits
 from mlci.index.shift import counted, shifts
 from mlci.judging import curves, rivals, theory
+from mlci.judging._carried import design_of, design_words
 from mlci.judging.cutoffs import cutoff_range
 from mlci.judging.evaluate import judge, subgroup
 from mlci.judging.groups import by_group, interactions
 from mlci.judging.rivals import OWN, compare
-from mlci.measures._proportion import wilson
+from mlci.measures import weighted
+from mlci.measures.design import Design
 from mlci.measures.intervals import Interval
 from mlci.measures.registry import reported
 from mlci.tokens import telling, without
@@ -80,10 +82,7 @@ class Outcome:
     figures: Mapping[str, Interval]  # of `FIGURES`, where there are risks
     medians: tuple[float, float]  # score without and with the outcome
     share: tuple[np.ndarray, np.ndarray, np.ndarray]  # edges of the score, shares without and with the outcome
-
-    @property
-    def rate(self) -> float:
-        return self.positives / self.n
+    rate: float  # weighted where admissions are
 
 
 @dataclass(frozen=True)
@@ -144,6 +143,7 @@ class Findings:
     resamples: int
     refits: int = 0  # on resampled training patients
     varied: pd.DataFrame | None = None  # of `vary.resample_training`, where there are refits
+    survey: str = ""  # how the judged admissions were drawn, where that counts
 
 
 def compute(
@@ -154,12 +154,14 @@ def compute(
     resamples: int = 200,
     resample_training: int = 0,
     seed: int = 12345,
+    drawn: Mapping[str, str | None] | None = None,
 ) -> Findings:
     """Everything about an index on a cohort.
 
-    `by` names the columns to tell subgroups by (without it, `BY`), `resample_training` how often to fit it again.
+    `by` names the columns to tell subgroups by (without it, `BY`), `resample_training` how often to fit it again,
+    `drawn` the columns that say how admissions were drawn: weights, cluster, strata.
     """
-    model = index.model_
+    model, drawn = index.model_, {name: column for name, column in (drawn or {}).items() if column}
     cohort = model.of_cohort(cohort)
     names = [name for name in model.outcomes if name in cohort.outcomes]
     if not names:
@@ -184,7 +186,7 @@ def compute(
         columns = {name: np.asarray(values)[~doubtful] for name, values in columns.items()}
         why_not = _unjudgeable(columns["score"], scored.labels(*names))
         if not why_not:
-            judgement = _judge(index, cohort, scored, columns, names, by, resamples, seed)
+            judgement = _judge(index, cohort, scored, columns, names, by, drawn, {"resamples": resamples, "seed": seed})
     return Findings(
         people=people,
         made=model.card,
@@ -198,6 +200,7 @@ def compute(
         resamples=resamples,
         refits=resample_training,
         varied=_varied(index, cohort, judged, resample_training, seed) if judgement else None,
+        survey=design_words(judged, **drawn),
     )
 
 
@@ -239,13 +242,14 @@ def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
     return ""
 
 
-def _judge(index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, resamples: int, seed: int) -> Judgement:
+def _judge(
+    index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, drawn: dict[str, str], options: dict[str, Any]
+) -> Judgement:
     model, score = index.model_, columns["score"]
     labels = judged.labels(*names)
     known = {name: y for name, y in zip(names, labels.T) if not np.isnan(y).all()}
     risks = {name: columns[f"risk_{name}"] for name in known if f"risk_{name}" in columns}
-    patients = judged.column("subject_id")
-    options: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    patients = design_of(judged, **drawn)
     metrics = judge(
         {OWN: score, **rivals.classic(judged)},
         known,
@@ -255,36 +259,20 @@ def _judge(index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, resa
         metrics={*FIGURES, *reported()},
         **options,
     ).table
-    others = _rivals(index, cohort, judged, score, known, risks, seed)
+    others = _rivals(index, cohort, judged, score, known, risks, drawn.get("weights"), options["seed"])
     weights = _weights(model.card.get("weights"), names)
     alpha = list(weights.values())
     try:
         diagnosis = theory.diagnose(score, labels, names, weights=alpha)
         anew = cutoff_range(score, labels, names, weights=alpha, patients=patients, **options)
-        certificate = theory.certify(score, labels, names, model.cutoff.score, weights=alpha)
+        certificate = theory.certify(score, labels, names, model.cutoff.score, weights=alpha, mass=patients.weight)
     except InputError:  # no outcome has both classes among the admissions where all are known
         diagnosis, anew, certificate = None, None, None
-    contrasts = theory.contrasts(score, labels, names, model.cutoff.score)
-    contrasts = tuple(contrast for contrast in contrasts if contrast.above.n + contrast.below.n)
-    cut = Cut(
-        cutoff=model.cutoff,
-        share=float(np.mean(model.cutoff.flag(score))),
-        contrasts=contrasts,
-        caught=tuple(
-            _rate(contrast.above.positives, contrast.above.positives + contrast.below.positives)
-            for contrast in contrasts
-        ),
-        spared=tuple(
-            _rate(_negatives(contrast.below), _negatives(contrast.below) + _negatives(contrast.above))
-            for contrast in contrasts
-        ),
-        anew=anew,
-        certificate=certificate,
-        chosen_on=model.card.get("fitted_on", "training and validation admissions"),
-    )
+    cut = _cut(model, score, known, anew, certificate, patients.weight)
+    alone = patients if drawn else None  # where nobody asked, curves take each admission for itself
     parts = {name: subgroup(judged, name) for name in by}
     return Judgement(
-        outcomes=tuple(_outcome(name, score, y, risks.get(name), metrics) for name, y in known.items()),
+        outcomes=tuple(_outcome(name, score, y, risks.get(name), metrics, alone) for name, y in known.items()),
         aurocs=compare(score, others, known, patients=patients),
         gains=rivals.increments(others, known, patients=patients),
         metrics=metrics,
@@ -293,12 +281,34 @@ def _judge(index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, resa
         weights=weights,
         cut=cut,
         diagnosis=diagnosis,
-        codes=_codes(index, judged, seed),
-        spread=float(score.std()),
+        codes=_codes(index, judged, options["seed"]),
+        spread=float(weighted.spread(score, patients.weight)),
     )
 
 
-def _rivals(index, cohort: Cohort, judged: Cohort, score, known, risks, seed: int) -> dict[str, dict[str, np.ndarray]]:
+def _cut(model, score, known: Mapping[str, np.ndarray], anew, certificate, weight: np.ndarray | None) -> Cut:
+    beyond, labels = model.cutoff.flag(score), np.column_stack(list(known.values()))
+
+    def share(kind: int, flags: np.ndarray) -> tuple[theory.Rate, ...]:
+        """Of the admissions with (or without) each outcome, how many are so flagged."""
+        rows = (y == kind for y in known.values())
+        return tuple(theory.rate_of(flags[row], None if weight is None else weight[row]) for row in rows)
+
+    return Cut(
+        cutoff=model.cutoff,
+        share=float(weighted.mean(beyond.astype(float), weight)),
+        contrasts=theory.contrasts(score, labels, list(known), model.cutoff.score, mass=weight),
+        caught=share(1, beyond),
+        spared=share(0, ~beyond),
+        anew=anew,
+        certificate=certificate,
+        chosen_on=model.card.get("fitted_on", "training and validation admissions"),
+    )
+
+
+def _rivals(
+    index, cohort: Cohort, judged: Cohort, score, known, risks, weights: str | None, seed: int
+) -> dict[str, dict[str, np.ndarray]]:
     """Every other order of the same admissions, by name and outcome."""
     found: dict[str, dict[str, np.ndarray]] = {}
     order = np.argsort(score, kind="stable")
@@ -306,7 +316,7 @@ def _rivals(index, cohort: Cohort, judged: Cohort, score, known, risks, seed: in
         found[f"{OWN}, own risks"] = risks
     found |= {name: dict.fromkeys(known, values) for name, values in rivals.classic(judged).items()}
     scorer = lambda part: score if part is judged else index.model_.score(part.admissions())  # noqa: E731
-    found |= rivals.refitted(cohort.split("train"), judged, list(known), index=scorer, seed=seed)
+    found |= rivals.refitted(cohort.split("train"), judged, list(known), index=scorer, weights=weights, seed=seed)
     admissions = judged.admissions()
     rest = without(admissions, telling())
     if len(rest.indices) < len(admissions.indices) and not index.model_.vocabulary.ignored:
@@ -321,8 +331,11 @@ def _weights(given: Mapping[str, float] | None, names: Sequence[str]) -> dict[st
     return weights if any(weights.values()) else dict.fromkeys(names, 1.0)
 
 
-def _outcome(name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | None, metrics: pd.DataFrame) -> Outcome:
-    fit = curves.isotonic(score, y)
+def _outcome(
+    name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | None, metrics: pd.DataFrame, drawn: Design | None
+) -> Outcome:
+    weight = None if drawn is None else drawn.weight
+    fit = curves.isotonic(score, y, weight=weight)
     risk = fit(score) if risk is None else risk
     known = ~np.isnan(y)
     own = metrics[(metrics["model"] == OWN) & (metrics["outcome"] == name)].set_index("metric")
@@ -333,22 +346,31 @@ def _outcome(name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | Non
     }
     low, high = np.quantile(score, [0.001, 0.999])
     edges = np.linspace(low, high, 31)
-    shares = [np.histogram(score[y == value], edges)[0] / max((y == value).sum(), 1) for value in (0, 1)]
-    medians = [float(np.median(score[y == value])) if (y == value).any() else float("nan") for value in (0, 1)]
+    shares, medians = zip(*(_spread_of(score, y == value, edges, weight) for value in (0, 1)))
     return Outcome(
         name=name,
         n=int(known.sum()),
         positives=int(np.nansum(y)),
-        rates=curves.binned(score, y, levels=levels(int(known.sum()))),
+        rates=curves.binned(score, y, levels=levels(int(known.sum())), patients=drawn),
         fit=fit,
-        trend=curves.trends([score], y, [name])[0],
-        groups=curves.binned(risk, y, bins=10),
-        smooth=curves.smooth(risk, y),
-        predicted=float(risk[known].mean()),
+        trend=curves.trends([score], y, [name], patients=drawn)[0],
+        groups=curves.binned(risk, y, bins=10, patients=drawn),
+        smooth=curves.smooth(risk, y, patients=drawn),
+        predicted=float(weighted.mean(risk[known], None if weight is None else weight[known])),
+        rate=theory.rate_of(y[known], None if weight is None else weight[known]).rate,
         figures=figures,
         medians=(medians[0], medians[1]),
         share=(edges, *shares),
     )
+
+
+def _spread_of(score: np.ndarray, rows: np.ndarray, edges: np.ndarray, weight: np.ndarray | None):
+    """How the scores of some admissions spread over the edges, as shares; and their median."""
+    mass = None if weight is None else weight[rows]
+    total = rows.sum() if mass is None else mass.sum()
+    counts = np.histogram(score[rows], edges, weights=mass)[0]
+    median = float(weighted.quantile(score[rows], [0.5], mass)[0]) if rows.any() and total else float("nan")
+    return counts / (total or 1), median
 
 
 def levels(n: int) -> np.ndarray:
@@ -357,15 +379,6 @@ def levels(n: int) -> np.ndarray:
 
     end = ndtri(1 - max(20, n / 500) / n) if n > 40 else 0.0
     return ndtr(np.linspace(-end, end, STEPS - 1)) if end > 0 else np.array([0.5])
-
-
-def _negatives(side: theory.Rate) -> int:
-    return side.n - side.positives
-
-
-def _rate(positives: int, n: int) -> theory.Rate:
-    low, high = wilson(positives, n)
-    return theory.Rate(positives, n, float(low), float(high))
 
 
 def _codes(index: MLCI, judged: Cohort, seed: int) -> Codes:
