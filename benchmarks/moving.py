@@ -1,10 +1,11 @@
 """What own admissions buy: an index as shipped, recalibrated, with moved weights, and fitted from scratch.
 
-    python benchmarks/moving.py NHDS10.PU.txt.bz2 -o FOLDER [--sizes 500,2000] [--synthetic 90000]
+    python benchmarks/moving.py NHDS10.PU.txt.bz2 -o FOLDER [--sizes 500,2000] [--draws 5] [--synthetic 90000]
 
 In comes the survey. For each of its four regions an index is learned from the other three and moved to this one with
-more and more of its admissions; `us2010` is moved to the synthetic hospital likewise. Judged are the test splits.
-Out come `moving.csv` (a row per hospital, size and way), `moving.svg`, and the tables of docs/us2010.md.
+more and more of its admissions; `us2010` is moved to the synthetic hospital likewise. Judged are the test splits; with
+2,000 admissions several draws of these are. Out come `moving.csv` (a row per hospital, size, draw and way),
+`moving.svg`, and the tables of docs/us2010.md.
 """
 
 import argparse
@@ -34,6 +35,7 @@ FIGURES = {
 }
 WAYS = ("as shipped", "recalibrated", "weights moved", "from scratch")
 SEED = 11
+REPEATED = 2000  # own admissions of which several draws are judged
 
 
 def judged(model: Model, test: Cohort) -> dict[str, float]:
@@ -52,19 +54,19 @@ def judged(model: Model, test: Cohort) -> dict[str, float]:
     return dict(zip(FIGURES, np.mean(found, axis=0)))
 
 
-def ways(model: Model, own: Cohort, sizes: list[int]) -> Iterator[tuple[int, str, dict[str, float]]]:
-    """Each size and way, judged on the hospital's test split; a size beyond what there is means all there is."""
+def ways(model: Model, own: Cohort, sizes: list[int], draws: int) -> Iterator[tuple[int, int, str, dict[str, float]]]:
+    """Each size, draw and way, judged on the hospital's test split; a size beyond what there is means all there is."""
     test, split = own.split("test"), np.asarray(own.column("split"))
-    learn = np.random.default_rng(SEED).permutation(np.flatnonzero(split != "test"))
-    shipped = judged(model, test)
+    learn, shipped = np.flatnonzero(split != "test"), judged(model, test)
     for size in sizes:
-        some = split == "test"
-        some[learn[:size]] = True
-        part = own.where(some)
-        yield size, "as shipped", shipped
-        yield size, "recalibrated", judged(recalibrate(model, part).model, test)
-        yield size, "weights moved", judged(recalibrate(model, part, update="weights").model, test)
-        yield size, "from scratch", judged(mlci.MLCI(seed=SEED).fit(as_training(part)).model_, test)
+        for draw in range(draws if size == REPEATED else 1):
+            some = split == "test"
+            some[np.random.default_rng(SEED + draw).permutation(learn)[:size]] = True
+            part = own.where(some)
+            yield size, draw, "as shipped", shipped
+            yield size, draw, "recalibrated", judged(recalibrate(model, part).model, test)
+            yield size, draw, "weights moved", judged(recalibrate(model, part, update="weights").model, test)
+            yield size, draw, "from scratch", judged(mlci.MLCI(seed=SEED).fit(as_training(part)).model_, test)
         if size >= len(learn):
             return
 
@@ -93,6 +95,19 @@ def show(table: pd.DataFrame, title: str) -> None:
             print(f"| {size:,} | {words} | " + " | ".join(f"{cells[way]:.1f}" for way in WAYS) + " |")
 
 
+def differences(table: pd.DataFrame, title: str) -> None:
+    """Moved weights less the others at `REPEATED` own admissions: the mean and deviation over hospitals and draws."""
+    some = table[table["size"] == REPEATED].set_index(["hospital", "draw", "way"])[[*FIGURES]].unstack("way")
+    print(f"\n{title}, moved weights less\n\n| {REPEATED:,} own admissions | " + " | ".join(FIGURES.values()) + " |")
+    print("|---" * (1 + len(FIGURES)) + "|")
+    for way in ("as shipped", "recalibrated", "from scratch"):
+        cells = []
+        for figure in FIGURES:
+            less = some[figure]["weights moved"] - some[figure][way]
+            cells.append(f"{less.mean():+.2f} (SD {less.std():.2f}), ahead in {(less > 0).sum()} of {len(less)}")
+        print(f"| {way} | " + " | ".join(cells) + " |")
+
+
 def draw(table: pd.DataFrame, path: Path) -> None:
     groups = {"NHDS: the mean of regions": table[table["hospital"] != "synthetic hospital"]}
     groups["us2010 to the synthetic hospital"] = table[table["hospital"] == "synthetic hospital"]
@@ -117,19 +132,25 @@ def main() -> None:
     parser.add_argument("survey")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--draws", type=int, default=5, help=f"of {REPEATED:,} own admissions")
     parser.add_argument("--synthetic", type=int, default=90_000, help="admissions of the synthetic hospital")
     words = parser.parse_args()
     warnings.simplefilter("ignore")
     words.output.mkdir(parents=True, exist_ok=True)
     rows = []
     for hospital, model, own in hospitals(words.survey, words.synthetic):
-        for size, way, figures in ways(model, own, [int(size) for size in words.sizes.split(",")]):
-            rows.append({"hospital": hospital, "size": size, "way": way, **figures})
+        for size, number, way, figures in ways(model, own, [int(size) for size in words.sizes.split(",")], words.draws):
+            rows.append({"hospital": hospital, "size": size, "draw": number, "way": way, **figures})
             print(*rows[-1].values(), flush=True)
             pd.DataFrame(rows).to_csv(words.output / "moving.csv", index=False, float_format="%.3f")
     table = pd.DataFrame(rows)
-    show(table[table["hospital"] != "synthetic hospital"], "NHDS, the mean of regions")
-    show(table[table["hospital"] == "synthetic hospital"], "us2010 moved to the synthetic hospital")
+    alone = table["hospital"] == "synthetic hospital"
+    for title, part in {
+        "NHDS, the mean of regions": table[~alone],
+        "us2010 to the synthetic hospital": table[alone],
+    }.items():
+        show(part, title)
+        differences(part, title)
     draw(table, words.output / "moving.svg")
 
 

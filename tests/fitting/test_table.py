@@ -71,6 +71,8 @@ def test_few_events_leave_calibration_alone():
     x = rng.normal(size=4000)
     y = (rng.random(4000) < expit(2 * x - 1)).astype(float)
     assert np.abs(table.calibrate(x, y) - [-1, 2]).max() < 0.2
+    firm = [table.calibrate(x[:200] / 5, y[:200], unit=unit)[1] for unit in (1.0, float(x.std() / 5))]
+    assert 1 < firm[0] < firm[1]  # by its own unit, a slope that must be steep becomes so sooner
     few = table.calibrate(x[:12], y[:12])
     assert np.abs(few - [0, 1]).max() < 0.5
     np.testing.assert_allclose(table.calibrate(np.full(5, -2.0), np.array([0, 0, 0, 0, np.nan]))[1], 1, atol=0.3)

@@ -1,37 +1,36 @@
 """Move the weights of a table towards a hospital's own admissions, as far as these speak for it.
 
-In come a table and admissions with outcomes; out come new weights, and log-odds of the admissions by regressions that
-have not seen them. What is fitted is the difference to the table, whose log-odds are an offset: the ridge of `_ridge`
-draws it towards 0. How far weights may move, and whether the table counts in full, in part or not at all, is chosen by
-the deviance of patients left out. The table stands unless a standard error speaks against it: of the choices that count
-it in full and lie that near to the best, the firmest is taken; where there is none, the best.
-A token of few own admissions does not move, so that no weight tells of a person.
+In come a table and admissions with outcomes; out come new weights, and log-odds of the admissions by tables that have
+not seen them. Six tables are made: the one that came in, as it is and recalibrated; two whose difference to all or half
+of it is fitted, drawn towards 0 by the ridge of `_ridge`; and two of the own admissions alone, one of which lets
+outcomes lend to each other. What comes out is their mixture (`_blend`), whose shares patients left out decide: a
+hospital like those of the table keeps it, one from another world learns anew, and who lies between gets both.
+A token of few own admissions does not move by itself, so that no weight tells of a person.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
 from mlci.config import PenaltyConfig
+from mlci.fitting._blend import Weighed, blend, lending, recalibrated
 from mlci.fitting._data import Split, folds_by_subject
 from mlci.fitting._presence import Presence
 from mlci.fitting._ridge import Prior, Regressions
-from mlci.fitting.table import CHOSEN_ON, FINE, RARITY, ROUGH, UNDECIDED, calibrate
+from mlci.fitting.table import CHOSEN_ON, FINE, RARITY, ROUGH
 
-FACTORS = (1.0, 0.5, 0.25, 0.0)  # by which the table's weights count
-SPREADS = tuple(4.0**power for power in range(-6, 1))  # variances of a difference, from firm to loose
-STILL = 1e-9  # the variance of a difference that there is not
-COMMON = (0.05, 0.9)  # shares of it that all outcomes have in common
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How far weights may be from the table's, and what that reached."""
-
-    factor: float  # by which the table's weights count
-    prior: Prior | None  # of the difference; None: there is none
-    unexplained: float  # deviance of patients left out, of that of the rates alone
+SPREADS = tuple(4.0**power for power in range(-6, 1))  # variances of a weight or of a difference, from firm to loose
+EVEN, MORE, LESS = 0.5, (0.9, 0.98), (0.1,)  # shares of the variance that all outcomes have in common
+WORSE = 1e-3  # of the deviance: what is worse than the best by this is not gone on from
+SHIPPED, RECALIBRATED, MOVED, HALF, OWN, LENT = (
+    "as it was",
+    "recalibrated",
+    "moved",
+    "moved from half of it",
+    "own",
+    "own, outcomes lending to each other",
+)
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,20 @@ class Moved:
 
     weights: np.ndarray  # tokens x outcomes
     intercepts: np.ndarray
-    calibration: np.ndarray  # outcomes x 2: the risk is expit(a + b * log-odds)
-    honest: np.ndarray  # log-odds of the admissions by regressions that left them out
+    honest: np.ndarray  # log-odds of the admissions by tables that left them out
     sources: tuple[int, ...]  # which outcome of the table each began with
-    choice: Choice
-    tried: tuple[Choice, ...]
+    shares: dict[str, float]  # of each table in the mixture
+    unexplained: dict[str, float]  # by each table alone, of the deviance of patients left out
+
+    @property
+    def own(self) -> float:
+        """The share that owes nothing to the table that came in."""
+        return self.shares[OWN] + self.shares[LENT]
+
+    @property
+    def stayed(self) -> bool:
+        """Whether the order of admissions is the former one: nothing was learned but shifts and slopes."""
+        return self.shares[SHIPPED] + self.shares[RECALIBRATED] > 1 - 1e-9
 
 
 def move(
@@ -58,7 +66,7 @@ def move(
     seed: int,
     folds: int = PenaltyConfig().folds,
 ) -> Moved:
-    """Fit the difference between a table and the weights that suit a hospital.
+    """Fit the weights that suit a hospital, beginning with a table.
 
     Args:
         split: what is learned from; its tokens are the rows of the table.
@@ -72,33 +80,39 @@ def move(
         folds: of patients.
     """
     outcomes, presence = np.asarray(split.outcomes, np.float64), Presence.of(split.tokens, len(weights))
-    table = presence.times(weights) + intercepts
-    columns = [_likest(table, column) if source is None else source for column, source in zip(outcomes.T, sources)]
-    table = table[:, columns]
+    told = presence.times(weights) + intercepts
+    columns = [_likest(told, column) if source is None else source for column, source in zip(outcomes.T, sources)]
+    shipped = Weighed(weights[:, columns], intercepts[columns], told[:, columns])
     part = folds_by_subject(split, folds, seed=seed)
     active, whole = _regressions(presence, outcomes, parents, least, part, folds + 1)
-    choice, tried = _choose(whole, table)
-    whole = _beside(whole, table, choice.factor)
-    moved = whole.start()
-    if choice.prior is not None:
-        moved = whole.solve(choice.prior, moved, tolerance=FINE)
-    honest, difference = whole.log_odds(moved), moved[:, -1]
-    new = weights[:, columns] * choice.factor
-    new[active] += difference[1:]
+    lines = recalibrated(shipped.honest, outcomes)
+    full = Weighed(shipped.weights @ lines.matrix.T, lines(shipped.intercepts), lines(shipped.honest))
+    half, none = (Weighed(*(part * share for part in astuple(full))) for share in (0.5, 0.0))
+    own = _moved(whole, active, none)
+    tables = {
+        SHIPPED: shipped,
+        RECALIBRATED: shipped.through(recalibrated, outcomes, part),
+        MOVED: _moved(whole, active, full).through(recalibrated, outcomes, part),
+        HALF: _moved(whole, active, half).through(recalibrated, outcomes, part),
+        OWN: own.through(recalibrated, outcomes, part),
+        LENT: own.through(lending, outcomes, part),
+    }
+    mixed, shares = blend(list(tables.values()), outcomes)
     return Moved(
-        weights=new,
-        intercepts=intercepts[columns] * choice.factor + difference[0],
-        calibration=np.stack([calibrate(column, known) for column, known in zip(honest.T, outcomes.T)]),
-        honest=honest,
+        weights=mixed.weights,
+        intercepts=mixed.intercepts,
+        honest=mixed.honest,
         sources=tuple(columns),
-        choice=choice,
-        tried=tuple(tried),
+        shares=dict(zip(tables, shares.tolist())),
+        unexplained={name: float(_loss(table.honest, outcomes).mean()) for name, table in tables.items()},
     )
 
 
 def _likest(table: np.ndarray, outcome: np.ndarray) -> int:
     """The outcome of the table whose log-odds tell most of a new outcome."""
-    return int(np.argmin([_loss(column[:, None], outcome[:, None]).mean() for column in table.T]))
+    known = outcome[:, None]
+    losses = [_loss(recalibrated(column, known)(column), known).mean() for column in table.T[:, :, None]]
+    return int(np.argmin(losses))
 
 
 def _regressions(
@@ -119,61 +133,83 @@ def _regressions(
     return active, Regressions(some, outcomes.astype(np.float32), folds, above, tightness, count)
 
 
-def _beside(whole: Regressions, table: np.ndarray, factor: float) -> Regressions:
-    """The regressions with the table as their offset; where it counts in full, its intercepts are held too."""
-    return replace(whole, offset=factor * table, hold=UNDECIDED if factor == 1 else 0.0)
+def _moved(whole: Regressions, active: np.ndarray, table: Weighed) -> Weighed:
+    """The table with the difference to it that the admissions speak for."""
+    beside = replace(whole, offset=table.honest if table.honest.any() else None)
+    fitted = beside.solve(_chosen(beside), beside.start(), tolerance=FINE)
+    weights, difference = table.weights.copy(), fitted[:, -1]
+    weights[active] += difference[1:]
+    return Weighed(weights, table.intercepts + difference[0], beside.log_odds(fitted))
 
 
-def _choose(whole: Regressions, table: np.ndarray) -> tuple[Choice, list[Choice]]:
-    """Try choices from near to far; the table counts in full where that is within a standard error of the best."""
-    rows = np.arange(0, len(table), -(-len(table) // CHOSEN_ON))
+def _chosen(whole: Regressions) -> Prior:
+    """Choose how far weights may spread, and how much of that is common to all outcomes, by patients left out.
+
+    Of what lies within a standard error of the best, the firmest is taken: it orders others' admissions better.
+    """
+    rows = np.arange(0, len(whole.outcomes), -(-len(whole.outcomes) // CHOSEN_ON))
     sample = replace(
         whole,
         presence=whole.presence.take(rows),
         outcomes=whole.outcomes[rows],
         folds=whole.folds[rows],
         count=whole.count - 1,
+        offset=None if whole.offset is None else whole.offset[rows],
     )
-    tried, losses = [], []
-    for factor in FACTORS:
-        for prior, loss in _along(_beside(sample, table[rows], factor), still=factor == 1):
-            tried.append(Choice(factor, prior, float(loss.mean())))
-            losses.append(loss)
-    best = int(np.argmin([loss.mean() for loss in losses]))
-    for choice, loss in zip(tried, losses):
-        worse = loss - losses[best]
-        if choice.factor == 1 and worse.mean() <= worse.std() / np.sqrt(len(worse)):
-            return choice, tried
-    return tried[best], tried
+    tried: list[_Try] = []
 
-
-def _along(beside: Regressions, *, still: bool) -> Iterator[tuple[Prior | None, np.ndarray]]:
-    """The deviance of patients left out, by looser and looser priors for as long as these get better."""
-    if still:  # intercepts alone, which all the others have too
-        weights = beside.solve(Prior(0.0, STILL), beside.start(), tolerance=ROUGH)
-        yield None, _loss(beside.log_odds(weights), beside.outcomes)
-    for common in COMMON:
-        weights, before = beside.start(), np.inf
-        for spread in SPREADS:
-            prior = Prior(common * spread, (1 - common) * spread)
-            weights = beside.solve(prior, weights, tolerance=ROUGH)
-            loss = _loss(beside.log_odds(weights), beside.outcomes)
-            yield prior, loss
-            if loss.mean() > before:
+    def along(pairs: Iterable[tuple[float, float]]) -> _Try:
+        """Try pairs of a share in common and a spread, until one is clearly worse than the best; the best of all."""
+        weights = min(tried, key=_Try.mean).weights if tried else sample.start()
+        for common, spread in pairs:
+            weights = sample.solve(_prior(common, spread), weights, tolerance=ROUGH)
+            log_odds = sample.log_odds(weights)
+            loss = _loss(recalibrated(log_odds, sample.outcomes)(log_odds), sample.outcomes)
+            tried.append(_Try(common, spread, loss, weights))
+            if loss.mean() > min(attempt.mean() for attempt in tried) + WORSE:
                 break
-            before = loss.mean()
+        return min(tried, key=_Try.mean)
+
+    best = along((EVEN, spread) for spread in SPREADS)
+    best = along([(common, best.spread) for common in MORE])
+    if best.common == EVEN:
+        best = along([(common, best.spread) for common in LESS])
+    best = along([(best.common, best.spread * factor) for factor in (2.0, 0.5)])
+    near = [attempt for attempt in tried if (behind := attempt.loss - best.loss).mean() <= _error(behind)]
+    firmest = min(near, key=lambda attempt: (attempt.spread, attempt.mean()))
+    return _prior(firmest.common, firmest.spread)
+
+
+@dataclass(frozen=True)
+class _Try:
+    common: float  # share of the variance that outcomes have in common
+    spread: float  # the variance
+    loss: np.ndarray  # of each admission
+    weights: np.ndarray
+
+    def mean(self) -> float:
+        return float(self.loss.mean())
+
+
+def _prior(common: float, spread: float) -> Prior:
+    return Prior(common * spread, (1 - common) * spread)
+
+
+def _error(values: np.ndarray) -> float:
+    """The standard error of the mean."""
+    return float(values.std() / np.sqrt(len(values)))
 
 
 def _loss(log_odds: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
-    """The deviance of each admission over all outcomes, calibrated, of the mean deviance of the rates alone.
+    """The deviance of each admission over all outcomes, of the mean deviance of the rates alone.
 
     Outcomes add up as they are: common ones, whose deviance is known best, decide more than rare ones.
     """
     total, null = np.zeros(len(log_odds)), 0.0
     for column, outcome in zip(log_odds.T, outcomes.T):
-        known, (shift, slope) = ~np.isnan(outcome), calibrate(column, outcome)
+        known = ~np.isnan(outcome)
         rate = outcome[known].mean()
-        total[known] += _deviance(shift + slope * column[known], outcome[known])
+        total[known] += _deviance(column[known], outcome[known])
         null += float(_deviance(np.log(rate / (1 - rate)), outcome[known]).sum())
     return total * len(total) / null
 

@@ -186,18 +186,22 @@ def score(state: Mapping[str, np.ndarray], tokens: Tokens) -> np.ndarray:
     return Curves(state["knots"], state["heights"])(log_odds)
 
 
-def calibrate(log_odds: np.ndarray, outcome: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+def calibrate(
+    log_odds: np.ndarray, outcome: np.ndarray, weight: np.ndarray | None = None, *, unit: float = 1.0
+) -> np.ndarray:
     """Find a and b of the risk expit(a + b * log-odds), drawn towards 0 and 1 where events are few.
 
     Shift and slope are fitted around the log-odds where the outcome is least certain, where they hardly depend on each
-    other; each has a normal prior that `UNDECIDED` events outweigh. `weight` says how much each admission counts.
+    other; each has a normal prior that `UNDECIDED` events outweigh. `weight` says how much each admission counts. The
+    slope's prior is by so many log-odds: with their standard deviation as `unit`, what is firm gives way sooner than
+    what is spread widely.
     """
     known = ~np.isnan(outcome)
     x, y = log_odds[known].astype(np.float64), outcome[known].astype(np.float64)
     mass = np.ones(len(x)) if weight is None else weight[known]
     risk = expit(x)
     centre = float(np.average(x, weights=mass * risk * (1 - risk)))
-    basis = np.stack([np.ones_like(x), x - centre])
+    basis = np.stack([np.ones_like(x), (x - centre) / unit])
     found, prior = np.zeros(2), np.eye(2) * UNDECIDED
     for _ in range(100):
         risk = expit(x + found @ basis)
@@ -206,7 +210,8 @@ def calibrate(log_odds: np.ndarray, outcome: np.ndarray, weight: np.ndarray | No
         found = found - step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-10:
             break
-    return np.array([found[0] - found[1] * centre, 1 + found[1]])
+    slope = found[1] / unit
+    return np.array([found[0] - slope * centre, 1 + slope])
 
 
 def _choose(

@@ -7,7 +7,7 @@ that the model does not know become rows where at least ten admissions have them
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -55,9 +55,9 @@ def update(model: Model, admissions: Admissions, labels: Mapping[str, np.ndarray
         seed=int(model.card["seed"]),
     )
     columns, places = [*own, *(name for name in names if name not in own)], dict(zip(names, range(len(names))))
-    state = _state(model.state, moved, [places.get(name) for name in columns], outcomes)
     shipped = model.read(admissions).log_odds
     assert shipped is not None  # a table has them
+    state = _state(model.state, moved, [places.get(name) for name in columns], outcomes, shipped)
     log_odds = np.column_stack([shipped, moved.honest[:, [n not in own for n in names]]])
     log_odds[:, [columns.index(name) for name in names]] = moved.honest
     score = TableScorer(state, vocabulary).score(log_odds)
@@ -68,7 +68,7 @@ def update(model: Model, admissions: Admissions, labels: Mapping[str, np.ndarray
         outcomes={name: model.outcomes.get(name, "") for name in columns},
         curves={name: smooth(score, column, least=LEAST) for name, column in labels.items()},
         bands={name: band for name, band in model.bands.items() if name in own} | bands,
-        card={**model.card, "updated": asdict(moved.choice)},
+        card={**model.card, "updated": {"shares": moved.shares, "unexplained": moved.unexplained}},
     )
     return Updated(after, score)
 
@@ -107,23 +107,31 @@ def _with_new_rows(model: Model, admissions: Admissions) -> Model:
 
 
 def _state(
-    former: Mapping[str, np.ndarray], moved: Moved, places: list[int | None], outcomes: np.ndarray
+    former: Mapping[str, np.ndarray],
+    moved: Moved,
+    places: list[int | None],
+    outcomes: np.ndarray,
+    shipped: np.ndarray,
 ) -> dict[str, np.ndarray]:
     """The arrays of the new model; `places` says which of the moved outcomes each of its outcomes is, None: none.
 
-    Its curves are a mixture of the former ones and of those that the own admissions ask for, by how many these are.
+    Its curves are a mixture of the former ones, carried from the `shipped` log-odds to the new ones, and of those that
+    the own admissions ask for: by how many these are, and at least by the share that learned from them alone.
     """
-    options, asked = CurveConfig(), moved.calibration[:, 0] + moved.calibration[:, 1] * moved.honest
-    names = [str(place) for place in range(len(asked.T))]
+    options = CurveConfig()
+    names = [str(place) for place in range(outcomes.shape[1])]
     weights = outcome_weights(outcomes, names, balance=options.balance, importance={})
-    fresh = fit_curves(moved.honest, soften(asked, outcomes, observed=options.observed), weights, points=options.points)
-    share = len(outcomes) / (len(outcomes) + HALFWAY) if moved.choice.factor == 1 else 1.0
-    share = share if moved.choice.prior else 0.0  # where weights stay, so do the curves, and with them the scores
+    labels = soften(moved.honest, outcomes, observed=options.observed)
+    fresh = fit_curves(moved.honest, labels, weights, points=options.points)
+    share = moved.own + (1 - moved.own) * len(outcomes) / (len(outcomes) + HALFWAY)
+    share = 0.0 if moved.stayed else share
     state = {name: [] for name in ("weights", "intercepts", "calibration", "knots", "heights")}
     for column, place in enumerate(places):
         source = column if place is None else moved.sources[place]
         known = column < len(former["intercepts"])
         before = former["knots"][source], former["heights"][source] * known
+        if place is not None:
+            before = _carried(before[0], shipped[:, source], moved.honest[:, place]), before[1]
         flat = np.linspace(before[0][0], before[0][-1], options.points), np.zeros(options.points)
         own = flat if place is None else (fresh.knots[place], fresh.heights[place])
         points = _apart(np.concatenate([before[0], own[0]]))
@@ -131,9 +139,15 @@ def _state(
         state["heights"].append((1 - share) * curve(points, *before) + share * curve(points, *own))
         state["weights"].append(former["weights"][:, column] if place is None else moved.weights[:, place])
         state["intercepts"].append(former["intercepts"][column] if place is None else moved.intercepts[place])
-        state["calibration"].append(former["calibration"][column] if place is None else moved.calibration[place])
+        state["calibration"].append([0.0, 1.0])  # the former's is inside its weights, and what moved is calibrated
     found = {name: np.stack(columns) for name, columns in state.items()}
     return {**found, "weights": np.ascontiguousarray(found["weights"].T)}
+
+
+def _carried(knots: np.ndarray, former: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
+    """Knots among the former log-odds, put where as many standard deviations from the mean are now."""
+    slope = log_odds.std() / max(float(former.std()), 1e-9)
+    return log_odds.mean() + max(slope, LEAST_SLOPE) * (knots - former.mean())
 
 
 def _apart(knots: np.ndarray) -> np.ndarray:

@@ -198,14 +198,11 @@ def _judge(
     return pd.DataFrame(rows)
 
 
-def moved_words(choice: Mapping[str, Any]) -> str:
-    """Say how far weights moved, from what the model file tells of it.
+def moved_words(told: Mapping[str, Any]) -> str:
+    """Say what the new weights are a mixture of, from what the model file tells of it.
 
-    >>> moved_words({"factor": 1.0, "prior": None, "unexplained": 0.6})
-    'The weights stay: the admissions do not speak for other ones.'
+    >>> moved_words({"shares": {"as it was": 0.25, "own": 0.75, "moved": 0.0}})
+    'The weights are a mixture, by patients left out: the table as it was 25%, own 75%.'
     """
-    if choice["prior"] is None:
-        return "The weights stay: the admissions do not speak for other ones."
-    spread = np.sqrt(choice["prior"]["common"] + choice["prior"]["own"])
-    counts = {1.0: "in full", 0.0: "not at all"}.get(choice["factor"], f"by {choice['factor']:.0%}")
-    return f"The former weights count {counts}; differences spread by {spread:.2g} log-odds."
+    parts = [f"{name} {share:.0%}" for name, share in told["shares"].items() if share > 0]
+    return f"The weights are a mixture, by patients left out: the table {', '.join(parts)}."
