@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from mlci.judging.groups import by_group, interactions
+from mlci.judging.evaluate import judge
+from mlci.judging.groups import LEAST, by_group, interactions, small, told
 from mlci.measures.discrimination import auroc
 
 
@@ -18,13 +19,13 @@ def hospital():
     return odds, 1 / (1 + np.exp(-odds)), died, sex
 
 
-def test_groups_have_their_own_figures_and_few_are_left_out(hospital):
+def test_groups_have_their_own_figures_and_few_are_not_told_apart(hospital):
     score, risk, died, sex = hospital
     found = by_group(score, {"died": risk}, {"died": died, "other": died}, {"sex": sex}, patients=np.arange(3000))
-    assert found["group"].tolist() == ["F", "M"]
+    assert found["group"].tolist() == ["M", "F or not known"]  # all less women less men would be the few
     assert set(found["outcome"]) == {"died"}
-    women, men = found.to_dict("records")
-    rows = sex == "F"
+    men, women = found.to_dict("records")
+    rows = sex != "M"
     known = rows & ~np.isnan(died)
     assert women["auroc"] == auroc(score[rows], died[rows])
     assert women["ratio"] == pytest.approx(died[known].sum() / risk[known].sum())
@@ -73,3 +74,33 @@ def test_copies_of_an_admission_are_no_new_evidence():
         died = (rng.random(150) < risk[::3]).astype(float)[patient]
         rejected += interactions({"d": risk}, {"d": died}, {"w": ward}, patients=patient)["level"].iloc[0] < 0.05
     assert rejected <= 17
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_count_below_ten_can_be_told_from_a_row_or_from_all_less_the_rows(seed):
+    rng = np.random.default_rng(seed)
+    ward = rng.choice(list("ABCDE"), 400, p=rng.dirichlet(np.ones(5)))
+    died = (rng.random(400) < rng.uniform(0.02, 0.6)).astype(float)
+    died[rng.random(400) < 0.1] = np.nan
+    shown = told(ward, died)
+    for kind in (0, 1):
+        counts = [int((died[inside] == kind).sum()) for _, inside in shown]
+        left = int((died == kind).sum()) - sum(counts)
+        assert min(counts, default=LEAST) >= LEAST
+        assert left == 0 or left >= LEAST or not shown
+    assert sum(inside.sum() for _, inside in shown) <= 400
+
+
+def test_small_groups_hide_no_more_than_they_must():
+    assert not small([10, 12], [50, 60]).any()
+    assert small([6, 7, 30], [50, 60, 70]).tolist() == [True, True, False]  # thirteen together tell of neither
+    assert small([0, 30, 20, 40], [90, 90, 90, 90]).tolist() == [True, False, True, False]
+    assert small([3], [50]).tolist() == [True]
+
+
+def test_evaluation_and_comparison_show_the_same_groups(hospital):
+    score, risk, died, sex = hospital
+    found = judge({"a": score}, {"died": died}, risks={"a": {"died": risk}}, by={"sex": sex}, resamples=0).table
+    assert list(dict.fromkeys(found["group"])) == ["", "M", "F or not known"]
+    counts = found[found["metric"] == "auroc"].set_index("group")["positives"]
+    assert counts["M"] + counts["F or not known"] == counts[""]

@@ -182,7 +182,7 @@ def _print(found, *, intervals: bool) -> None:
         heads = [by, "outcome", "admissions", "positives"]
         start = 0 if by else 1
         show(
-            f"By {by}, where 10 or more have an outcome and lack it" if by else "Judged on",
+            f"By {by}; groups of fewer than 10 with or without an outcome share a row" if by else "Judged on",
             heads[start:],
             [row[start:] for row in counts],
             left=2 - start,

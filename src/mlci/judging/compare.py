@@ -24,6 +24,7 @@ from mlci.judging._carried import column, weights_of
 from mlci.judging._coding import coding
 from mlci.judging._crossfit import CrossFit, cross_fit, design
 from mlci.judging.evaluate import _columns
+from mlci.judging.groups import small
 from mlci.measures import ratios, resample
 from mlci.measures._arrays import as_scores
 from mlci.measures.design import numbered
@@ -86,15 +87,11 @@ class Comparison:
     def suppressed(self) -> "Comparison":
         """The same without what tells of fewer than ten admissions with or without the outcome.
 
-        Every figure of such a group from which the count could be told is left out, its rank among them, and the counts
-        of all groups with it where a single one could be told from the sum: then the next smallest is hidden too.
+        Every figure of such a group from which the count could be told is left out, its rank among them; where it could
+        be told from the sum of all, the next smallest is hidden too (`mlci.judging.groups.small`).
         """
-        first = self.table.drop_duplicates("group").set_index("group")
-        fewest = np.minimum(first["events"], first["n"] - first["events"])
-        hidden = fewest[fewest < LEAST].index
-        if len(hidden) == 1:
-            hidden = fewest.nsmallest(2).index
-        rows = self.table["group"].isin(hidden)
+        first = self.table.drop_duplicates("group")
+        rows = self.table["group"].isin(first["group"][small(first["events"], first["n"] - first["events"])])
         told = [name for name in self.table if name not in ("model", "group", "n", "ranked", "verdict", "alert")]
         table = self.table.astype(dict.fromkeys(["n", *told], float))
         table.loc[rows, told] = np.nan

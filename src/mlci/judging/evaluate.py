@@ -16,7 +16,7 @@ import pandas as pd
 from mlci.base.errors import InputError
 from mlci.base.shown import html_table, text_table
 from mlci.cohort import Cohort
-from mlci.judging.groups import UNKNOWN, categories, enough, interactions
+from mlci.judging.groups import interactions, told
 from mlci.measures import resample
 from mlci.measures._arrays import as_outcomes, as_scores
 from mlci.measures.alignment import Kernel, unit_bandwidth
@@ -136,8 +136,8 @@ def judge(
             `Design` with clusters, weights and strata: figures are then those of the population, and what has no
             weighted definition (mutual information by neighbours, the corrected dCorr, its test) is left out.
         risks: model -> outcome -> probability, for calibration.
-        by: name -> category of each admission, for subgroups; one in which fewer than ten admissions have an outcome,
-            or lack it, is left out for that outcome.
+        by: name -> category of each admission, for subgroups; those in which fewer than ten admissions have an outcome,
+            or lack it, are taken together for that outcome, with the next smallest if need be.
         sigma: the bandwidth of nHSIC in the scores' units; by default each score's own reference bandwidth.
         kernel: of nHSIC.
         metrics: names of the figures to compute; by default all of the registry.
@@ -173,21 +173,20 @@ def judge(
     for name, column in by.items():
         if len(column) != n:
             raise InputError(f"by: {name} has {len(column)} admissions and the score has {n}; they must be equal.")
-        groups = categories(column)
-        for category in sorted(set(groups), key=lambda text: (text == UNKNOWN, text)):
-            rows = np.flatnonzero(groups == category)
-            told = {key: value[rows] for key, value in labels.items() if enough(value[rows])}
-            if not told:
-                continue
+        groups: dict[str, tuple[np.ndarray, list[str]]] = {}
+        for outcome, y in labels.items():
+            for group, inside in told(column, y):
+                groups.setdefault(group, (inside, []))[1].append(outcome)
+        for group, (rows, outcomes) in groups.items():
             part = _judge(
                 {key: value[rows] for key, value in models.items()},
-                told,
+                {key: labels[key][rows] for key in outcomes},
                 {key: value[rows] for key, value in given.items()},
                 design.take(rows),
                 widths,
                 **options,
             )
-            tables.append(part.table.assign(by=name, group=category))
+            tables.append(part.table.assign(by=name, group=group))
     tested = {model: {name: given[model, name] for name in labels if (model, name) in given} for model in models}
     tests = [
         interactions(known, labels, by, patients=design).assign(model=model) for model, known in tested.items() if known

@@ -2,7 +2,8 @@
 
 In come scores, risks, outcomes and what tells groups (sex, age band, any column); out come AUROC and observed/expected
 events of each group with intervals, and for each column two p-values. A group in which fewer than ten admissions have
-an outcome, or lack it, tells nothing of that outcome: its row is left out, its counts with it.
+an outcome, or lack it, has no row of that outcome. Nor can its counts be told by subtracting other rows from all: such
+groups share a row, with the next smallest beside them where they are not ten together.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,43 @@ def enough(y: np.ndarray) -> bool:
     return min(int((y == 1).sum()), int((y == 0).sum())) >= LEAST
 
 
+def small(events, others) -> np.ndarray:
+    """Return which groups must not be told apart: those of fewer than ten, and others until ten are hidden together.
+
+    What the groups shown lack to the sum of all is then never less than ten of either class.
+
+    Args:
+        events: admissions of each group with the outcome.
+        others: admissions of each group without it.
+
+    >>> small([40, 30, 3], [100, 80, 50]), small([40, 8, 3], [100, 80, 50])
+    (array([False,  True,  True]), array([False,  True,  True]))
+    """
+    counts = np.array([events, others])
+    order = np.argsort(counts.min(axis=0), kind="stable")
+    many = int((counts.min(axis=0) < LEAST).sum())
+    while 0 < many < len(order) and counts[:, order[:many]].sum(axis=1).min() < LEAST:
+        many += 1
+    return np.isin(np.arange(len(order)), order[:many])
+
+
+def told(column, y: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Return the groups of an outcome that a table may show, each with its admissions; small ones are taken together.
+
+    >>> ward, died = np.repeat(["A", "B", "C"], [60, 50, 5]), np.tile([0, 1, 0, 0, 1], 23)
+    >>> [(group, int(inside.sum())) for group, inside in told(ward, died)]
+    [('A', 60), ('B or C', 55)]
+    """
+    found = [(group, inside) for group, inside in _groups(column) if (~np.isnan(y[inside])).any()]
+    hidden = small(*([int((y[inside] == kind).sum()) for _, inside in found] for kind in (1, 0)))
+    shown = [each for each, few in zip(found, hidden) if not few]
+    few = [each for each, few in zip(found, hidden) if few]
+    if few:
+        together = np.any([inside for _, inside in few], axis=0)
+        shown += [(" or ".join(group for group, _ in few), together)] if enough(y[together]) else []
+    return shown
+
+
 def by_group(
     score: np.ndarray,
     risks: Mapping[str, np.ndarray],
@@ -47,7 +85,7 @@ def by_group(
     *,
     patients: np.ndarray | Design,
 ) -> pd.DataFrame:
-    """Judge a score and its risks in each group that has enough of both classes.
+    """Judge a score and its risks in each group that has enough of both classes, small ones together.
 
     Args:
         score: one number per admission.
@@ -67,10 +105,8 @@ def by_group(
     """
     rows, design = [], as_design(patients)
     for by, column in parts.items():
-        for group, inside in _groups(column):
-            for name, y in outcomes.items():
-                if name not in risks or not enough(y[inside]):
-                    continue
+        for name, y in outcomes.items():
+            for group, inside in told(column, y) if name in risks else ():
                 pair = Pair(score[inside], y[inside].astype(float), risks[name][inside], patients=design.take(inside))
                 figures = []
                 for metric in (METRICS["auroc"], METRICS["observed_expected"]):
