@@ -24,12 +24,14 @@ from mlci.base.shares import md5_split
 from mlci.base.shown import html_table, text_table
 from mlci.codes.admissions import Admissions, as_table
 from mlci.codes.audit import audit
+from mlci.codes.carrying import read_carry
 from mlci.codes.icd import normalise_array
 from mlci.codes.poa import ALL, ONLY, late, no_flags, read_flags
 from mlci.codes.zeros import restored
 from mlci.sources import Step
 from mlci.sources._cohort_file import COLUMNS, SPLITS, check_columns, check_rows, read_facts, write_facts
-from mlci.sources._earlier import OBSERVED, carry, with_history, with_times
+from mlci.sources._earlier import OBSERVED, with_history, with_times
+from mlci.sources._earlier import carry as carried
 
 RATES = ("outcome", "known", "happened")
 
@@ -318,11 +320,13 @@ class Cohort:
         table = self.table.set_column(self.table.column_names.index("codes"), "codes", lists).drop_columns("poa")
         return replace(self, table=table)
 
-    def looking_back(self, days: float) -> "Cohort":
+    def looking_back(self, days: float, *, carry: str | Path | None = None) -> "Cohort":
         """Count the codes of each patient's earlier admissions too.
 
         Args:
             days: how long before an admission an earlier one may have begun; 0 counts none.
+            carry: which codes count: comorbidities, or a table that says how long each does (`mlci.codes.carrying`); by
+                default all.
 
         Returns:
             The cohort of the same admissions, each with those codes behind its own. One that does not say when
@@ -343,7 +347,7 @@ class Cohort:
             )
         if days == 0:
             return self
-        found = carry(self.table, days)
+        found = carried(self.table, days, read_carry(carry) if carry else None)
         return replace(self, table=found.table, look_back=days, notes=(*self.notes, found.words))
 
     def _flags(self) -> np.ndarray:
@@ -466,6 +470,7 @@ def build_cohort(
     proportions: Sequence[float] = (0.7, 0.1, 0.2),
     restore_zeros: bool = False,
     look_back: float | None = None,
+    carry: str | Path | None = None,
     wash_out: bool = False,
     **options: Any,
 ) -> Cohort:
@@ -478,6 +483,7 @@ def build_cohort(
         proportions: of train, valid and test.
         restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
         look_back: days; the codes of a patient's earlier admissions that began so long before, or less, count too.
+        carry: which of those codes: comorbidities, or a table that says how long each counts (`mlci.codes.carrying`).
         wash_out: whether to leave out admissions less than `look_back` days after the patient's first.
         options: those of the source.
 
@@ -489,9 +495,11 @@ def build_cohort(
     draft = _read(source, location, options, restore_zeros=restore_zeros)
     draft = with_times(draft, source, needed=look_back is not None)
     if look_back is not None:
-        draft = with_history(draft, look_back, wash_out=wash_out, source=source)
-    elif wash_out:
-        raise InputError("wash_out needs a look_back: admissions observed for fewer days are left out.")
+        rule = read_carry(carry) if carry else None
+        draft = with_history(draft, look_back, rule, wash_out=wash_out, source=source)
+    elif wash_out or carry:
+        asked = "carry needs a look_back: it says which codes" if carry else "wash_out needs a look_back: admissions"
+        raise InputError(f"{asked} {'are carried' if carry else 'observed for fewer days are left out'}.")
     table, notes = draft.table, list(draft.notes)
     if not len(table):
         rule = draft.attrition[-1].rule if draft.attrition else "the table"

@@ -21,7 +21,17 @@ class Windows(click.ParamType):
             self.fail(f"{value!r} is not numbers of days with commas between, as 0,90,365.", param, ctx)
 
 
-def windows(cohort: Path, look_back: list[float], *, split: str, model: str | None, fit: bool, quiet: bool, **options):
+def windows(
+    cohort: Path,
+    look_back: list[float],
+    *,
+    carry: str | None,
+    split: str,
+    model: str | None,
+    fit: bool,
+    quiet: bool,
+    **options,
+):
     """The table of windows for Charlson and Elixhauser, for a model, and for an index that is learned anew in each."""
     from mlci.cli._learned import given, learned
     from mlci.cohort import SPLITS, read_cohort
@@ -33,7 +43,7 @@ def windows(cohort: Path, look_back: list[float], *, split: str, model: str | No
     indices |= {Path(model).stem: given(model)} if model else {}
     indices |= {"MLCI, learned": learned(options["seed"])} if fit else {}
     chosen = SPLITS if split == "all" else split.split(",")
-    table = compare_windows(whole, indices, look_back, split=chosen, **options)
+    table = compare_windows(whole, indices, look_back, carry=carry, split=chosen, **options)
     if not quiet and len(table):
         for metric, title in HEADS.items():
             _show(title, table[table["metric"] == metric])
@@ -41,7 +51,7 @@ def windows(cohort: Path, look_back: list[float], *, split: str, model: str | No
             long, some = part[["observed", "carrying"]].iloc[0]
             click.echo(f"{window:g} days: {long:.0%} of the judged were observed as long, {some:.0%} carry a code.")
         for window in look_back:
-            for note in whole.looking_back(window).notes[len(whole.notes) :]:
+            for note in whole.looking_back(window, carry=carry).notes[len(whole.notes) :]:
                 click.echo(f"{note[:1].upper()}{note[1:]}")
     return table
 

@@ -6,7 +6,7 @@ import click
 
 from mlci.cli._options import check_output, force, quiet
 
-BUILDING = ("config", "split_by", "proportions", "look_back", "wash_out")  # options that a source does not see
+BUILDING = ("config", "split_by", "proportions", "look_back", "carry", "wash_out")  # options that a source does not see
 
 
 @click.command(short_help="Build a cohort file from hospital tables, or describe one.")
@@ -41,6 +41,11 @@ BUILDING = ("config", "split_by", "proportions", "look_back", "wash_out")  # opt
 )
 @click.option("--admitted", metavar="COLUMN", help="When the admission began, for --look-back (file).  [guessed]")
 @click.option("--look-back", type=float, metavar="DAYS", help="Codes of a patient's earlier admissions count too.")
+@click.option(
+    "--carry",
+    metavar="comorbidities|TABLE",
+    help="Which codes --look-back carries: of comorbidities, or by a table of code and days.  [all]",
+)
 @click.option("--wash-out", is_flag=True, help="Leave out admissions less than --look-back after the patient's first.")
 @click.option("--split", metavar="COLUMN", help="The column that holds train, valid or test (file).")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Carry a column along; may be repeated (file).")

@@ -29,6 +29,11 @@ from mlci.cli._windows import Windows, windows
     metavar="DAYS,...",
     help="Also how long to look back: Charlson and Elixhauser with the codes of earlier admissions, as 0,90,365,1825.",
 )
+@click.option(
+    "--carry",
+    metavar="comorbidities|TABLE",
+    help="With --look-back, which codes: of comorbidities, or by a table of code and days.",
+)
 @click.option("--model", type=MODEL, help="With --look-back, an index that is scored by each window's codes too.")
 @click.option("--fit", is_flag=True, help="With --look-back, also an index that is learned anew from each window.")
 @click.option("--bounds", is_flag=True, help="Also with every missing outcome taken as absent, and as present.")
@@ -73,7 +78,7 @@ def command(
     from mlci.judging._carried import design_of, design_words
     from mlci.judging.evaluate import judge, subgroup
 
-    looking = {name: options.pop(name) for name in ("look_back", "model", "fit")}
+    looking = {name: options.pop(name) for name in ("look_back", "carry", "model", "fit")}
     _check_asked(scores, weights=weights, missed=missed, numeric=numeric, **looking)
     endings = ("_look_back", "", "_differences", "_bounds", "_numeric", "_missed", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
@@ -110,12 +115,12 @@ def command(
         _write(path, frame, quiet=quiet)
 
 
-def _check_asked(scores, *, weights, missed, numeric, look_back, model, fit) -> None:
+def _check_asked(scores, *, weights, missed, numeric, look_back, carry, model, fit) -> None:
     """Refuse what does not go together."""
     if not scores and not look_back:
         raise click.UsageError("SCORES are needed before COHORT (or --look-back DAYS,...).")
-    if (model or fit) and not look_back:
-        raise click.UsageError("--model and --fit go with --look-back; otherwise judge what `mlci score` writes.")
+    if (carry or model or fit) and not look_back:
+        raise click.UsageError("--carry, --model and --fit go with --look-back; SCORES are what `mlci score` writes.")
     if weights and (missed or numeric or look_back):
         raise click.UsageError("--missed, --numeric and --look-back take no --weights; leave them out.")
 

@@ -88,12 +88,15 @@ class History:
             found[..., late] |= bits[..., early]
         return found
 
-    def codes(self, indices: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def codes(
+        self, indices: np.ndarray, offsets: np.ndarray, reach: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Each admission's codes with those of its earlier ones behind them, each once.
 
         Args:
             indices: the number of each recorded code, admission after admission.
             offsets: where each admission's codes begin, and the end.
+            reach: for how many days each recorded code is carried, where that is less than `days`.
 
         Returns:
             The places in `indices` that now make up the lists, where each list begins, and which codes are carried.
@@ -105,11 +108,17 @@ class History:
         """
         counts = np.diff(offsets)
         rows, places = [np.repeat(np.arange(len(counts)), counts)], [np.arange(len(indices))]
+        began = np.empty_like(self.seconds)
+        began[self.order] = self.seconds
         for late, early in self.pairs():
             many = counts[early]
             starts = np.repeat(offsets[early] - np.cumsum(many) + many, many)
-            rows.append(np.repeat(late, many))
-            places.append(starts + np.arange(len(starts)))
+            row, place = np.repeat(late, many), starts + np.arange(len(starts))
+            if reach is not None:
+                near = np.repeat(began[late] - began[early], many) <= reach[place] * DAY
+                row, place = row[near], place[near]
+            rows.append(row)
+            places.append(place)
         row, place = np.concatenate(rows), np.concatenate(places)
         old = np.arange(len(row)) >= len(indices)
         kept = np.sort(np.unique(row * np.int64(indices.max(initial=0) + 1) + indices[place], return_index=True)[1])

@@ -6,6 +6,7 @@ were observed as long, and how many carry a code of the past at all.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ def compare_windows(
     indices: Mapping[str, Scores],
     windows: Sequence[float],
     *,
+    carry: str | Path | None = None,
     split: Sequence[str] = ("test",),
     resamples: int = 200,
     seed: int = 0,
@@ -31,6 +33,7 @@ def compare_windows(
         cohort: with `days_observed`, and without a look-back of its own.
         indices: name → what gives its scores from the training and the judged admissions of one window.
         windows: days to look back; 0 is an admission's own codes alone.
+        carry: which codes of the past count, as in `Cohort.looking_back`.
         split: the splits whose admissions are judged; earlier admissions count whatever their split.
         resamples: of patients, for intervals; 0 gives none.
         seed: of the resampling.
@@ -50,7 +53,7 @@ def compare_windows(
     if len({*windows}) < len(windows) or len(windows) < 2 or min(windows) < 0:
         given = ",".join(f"{days:g}" for days in windows)
         raise InputError(f"look_back: {given} is not allowed; allowed are two or more different numbers of days.")
-    looked = {f"{days:g}": cohort.looking_back(days) for days in windows}
+    looked = {f"{days:g}": cohort.looking_back(days, carry=carry) for days in windows}
     parts = {days: (part.split("train"), part.split(*split)) for days, part in looked.items()}
     judged = cohort.split(*split)
     if not len(judged):

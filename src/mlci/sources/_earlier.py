@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mlci.base.errors import InputError
+from mlci.codes.carrying import Carry
 from mlci.codes.icd import normalise_array
 from mlci.codes.lookback import DAY, History, seconds_of, since_first
 from mlci.sources import Attrition, Draft
@@ -29,13 +30,15 @@ class Carried:
     admissions: int  # that carry a code
     codes: int  # that were carried
     other: int  # that were not: of the other ICD version than the admission to which they would be carried
+    rule: Carry | None
 
     @property
     def words(self) -> str:
         """What was carried, and what was not, in a sentence."""
         said = f"{self.admissions:,} admissions carry {self.codes:,} codes of earlier ones"
         left = f"; {self.other:,} codes of the other ICD version are not carried" if self.other else ""
-        return f"look-back of {self.days:g} days: {said}{left}."
+        which = f" ({self.rule.words})" if self.rule else ""
+        return f"look-back of {self.days:g} days{which}: {said}{left}."
 
 
 def with_times(draft: Draft, source: str, *, needed: bool) -> Draft:
@@ -58,11 +61,11 @@ def with_times(draft: Draft, source: str, *, needed: bool) -> Draft:
     return replace(draft, table=draft.table.append_column(OBSERVED, days))
 
 
-def with_history(draft: Draft, days: float, *, wash_out: bool, source: str) -> Draft:
+def with_history(draft: Draft, days: float, rule: Carry | None, *, wash_out: bool, source: str) -> Draft:
     """Carry the codes of the last so many days, and leave out admissions that were not observed as long if asked."""
     if OBSERVED not in draft.table.column_names:
         raise InputError(f"source {source}: does not say when admissions began, which a look-back needs.")
-    found = carry(draft.table, days)
+    found = carry(draft.table, days, rule)
     steps = Attrition(found.table, "")
     if wash_out:
         rule = f"{days:g} days or more since the patient's first admission"
@@ -71,8 +74,11 @@ def with_history(draft: Draft, days: float, *, wash_out: bool, source: str) -> D
     return replace(draft, table=steps.table, attrition=attrition, notes=notes)
 
 
-def carry(table: pa.Table, days: float) -> Carried:
-    """Put the codes of a patient's admissions of the last so many days behind each admission's own, each once."""
+def carry(table: pa.Table, days: float, rule: Carry | None = None) -> Carried:
+    """Put the codes of a patient's admissions of the last so many days behind each admission's own, each once.
+
+    By a rule, each code only as long as that says.
+    """
     if not 0 < days < np.inf:
         raise InputError(f"look_back: {days:g} is not allowed; allowed is a number of days above 0.")
     observed = table[OBSERVED].combine_chunks()
@@ -81,11 +87,14 @@ def carry(table: pa.Table, days: float) -> Carried:
     versions = table["icd_version"].to_numpy().astype(np.int64)
     lists = table["codes"].combine_chunks()
     flat = lists.flatten().dictionary_encode()
-    distinct = normalise_array(flat.dictionary.cast(pa.string())).dictionary_encode("encode").indices.to_numpy()
+    cleaned = normalise_array(flat.dictionary.cast(pa.string()))
+    distinct = cleaned.dictionary_encode("encode").indices.to_numpy()
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     same = History.of(patients * 16 + versions, seconds, days)
-    places, ends, carried = same.codes(distinct[flat.indices.to_numpy()], offsets)
+    recorded = flat.indices.to_numpy()
+    reach = None if rule is None else _reach(rule, cleaned, recorded, np.repeat(versions, lengths))
+    places, ends, carried = same.codes(distinct[recorded], offsets, reach)
     ends = pa.array(ends.astype(np.int32))
     codes = pa.ListArray.from_arrays(ends, lists.flatten().take(pa.array(places)))
     table = table.set_column(table.column_names.index("codes"), "codes", codes)
@@ -93,9 +102,18 @@ def carry(table: pa.Table, days: float) -> Carried:
         flags = pc.if_else(pa.array(carried), "Y", table["poa"].combine_chunks().flatten().take(pa.array(places)))
         table = table.set_column(table.column_names.index("poa"), "poa", pa.ListArray.from_arrays(ends, flags))
     more = np.unique(np.repeat(np.arange(len(lists)), np.diff(ends))[carried])
-    return Carried(
-        table, days, len(more), int(carried.sum()), _of_the_other(patients, seconds, versions, lengths, days)
-    )
+    other = _of_the_other(patients, seconds, versions, lengths, days)
+    return Carried(table, days, len(more), int(carried.sum()), other, rule)
+
+
+def _reach(rule: Carry, codes: pa.Array, recorded: np.ndarray, versions: np.ndarray) -> np.ndarray:
+    """For how many days each recorded code is carried."""
+    distinct, place = np.unique(pc.fill_null(codes, "").to_numpy(zero_copy_only=False), return_inverse=True)
+    found = np.zeros(len(recorded))
+    for version in np.unique(versions):
+        rows = versions == version
+        found[rows] = rule.reach(distinct, int(version))[place[recorded[rows]]]
+    return found
 
 
 def _patients(table: pa.Table, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
