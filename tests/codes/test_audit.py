@@ -20,7 +20,7 @@ from mlci.codes.audit import KINDS, findings
         (10, "4280", "other"),
         (10, "I5091", "long"),
         (10, "QQQ", "unknown"),
-        (10, "I5A", "unknown"),  # of 2022, newer than the table
+        (10, "I5A", "newer"),  # of 2022
         (9, "4280", None),
         (9, "428", "heading"),
         (9, "38", "zero"),
@@ -50,8 +50,35 @@ def test_command_writes_what_it_found_and_hides_small_numbers(tmp_path):
     ]
     assert "12 codes (1 different): a heading" in done.output
     plain = CliRunner().invoke(cli, [*words, "--audit", "-"], catch_exceptions=False)
-    assert plain.stdout.splitlines()[0] == '"icd_version","code","recorded","kind","words"'
+    assert plain.stdout.splitlines()[0] == '"icd_version","code","recorded","kind","words","valid"'
     frame[:30].to_csv(tmp_path / "a.csv", index=False)
     clean = CliRunner().invoke(cli, [*words, "--audit", str(tmp_path / "audit.csv")], catch_exceptions=False)
-    assert "audit" not in clean.output
+    assert clean.output.startswith("audit: 30 of 30 codes are of admissions without a date")
     assert pd.read_csv(tmp_path / "audit.csv").empty
+
+
+def test_codes_of_other_years_are_told(tmp_path):
+    rows = [
+        ("2018-03-01", 10, "U07.1", 12),  # of 2020
+        ("2020-12-31", 10, "U07.1", 20),
+        ("2014-06-01", 10, "I50.9", 11),  # ICD-10-CM began in 2015
+        ("2015-01-01", 10, "I50.9", 5),  # within the year that it began
+        ("2016-01-01", 9, "428.0", 13),  # ICD-9-CM ended in 2015
+        ("2150-01-01", 9, "428.0", 40),  # a shifted date says nothing
+        ("", 10, "E11.9", 10),
+        ("2023-01-01", 10, "U09.9", 15),  # newer than the lists, and valid
+    ]
+    rows = [row[:3] for row in rows for _ in range(row[3])]
+    frame = pd.DataFrame(rows, columns=["came", "icd_version", "codes"]).reset_index(names="visit_id")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    words = ["indices", str(tmp_path / "a.csv"), "-o", str(tmp_path / "s.csv"), "-q", "--admitted", "came"]
+    done = CliRunner().invoke(cli, [*words, "--audit", str(tmp_path / "audit.csv")], catch_exceptions=False)
+    table = pd.read_csv(tmp_path / "audit.csv")
+    assert {tuple(row) for row in table[["code", "recorded", "kind", "valid"]].to_numpy()} == {
+        ("U071", 12, "year", "from 2020"),
+        ("I509", 11, "year", "from 2015"),
+        ("4280", 13, "year", "to 2015"),
+        ("U099", 15, "newer", "from 2021"),
+    }
+    assert "audit: 36 codes (3 different): not valid in the year of the admission" in done.output
+    assert "audit: 50 of 126 codes are of admissions without a date up to 2026" in done.output

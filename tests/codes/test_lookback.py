@@ -29,7 +29,7 @@ def test_equals_a_loop(many, reach):
     flat = np.array([code for listed in codes for code in listed])
     offsets = np.concatenate([[0], np.cumsum([len(listed) for listed in codes])])
     places, ends, old = history.codes(flat, offsets)
-    carried, observed = history.carried(bits), since_first(patients, days)
+    carried, observed = history.carried(bits, bits), since_first(patients, days)
     for row, own in enumerate(codes):
         before = [code for k in earlier(patients, days, row, reach) for code in codes[k]]
         part = slice(ends[row], ends[row + 1])
@@ -43,7 +43,7 @@ def test_equals_a_loop(many, reach):
 
 def test_admissions_that_begin_at_once_are_not_each_others_past():
     history = History.of(np.array([1, 1, 1]), np.array([0, 0, 1]) * DAY, 365)
-    assert history.carried(np.array([1, 2, 4], dtype=np.uint64)).tolist() == [1, 2, 7]
+    assert history.carried(*2 * [np.array([1, 2, 4], dtype=np.uint64)]).tolist() == [1, 2, 7]
 
 
 def test_indices_of_a_file_are_those_of_its_cohort(tmp_path):
@@ -76,6 +76,50 @@ def test_indices_of_a_file_are_those_of_its_cohort(tmp_path):
         CliRunner().invoke(cli, [*words, "--look-back", "0"], catch_exceptions=False)
 
 
+def test_what_arose_then_is_history_and_what_arose_now_counts_if_asked(tmp_path):
+    import pandas as pd
+    from click.testing import CliRunner
+
+    import mlci
+    from mlci.cli import cli
+
+    frame = pd.DataFrame(
+        {
+            "visit_id": [1, 2],
+            "subject_id": [7, 7],
+            "admitted": ["2020-01-01", "2020-02-01"],
+            "codes": ["I50.9 E11.9", "N18.6 J44.9"],
+            "poa": ["N Y", "N Y"],
+            "died": [0, 1],
+        }
+    )
+    frame.to_csv(tmp_path / "a.csv", index=False)
+
+    def points(*words: str, file: str = "a.csv") -> list[int]:
+        words = ("indices", str(tmp_path / file), "-o", str(tmp_path / "s.csv"), "--icd-version", "10", *words)
+        done = CliRunner().invoke(cli, words, catch_exceptions=False)
+        assert ("and do not count; --poa all says so" in done.output) == ("--poa" not in words and "-q" not in words)
+        return pd.read_csv(tmp_path / "s.csv")["cci_charlson"].tolist()
+
+    assert points("--look-back", "90") == [1, 3]  # diabetes; lungs, diabetes, and the heart failure of then
+    assert points("--look-back", "90", "--poa", "only") == [1, 3]
+    assert points("--look-back", "90", "--poa", "all") == [2, 5]
+    assert points("--poa", "only") == [1, 1]
+    assert points("--look-back", "90", "--carry", str(carry_table(tmp_path)), "--poa", "only") == [1, 2]
+    options = {"icd_version": 10, "outcomes": {"mortality": "died"}}
+    lists = frame.assign(codes=frame["codes"].str.split(), poa=frame["poa"].str.split())
+    cohort = mlci.Cohort.from_frame(lists, **options)
+    assert mlci.charlson(cohort.looking_back(90).present())["cci_charlson"].tolist() == [1, 3]
+    cohort.write(tmp_path / "c.parquet")  # has no times, but the days since the first admission
+    assert points("--look-back", "90", "-q", file="c.parquet") == [1, 3]
+    assert points("--look-back", "30", "-q", file="c.parquet") == [1, 1]
+
+
+def carry_table(folder):
+    (folder / "carry.csv").write_text("code,days\nE11,0\nI50,40\n")
+    return folder / "carry.csv"
+
+
 @pytest.mark.slow
 def test_a_million_admissions_in_three_seconds():
     import time
@@ -84,5 +128,5 @@ def test_a_million_admissions_in_three_seconds():
     patients, days = rng.integers(0, 300_000, 1_000_000), rng.integers(0, 3650, 1_000_000)
     bits = rng.integers(0, 2**48, 1_000_000).astype(np.uint64)
     start = time.process_time()
-    History.of(patients, days * DAY, 10_000).carried(bits)
+    History.of(patients, days * DAY, 10_000).carried(bits, bits)
     assert time.process_time() - start < 3

@@ -58,9 +58,8 @@ def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
 @click.option(
     "--poa",
     type=click.Choice(["all", "only", "ahrq"]),
-    default="all",
-    show_default=True,
-    help="Codes that count: all; only those present on admission; ahrq: as AHRQ, acute comorbidities if present.",
+    help="Codes that count: all; only those present on admission; ahrq: as AHRQ, acute comorbidities if present."
+    "  [all; with --look-back only, where there are flags]",
 )
 @click.option(
     "--principal",
@@ -72,9 +71,22 @@ def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
 @click.option("--age", metavar="COLUMN", help="Charlson scores with points for age too, from this column of years.")
 @click.option("--look-back", type=float, metavar="DAYS", help="Earlier admissions of a patient count too.")
 @click.option("--subject", default="subject_id", show_default=True, metavar="COLUMN", help="Patients, for --look-back.")
-@click.option("--admitted", default="admitted", show_default=True, metavar="COLUMN", help="When it began, likewise.")
 @click.option(
-    "--audit", type=click.Path(dir_okay=False), help="Also write which codes are no codes as they stand (CSV, or -)."
+    "--admitted",
+    default="admitted",
+    show_default=True,
+    metavar="COLUMN",
+    help="When it began, likewise, and for --audit.",
+)
+@click.option(
+    "--carry",
+    metavar="comorbidities|TABLE",
+    help="Which codes --look-back carries: of comorbidities, or by a table of code and days.  [all]",
+)
+@click.option(
+    "--audit",
+    type=click.Path(dir_okay=False),
+    help="Also write which codes are no codes as they stand, or were none in their year (CSV, or -).",
 )
 @click.option("--flags", is_flag=True, help="Write a column for every category too.")
 @force
@@ -90,7 +102,7 @@ def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
 @click.option(
     "--show", metavar="NAMES", is_eager=True, expose_value=False, callback=_show, help="Show categories and weights."
 )
-def command(admissions, output, no_hierarchy, poa, look_back, subject, admitted, audit, flags, force, quiet, **named):
+def command(admissions, output, no_hierarchy, look_back, subject, admitted, carry, audit, flags, force, quiet, **named):
     """Charlson (cci_charlson), Elixhauser (eci_vw) and their sum of z-scores (cci_eci) for every admission.
 
     --index names other published indices; all of them are computed in one pass.
@@ -102,9 +114,14 @@ def command(admissions, output, no_hierarchy, poa, look_back, subject, admitted,
         check_output(path, inputs=[admissions], force=force)
     from functools import partial
 
+    from mlci.codes.carrying import read_carry
     from mlci.codes.comorbidity import write_scores
     from mlci.codes.lookback import LookBack
+    from mlci.codes.years import ByYear
 
+    if carry and look_back is None:
+        raise click.UsageError("--carry says which codes --look-back carries; say how far.")
+    rule, by_year = read_carry(carry) if carry else None, ByYear(admitted) if audit else None
     with counting(quiet) as on_batch:
         done = write_scores(
             admissions,
@@ -112,13 +129,13 @@ def command(admissions, output, no_hierarchy, poa, look_back, subject, admitted,
             **named,
             hierarchy=not no_hierarchy,
             with_flags=flags,
-            poa=poa,
-            look_back=None if look_back is None else LookBack(look_back, subject, admitted),
+            look_back=None if look_back is None else LookBack(look_back, subject, admitted, rule),
+            by_year=by_year,
             on_guess=lambda said: click.echo(f"{shown(admissions)}: {said}", err=True),
             on_batch=on_batch,
         )
     if audit:
-        _write_audit(done.findings, audit, admissions)
+        _write_audit(done.findings, by_year, audit, admissions)
     for found in done.audits:
         for sentence in found.warnings:
             click.echo(f"warning: {admissions}: {sentence}", err=True)
@@ -130,8 +147,11 @@ def command(admissions, output, no_hierarchy, poa, look_back, subject, admitted,
     say(f"{output}: {done.admissions:,} admissions, {done.without_codes:,} of them without codes (score 0).")
     for found in done.audits:
         say(f"{found.share}.")
-    if poa != "all":
-        say(f"{done.late:,} codes arose after admission" + ("." if poa == "only" else ", and count if chronic."))
+    if done.late or named["poa"] in ("only", "ahrq"):
+        how = {"only": ".", "ahrq": ", and count if chronic."}.get(
+            named["poa"], " and do not count; --poa all says so."
+        )
+        say(f"{done.late:,} codes arose after admission{how}")
     if done.combined is None:
         return
     base = "the training split" if done.split else "all admissions of this file, which has no split"
@@ -140,19 +160,22 @@ def command(admissions, output, no_hierarchy, poa, look_back, subject, admitted,
     say(f"cci_eci: z-scores by {base} ({done.combined.admissions:,}: {moments}).")
 
 
-def _write_audit(findings, target: str, source: str) -> None:
-    """One row per code; how often a rare one came is not told."""
+def _write_audit(findings, by_year, target: str, source: str) -> None:
+    """One row per code and kind; how often a rare one came is not told."""
     import pyarrow as pa
 
     from mlci.base.tablefile import writing
     from mlci.codes.audit import KINDS
+    from mlci.codes.years import LAST, valid_words
 
+    dated = ("year", "newer")
     columns = {
         "icd_version": [found.version for found in findings],
         "code": [found.code for found in findings],
         "recorded": [_told(found.count) for found in findings],
         "kind": [found.kind for found in findings],
         "words": [KINDS[found.kind] for found in findings],
+        "valid": [valid_words(found.code, found.version) if found.kind in dated else "" for found in findings],
     }
     types = {name: pa.int8() if name == "icd_version" else pa.string() for name in columns}
     with writing(target, inputs=[source]) as write:
@@ -162,6 +185,13 @@ def _write_audit(findings, target: str, source: str) -> None:
         if some:
             many = _told(sum(found.count for found in some))
             click.echo(f"audit: {many} codes ({len(some):,} different): {words}.", err=True)
+    if by_year.silent:
+        click.echo(
+            f"audit: {_told(by_year.silent)} of {by_year.counts.total():,} codes are of "
+            f"admissions without a date up to {LAST} (--admitted names the column); whether they were valid in their "
+            "year is not known.",
+            err=True,
+        )
 
 
 def _told(count: int) -> str:

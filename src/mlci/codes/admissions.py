@@ -90,6 +90,20 @@ class Admissions:
         poa = None if self.poa is None else self.poa[kept]
         return replace(self, indices=self.indices[kept], offsets=offsets, poa=poa)
 
+    def present(self) -> "Admissions":
+        """Leave out the codes whose flags say that they arose after admission, and count them.
+
+        >>> admissions = replace(Admissions.from_lists([["A", "B"]]), poa=np.array([1, 2], dtype=np.uint8))
+        >>> admissions.present().offsets.tolist(), admissions.present().late
+        ([0, 1], 1)
+        """
+        if self.poa is None:
+            return self
+        kept = ~late(self.poa)
+        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
+        left = self.late + len(kept) - int(kept.sum())
+        return replace(self, indices=self.indices[kept], offsets=offsets, poa=None, late=left)
+
     @classmethod
     def from_lists(cls, codes: Sequence[Sequence[str]], *, icd_version: int = 0) -> "Admissions":
         """Encode lists of codes that are already normalised.

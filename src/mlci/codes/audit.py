@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from mlci.codes import icd, zeros
+from mlci.codes import icd, years, zeros
 
 OTHER = {9: 10, 10: 9}
 KINDS = {
-    "heading": "a heading: finer codes exist, and one of them was meant",
+    "heading": "a heading, or a code that lost its last digit: finer codes exist, and one of them was meant",
     "zero": "lost a leading zero",
     "other": "a code of the other ICD version",
     "long": "more characters than a code: without the last it is one",
-    "unknown": "in no table: newer than it (ICD-10-CM of 2021), of another country, or mistyped",
+    "newer": "newer than the lists: came into ICD-10-CM after the edition of 2021",
+    "year": "not valid in the year of the admission, by the US editions",
+    "unknown": "in no table: of another country, or mistyped",
 }
 
 
@@ -81,7 +83,7 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
 
 @dataclass(frozen=True)
 class Finding:
-    """A code that is no code as it stands: of which kind (`KINDS`), and how often it came."""
+    """A code that is no code as it stands, or was none in its year: of which kind (`KINDS`), and how often it came."""
 
     version: int
     code: str
@@ -98,12 +100,12 @@ def findings(codes: Any, counts: np.ndarray, version: int) -> Iterator[Finding]:
         version: 9 or 10.
 
     Returns:
-        An iterator over findings, in the order of the codes; each code has one, the first of `KINDS` that fits.
+        An iterator over findings, in the order of the codes; each code has one, the first kind that fits.
 
     >>> import pyarrow as pa
-    >>> codes = pa.array(["I509", "I50", "4280", "I5099", "QQQ"])
-    >>> [(found.code, found.kind) for found in findings(codes, np.ones(5, dtype=int), 10)]
-    [('I50', 'heading'), ('4280', 'other'), ('I5099', 'long'), ('QQQ', 'unknown')]
+    >>> codes = pa.array(["I509", "I50", "4280", "I5099", "QQQ", "U099"])
+    >>> [(found.code, found.kind) for found in findings(codes, np.ones(6, dtype=int), 10)]
+    [('I50', 'heading'), ('4280', 'other'), ('I5099', 'long'), ('QQQ', 'unknown'), ('U099', 'newer')]
     """
     import pyarrow.compute as pc
 
@@ -111,6 +113,7 @@ def findings(codes: Any, counts: np.ndarray, version: int) -> Iterator[Finding]:
     valid = pc.is_in(codes, value_set=table).to_numpy(zero_copy_only=False)
     stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
     tests = {
+        "newer": np.array([version == 10 and code in years.added() for code in codes.to_pylist()], dtype=bool),
         "heading": (icd.known(codes, version) | zeros.heading(codes, version)) & ~stripped,
         "zero": stripped,
         "other": icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version]),
@@ -120,3 +123,26 @@ def findings(codes: Any, counts: np.ndarray, version: int) -> Iterator[Finding]:
     for code, kind, count, good in zip(codes.to_pylist(), kinds.tolist(), counts.tolist(), valid & ~stripped):
         if count and not good:
             yield Finding(version, code, kind, count)
+
+
+def out_of_year(seen: years.ByYear) -> Iterator[Finding]:
+    """Name the codes that were recorded in a year in which they were not valid.
+
+    Args:
+        seen: codes by year; those in no table are passed over, since they are findings already.
+
+    Returns:
+        An iterator over findings of the kind `year`.
+
+    >>> from mlci.codes.admissions import Admissions
+    >>> seen = years.ByYear()
+    >>> seen.add(Admissions.from_lists([["U071"]], icd_version=10), np.array([2018]))
+    >>> [(found.code, found.kind, found.count) for found in out_of_year(seen)]
+    [('U071', 'year', 1)]
+    """
+    invalid = seen.invalid()
+    for version in OTHER:
+        codes = [code for number, code in invalid if number == version]
+        for code, known in zip(codes, icd.known(codes, version).tolist()):
+            if known or (version == 10 and code in years.added()):
+                yield Finding(version, code, "year", invalid[version, code])

@@ -6,7 +6,8 @@ Each distinct code is looked up once. An admission without codes scores 0 and is
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,18 @@ from mlci.base.files import scratch
 from mlci.base.tablefile import writing
 from mlci.codes import icd
 from mlci.codes.admissions import Admissions, ahead, as_admissions, stream_rows
-from mlci.codes.audit import Audit, Finding, audit, findings
+from mlci.codes.audit import Audit, Finding, audit, findings, out_of_year
 from mlci.codes.family import CLASSIC, chosen, score_columns
 from mlci.codes.lookback import LookBack
-from mlci.codes.poa import ALL, late, reading
+from mlci.codes.poa import AHRQ, ALL, ANY, KEEP, late, reading
 from mlci.codes.rules import Rules, rules
 from mlci.codes.versions import Guess
+from mlci.codes.years import ByYear, years_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from mlci.codes.carrying import Carry
 
 PAPER = ("charlson", "vw")
 LISTED, COUNT, SKIP = PRINCIPAL = ("listed", "count", "skip")  # what becomes of an admission's first diagnosis
@@ -97,6 +101,16 @@ class Coder:
         counts = np.bincount(indices, minlength=len(admissions.values))
         for met, rows, places in self.places:
             met.counts[places] += counts[rows]
+        self.admissions += len(admissions)
+        self.without_codes += int((np.diff(admissions.offsets) == 0).sum())
+        self.short += admissions.short
+        self.late += admissions.late if admissions.poa is None else int(late(admissions.poa).sum())
+        return self.bits(admissions, skipped=self.skipped)
+
+    def bits(self, admissions: Admissions, *, skipped: np.ndarray | None = None) -> np.ndarray:
+        """The bits of each admission, without counting anything; `skipped` are those that a first diagnosis lacks."""
+        self._look_up(admissions.values, admissions.versions)
+        indices = admissions.indices.astype(np.intp)
         start, end = admissions.offsets[:-1], admissions.offsets[1:]
         bits, some = np.zeros((self.rules.words, len(admissions)), dtype=np.uint64), start < end
         arose = None if admissions.poa is None else late(admissions.poa)
@@ -104,14 +118,21 @@ class Coder:
             of_code = self._of_value(False)[word][indices]
             if arose is not None:
                 of_code[arose] = self._of_value(True)[word][indices[arose]]
-            if self.skipped[word]:
-                of_code[start[some]] &= ~self.skipped[word]
+            if skipped is not None and skipped[word]:
+                of_code[start[some]] &= ~skipped[word]
             bits[word, some] = np.bitwise_or.reduceat(of_code, start[some])
-        self.admissions += len(admissions)
-        self.without_codes += len(admissions) - int(some.sum())
-        self.short += admissions.short
-        self.late += admissions.late if arose is None else int(arose.sum())
         return bits
+
+    def past(self, admissions: Admissions, carry: "Carry | None") -> dict[float, np.ndarray]:
+        """The bits that admissions hand on to later ones, by how many days: all codes count, whatever their flags."""
+        plain = replace(admissions, poa=None)
+        if carry is None:
+            return {np.inf: self.bits(plain)}
+        reach = np.zeros(len(plain.values))
+        for version in icd.VERSIONS:
+            rows = plain.versions == version
+            reach[rows] = carry.reach(plain.values[rows], version)
+        return {float(days): self.bits(plain.keep(reach == days)) for days in np.unique(reach) if days > 0}
 
     def _look_up(self, values: np.ndarray, versions: np.ndarray) -> None:
         """Where each distinct code stands among those met, unless they are those of the last batch."""
@@ -147,9 +168,10 @@ class Coder:
                 found.append(audit(met.codes, met.counts, version, short=self.short if version == 9 else 0))
         return found
 
-    def findings(self) -> list[Finding]:
-        """The codes met so far that are no codes as they stand, the commonest first."""
+    def findings(self, by_year: ByYear | None = None) -> list[Finding]:
+        """The codes met so far that are no codes as they stand, or were none in their year, the commonest first."""
         found = [code for version, met in self.met.items() for code in findings(met.codes, met.counts, version)]
+        found += [] if by_year is None else out_of_year(by_year)
         return sorted(found, key=lambda code: (-code.count, code.version, code.code))
 
 
@@ -363,24 +385,48 @@ class Written:
 
 def _coded(
     source: str | Path,
-    coder: Callable[[Admissions], np.ndarray],
+    coder: Coder,
     look_back: LookBack | None,
     carry: Sequence[str],
+    *,
+    poa: str | None,
+    seen: Callable[[Admissions, Any], Admissions],
     options: dict[str, Any],
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
-    """The identifiers, bits and carried columns of a file's admissions; with a look-back, all of them at once."""
+    """The identifiers, bits and carried columns of a file's admissions; with a look-back, all of them at once.
+
+    What arose during an earlier admission is history now; what arose during this one counts only if asked.
+    """
     import pyarrow as pa
 
-    carry = (*carry, *((look_back.subject, look_back.admitted) if look_back else ()))
-    batches = ((part.ids, coder(part), carried) for part, carried in stream_rows(source, carry=carry, **options))
     if look_back is None:
-        yield from batches
+        for part, carried in stream_rows(source, carry=carry, poa=reading(poa or ALL), **options):
+            part = seen(part, carried)
+            yield part.ids, coder(part), carried
         return
-    parts = list(batches)
-    if parts:
-        ids, bits, carried = zip(*parts)
-        table = pa.concat_tables(carried, promote_options="permissive")
-        yield np.concatenate(ids), look_back.carried(np.hstack(bits), table, str(source)), table
+    ids, own, past, beside = [], [], [], []
+    how = {None: ANY, ALL: ALL}.get(poa, KEEP)
+    for part, carried in stream_rows(source, carry=(*carry, *look_back.columns), poa=how, **options):
+        part = seen(part, carried)
+        ids.append(part.ids)
+        own.append(coder(part if poa == AHRQ else part.present()))
+        alike = part.poa is None and look_back.carry is None and not coder.skipped.any()
+        past.append({np.inf: own[-1]} if alike else coder.past(part, look_back.carry))
+        beside.append(carried)
+    if ids:
+        none = [np.zeros_like(bits) for bits in own]
+        reaches = {days for bits in past for days in bits}
+        handed = {days: np.hstack([bits.get(days, zero) for bits, zero in zip(past, none)]) for days in reaches}
+        table = pa.concat_tables(beside, promote_options="permissive")
+        yield np.concatenate(ids), look_back.carried(np.hstack(own), handed, table, str(source)), table
+
+
+def _seen(guess: Guess | None, by_year: ByYear | None, where: str, batch: Admissions, carried: Any) -> Admissions:
+    """A batch of admissions with its ICD version, counted by year where that was asked."""
+    batch = guess(batch) if guess else batch
+    if by_year is not None:
+        by_year.add(batch, years_of(carried, by_year.column, where))
+    return batch
 
 
 def write_scores(
@@ -391,10 +437,11 @@ def write_scores(
     weights: Sequence[str] = (),
     hierarchy: bool = True,
     with_flags: bool = False,
-    poa: str = ALL,
+    poa: str | None = None,
     principal: str = LISTED,
     age: str | None = None,
     look_back: LookBack | None = None,
+    by_year: ByYear | None = None,
     on_guess: Callable[[str], None] | None = None,
     on_batch: Callable[[int], None] | None = None,
     **options: Any,
@@ -406,7 +453,9 @@ def write_scores(
     called with a sentence, the codes may tell their ICD version where the file does not. `index`, `poa` and
     `principal` say what counts, as in `indices`. CCI+ECI, where both are asked for, is fitted on the training split
     where the file has one, else on all its admissions. Its moments are known only at the end, so the scores wait in a
-    temporary file. `look_back` counts the categories of a patient's earlier admissions too, and holds those in memory.
+    temporary file. `look_back` counts the categories of a patient's earlier admissions too, and holds those in memory;
+    with it, unless `poa` says so, codes whose flags say that they arose during the admission itself do not count.
+    `by_year` counts codes by the year of their admission.
     """
     import pyarrow as pa
 
@@ -414,8 +463,7 @@ def write_scores(
     columns = score_columns(weights, names)
     pair = pair_of(columns)
     coder, split = Coder(names, principal=principal), False
-    how = {"unused": True, "poa": reading(poa), **options}
-    guess = Guess(str(source), on_guess) if on_guess else lambda batch: batch
+    seen = partial(_seen, Guess(str(source), on_guess) if on_guess else None, by_year, str(source))
 
     def scored(ids: np.ndarray, bits: np.ndarray, carried: Any) -> dict[str, Any]:
         bits = coder.rules.settled(bits, hierarchy)
@@ -426,8 +474,8 @@ def write_scores(
     def training(spool: Path) -> Iterator[np.ndarray]:
         nonlocal split
         sink = None
-        carry = ("split", *([age] if age is not None else []))
-        for part in _coded(source, lambda batch: coder(guess(batch)), look_back, carry, how):
+        carry, how = ("split", *filter(None, [age, by_year and by_year.column])), {"unused": True, **options}
+        for part in _coded(source, coder, look_back, carry, poa=poa, seen=seen, options=how):
             found, carried = scored(*part), part[2]
             rows = pa.record_batch(found)
             sink = sink or pa.ipc.new_stream(spool, rows.schema)
@@ -450,8 +498,8 @@ def write_scores(
         combined = combined if pair else None
         for table in ahead(_spooled(spool, combined, 1 + len(columns))):
             write(table)
-    audits, told = coder.audit(), coder.unlisted()
-    return Written(coder.admissions, coder.without_codes, audits, coder.findings(), told, combined, split, coder.late)
+    told = coder.audit(), coder.findings(by_year), coder.unlisted()
+    return Written(coder.admissions, coder.without_codes, *told, combined, split, coder.late)
 
 
 def _spooled(spool: Path, combined: Combined | None, place: int) -> "Iterator[pa.Table]":

@@ -5,7 +5,7 @@ of patient and time, one step back at a time for all admissions at once, so a mi
 a patient had before the first admission that the data hold is not known: `since_first` says how far one could look.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,29 +16,65 @@ from mlci.base.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from mlci.codes.carrying import Carry
+
 DAY = 86_400
+ADMITTED, OBSERVED = "admitted", "days_observed"  # columns: when it began; days since the patient's first admission
 
 
 @dataclass(frozen=True)
 class LookBack:
-    """How far to look back in a file, and its columns of patients and of when admissions began."""
+    """How far to look back in a file, its columns of patients and of when admissions began, and how long codes count.
+
+    A cohort file has `days_observed` in place of times.
+    """
 
     days: float
     subject: str = "subject_id"
-    admitted: str = "admitted"
+    admitted: str = ADMITTED
+    carry: "Carry | None" = None
 
     def __post_init__(self) -> None:
-        if self.days <= 0:
+        if not 0 < self.days < np.inf:
             raise InputError(f"look_back: {self.days:g} is not allowed; allowed is a number of days above 0.")
 
-    def carried(self, bits: np.ndarray, table: "pa.Table", where: str) -> np.ndarray:
-        """The bits of each admission with those of its earlier ones; the table has a row for each."""
-        for name in (self.subject, self.admitted):
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads, as far as a file has them."""
+        return (self.subject, self.admitted, *([OBSERVED] if self.admitted == ADMITTED else []))
+
+    def carried(self, own: np.ndarray, past: Mapping[float, np.ndarray], table: "pa.Table", where: str) -> np.ndarray:
+        """The bits of each admission with those of its earlier ones.
+
+        Args:
+            own: bits, the last axis is admissions.
+            past: how many days → the bits that count for so long.
+            table: a row for each admission.
+            where: what messages call the file.
+        """
+        patients, seconds = self._times(table, where)
+        for days, bits in past.items():
+            own = History.of(patients, seconds, min(days, self.days)).carried(own, bits)
+        return own
+
+    def _times(self, table: "pa.Table", where: str) -> tuple[np.ndarray, np.ndarray]:
+        import pyarrow.compute as pc
+
+        admitted = self.admitted
+        if self.admitted == ADMITTED and ADMITTED not in table.column_names and OBSERVED in table.column_names:
+            admitted = OBSERVED
+        for name in (self.subject, admitted):
             if name not in table.column_names:
                 raise InputError(f"{where}: lacks the column {name}, which a look-back needs (--subject, --admitted).")
-        seconds, known = seconds_of(table[self.admitted], where)
-        patients = table[self.subject].combine_chunks().dictionary_encode("encode").indices.to_numpy()
-        return History.of(np.where(known, patients, -1 - np.arange(len(table))), seconds, self.days).carried(bits)
+        if admitted == OBSERVED:
+            known = table[OBSERVED].is_valid().to_numpy(zero_copy_only=False)
+            seconds = np.rint(pc.fill_null(table[OBSERVED].cast("float64"), 0).to_numpy() * DAY).astype(np.int64)
+        else:
+            seconds, known = seconds_of(table[admitted], where)
+        found = table[self.subject].combine_chunks().dictionary_encode()
+        known = known & found.is_valid().to_numpy(zero_copy_only=False)
+        numbers = pc.fill_null(found.indices, 0).to_numpy()
+        return np.where(known, numbers, -1 - np.arange(len(table))), seconds
 
 
 @dataclass(frozen=True)
@@ -76,16 +112,17 @@ class History:
             if (gap > 0).any():  # two that began at once are not each other's past
                 yield self.order[late[gap > 0]], self.order[early[gap > 0]]
 
-    def carried(self, bits: np.ndarray) -> np.ndarray:
-        """The bits of each admission with those of its earlier ones.
+    def carried(self, own: np.ndarray, past: np.ndarray) -> np.ndarray:
+        """The bits of each admission with those that its earlier ones hand on.
 
         >>> history = History.of(np.array([1, 1, 2]), np.array([0, 30, 7]) * DAY, 365)
-        >>> history.carried(np.array([1, 2, 4], dtype=np.uint64)).tolist()
+        >>> bits = np.array([1, 2, 4], dtype=np.uint64)
+        >>> history.carried(bits, bits).tolist()
         [1, 3, 4]
         """
-        found = bits.copy()
+        found = own.copy()
         for late, early in self.pairs():
-            found[..., late] |= bits[..., early]
+            found[..., late] |= past[..., early]
         return found
 
     def codes(

@@ -54,8 +54,9 @@ def changes(
     >>> visits = pd.DataFrame({"visit_id": range(40), "codes": [["I50.9"]] * 40, "died": [0, 1] * 20})
     >>> cohort = Cohort.from_frame(visits, icd_version=10, outcomes={"mortality": "died"})
     >>> scores = {"plain": np.arange(40.0), "better": np.arange(40.0) % 2}
-    >>> [round(row["change"], 3) for row in changes(scores, cohort, head="codes", resamples=0, seed=0)][2]
-    0.475
+    >>> rows = [*changes(scores, cohort, head="codes", resamples=0, seed=0)]
+    >>> [round(row["change"], 3) for row in rows if (row["codes"], row["metric"]) == ("better", "auroc")]
+    [0.475]
     """
     found = judge(scores, judged, resamples=resamples, seed=seed)
     gaps = found.differences.set_index(["model", "outcome", "metric"])[["value", "low", "high"]]

@@ -15,10 +15,8 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError
 from mlci.codes.carrying import Carry
 from mlci.codes.icd import normalise_array
-from mlci.codes.lookback import DAY, History, seconds_of, since_first
+from mlci.codes.lookback import DAY, OBSERVED, History, seconds_of, since_first
 from mlci.sources import Attrition, Draft
-
-OBSERVED = "days_observed"
 
 
 @dataclass(frozen=True)

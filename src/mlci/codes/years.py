@@ -1,0 +1,104 @@
+"""In which years codes were valid in the United States: codes and years of admissions come in, counts go out.
+
+ICD-10-CM took the place of ICD-9-CM on 1 October 2015; `data/added.csv` says in which year each later code came. When
+ICD-10-CM codes ended, and when ICD-9-CM codes began, is not known here, and so not judged. Neither is a year after
+the last edition that the table knows: dates that were shifted to hide patients, as MIMIC's, lie there.
+"""
+
+import csv
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlci.base.errors import InputError
+from mlci.codes.icd import DATA
+
+if TYPE_CHECKING:
+    from mlci.codes.admissions import Admissions
+
+CHANGED = 2015  # in which ICD-10-CM took the place of ICD-9-CM
+LAST = 2026  # of the years in which a code is known to have come
+SPAN = 4096  # more than any year
+
+
+@cache
+def added() -> dict[str, int]:
+    """Return the year in which each ICD-10-CM code came that came after the first edition.
+
+    >>> added()["U071"], "I509" in added()
+    (2020, False)
+    """
+    with open(DATA / "added.csv", newline="") as file:
+        return {code: int(row["year"]) for row in csv.DictReader(file) for code in row["codes"].split()}
+
+
+def valid_words(code: str, version: int) -> str:
+    """Say in which years a code was valid, as far as is known.
+
+    >>> valid_words("U071", 10), valid_words("4280", 9)
+    ('from 2020', 'to 2015')
+    """
+    return f"to {CHANGED}" if version == 9 else f"from {added().get(code, CHANGED)}"
+
+
+class ByYear:
+    """Counts codes by the year of their admission, batch after batch; `column` holds when it began.
+
+    >>> from mlci.codes.admissions import Admissions
+    >>> seen = ByYear()
+    >>> seen.add(Admissions.from_lists([["U071", "I509"], ["U071"]], icd_version=10), np.array([2018, 2021]))
+    >>> seen.invalid()
+    {(10, 'U071'): 1}
+    """
+
+    def __init__(self, column: str = "admitted") -> None:
+        self.column = column
+        self.counts: Counter[tuple[int, str, int]] = Counter()
+
+    def add(self, admissions: "Admissions", years: np.ndarray) -> None:
+        """Count the codes of a batch; `years` has one number per admission, 0 where it is not known."""
+        judged = np.where((years > 0) & (years <= LAST), years, 0)
+        keys = admissions.indices.astype(np.int64) * SPAN + np.repeat(judged, np.diff(admissions.offsets))
+        for key, count in zip(*(found.tolist() for found in np.unique(keys, return_counts=True))):
+            value = key // SPAN
+            self.counts[int(admissions.versions[value]), str(admissions.values[value]), key % SPAN] += count
+
+    @property
+    def judged(self) -> int:
+        """How many codes have a year that can be judged."""
+        return sum(count for (_, _, year), count in self.counts.items() if year)
+
+    @property
+    def silent(self) -> int:
+        """How many codes have none."""
+        return self.counts.total() - self.judged
+
+    def invalid(self) -> dict[tuple[int, str], int]:
+        """How often each code was recorded in a year in which it was not valid."""
+        found: Counter[tuple[int, str]] = Counter()
+        for (version, code, year), count in self.counts.items():
+            if year and (year > CHANGED if version == 9 else year < added().get(code, CHANGED)):
+                found[version, code] += count
+        return dict(found)
+
+
+def years_of(table: Any, column: str, where: str) -> np.ndarray:
+    """Read the years of dates and times; 0 where there is none, or none that can be read.
+
+    >>> import pyarrow as pa
+    >>> years_of(pa.table({"admitted": ["2019-12-31", None]}), "admitted", "visits.csv").tolist()
+    [2019, 0]
+    """
+    from mlci.codes.lookback import seconds_of
+
+    silent = np.zeros(len(table), dtype=np.int64)
+    if column not in table.column_names:
+        return silent
+    try:
+        seconds, known = seconds_of(table[column], where)
+    except InputError:
+        return silent
+    years = seconds.astype("datetime64[s]").astype("datetime64[Y]").astype(np.int64) + 1970
+    return np.where(known, np.clip(years, 0, SPAN - 1), 0)
