@@ -5,8 +5,9 @@ ICD-10-CM codes (common codes common, rare ones rare). Seconds of work go from o
 for all tools after a first run on 1,000 admissions; what that run and the imports took is the start. The peers get one
 row per code, the form they ask for, so that reshaping is not on their bill; their scores are compared with ours. One
 DuckDB join is what a user would write (codes joined with their categories, a flag for each), the other is handed our
-bit masks. Each peer is installed into a folder of build/ with the newest Python of this machine that takes it (or the
-one that --peers-python names), which its row says, or it is left out with a sentence.
+bit masks. Each peer is installed into a folder of build/ with the newest Python of this machine that takes some version
+of it (or the one that --peers-python names); its row says both versions. One that no Python takes is left out with a
+sentence. Last, what ten indices cost beside one.
 """
 
 import argparse
@@ -26,7 +27,9 @@ import pyarrow.parquet as pq
 from mlci.codes import icd
 
 ROOT = Path(__file__).parents[1]
-PEERS = {"comorbidipy": "comorbidipy>=0.8", "pycomorb": "pycomorb"}
+# What pip is asked for, the first that some Python of this machine takes; comorbidipy 0.8 wants Python 3.13.
+PEERS = {"comorbidipy": ["comorbidipy>=0.8", "comorbidipy<0.8 pandas<1.5 numpy<2"], "pycomorb": ["pycomorb"]}
+ONE, TEN = "charlson", "charlson,elixhauser,rcs,shmi,swedish,danish,australian,ahrq,gagne,hfrs"  # all that have ICD-10
 CODES = 12
 CHUNK = 250_000  # admissions written at once, so that making the data needs little memory too
 
@@ -38,13 +41,22 @@ MLCI_LONG = MLCI.replace("/wide.", "/long.")
 MLCI_COLUMNS = MLCI.replace("/wide.", "/columns.")
 COMORBIDIPY = """
 import polars as pl
-from comorbidipy import comorbidity, ScoreType, WeightingVariant
+from comorbidipy import comorbidity
+try:
+    from comorbidipy import ScoreType, WeightingVariant
+    ways = (ScoreType.CHARLSON, WeightingVariant.CHARLSON), (ScoreType.ELIXHAUSER, WeightingVariant.VAN_WALRAVEN)
+    read, done = pl.read_parquet, lambda found: found
+except ImportError:  # before 0.8: by pandas
+    import pandas
+    ways = ("charlson", "charlson"), ("elixhauser", "vw")
+    read, done = pandas.read_parquet, lambda found: pl.from_pandas(found.reset_index())
 def work(folder):
-    rows = pl.read_parquet(folder + "/long.parquet")
-    cci = comorbidity(rows, "admission_id", "code", score=ScoreType.CHARLSON, weighting=WeightingVariant.CHARLSON)
-    eci = comorbidity(rows, "admission_id", "code", score=ScoreType.ELIXHAUSER, weighting=WeightingVariant.VAN_WALRAVEN)
-    cci = cci.select("admission_id", cci_charlson="comorbidity_score")
-    eci = eci.select("admission_id", eci_vw="comorbidity_score")
+    rows = read(folder + "/long.parquet")
+    found = [
+        done(comorbidity(rows, "admission_id", "code", None, score=kind, weighting=by)) for kind, by in ways
+    ]
+    cci = found[0].select("admission_id", cci_charlson="comorbidity_score")
+    eci = found[1].select("admission_id", eci_vw="comorbidity_score")
     cci.join(eci, on="admission_id").write_parquet(out)
 """
 PYCOMORB = """
@@ -170,14 +182,15 @@ def measure(python: str, task: str, folder: Path) -> tuple[list[float] | None, s
 def peer(name: str, asked: str | None) -> tuple[str | None, str]:
     """The newest interpreter that this peer installs on, with it, and both versions; or why there is none."""
     said = "no Python was found"
-    for python in [asked] if asked else interpreters():
+    tries = [(wanted, python) for wanted in PEERS[name] for python in ([asked] if asked else interpreters())]
+    for number, (wanted, python) in enumerate(tries):
         found = shutil.which(python)
         if not found:
             said = f"{python} is not installed"
             continue
-        home = ROOT / "build" / f"peer-{name}-{Path(found).resolve().parent.parent.name}"
+        home = ROOT / "build" / f"peer-{name}-{number}"
         steps = [] if home.exists() else [[found, "-m", "venv", str(home)]]
-        steps.append([str(home / "bin/pip"), "install", "-q", PEERS[name], "polars", "pyarrow"])
+        steps.append([str(home / "bin/pip"), "install", "-q", *wanted.split(), "polars", "pyarrow"])
         for step in steps:
             done = subprocess.run(step, text=True, capture_output=True)
             if done.returncode:
@@ -191,10 +204,16 @@ def peer(name: str, asked: str | None) -> tuple[str | None, str]:
 
 
 def interpreters() -> list[str]:
-    """Every Python of this machine, the newest first."""
-    named = [f"python3.{minor}" for minor in range(14, 9, -1)]
-    homes = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"), key=lambda path: path.parts[-3].split("."))
-    return [*named, *(str(path) for path in reversed(homes)), sys.executable]
+    """Every Python of this machine that starts, the newest first."""
+    homes = Path.home().glob(".pyenv/versions/3.*/bin/python3")
+    versions = {}
+    for python in [*(f"python3.{minor}" for minor in range(14, 9, -1)), *map(str, homes), sys.executable]:
+        if shutil.which(python):
+            done = subprocess.run(
+                [python, "-c", "import sys; print(sys.version_info[1])"], text=True, capture_output=True
+            )
+            versions |= {python: int(done.stdout)} if not done.returncode else {}
+    return sorted(versions, key=lambda python: -versions[python])
 
 
 def agreement(ours: pa.Table, theirs: pa.Table) -> str:
@@ -236,6 +255,23 @@ def compare(admissions: int, repeats: int, pythons: dict[str, tuple[str | None, 
                 print(f"mlci is {best['mlci'] / best[tool]:.1f} x {tool}")
 
 
+def many(admissions: int, repeats: int) -> None:
+    """What ten indices cost beside one, in processor time of the whole work."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make(folder, admissions)
+        make(folder / "small", 1000)
+        seconds = {}
+        for names in (ONE, TEN):
+            task = MLCI.replace("out)", f"out, index={names!r})")
+            runs = [measure(sys.executable, task, folder) for _ in range(repeats)]
+            if failed := [why for run, why in runs if run is None]:
+                sys.exit(failed[0])
+            seconds[names] = min(run[1] for run, _ in runs if run)
+        print(f"\n{admissions:,} admissions, processor time: one index {seconds[ONE]:.2f} s, ten {seconds[TEN]:.2f} s")
+        print(f"Ten indices cost {seconds[TEN] / seconds[ONE]:.2f} x one.")
+
+
 def growth(sizes: list[int]) -> None:
     print(f"\nGrowth: mlci alone\n{'admissions':>12} {'file MB':>8} {'s':>7} {'admissions/s':>13} {'peak MB':>8}")
     for admissions in sizes:
@@ -258,6 +294,7 @@ def main() -> None:
     pythons = {name: peer(name, options.peers_python) for name in PEERS}
     scale = 10 if options.quick else 1
     compare(1_000_000 // scale, 1 if options.quick else 3, pythons)
+    many(1_000_000 // scale, 1 if options.quick else 3)
     growth([size // scale for size in (1_000_000, 4_000_000, 16_000_000)])
 
 

@@ -55,7 +55,8 @@ def test_scores_are_the_local_ones(name, place, spark, tmp_path):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("cohort.parquet", {"weights": ("quan", "swiss"), "flags": True}),
+        ("cohort.parquet", {"index": "hfrs,charlson,ahrq,elixhauser", "weights": ("quan", "swiss"), "flags": True}),
+        pytest.param("codes.parquet", {"index": "gagne,hfrs"}, marks=pytest.mark.slow),
         pytest.param("cohort.parquet", {}, marks=pytest.mark.slow),
         pytest.param("codes.parquet", {}, marks=pytest.mark.slow),
     ],

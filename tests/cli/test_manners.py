@@ -184,11 +184,11 @@ def test_settings_print_as_toml_and_read_back(recipe, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["score", "us2010"], ["indices"]])
+@pytest.mark.parametrize("command", [["score", "us2010"], ["indices", "--index", "deyo,gagne", "--age", "age"]])
 def test_files_are_scored_without_pandas(tmp_path, command):
     """Rows of an admission that stand apart are brought together by DuckDB, which asks for pandas too."""
     source, target = tmp_path / "rows.csv", tmp_path / "scores.csv"
-    source.write_text("admission_id,icd_version,code\n1,9,4280\n2,9,486\n1,9,5849\n")
+    source.write_text("admission_id,icd_version,code,age\n1,9,4280,81\n2,9,486,20\n1,9,5849,81\n")
     words = [*command, str(source), "-o", str(target), "--quiet"]
     program = f"""
 import sys

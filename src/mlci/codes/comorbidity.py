@@ -278,16 +278,17 @@ def _frame(data: Any, names: Sequence[str], weights: str | Sequence[str], *, icd
     return nw.from_dict(found, backend=native).to_native()
 
 
-def _ages(ages: Any, admissions: int) -> np.ndarray:
+def _ages(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
     """Ages in years as numbers, NaN where unknown."""
-    import pandas as pd
+    import pyarrow as pa
 
     try:
-        found = pd.to_numeric(pd.Series(ages), errors="raise").to_numpy(dtype=float, na_value=np.nan)
-    except (TypeError, ValueError):
-        raise InputError("age: some value is no number; allowed are years, or nothing.") from None
+        column = ages if isinstance(ages, pa.ChunkedArray) else pa.chunked_array([pa.array(ages, from_pandas=True)])
+        found = column.cast(pa.float64()).to_numpy()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        raise InputError(f"{where}: some value is no number; allowed are years, or nothing.") from None
     if len(found) != admissions:
-        raise InputError(f"age: has {len(found):,} values for {admissions:,} admissions; needed is one for each.")
+        raise InputError(f"{where}: has {len(found):,} values for {admissions:,} admissions; needed is one for each.")
     return found
 
 
@@ -514,10 +515,7 @@ def _spooled(spool: Path, combined: Combined | None, place: int) -> "Iterator[pa
             yield table
 
 
-def _age_column(carried: Any, name: str, where: str) -> np.ndarray:
+def _age_column(carried: "pa.Table", name: str, where: str) -> np.ndarray:
     if name not in carried.column_names:
         raise InputError(f"{where}: lacks the column {name} of ages (--age).")
-    try:
-        return _ages(carried[name].to_pandas(), len(carried))
-    except InputError:
-        raise InputError(f"{where}: column {name}: some age is no number; allowed are years, or nothing.") from None
+    return _ages(carried[name], len(carried), f"{where}: column {name}")
