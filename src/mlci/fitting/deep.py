@@ -27,6 +27,7 @@ from mlci.fitting._checkpoint import Checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
 from mlci.fitting._engines import single, stacked
+from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
 from mlci.fitting._loop import (
     Engine,
@@ -43,7 +44,7 @@ from mlci.fitting._objectives import Alignments, MeanLosses, cross_entropy, entr
 from mlci.fitting._processes import ALONE, Group, own_errors
 from mlci.fitting._result import DeepRecord, Epoch, Fit, Trained
 from mlci.fitting._weighting import check_outcomes, stage2_weights
-from mlci.fitting.encoders import mlp
+from mlci.fitting.encoders import TRITON, mlp
 from mlci.judging.theory import best_spacing
 from mlci.measures.alignment import nhsic
 
@@ -335,7 +336,8 @@ def collapse(
     passes = single.Autograd(net, lambda rows: (inputs[rows],))
     feed = single.Feed(lambda rows, _: torch.from_numpy(rows).to(device), labels.astype(np.float32))
     engine = single.Single(net, passes, feed, pace, (seed, COLLAPSE), rng=lambda _: rng)
-    engine.aim(Alignments(kernel, [1.0], torch.from_numpy(np.float32(weights)).to(device)[None]))
+    alignments = kernels().StackedAlignments if device.type == "cuda" and TRITON else Alignments
+    engine.aim(alignments(kernel, [1.0], torch.from_numpy(np.float32(weights)).to(device)[None]))
     train(engine, [UNTRAINED], epochs=options.epochs, tell=lambda *_: None)
 
     def score(logits: np.ndarray) -> np.ndarray:

@@ -5,9 +5,9 @@ it differs from a model trained on its own by rounding, and by the hidden units 
 the next epoch while the device trains.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -36,6 +36,20 @@ def pays(encoder: EncoderConfig, batch: int, device: torch.device) -> bool:
     """Say whether they are best trained at once on this device: a GPU, for whose kernels Triton is needed."""
     able = device.type in PAYS and (device.type != "cuda" or TRITON)
     return able and stackable(encoder, batch)
+
+
+@contextmanager
+def tensor_cores() -> Iterator[None]:
+    """Let a GPU round the factors of matrix products to 10 bits (TF32) in the block; sums keep theirs.
+
+    A step of twelve fits is a fifth shorter, and what they reach differs by less than from seed to seed.
+    """
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 class Stacked:
@@ -94,7 +108,7 @@ class Stacked:
         if self.pace.cycle is None or number < self.pace.cycle:
             self.ahead = {number + 1: self._draw(number + 1)}
         data, orders = self._laid_out(draws)
-        with seeded(*self.seeds[0], number, device=self.device) if self.dropout else nullcontext():
+        with tensor_cores(), seeded(*self.seeds[0], number, device=self.device) if self.dropout else nullcontext():
             total = self.steps.epoch(data, orders, self.batch)
         return total / torch.tensor(self.counts, device=self.device)[:, None]
 
@@ -126,7 +140,8 @@ class Stacked:
     def predict(self, split: Split) -> Tensor:
         if id(split) not in self.residents:
             self.residents[id(split)] = (split, Resident.of(split, self.device))
-        return self.stack.predict(self.residents[id(split)][1])
+        with tensor_cores():
+            return self.stack.predict(self.residents[id(split)][1])
 
     def state(self) -> dict[str, Tensor]:
         return self.stack.state_dict()
