@@ -5,13 +5,16 @@ test split, which neither its weights nor its cutoff have seen. A part for which
 admissions, one class, no age) is empty or None, never an error.
 """
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.codes.icd import VERSIONS, dotted
 from mlci.codes.outcome import tells
@@ -250,40 +253,46 @@ def _judge(
     known = {name: y for name, y in zip(names, labels.T) if not np.isnan(y).all()}
     risks = {name: columns[f"risk_{name}"] for name in known if f"risk_{name}" in columns}
     patients = design_of(judged, **drawn)
-    metrics = judge(
-        {OWN: score, **rivals.classic(judged)},
-        known,
-        groups=patients,
-        risks={OWN: risks},
-        kernel="energy",  # this page shows nHSIC of the index alone, from the diagnosis
-        metrics={*FIGURES, *reported()},
-        **options,
-    ).table
-    others = _rivals(index, cohort, judged, score, known, risks, drawn.get("weights"), options["seed"])
-    weights = _weights(model.card.get("weights"), names)
-    alpha = list(weights.values())
-    try:
-        diagnosis = theory.diagnose(score, labels, names, weights=alpha)
-        anew = cutoff_range(score, labels, names, weights=alpha, patients=patients, **options)
-        certificate = theory.certify(score, labels, names, model.cutoff.score, weights=alpha, mass=patients.weight)
-    except InputError:  # no outcome has both classes among the admissions where all are known
-        diagnosis, anew, certificate = None, None, None
-    cut = _cut(model, score, known, anew, certificate, patients.weight)
-    alone = patients if drawn else None  # where nobody asked, curves take each admission for itself
-    parts = {name: subgroup(judged, name) for name in by}
-    return Judgement(
-        outcomes=tuple(_outcome(name, score, y, risks.get(name), metrics, alone) for name, y in known.items()),
-        aurocs=compare(score, others, known, patients=patients),
-        gains=rivals.increments(others, known, patients=patients),
-        metrics=metrics,
-        groups=by_group(score, risks, known, parts, patients=patients),
-        interactions=interactions(risks, known, parts, patients=patients),
-        weights=weights,
-        cut=cut,
-        diagnosis=diagnosis,
-        codes=_codes(index, judged, options["seed"]),
-        spread=float(weighted.spread(score, patients.weight)),
-    )
+    weights, parts = _weights(model.card.get("weights"), names), {name: subgroup(judged, name) for name in by}
+    with single_thread(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # none waits for another
+        others = pool.submit(_rivals, index, cohort, judged, score, known, risks, drawn.get("weights"), options["seed"])
+        judging = pool.submit(
+            judge,
+            {OWN: score, **rivals.classic(judged)},
+            known,
+            groups=patients,
+            risks={OWN: risks},
+            kernel="energy",  # this page shows nHSIC of the index alone, from the diagnosis
+            metrics={*FIGURES, *reported()},
+            **options,
+        )
+        codes = pool.submit(_codes, index, judged, options["seed"])
+        groups = pool.submit(by_group, score, risks, known, parts, patients=patients)
+        tests = pool.submit(interactions, risks, known, parts, patients=patients)
+        alpha = list(weights.values())
+        try:
+            diagnosis = theory.diagnose(score, labels, names, weights=alpha)
+            anew = cutoff_range(score, labels, names, weights=alpha, patients=patients, **options)
+            certificate = theory.certify(score, labels, names, model.cutoff.score, weights=alpha, mass=patients.weight)
+        except InputError:  # no outcome has both classes among the admissions where all are known
+            diagnosis, anew, certificate = None, None, None
+        aurocs = pool.submit(compare, score, others.result(), known, patients=patients)
+        gains = pool.submit(rivals.increments, others.result(), known, patients=patients)
+        metrics = judging.result().table
+        alone = patients if drawn else None  # where nobody asked, curves take each admission for itself
+        return Judgement(
+            outcomes=tuple(_outcome(name, score, y, risks.get(name), metrics, alone) for name, y in known.items()),
+            aurocs=aurocs.result(),
+            gains=gains.result(),
+            metrics=metrics,
+            groups=groups.result(),
+            interactions=tests.result(),
+            weights=weights,
+            cut=_cut(model, score, known, anew, certificate, patients.weight),
+            diagnosis=diagnosis,
+            codes=codes.result(),
+            spread=float(weighted.spread(score, patients.weight)),
+        )
 
 
 def _cut(model, score, known: Mapping[str, np.ndarray], anew, certificate, weight: np.ndarray | None) -> Cut:
