@@ -5,18 +5,12 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
 
 from conftest import ROOT
-
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.S | re.M)
+from pages import PAGES, blocks, running, shells
 
 
 def test_readme_commands(mlci_cli, tmp_path):
@@ -43,19 +37,26 @@ def test_readme_make_targets_exist():
     assert wanted & {"demo", "test", "lint", "bench"} <= targets
 
 
-@pytest.mark.parametrize("name", ["roles", "us2010"])
-def test_commands_of_a_page_exist_with_their_options(name):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_and_scripts_of_a_page_exist_with_their_options(page):
+    """In blocks and in running text: a command that is named has the options that are named with it."""
     from mlci.cli import cli
 
-    text = (ROOT / "docs" / f"{name}.md").read_text()
-    lines = re.findall(r"^(?:    )?mlci (.*)$", text, flags=re.M)
-    assert len(lines) >= 4
-    for line in lines:
-        command, *words = shlex.split(line)
-        known = cli.get_command(click.Context(cli), command)
-        assert known, line
-        options = {option for parameter in known.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("-")} <= options, line
+    inline = [" ".join(text.split()) for text in re.findall(r"`((?:mlci|python|make)\s[^`]*)`", running(page))]
+    targets = re.findall(r"^([\w./-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
+    lines = [line for block in shells(page) for line in block] + inline
+    for line in (part for text in lines for part in re.split(r"; | && | > ", text)):
+        program, *words = shlex.split(line)
+        if program == "mlci":
+            known = cli.get_command(click.Context(cli), words[0])
+            assert known, line
+            options = {option for parameter in known.params for option in (*parameter.opts, *parameter.secondary_opts)}
+            named = {word.strip("[]") for word in words[1:] if word.startswith(("-", "[-"))} - {"-"}
+            assert named <= options, line
+        elif program == "python" and words[0].endswith(".py"):
+            assert (ROOT / words[0]).exists(), line
+        elif program == "make":
+            assert words[0] in targets, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
