@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from mlci.judging import rivals
-from mlci.judging.rivals import OWN, classic, compare, increments, refitted
+from mlci.judging.rivals import OWN, classic, compare, cross_refitted, increments, refitted
+from mlci.measures.discrimination import auroc
 from toys import toy_cohort
 
 
@@ -40,6 +41,23 @@ def test_age_and_sex_find_what_age_decides(cohort):
     assert table.loc["Age and sex", "gap_high"] < 0  # the index, a mere number of the row, lies below
     assert table.loc["Charlson", "gap_low"] < 0 < table.loc["Charlson", "gap_high"]
     assert table.loc[OWN, "gap"] == 0
+
+
+def test_rivals_of_admissions_that_teach_them_are_not_flattered(cohort):
+    """Deaths by lot: rivals that saw them seem to know something, those that other patients taught do not."""
+    few = cohort.where(np.arange(len(cohort)) < 400)
+    seen, crossed = [], []
+    for seed in range(5):
+        died = np.random.default_rng(seed).random(400) < 0.15
+        part = replace(few, table=few.table.drop_columns(["mortality"]).append_column("mortality", pa.array(died)))
+        kept = "Elixhauser flags, age, sex"
+        seen.append(auroc(refitted(part, part, ["mortality"])[kept]["mortality"], died))
+        crossed.append(auroc(cross_refitted(part, ["mortality"])[kept]["mortality"], died))
+    assert min(seen) > 0.55
+    assert 0.44 < np.mean(crossed) < 0.56
+    follows = cross_refitted(few, ["mortality"])["Age and sex"]["mortality"]
+    assert auroc(follows, few.labels()[:, 0]) > 0.65
+    assert cross_refitted(few.where(np.arange(400) < 12), ["mortality"]) == {}
 
 
 def test_what_the_cohort_does_not_know_is_no_rival(cohort):

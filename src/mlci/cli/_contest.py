@@ -7,11 +7,12 @@ def contest(cohort: Path, judged, scores, first, design, weights: str | None):
     """The first score beside its rivals, and what it adds to age and sex: two tables of AUROC, empty where none can be.
 
     `scores` are those of the first file; where they cover the split train, the score with age and sex is a rival too.
-    Rivals are fitted with the column `weights`, and judged by the `design` of the judged admissions.
+    Rivals are fitted with the column `weights`, and judged by the `design` of the judged admissions. Where these are
+    the training admissions as well, a patient is judged by rivals that other patients taught.
     """
     from mlci.base.errors import InputError
     from mlci.cohort import read_cohort
-    from mlci.judging.rivals import classic, compare, increments, refitted
+    from mlci.judging.rivals import classic, compare, cross_refitted, increments, refitted
     from mlci.judging.scores import match
 
     name, values = first
@@ -27,15 +28,24 @@ def contest(cohort: Path, judged, scores, first, design, weights: str | None):
         index = None
     outcomes = dict(zip(judged.outcomes, judged.labels().T))
     others = {rival: dict.fromkeys(outcomes, points) for rival, points in classic(judged).items()}
-    others |= refitted(train, judged, list(outcomes), index=index, name=name, weights=weights)
+    common = {"index": index, "name": name, "weights": weights}
+    if learned_from(judged):
+        others |= cross_refitted(judged, list(outcomes), **common)
+    else:
+        others |= refitted(train, judged, list(outcomes), **common)
     return (
         compare(values, others, outcomes, patients=design, name=name),
         increments(others, outcomes, patients=design, name=name),
     )
 
 
-def show_contest(table, gains) -> None:
-    """Print the two tables."""
+def learned_from(judged) -> bool:
+    """Whether training admissions are among the judged ones."""
+    return "train" in judged.column("split")
+
+
+def show_contest(table, gains, *, crossed: bool) -> None:
+    """Print the two tables; `crossed` says that rivals were learned from the judged admissions, crosswise."""
     from mlci.cli._tables import show
 
     if len(table):
@@ -44,7 +54,8 @@ def show_contest(table, gains) -> None:
             [row.outcome, row.model, _area(row), "" if row.model == own else _gap(row.gap, row.gap_low, row.gap_high)]
             for row in table.itertuples()
         ]
-        show(f"{own} beside rivals", ["outcome", "model", "AUROC", f"{own} is higher by"], body, left=2)
+        how = ", which other patients taught (a score that these admissions taught is flattered)" if crossed else ""
+        show(f"{own} beside rivals{how}", ["outcome", "model", "AUROC", f"{own} is higher by"], body, left=2)
     if len(gains):
         body = [
             [row.outcome, row.base, _gap(row.gain, row.gain_low, row.gain_high), _shares(row)]

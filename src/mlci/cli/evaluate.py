@@ -73,7 +73,7 @@ def command(
     SCORES. With --weights figures are those of the population that a sample stands for; what has no weighted
     definition is left out.
     """
-    from mlci.cli._contest import contest, missing, numbers, show_contest, show_missing, show_numbers
+    from mlci.cli._contest import contest, learned_from, missing, numbers, show_contest, show_missing, show_numbers
     from mlci.cli._missed import missed_codes
     from mlci.judging._carried import design_of, design_words
     from mlci.judging.evaluate import judge, subgroup
@@ -107,10 +107,10 @@ def command(
         show_numbers(counted)
     beside = ()
     left = missed_codes(models, judged, wanted=missed, quiet=quiet)
-    if rivals and split != "all" and "train" not in split.split(","):
+    if rivals:
         beside = contest(cohort, judged, frames[0][1], next(iter(models.items())), design, weights)
         if not quiet:
-            show_contest(*beside)
+            show_contest(*beside, crossed=learned_from(judged))
     for path, frame in zip(outputs[1:], (found.table, found.differences, moved, counted, left, *beside)):
         _write(path, frame, quiet=quiet)
 

@@ -7,18 +7,20 @@ admission. A learned index that beats published weights may still lose to what e
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from mlci.base.blas import single_thread
+from mlci.base.shares import md5_split
 from mlci.codes.comorbidity import Coder
 from mlci.cohort import Cohort
 from mlci.judging._carried import weights_of
 from mlci.measures import weighted
 from mlci.measures.alignment import alike
-from mlci.measures.design import Design, as_design
+from mlci.measures.design import Design, as_design, numbered
 from mlci.measures.discrimination import auroc, auroc_influence, log_losses, skill
 from mlci.measures.intervals import Reach, area
 from mlci.measures.weighted import effective
@@ -26,6 +28,7 @@ from mlci.measures.weighted import effective
 LEARNED = 50_000  # training admissions at most: forty weights need no more
 LEAST = 10  # training admissions with and without an outcome, or no rival is fitted for it
 KNOTS = (45, 65, 80)  # years at which the line of age may bend
+FOLDS = 5  # of patients, where rivals are learned from the admissions they are judged on
 OWN = "MLCI"
 CLASSIC = {"Elixhauser": "eci_vw", "Charlson": "cci_charlson"}
 
@@ -111,6 +114,51 @@ def refitted(
         for rival in designs
     }
     return {rival: columns for rival, columns in ordered.items() if columns}
+
+
+def cross_refitted(
+    judged: Cohort, outcomes: Sequence[str], *, folds: int = FOLDS, **options: Any
+) -> dict[str, dict[str, np.ndarray]]:
+    """Learn the rivals from the judged admissions themselves: those of a patient by rivals that other patients taught.
+
+    Args:
+        judged: the admissions to learn from and to score, where no training split is set apart from them.
+        outcomes: names of outcomes; one that is too rare in a fold's training admissions is left out.
+        folds: of patients.
+        options: those of `refitted`.
+
+    Returns:
+        Rival → outcome → log-odds of each admission.
+
+    >>> import pandas as pd
+    >>> visits = pd.DataFrame({"visit_id": range(80), "age": [50, 80] * 40, "codes": [["I50.9"]] * 80})
+    >>> cohort = Cohort.from_frame(visits.assign(died=[0, 1] * 40), icd_version=10, outcomes={"mortality": "died"})
+    >>> log_odds = cross_refitted(cohort, ["mortality"])["Age"]["mortality"]
+    >>> bool(log_odds[0] < 0 < log_odds[1])
+    True
+    """
+    fold = md5_split(map(str, numbered(judged.column("subject_id"))), [1 / folds] * folds)
+    found: dict[str, dict[str, np.ndarray]] = {}
+    level = _levels(judged, outcomes)
+    for place in np.unique(fold):
+        inside = fold == place
+        # Where a fold has many events the others have few, and so their level would order the folds the wrong way.
+        others = _levels(judged.where(~inside), outcomes)
+        learned = refitted(judged.where(~inside), judged.where(inside), outcomes, **options)
+        for rival, columns in learned.items():
+            for outcome, log_odds in columns.items():
+                column = found.setdefault(rival, {}).setdefault(outcome, np.full(len(judged), np.nan))
+                column[inside] = log_odds + level[outcome] - others[outcome]
+    whole = {
+        rival: {name: y for name, y in columns.items() if not np.isnan(y).any()} for rival, columns in found.items()
+    }
+    return {rival: columns for rival, columns in whole.items() if columns}
+
+
+def _levels(cohort: Cohort, outcomes: Sequence[str]) -> dict[str, float]:
+    """The log-odds of each outcome's rate."""
+    y = cohort.labels(*outcomes)
+    return dict(zip(outcomes, logit(np.nansum(y, axis=0) / np.maximum((~np.isnan(y)).sum(axis=0), 1))))
 
 
 def increments(
