@@ -15,6 +15,11 @@ class Recipe(click.Choice):
 RECIPE = Recipe(["table", "deep", "paper"])
 
 
+def _kinds(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """COLUMN or COLUMN=KIND as pairs; a kind that nobody named is empty."""
+    return {name: kind for name, _, kind in (column.partition("=") for column in given)}
+
+
 def _told(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """The words of --about by their keys."""
     told = dict(text.partition("=")[::2] for text in texts)
@@ -53,6 +58,13 @@ def _told(context: click.Context, option: click.Parameter, texts: tuple[str, ...
     callback=_told,
     help="What the model card says of the data: data=, dates=, licence=; may be repeated.",
 )
+@click.option(
+    "--numeric",
+    multiple=True,
+    metavar="COLUMN[=KIND]",
+    callback=_kinds,
+    help="Learn from this number too: days, cost; KIND is poisson (from 0) or gaussian.  [by its values]",
+)
 @weights
 @cluster
 @click.option("--memory-map", is_flag=True, help="Keep the tokens on disk beside the output, not in memory.")
@@ -76,7 +88,7 @@ def command(
     print_config,
     force,
     quiet,
-    **drawn,
+    **learned,
 ) -> None:
     """Learn an index from the train and valid splits of a COHORT file.
 
@@ -113,7 +125,7 @@ def command(
     with joined(device) as (device, group), progress(quiet or group.rank > 0) as on_event:
         options = {"outcomes": outcomes or None, "anchor": anchor, "seed": seed, "few_events": few_events}
         index = MLCI(recipe=recipe, config=settings, device=device, **options)
-        index.fit(cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event, **drawn)
+        index.fit(cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event, **learned)
         if group.rank:
             return
     index.save(target, about=about)

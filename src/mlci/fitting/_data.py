@@ -7,12 +7,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 import mlci
 from mlci.codes.admissions import Admissions
 from mlci.config import TokenConfig
+from mlci.fitting._numbers import Numbers
 from mlci.tokens import Tokens, Vocabulary
 
 
@@ -29,6 +31,7 @@ class Split:
     people: np.ndarray | None = None  # rows of age and sex, as `_people.rows_of` gives them
     weight: np.ndarray | None = None  # how much each admission counts, with mean 1
     clusters: np.ndarray | None = None  # what belongs together, where it is not the patient
+    numbers: Numbers | None = None  # outcomes that are numbers
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -57,6 +60,7 @@ class Split:
             people=None if self.people is None else self.people[rows],
             weight=None if self.weight is None else self.weight[rows],
             clusters=None if self.clusters is None else self.clusters[rows],
+            numbers=None if self.numbers is None else self.numbers.take(rows),
         )
 
     def only(self, names: Sequence[str]) -> "Split":
@@ -86,7 +90,7 @@ def in_memory(
     subjects: np.ndarray,
     source: str,
     tokens: TokenConfig,
-    **columns: np.ndarray | None,
+    **columns: Any,
 ) -> Splits:
     """Learn the vocabulary of the training admissions and encode both splits.
 
@@ -98,7 +102,7 @@ def in_memory(
         subjects: the patient of each admission.
         source: where the data come from, in words.
         tokens: how codes become tokens.
-        columns: `people`, `weight` and `clusters` of each admission, as `Split` has them.
+        columns: `people`, `weight`, `clusters` and `numbers` of each admission, as `Split` has them.
     """
     rows = {part: np.flatnonzero(split == part) for part in ("train", "valid")}
     train = admissions.take(rows["train"])
@@ -135,7 +139,8 @@ def fingerprint(train: Split, valid: Split, *facts: object) -> str:
     names = (train.names, train.vocabulary_size)
     digest = hashlib.sha256(json.dumps([mlci.__version__, *names, *facts], sort_keys=True).encode())
     for split in (train, valid):
-        for array in (split.tokens.ids, split.tokens.offsets, split.outcomes, split.people, split.weight):
+        numbers = None if split.numbers is None else split.numbers.values
+        for array in (split.tokens.ids, split.tokens.offsets, split.outcomes, split.people, split.weight, numbers):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

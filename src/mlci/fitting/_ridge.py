@@ -19,6 +19,7 @@ from scipy import sparse
 from scipy.special import expit
 
 from mlci.fitting._collapse import known_mean
+from mlci.fitting._families import Family, parts
 from mlci.fitting._presence import Presence
 
 FORCING = 0.1  # how exactly Newton's equations are solved, at first
@@ -54,6 +55,7 @@ class Regressions:
     offset: np.ndarray | None = None  # admissions x outcomes: log-odds that the weights add to, those of another table
     hold: float = 0.0  # the precision of an intercept around 0; 0 leaves it free
     weight: np.ndarray | None = None  # how much each admission counts; None: once
+    families: tuple[Family, ...] = ()  # of the outcomes; none: all happen or not
 
     def start(self) -> np.ndarray:
         """Weights of 0, and the intercepts that give each outcome's rate; beside an offset, those of 0 too."""
@@ -61,7 +63,11 @@ class Regressions:
         if self.offset is not None:
             return weights
         rate = known_mean(self.outcomes, self.weight)
-        weights[0] = np.log(rate / (1 - rate))
+        weights[0] = (
+            np.log(rate / (1 - rate))
+            if not self.families
+            else [family.link(level) for family, level in zip(self.families, rate)]
+        )
         return weights
 
     def solve(self, prior: Prior, start: np.ndarray, *, tolerance: float) -> np.ndarray:
@@ -122,10 +128,15 @@ class Regressions:
             if self.weight is not None:
                 counted = counted * self.weight[rows, None, None]
             outcomes = np.nan_to_num(outcomes)
-            risk = expit(log_odds)
-            value += ((np.logaddexp(0, log_odds) - outcomes * log_odds) * counted).sum(axis=(0, 2))
-            self._add(gradient, block, (risk - outcomes) * counted)
-            curvature[rows] = risk * (1 - risk) * counted
+            if self.families:
+                loss, slope, bend = parts(self.families, log_odds, np.broadcast_to(outcomes, log_odds.shape))
+            else:
+                risk = expit(log_odds)
+                loss = np.logaddexp(0, log_odds) - outcomes * log_odds
+                slope, bend = risk - outcomes, risk * (1 - risk)
+            value += (loss * counted).sum(axis=(0, 2))
+            self._add(gradient, block, slope * counted)
+            curvature[rows] = bend * counted
         pull = self._pull(weights, precision)
         return value + _dot(weights, pull) / 2, gradient + pull, curvature
 

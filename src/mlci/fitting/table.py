@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from mlci.base.errors import InputError
 from mlci.config import TableConfig
@@ -24,6 +23,8 @@ from mlci.fitting._copies import COUNT, copies
 from mlci.fitting._curves import Curves, fit_curves
 from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
 from mlci.fitting._events import Clock, Event
+from mlci.fitting._families import KINDS, LOGISTIC, Family
+from mlci.fitting._numbers import Targets, Thresholds
 from mlci.fitting._people import fit_people
 from mlci.fitting._presence import Presence
 from mlci.fitting._processes import Group
@@ -138,41 +139,60 @@ def fit(
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject, or one cluster; folds of these need several.")
     key = fingerprint(train, valid, asdict(config), seed, np.bincount(folds).tolist())
-    saved, outcomes, forms = Checkpoint(checkpoint, key), np.asarray(train.outcomes), COUNT if config.copies else 1
+    saved, mass, forms = Checkpoint(checkpoint, key), train.weight, COUNT if config.copies else 1
+    targets = Targets.of(np.asarray(train.outcomes), train.names, train.numbers, mass)
     tokens = copies(train.tokens, parents, seed=seed) if config.copies else train.tokens
     clock = Clock(ROUNDS + 7.0, on_event)
-    whole = _regressions(train, tokens, folds, parents, config.penalty.folds + 1)
+    whole = _regressions(train, targets, tokens, folds, parents, config.penalty.folds + 1)
     tried, start = _choose(whole, forms, config, saved, clock)
     kept = _best(tried)
     begin = np.repeat(start.mean(axis=1, keepdims=True), whole.count, axis=1)
     weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
     honest = whole.log_odds(weights)[: len(train)]  # of admissions as they are
     clock.tell("weights", 1, 1, {"deviance explained": 1 - kept.unexplained}, work=6)
+    return _fit(train, targets, honest, weights[:, -1], config, tried, clock)
+
+
+def _fit(
+    train: Split,
+    targets: Targets,
+    honest: np.ndarray,
+    final: np.ndarray,
+    config: TableConfig,
+    tried: list[Tried],
+    clock: Clock,
+) -> Fit:
+    """Calibrate what the regressions found, and collapse it to one score."""
     mass = train.weight
-    calibration = np.stack([calibrate(column, known, mass) for column, known in zip(honest.T, outcomes.T)])
-    people = {} if train.people is None else {"people": fit_people(honest, outcomes, train.people, mass)}
-    options, final = config.curve, weights[:, -1]
-    alpha = outcome_weights(outcomes, train.names, balance=options.balance, importance=options.importance, weight=mass)
-    labels = soften(calibration[:, 0] + calibration[:, 1] * honest, outcomes, observed=options.observed)
-    curves = fit_curves(honest, labels, alpha, points=options.points, mass=mass)
+    calibration = _calibrated(honest, targets.outcomes, mass, targets.families)
+    people = {}
+    if train.people is not None:
+        people = {"people": fit_people(honest[:, : targets.binary], train.outcomes, train.people, mass)}
+    options, names = config.curve, targets.names
+    alpha = outcome_weights(
+        targets.halves(mass), names, balance=options.balance, importance=options.importance, weight=mass
+    )
+    labels, counted = _aligned(honest, targets, calibration, alpha, options.observed, mass)
+    curves = fit_curves(honest, labels, counted, points=options.points, mass=mass)
     clock.tell("curves", 1, 1, {}, work=clock.left)
-    rest = _unexplained(honest, outcomes, calibration, mass)
+    rest = _unexplained(honest, targets.outcomes, calibration, targets.families, mass)
     return Fit(
         state={
             "weights": np.concatenate([np.zeros_like(final[:1]), final[1:]]),
             "intercepts": final[0].copy(),
-            "calibration": calibration,
+            "calibration": targets.scaled_back(calibration),
             "knots": curves.knots,
             "heights": curves.heights,
             **people,
+            **_kinds(targets),
         },
         weights=dict(zip(train.names, alpha.tolist())),
         record=TableRecord(
             tried=tuple(tried),
-            kept=kept,
-            weights=dict(zip(train.names, alpha.tolist())),
-            unexplained=dict(zip(train.names, rest.tolist())),
-            calibration={name: (float(a), float(b)) for name, (a, b) in zip(train.names, calibration)},
+            kept=_best(tried),
+            weights=dict(zip(names, alpha.tolist())),
+            unexplained=dict(zip(names, rest.tolist())),
+            calibration={name: (float(a), float(b)) for name, (a, b) in zip(names, calibration)},
             left_out=train.words,
         ),
         seconds=clock.seconds,
@@ -186,27 +206,67 @@ def score(state: Mapping[str, np.ndarray], tokens: Tokens) -> np.ndarray:
     return Curves(state["knots"], state["heights"])(log_odds)
 
 
+def _calibrated(
+    log_odds: np.ndarray, outcomes: np.ndarray, weight: np.ndarray | None, families: Sequence[Family] = ()
+) -> np.ndarray:
+    """Shift and slope of every outcome."""
+    columns = zip(log_odds.T, outcomes.T, families or (LOGISTIC,) * log_odds.shape[1])
+    return np.stack([calibrate(column, known, weight, family) for column, known, family in columns])
+
+
+def _aligned(
+    honest: np.ndarray,
+    targets: Targets,
+    calibration: np.ndarray,
+    alpha: np.ndarray,
+    observed: float,
+    weight: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the score is aligned with, and how much each part counts: outcomes, and the thresholds of numbers."""
+    binary, asked = targets.binary, calibration[:, 0] + calibration[:, 1] * honest
+    labels = [soften(asked[:, :binary], targets.outcomes[:, :binary], observed=observed)]
+    counted = [alpha[:binary]]
+    for place in range(binary, len(targets.names)):
+        found = Thresholds.of(targets.outcomes[:, place], weight)
+        lines = _calibrated(np.repeat(honest[:, [place]], found.beyond.shape[1], axis=1), found.beyond, weight)
+        own = lines[:, 0] + lines[:, 1] * honest[:, [place]]
+        labels.append(soften(own, found.beyond, observed=observed))
+        counted.append(alpha[place] * found.weights)
+    return np.hstack(labels), np.concatenate(counted)
+
+
+def _kinds(targets: Targets) -> dict[str, np.ndarray]:
+    """The kind of each outcome, by its place in `KINDS`, where some are numbers."""
+    if not targets.scales:
+        return {}
+    return {"kinds": np.array([KINDS.index(family.kind) for family in targets.families], dtype=np.float64)}
+
+
 def calibrate(
-    log_odds: np.ndarray, outcome: np.ndarray, weight: np.ndarray | None = None, *, unit: float = 1.0
+    log_odds: np.ndarray,
+    outcome: np.ndarray,
+    weight: np.ndarray | None = None,
+    family: Family = LOGISTIC,
+    *,
+    unit: float = 1.0,
 ) -> np.ndarray:
     """Find a and b of the risk expit(a + b * log-odds), drawn towards 0 and 1 where events are few.
 
     Shift and slope are fitted around the log-odds where the outcome is least certain, where they hardly depend on each
     other; each has a normal prior that `UNDECIDED` events outweigh. `weight` says how much each admission counts. The
     slope's prior is by so many log-odds: with their standard deviation as `unit`, what is firm gives way sooner than
-    what is spread widely.
+    what is spread widely. Of another `family` the mean takes the place of the risk.
     """
     known = ~np.isnan(outcome)
     x, y = log_odds[known].astype(np.float64), outcome[known].astype(np.float64)
     mass = np.ones(len(x)) if weight is None else weight[known]
-    risk = expit(x)
-    centre = float(np.average(x, weights=mass * risk * (1 - risk)))
+    centre = float(np.average(x, weights=mass * family.curvature(family.mean(x))))
     basis = np.stack([np.ones_like(x), (x - centre) / unit])
     found, prior = np.zeros(2), np.eye(2) * UNDECIDED
     for _ in range(100):
-        risk = expit(x + found @ basis)
-        gradient = basis @ (mass * (risk - y)) + prior @ found
-        step = np.linalg.solve((basis * (mass * risk * (1 - risk))) @ basis.T + prior, gradient)
+        expected = family.mean(x + found @ basis)
+        gradient = basis @ (mass * family.slope(expected, y)) + prior @ found
+        step = np.linalg.solve((basis * (mass * family.curvature(expected))) @ basis.T + prior, gradient)
         found = found - step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-10:
             break
@@ -245,9 +305,9 @@ def _choose(
             return tried[-1]
         found = sample.solve(Prior(common, own), weights, tolerance=ROUGH)
         log_odds = sample.log_odds(found)
-        columns, mass = zip(log_odds.T, sample.outcomes.T), sample.weight
-        calibration = np.stack([calibrate(column, known, mass) for column, known in columns])
-        attempt = Tried(common, own, float(_unexplained(log_odds, sample.outcomes, calibration, mass).mean()))
+        families = sample.families or (LOGISTIC,) * log_odds.shape[1]
+        judged = log_odds, sample.outcomes, _calibrated(log_odds, sample.outcomes, sample.weight, families)
+        attempt = Tried(common, own, float(_unexplained(*judged, families, sample.weight).mean()))
         weights = found if not tried or attempt.unexplained < _best(tried).unexplained else weights
         tried.append(attempt)
         saved.keep("penalties", [astuple(pair) for pair in tried], {"best": weights})
@@ -284,13 +344,17 @@ def _best(tried: Sequence[Tried]) -> Tried:
     return min(tried, key=lambda pair: pair.unexplained)
 
 
-def _regressions(train: Split, tokens: Tokens, folds: np.ndarray, parents: np.ndarray, count: int) -> Regressions:
+def _regressions(
+    train: Split, targets: Targets, tokens: Tokens, folds: np.ndarray, parents: np.ndarray, count: int
+) -> Regressions:
     """One regression for each fold left out, and one of all; `tokens` may hold each admission in several forms."""
     presence, forms = Presence.of(tokens, train.vocabulary_size), len(tokens) // len(train)
     weight = None if train.weight is None else np.tile(train.weight, forms)
-    many, outcomes = _counted(presence, weight), np.tile(np.asarray(train.outcomes), (forms, 1))
+    many, outcomes = _counted(presence, weight), np.tile(targets.outcomes, (forms, 1))
+    families = targets.families if targets.scales else ()
     tightness = (many / np.exp(np.average(np.log(many), weights=many))) ** RARITY
-    return Regressions(presence, outcomes, np.tile(folds, forms), parents, tightness, count, weight=weight)
+    options = {"weight": weight, "families": families}
+    return Regressions(presence, outcomes, np.tile(folds, forms), parents, tightness, count, **options)
 
 
 def _counted(presence: Presence, weight: np.ndarray | None) -> np.ndarray:
@@ -303,17 +367,24 @@ def _counted(presence: Presence, weight: np.ndarray | None) -> np.ndarray:
 
 
 def _unexplained(
-    log_odds: np.ndarray, outcomes: np.ndarray, calibration: np.ndarray, weight: np.ndarray | None = None
+    log_odds: np.ndarray,
+    outcomes: np.ndarray,
+    calibration: np.ndarray,
+    families: Sequence[Family],
+    weight: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The deviance of each outcome's calibrated risk, as a share of that of its rate."""
+    """The deviance of each outcome's calibrated risk (or mean), as a share of that of its rate."""
     found = []
-    for column, outcome, (shift, slope) in zip(log_odds.T, outcomes.T, calibration):
+    for column, outcome, (shift, slope), family in zip(log_odds.T, outcomes.T, calibration, families):
         known = ~np.isnan(outcome)
         x, y = shift + slope * column[known], outcome[known].astype(np.float64)
         mass = None if weight is None else weight[known]
         rate = mean(y, mass)
-        null = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
-        found.append(float(mean(np.logaddexp(0, x) - y * x, mass) / null))
+        if family.kind == "logistic":
+            null = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+        else:
+            null = mean(family.loss(np.full_like(y, family.link(rate)), y), mass)
+        found.append(float(mean(family.loss(x, y), mass) / null))
     return np.array(found)
 
 
@@ -321,4 +392,5 @@ def _check(train: Split, config: TableConfig) -> None:
     """Refuse what would make a fit meaningless before it begins."""
     check_values(train, "training")
     with_classes(train)
-    check_importance(config.curve.importance, train.names, where="curve")
+    numbers = () if train.numbers is None else train.numbers.names
+    check_importance(config.curve.importance, [*train.names, *numbers], where="curve")

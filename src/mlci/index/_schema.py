@@ -184,6 +184,7 @@ class CardFacts(_Checked):
     makeup: dict[Literal["0", "9", "10"], MakeupFacts] = {}
     tokens_of_one_patient: Count = 0
     survey: SurveyFacts | None = None
+    numbers: dict[Name, Literal["poisson", "gaussian"]] = {}
 
 
 class Facts(_Checked):

@@ -63,10 +63,11 @@ def _number(value: float) -> str:
 def _view(model: Model, table: str, dialect: str) -> str:
     """The view: each distinct code looked up, summed by admission, tokens that several codes share counted once."""
     outcomes, places = range(1, model.state["weights"].shape[1] + 1), range(len(model.vocabulary.depths))
-    names = list(model.outcomes)[: len(outcomes)]
+    names = model.learned[: len(outcomes) - len(model.numbers)]
+    own = [f"risk_{name}" for name in names] + [f"expected_{name}" for name in model.numbers]
     risks = ", ".join(
-        f'1 / (1 + EXP(-({_number(shift)} + {_number(slope)} * l{k}))) AS "risk_{name}"'
-        for k, name, (shift, slope) in zip(outcomes, names, model.state["calibration"])
+        f'{_mean(model.numbers.get(name, ""), f"{_number(shift)} + {_number(slope)} * l{k}")} AS "{column}"'
+        for k, name, column, (shift, slope) in zip(outcomes, model.learned, own, model.state["calibration"])
     )
     score = " + ".join(
         hinges(f"l{k}", knots, heights)
@@ -116,10 +117,15 @@ log_odds AS MATERIALIZED (
 ),
 scored AS MATERIALIZED (SELECT admission_id, codes, unknown, {score} AS score, {risks} FROM log_odds){pieces}
 SELECT admission_id, score, {percentile} AS percentile,
-  {", ".join(f'"risk_{name}"' for name in names)}{more},
+  {", ".join(f'"{column}"' for column in own)}{more},
   score >= {_number(model.cutoff.score - NEAR)} AS high_severity,
   CASE WHEN codes > 0 THEN unknown * 1e0 / codes END AS unknown_share
 FROM scored{near}"""
+
+
+def _mean(kind: str, predictor: str) -> str:
+    """The risk of a predictor, or the expected number."""
+    return {"poisson": f"EXP({predictor})", "gaussian": predictor}.get(kind, f"1 / (1 + EXP(-({predictor})))")
 
 
 def _lookup(model: Model, table: str, dialect: str) -> str:

@@ -16,6 +16,7 @@ from operator import ge
 import numpy as np
 
 from mlci.codes.admissions import Admissions
+from mlci.fitting._families import HIGHEST, KINDS
 from mlci.fitting._people import ROWS as PEOPLE
 from mlci.fitting._people import People
 from mlci.index._reading import Reading
@@ -23,6 +24,7 @@ from mlci.tokens import Tokens, Vocabulary
 
 ROWS = 16_384  # admissions worked on at once: what a core's cache holds
 BITS = 52  # a 64-bit number holds whole numbers of so many bits exactly
+COUNTED = KINDS.index("poisson")
 STATE = ("calibration", "heights", "intercepts", "knots", "weights")
 
 
@@ -32,11 +34,18 @@ class TableScorer:
 
     `weights` (tokens, outcomes) and `intercepts` make the log-odds; `calibration` (outcomes, 2) makes of these a risk:
     expit(a + b * log-odds), and `people`, if there, one that knows age and sex; `knots` and `heights` (outcomes,
-    points) are the curves whose sum is the score.
+    points) are the curves whose sum is the score. Where `kinds` is there, the last outcomes are numbers: their mean is
+    exp(a + b * predictor) of a count, a + b * predictor of a measured one.
     """
 
     state: Mapping[str, np.ndarray]
     vocabulary: Vocabulary
+
+    @cached_property
+    def risky(self) -> int:
+        """How many outcomes have a risk; those that are numbers come after them."""
+        kinds = self.state.get("kinds")
+        return len(self.state["intercepts"]) if kinds is None else int((kinds == 0).sum())
 
     def encode(self, admissions: Admissions) -> Tokens:
         """The deepest token of each code; it stands for its beginnings too."""
@@ -79,17 +88,27 @@ class TableScorer:
     def risk_log_odds(self, reading: Reading) -> np.ndarray:
         """The log-odds of each risk: by codes, and by age and sex where these are known and count."""
         assert reading.log_odds is not None
-        found = reading.log_odds * self.state["calibration"][:, 1]
-        found += self.state["calibration"][:, 0]
+        by_codes, calibration = reading.log_odds[:, : self.risky], self.state["calibration"][: self.risky]
+        found = by_codes * calibration[:, 1]
+        found += calibration[:, 0]
         if reading.people is not None:
-            more = People(self.state["people"]).log_odds(reading.log_odds, reading.people)
+            more = People(self.state["people"]).log_odds(by_codes, reading.people)
             np.copyto(found, more, where=~np.isnan(more))
+        return found
+
+    def means(self, reading: Reading) -> np.ndarray:
+        """The expected value of each outcome that is a number, a column each, in its own unit."""
+        assert reading.log_odds is not None
+        shift, slope = self.state["calibration"][self.risky :].T
+        found = shift + slope * reading.log_odds[:, self.risky :]
+        counts = self.state["kinds"][self.risky :] == COUNTED if "kinds" in self.state else np.zeros(0, bool)
+        found[:, counts] = np.exp(np.minimum(found[:, counts], HIGHEST))
         return found
 
     def check(self, outcomes: int) -> None:
         """Refuse arrays that do not fit together, of a file that somebody made by hand."""
         state, names = self.state, list(zip(self.vocabulary.versions, self.vocabulary.tokens))
-        named = tuple(sorted({*state} - {"people"}))
+        named = tuple(sorted({*state} - {"people", "kinds"}))
         if named != STATE or not all(values.dtype == np.float64 for values in state.values()):
             raise ValueError(f"tensors {sorted(state)}; wanted are {', '.join(STATE)} of 64-bit numbers")
         learned, points = state["weights"].shape[1], state["knots"].shape[-1]
@@ -99,14 +118,18 @@ class TableScorer:
             "calibration": (learned, 2),
             "knots": (learned, points),
             "heights": (learned, points),
-            **({"people": (2 + len(PEOPLE), learned)} if "people" in state else {}),
+            **({"people": (2 + len(PEOPLE), self.risky)} if "people" in state else {}),
+            **({"kinds": (learned,)} if "kinds" in state else {}),
         }
-        if {name: values.shape for name, values in state.items()} != wanted or not 0 < learned <= outcomes:
+        if {name: values.shape for name, values in state.items()} != wanted or not 0 < self.risky <= outcomes:
             raise ValueError(f"tensors of other shapes than {wanted}")
         if not all(np.isfinite(values).all() for values in state.values()):
             raise ValueError("weights that are not finite")
         if points < 2 or (np.diff(state["knots"]) <= 0).any() or any(map(ge, names, names[1:])):
             raise ValueError("knots or tokens that are not in order")
+        kinds = state.get("kinds", np.zeros(0))
+        if not np.isin(kinds, range(len(KINDS))).all() or kinds[: self.risky].any():
+            raise ValueError("kinds of outcomes that are not in order")
 
     @cached_property
     def _sums(self) -> tuple[np.ndarray, float]:

@@ -42,6 +42,10 @@ def update(model: Model, admissions: Admissions, labels: Mapping[str, np.ndarray
     if not isinstance(model.scorer, TableScorer):
         recipe = model.card["recipe"]
         raise InputError(f"--update weights moves the weights of a table; a model of the recipe {recipe} has none.")
+    if model.numbers:
+        raise InputError(
+            f"--update weights knows no outcomes that are numbers; the model has {', '.join(model.numbers)}."
+        )
     model = _with_new_rows(_calibrated(model), admissions)
     own, names = list(model.outcomes)[: len(model.state["intercepts"])], list(labels)
     outcomes, vocabulary = np.column_stack(list(labels.values())).astype(np.float32), model.vocabulary

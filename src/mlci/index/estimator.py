@@ -35,6 +35,7 @@ from mlci.index._enough import refuse_few, shortfalls
 from mlci.index._evidence import Evidence, halved
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index._held_out import held_out
+from mlci.index._numbers import numbers_of
 from mlci.index._people import needed, of_data, of_person, wanted
 from mlci.index._reading import Reading
 from mlci.index._survey import drawn_by, in_words
@@ -97,6 +98,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         on_event: Callable[[Any], None] | None = None,
         weights: str | Sequence[float] | None = None,
         cluster: str | Sequence | None = None,
+        numeric: Mapping[str, str] | Sequence[str] = (),
     ) -> Self:
         """Learn the index from admissions with outcomes.
 
@@ -112,6 +114,9 @@ class MLCI(TransformerMixin, BaseEstimator):
             weights: how many admissions of the population each stands for: a column of the cohort, or beside codes a
                 number each. Percentiles, risks and cutoff are then the population's. `table` alone takes them.
             cluster: what belongs together beyond a patient, for folds: a column of the cohort, or a value each.
+            numeric: columns of the cohort with numbers to learn from as well (days, cost), or a kind for each:
+                `poisson` (from 0, log link) or `gaussian`. `table` alone takes them; their expected values are
+                columns `expected_<name>` of `table` and of `mlci score`.
 
         Returns:
             The fitted index itself.
@@ -141,12 +146,13 @@ class MLCI(TransformerMixin, BaseEstimator):
             people = needed(data, wanted(asdict(config)))
             taken = _take(data, outcomes, self.outcomes, split, subjects, icd_version, config.tokens.poa)
             drawn = drawn_by(data, weights, cluster, recipe=recipe, many=len(taken["labels"]))
-            splits = in_memory(**taken, tokens=config.tokens, people=people, **drawn)
+            numbers = numbers_of(data, numeric, recipe=recipe)
+            splits = in_memory(**taken, tokens=config.tokens, people=people, numbers=numbers, **drawn)
         elif isinstance(data, str | Path):
             if wanted(asdict(config)):
                 raise InputError("people.age and people.sex are for a cohort in memory; leave memory_map out.")
-            if weights is not None or cluster is not None:
-                raise InputError("weights and clusters are for a cohort in memory; leave memory_map out.")
+            if weights is not None or cluster is not None or numeric:
+                raise InputError("weights, clusters and numbers are for a cohort in memory; leave memory_map out.")
             splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens, group=group)
         else:
             raise InputError("memory_map is for the name of a cohort file.")
@@ -618,13 +624,14 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "needed": shortfalls(names, splits.train.outcomes),
             "no_part_in_cutoff": dict(chosen.left_out),
             "tokens_of_one_patient": tokens_of_one_patient(splits.train),
+            **({} if splits.train.numbers is None else {"numbers": splits.train.numbers.by_kind}),
         },
     )
 
 
 def _named(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[str, float] | None]:
     """Each row of log-odds by the outcomes' names; None where there are none."""
-    return [None] * rows if log_odds is None else [dict(zip(model.outcomes, row)) for row in log_odds.tolist()]
+    return [None] * rows if log_odds is None else [dict(zip(model.learned, row)) for row in log_odds.tolist()]
 
 
 def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> dict[str, Any]:
@@ -632,7 +639,7 @@ def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> di
     if not isinstance(model.scorer, TableScorer):
         return {}
     names, found = list(model.outcomes), model.scorer.risk_log_odds(reading)[0].tolist()
-    parts, added = model.state["calibration"], {}
+    parts, added = model.state["calibration"][: len(found)], {}
     if people is not None and (people != UNKNOWN).any():
         values = model.state["people"]
         parts = values[:2].T

@@ -24,6 +24,7 @@ from mlci.tokens import SPECIAL, UNK
 
 LEAST = 10  # training admissions behind every row that leaves a hospital
 FORMS = (".csv", ".xlsx", ".sql")
+PARTS = {"logistic": "risk", "poisson": "expected, log", "gaussian": "expected"}  # what x + y * predictor is
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,9 @@ def export(
         said += ["The index was made for codes present on admission: give it those alone."]
     if model.people:
         said += ["Risks here are those by codes alone; what age and sex add to them is listed in the .csv form."]
+    if model.numbers and path.suffix.lower() == ".xlsx":
+        told = ", ".join(model.numbers)
+        raise InputError(f"{path}: a workbook knows no outcomes that are numbers ({told}); .csv and .sql do.")
     said += [f"Codes of an admission beyond {model.vocabulary.max_codes} count here, while `mlci score` stops there."]
     if path.suffix.lower() == ".sql":
         about = [f"Severity scores from {table} (admission_id, icd_version, code): SELECT * FROM mlci_scores.", *said]
@@ -171,8 +175,7 @@ def weights(model: Model) -> pd.DataFrame:
     ['icd_version', 'code', 'title', 'admissions', 'mortality']
     """
     vocabulary = model.vocabulary
-    learned = list(model.outcomes)[: model.state["weights"].shape[1]]
-    frame = pd.DataFrame(model.state["weights"][len(SPECIAL) :], columns=learned)
+    frame = pd.DataFrame(model.state["weights"][len(SPECIAL) :], columns=model.learned)
     head = {
         "icd_version": vocabulary.versions,
         "code": vocabulary.tokens,
@@ -194,9 +197,10 @@ def curves(model: Model) -> pd.DataFrame:
 
     Returns:
         A frame of part, outcome, x and y. Parts are `intercept`, `unknown` (what unknown codes add), `risk` (x + y *
-        log-odds is the log-odds of the risk), `score` (points of the curve), `percentile` (points), `cutoff`,
-        `ignored` (beginnings of codes that count as not recorded), `depth` (lengths of the beginnings that count), and
-        what bands of age and sexes add to risks that take them, with the shift and slope that then hold.
+        log-odds is the log-odds of the risk; of a number `expected, log` or `expected`), `score` (points of the curve),
+        `percentile` (points), `cutoff`, `ignored` (beginnings of codes that count as not recorded), `depth` (lengths of
+        the beginnings that count), and what bands of age and sexes add to risks that take them, with the shift and
+        slope that then hold.
 
     >>> from mlci.index.estimator import load
     >>> frame = curves(load("us2010").model_)
@@ -204,10 +208,10 @@ def curves(model: Model) -> pd.DataFrame:
     ['mortality', 'non_home_discharge', 'long_stay', 'critical_care']
     """
     state, rows = model.state, []
-    for place, name in enumerate(list(model.outcomes)[: len(state["intercepts"])]):
+    for place, name in enumerate(model.learned):
         rows.append(("intercept", name, 0.0, state["intercepts"][place]))
         rows.append(("unknown", name, 0.0, state["weights"][UNK, place]))
-        rows.append(("risk", name, *state["calibration"][place]))
+        rows.append((PARTS[model.numbers.get(name, "logistic")], name, *state["calibration"][place]))
         rows += [("score", name, *point) for point in zip(state["knots"][place], state["heights"][place])]
     shares = np.linspace(0, 100, len(model.quantiles))
     rows += [("percentile", "", *point) for point in zip(model.quantiles, shares)]

@@ -100,6 +100,17 @@ class Model:
         """Which of age and sex the risks take beside codes."""
         return wanted(self.card["config"]) if "people" in self.state else ()
 
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The outcomes that are numbers, in the order of the scorer's last columns: name -> kind."""
+        return dict(self.card.get("numbers") or {})
+
+    @property
+    def learned(self) -> list[str]:
+        """The outcomes that the scorer's columns are of: those with a risk of their own, then numbers."""
+        numbers = list(self.numbers)
+        return [*list(self.outcomes)[: len(self.state["intercepts"]) - len(numbers)], *numbers]
+
     def score(self, admissions: Admissions) -> np.ndarray:
         """One float64 per admission, in order."""
         return self.read(admissions).score
@@ -110,6 +121,11 @@ class Model:
         return dict(zip(self.outcomes, own)) | {
             name: self.curves[name](reading.score) for name in list(self.outcomes)[len(own) :] if name in self.curves
         }
+
+    def expected(self, reading: Reading) -> dict[str, np.ndarray]:
+        """The expected value of each outcome that is a number."""
+        scorer = self.scorer
+        return dict(zip(self.numbers, scorer.means(reading).T)) if isinstance(scorer, TableScorer) else {}
 
     def intervals(self, reading: Reading) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The 95% interval of each risk that has one: how far the reference admissions determine it."""
@@ -154,6 +170,7 @@ class Model:
             "score": reading.score,
             "percentile": self.percentile(reading.score),
             **{f"risk_{name}": risk for name, risk in self.risks(reading).items()},
+            **{f"expected_{name}": mean for name, mean in self.expected(reading).items()},
             "high_severity": self.cutoff.flag(reading.score),
         }
         if strict:
@@ -442,6 +459,8 @@ def _check_versions(model: Model, admissions: Admissions, source: str | Path) ->
 def _check(model: Model) -> None:
     """A file can be whole and still not fit together, if somebody made it by hand: then some score is no number."""
     model.scorer.check(len(model.outcomes))
+    if len(model.numbers) != int(np.count_nonzero(model.state.get("kinds", ()))):
+        raise ValueError("numbers that the tensors do not have")
     codes = [text.lstrip(PRINCIPAL) for text in model.vocabulary.tokens]
     alone = [[code] for code in codes[:: max(1, len(codes) // PROBES)]]
     version = next(iter(model.vocabulary.versions), 0)

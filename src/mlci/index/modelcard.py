@@ -96,6 +96,11 @@ def facts(model: Model) -> dict[str, str]:
     }
     if again := card.get("recalibrated"):
         found["Recalibrated"] = f"on {again['admissions']:,} admissions of {again['source']}"
+    if model.numbers:
+        told_numbers = ", ".join(f"{name} ({kind})" for name, kind in model.numbers.items())
+        found["Numbers learned from"] = (
+            f"{told_numbers}; `mlci score` gives their expected values, other pages risks alone"
+        )
     if said := drawn_words(card):
         found["Survey"] = said
     return found

@@ -132,7 +132,7 @@ def _some(admissions: Admissions, rows: np.ndarray) -> Admissions:
 def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Model:
     """The model with shift and slope of each outcome's risk fitted to the labels."""
     before, state, curves = model.risks(reading), dict(model.state), dict(model.curves)
-    own = 0 if reading.log_odds is None else reading.log_odds.shape[1]
+    own = 0 if reading.log_odds is None else reading.log_odds.shape[1] - len(model.numbers)
     for name, label in labels.items():
         if name not in before:
             rate = float(np.nanmean(label))

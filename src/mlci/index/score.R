@@ -15,6 +15,9 @@ for (name in names(w)[-(1:4)]) {
   added <- tapply(w[[name]][pairs$w], factor(pairs$a, seq_along(ids)), sum, default = 0)
   x <- part("intercept", name)$y + part("unknown", name)$y * (none > 0) + added; r <- part("risk", name); k <- part("score", name)
   b <- findInterval(x, k$x, all.inside = TRUE); s$score <- s$score + k$y[b] + (diff(k$y) / diff(k$x))[b] * (x - k$x[b])
-  s[[paste0("risk_", name)]] <- plogis(r$x + r$y * x)
+  e <- part("expected", name); l <- part("expected, log", name)
+  if (nrow(r)) s[[paste0("risk_", name)]] <- plogis(r$x + r$y * x)
+  if (nrow(e)) s[[paste0("expected_", name)]] <- e$x + e$y * x
+  if (nrow(l)) s[[paste0("expected_", name)]] <- exp(l$x + l$y * x)
 }
 known <- tabulate(a, length(ids)) - none; s$unknown_share <- 1 - known / n; write.csv(format(s, digits = 15), args[2], row.names = FALSE)

@@ -1,0 +1,112 @@
+"""An index that learned from numbers: expected values, a score that adds up, and every way out of the file."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.cohort import Cohort
+from mlci.index.estimator import MLCI, load
+from mlci.index.export import export
+from mlci.index.modelcard import model_card
+from mlci.index.recalibrate import recalibrate
+
+CONFIG = {"penalty": {"common": 0.05, "own": 0.05, "folds": 2}}
+EFFECTS = np.array([0.9, 0.1, 0.5, 0.7, -0.3])
+
+
+@pytest.fixture(scope="module")
+def hospital():
+    rng, n = np.random.default_rng(0), 1500
+    codes = np.array(["I509", "E119", "J189", "N179", "I10"])
+    chosen = rng.random((n, 5)) < 0.35
+    frame = pd.DataFrame({"admission_id": np.arange(n), "subject_id": np.arange(n)})
+    frame["codes"] = [codes[row].tolist() or ["Z00"] for row in chosen]
+    frame["died"] = rng.random(n) < 1 / (1 + np.exp(2 - chosen @ EFFECTS))
+    frame["days"] = rng.poisson(np.exp(1 + chosen @ EFFECTS))
+    frame["change"] = 100 * (chosen @ EFFECTS) + rng.normal(0, 50, n)
+    frame["split"] = np.where(np.arange(n) % 4 == 0, "valid", "train")
+    options = {"outcomes": {"mortality": "died"}, "keep": ["days", "change"], "split": "split"}
+    return frame, Cohort.from_frame(frame, icd_version=10, **options)
+
+
+@pytest.fixture(scope="module")
+def index(hospital):
+    return MLCI(config=CONFIG).fit(hospital[1], numeric={"days": "", "change": "gaussian"})
+
+
+def test_expected_numbers_are_true_and_in_their_unit(hospital, index):
+    frame, cohort = hospital
+    table = index.table(cohort)
+    valid = (frame["split"] == "valid").to_numpy()
+    assert frame["days"][valid].sum() / table["expected_days"][valid].sum() == pytest.approx(1, abs=0.06)
+    assert frame["change"][valid].mean() == pytest.approx(table["expected_change"][valid].mean(), abs=8)
+    for name in ("days", "change"):
+        rest = ((frame[name] - table[f"expected_{name}"]) ** 2)[valid].sum()
+        assert rest < 0.75 * ((frame[name] - frame[name][valid].mean()) ** 2)[valid].sum()
+    assert list(index.risk(cohort)) == ["mortality"]
+    assert index.model_.numbers == {"days": "poisson", "change": "gaussian"}
+
+
+def test_the_score_follows_the_numbers_and_still_adds_up(hospital, index):
+    frame, cohort = hospital
+    plain = MLCI(config=CONFIG).fit(cohort)
+    own, other = (np.corrcoef(found.score(cohort), frame["days"])[0, 1] for found in (index, plain))
+    assert own > other
+    explanation = index.explain(["I50.9", "N17.9"], icd_version=10)
+    assert explanation.base_score + sum(effect.effect for effect in explanation) == pytest.approx(explanation.score)
+    assert list(explanation.log_odds) == ["mortality", "days", "change"]
+    assert list(explanation.risk_log_odds) == ["mortality"]
+
+
+def test_the_file_keeps_it_and_the_card_says_it(hospital, index, tmp_path):
+    index.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    pd.testing.assert_frame_equal(again.table(hospital[1]), index.table(hospital[1]))
+    assert "days (poisson), change (gaussian)" in model_card(again.model_)
+
+
+def test_sql_and_csv_know_the_numbers_and_a_workbook_says_that_it_does_not(hospital, index, tmp_path):
+    import duckdb
+
+    _, cohort = hospital
+    export(index.model_, tmp_path / "score.sql")
+    wanted = index.table(cohort)
+    rows = cohort.table.select(["admission_id", "codes"]).to_pandas().explode("codes").rename(columns={"codes": "code"})
+    diagnoses = rows.assign(icd_version=10)
+    connection = duckdb.connect()
+    connection.register("diagnoses", diagnoses)
+    connection.execute((tmp_path / "score.sql").read_text())
+    found = connection.execute("SELECT * FROM mlci_scores ORDER BY admission_id").df()
+    for name in ("score", "risk_mortality", "expected_days", "expected_change"):
+        np.testing.assert_allclose(found[name], wanted[name], atol=1e-8)
+    export(index.model_, tmp_path / "weights.csv")
+    assert {"mortality", "days", "change"} <= set(pd.read_csv(tmp_path / "weights.csv"))
+    parts = pd.read_csv(tmp_path / "weights_curves.csv").set_index("outcome")["part"]
+    assert "expected, log" in set(parts["days"])
+    assert "risk" in set(parts["mortality"])
+    with pytest.raises(InputError, match="a workbook knows no outcomes that are numbers"):
+        export(index.model_, tmp_path / "weights.xlsx")
+
+
+def test_risks_are_recalibrated_and_numbers_stay(hospital, index):
+    _, cohort = hospital
+    moved = recalibrate(index.model_, cohort).model
+    assert moved.expected(moved.read(cohort.admissions()))["days"].mean() == pytest.approx(
+        index.table(cohort)["expected_days"].mean()
+    )
+    with pytest.raises(InputError, match="knows no outcomes that are numbers"):
+        recalibrate(index.model_, cohort, update="weights")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "numeric", "message"),
+    [
+        ("deep", ["days"], "the recipe deep learns from outcomes that happen or not; numbers are for table"),
+        ("table", ["absent"], "no numeric column absent"),
+        ("table", ["mortality"], "is an outcome of the cohort already"),
+    ],
+)
+def test_what_cannot_be_is_refused(hospital, recipe, numeric, message):
+    with pytest.raises(InputError, match=message):
+        MLCI(recipe=recipe).fit(hospital[1], numeric=numeric)
