@@ -53,9 +53,9 @@ def test_each_choice_of_codes_is_what_it_says(hospital):
 def test_without_flags_or_splits_there_is_nothing_to_compare(hospital):
     bare = mlci.Cohort(hospital.table.drop_columns("poa"), hospital.source, hospital.outcomes)
     with pytest.raises(mlci.InputError, match="has no flags of what was present on admission"):
-        compare_codes(bare, {"Charlson": published("Charlson")}, resamples=0)
+        compare_codes(bare, published("charlson"), resamples=0)
     with pytest.raises(mlci.InputError, match="has no admission in the split test"):
-        compare_codes(hospital.split("train"), {"Charlson": published("Charlson")}, resamples=0)
+        compare_codes(hospital.split("train"), published("charlson"), resamples=0)
 
 
 def test_command(hospital, tmp_path):

@@ -33,12 +33,12 @@ def cohort() -> mlci.Cohort:
 
 
 def test_a_window_is_a_cohort_that_looks_back_as_long(cohort):
-    table = compare_windows(cohort, {"Charlson": published("Charlson")}, [0, 90, 365], resamples=50)
+    table = compare_windows(cohort, published("charlson"), [0, 90, 365], resamples=50)
     assert list(table["days"].unique()) == [0, 90, 365]
     second = cohort.split("test").column("days_observed")
     for days, part in table.groupby("days"):
         judged = cohort.looking_back(days).split("test") if days else cohort.split("test")
-        points = published("Charlson")(judged, judged)[1]
+        points = published("charlson")["cci_charlson"](judged, judged)[1]
         alone = judge({"x": points}, judged, resamples=0).table.set_index("metric")["value"]
         assert part.set_index("metric")["value"].to_dict() == pytest.approx(alone[["dcorr", "auroc"]].to_dict())
         assert part["observed"].iloc[0] == pytest.approx(np.mean(second >= days))
@@ -73,7 +73,7 @@ def test_command(cohort, tmp_path):
     done = run(*words, "-o", tmp_path / "m.csv")
     assert done.exit_code == 0, done.output
     table = pd.read_csv(tmp_path / "m_look_back.csv")
-    assert set(table["index"]) == {"Charlson", "Elixhauser", "us2010", "MLCI, learned"}
+    assert set(table["index"]) == {"cci_charlson", "eci_vw", "us2010", "MLCI, learned"}
     assert not (tmp_path / "m.csv").exists()  # no scores were judged
     assert "then the change from 0 days" in done.output
     assert "Look-back of 365 days: 400 admissions carry 400 codes of earlier ones." in done.output

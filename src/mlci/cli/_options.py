@@ -9,6 +9,12 @@ force = click.option("--force", is_flag=True, help="Overwrite even a cohort file
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but warnings and errors.")
 
 
+def published(default: str) -> Callable:
+    """Which published indices."""
+    words = "Published indices, as `mlci indices --list` has them, with commas between."
+    return click.option("--index", default=default, show_default=True, metavar="NAMES", help=words)
+
+
 def columns(command: Callable) -> Callable:
     """Which columns of a file of admissions hold what, where their names do not speak for themselves."""
     for option in (

@@ -25,6 +25,7 @@ def windows(
     cohort: Path,
     look_back: list[float],
     *,
+    index: str,
     carry: str | None,
     split: str,
     model: str | None,
@@ -32,14 +33,14 @@ def windows(
     quiet: bool,
     **options,
 ):
-    """The table of windows for Charlson and Elixhauser, for a model, and for an index that is learned anew in each."""
+    """The table of windows for published indices, for a model, and for an index that is learned anew in each."""
     from mlci.cli._learned import given, learned
     from mlci.cohort import SPLITS, read_cohort
     from mlci.judging._changes import published
     from mlci.judging.windows import compare_windows
 
     whole = read_cohort(cohort)
-    indices = {name: published(name) for name in ("Charlson", "Elixhauser")}
+    indices = published(index)
     indices |= {Path(model).stem: given(model)} if model else {}
     indices |= {"MLCI, learned": learned(options["seed"])} if fit else {}
     chosen = SPLITS if split == "all" else split.split(",")

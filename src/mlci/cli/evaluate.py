@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from mlci.cli._model import BANDWIDTH, MODEL
-from mlci.cli._options import check_output, force, quiet, survey
+from mlci.cli._options import check_output, force, published, quiet, survey
 from mlci.cli._windows import Windows, windows
 
 
@@ -27,8 +27,9 @@ from mlci.cli._windows import Windows, windows
     "--look-back",
     type=Windows(),
     metavar="DAYS,...",
-    help="Also how long to look back: Charlson and Elixhauser with the codes of earlier admissions, as 0,90,365,1825.",
+    help="Also how long to look back: published indices with the codes of earlier admissions, as 0,90,365,1825.",
 )
+@published("charlson,elixhauser")
 @click.option(
     "--carry",
     metavar="comorbidities|TABLE",
@@ -78,7 +79,7 @@ def command(
     from mlci.judging._carried import design_of, design_words
     from mlci.judging.evaluate import judge, subgroup
 
-    looking = {name: options.pop(name) for name in ("look_back", "carry", "model", "fit")}
+    looking = {name: options.pop(name) for name in ("look_back", "index", "carry", "model", "fit")}
     _check_asked(scores, weights=weights, missed=missed, numeric=numeric, **looking)
     endings = ("_look_back", "", "_differences", "_bounds", "_numeric", "_missed", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
@@ -115,7 +116,7 @@ def command(
         _write(path, frame, quiet=quiet)
 
 
-def _check_asked(scores, *, weights, missed, numeric, look_back, carry, model, fit) -> None:
+def _check_asked(scores, *, weights, missed, numeric, look_back, carry, model, fit, **_) -> None:
     """Refuse what does not go together."""
     if not scores and not look_back:
         raise click.UsageError("SCORES are needed before COHORT (or --look-back DAYS,...).")

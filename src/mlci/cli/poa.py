@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from mlci.cli._options import check_output, force, quiet
+from mlci.cli._options import check_output, force, published, quiet
 
 HEADS = {"auroc": "AUROC", "dcorr": "dCorr", "o_e": "O/E", "o_e_later": "O/E where something arose later"}
 
@@ -12,7 +12,8 @@ HEADS = {"auroc": "AUROC", "dcorr": "dCorr", "o_e": "O/E", "o_e_later": "O/E whe
 @click.command(short_help="What present-on-admission flags cost or save, index by index.")
 @click.argument("cohort", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The table (CSV).")
-@click.option("--no-fit", is_flag=True, help="Charlson and Elixhauser alone; learn no index.")
+@published("charlson,elixhauser,ahrq,gagne,hfrs")
+@click.option("--no-fit", is_flag=True, help="Published indices alone; learn none.")
 @click.option(
     "--grade",
     type=click.Choice(["tells", "complication", "possible"]),
@@ -24,7 +25,9 @@ HEADS = {"auroc": "AUROC", "dcorr": "dCorr", "o_e": "O/E", "o_e_later": "O/E whe
 @click.option("--seed", type=int, default=11, show_default=True, help="Of the fit and the resampling.")
 @force
 @quiet
-def command(cohort: Path, output: Path | None, no_fit: bool, grade, resamples, seed, force: bool, quiet: bool) -> None:
+def command(
+    cohort: Path, output: Path | None, index: str, no_fit: bool, grade, resamples, seed, force: bool, quiet: bool
+) -> None:
     """Make each index of all codes, of those present on admission and of those that tell no outcome; judge all three.
 
     COHORT is a cohort file with flags (`poa`). Indices are made on its training split (the learned one by the recipe
@@ -33,15 +36,13 @@ def command(cohort: Path, output: Path | None, no_fit: bool, grade, resamples, s
     from mlci.base.files import atomic
     from mlci.cli._learned import learned
     from mlci.cohort import read_cohort
-    from mlci.judging._changes import published
+    from mlci.judging._changes import published as scores_of
     from mlci.judging.present import compare_codes
 
     if output is not None:
         check_output(output, inputs=[cohort], force=force)
 
-    indices = {name: published(name) for name in ("Charlson", "Elixhauser")} | (
-        {} if no_fit else {"MLCI": learned(seed)}
-    )
+    indices = scores_of(index) | ({} if no_fit else {"MLCI": learned(seed)})
     table = compare_codes(read_cohort(cohort), indices, grade=grade, resamples=resamples, seed=seed)
     if output is not None:
         with atomic(output, inputs=[cohort]) as temporary:

@@ -3,36 +3,44 @@
 Scores by name and the judged admissions come in, rows of a table go out; differences are paired.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from mlci.codes.comorbidity import Coder
+from mlci.codes.family import chosen, score_columns
 from mlci.cohort import Cohort
 from mlci.judging.evaluate import judge
-from mlci.judging.rivals import classic
 
 METRICS = ("auroc", "dcorr")
 CHANGE = ("change", "change_low", "change_high")
 LEAST = 10  # admissions with an outcome and without it, or its row is left out
-Scores = Callable[[Cohort, Cohort], tuple[np.ndarray, np.ndarray]]  # of the training and the judged admissions
+Scores = Callable[[Cohort, Cohort], tuple[np.ndarray, ...]]  # of the training and the judged admissions
 
 
-def published(name: str) -> Scores:
-    """Give the scores of an index whose weights are published.
+def published(names: str | Sequence[str]) -> dict[str, Scores]:
+    """Give the scores of indices whose weights are published.
 
     Args:
-        name: Charlson or Elixhauser.
+        names: of indices, as `mlci indices --list` has them.
 
     Returns:
-        A function of the training and the judged admissions.
+        Column → a function of the training and the judged admissions.
 
     >>> import pandas as pd
     >>> visits = pd.DataFrame({"visit_id": [1, 2], "codes": [["I50.9"], ["J18.9"]], "died": [1, 0]})
     >>> cohort = Cohort.from_frame(visits, icd_version=10)
-    >>> published("Charlson")(cohort, cohort)[1].tolist()
-    [1.0, 0.0]
+    >>> {name: scores(cohort, cohort)[1].tolist() for name, scores in published("charlson,elixhauser").items()}
+    {'cci_charlson': [1.0, 0.0], 'eci_vw': [7.0, 0.0]}
     """
-    return lambda train, judged: (classic(train)[name], classic(judged)[name])
+    return {column: partial(_points, name, column) for name in chosen(names) for column in score_columns([], [name])}
+
+
+def _points(name: str, column: str, *parts: Cohort) -> tuple[np.ndarray, ...]:
+    coder = Coder([name])
+    found = (coder.rules.scores(coder.rules.settled(coder(part.admissions())), [column]) for part in parts)
+    return tuple(points[column].astype(float) for points in found)
 
 
 def changes(

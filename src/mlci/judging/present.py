@@ -43,7 +43,7 @@ def compare_codes(
     >>> from mlci.cohort import build_cohort
     >>> from mlci.judging._changes import published
     >>> cohort = build_cohort("synthetic", 1500, later_share=0.3)
-    >>> table = compare_codes(cohort, {"Charlson": published("Charlson")}, resamples=0)
+    >>> table = compare_codes(cohort, published("charlson"), resamples=0)
     >>> sorted(table["codes"].unique())
     ['all codes', 'present on admission', 'without telling codes']
     """

@@ -46,7 +46,7 @@ def compare_windows(
     >>> from mlci.cohort import build_cohort
     >>> from mlci.judging._changes import published
     >>> cohort = build_cohort("synthetic", 1500)
-    >>> table = compare_windows(cohort, {"Charlson": published("Charlson")}, [0, 365], resamples=0)
+    >>> table = compare_windows(cohort, published("charlson"), [0, 365], resamples=0)
     >>> table["days"].unique().tolist()
     [0, 365]
     """
