@@ -62,6 +62,28 @@ def test_the_code_that_is_missed_comes_first_and_the_known_one_adds_nothing(hosp
     assert inside.to_dict() == {"A41": False, "I50": True, "I10": False, "N17": False}
 
 
+def test_codes_of_a_category_that_an_index_does_not_count_stand_apart():
+    rng = np.random.default_rng(1)
+    old, new = rng.random((2, 600)) < 0.4
+    frame = pd.DataFrame({"visit_id": range(600), "died": (rng.random(600) < 0.1 + 0.5 * new).astype(int)})
+    frame["codes"] = [["I10", *["I258"] * a, *["I252"] * b] for a, b in zip(new.tolist(), old.tolist())]
+    cohort = mlci.Cohort.from_frame(frame, icd_version=10, outcomes={"mortality": "died"})
+    table = missed({"cci_charlson": mlci.charlson(cohort)["cci_charlson"].to_numpy()}, cohort)
+    rows = table[table["category"] == "I25"].set_index("inside")  # Charlson counts I25.2 and not I25.8
+    assert rows["admissions"].to_dict() == {True: int(old.sum()), False: int(new.sum())}
+    assert rows.loc[False, "deviance_low"] > 10 > rows.loc[True, "deviance_high"]
+    summed = missed({"s:cci_eci": np.zeros(600)}, cohort).set_index("category")["inside"]  # of two indices
+    assert summed.loc["I25"].tolist() == [False, True]
+
+
+def test_categories_of_icd9_have_words(hospital):
+    frame = pd.DataFrame({"visit_id": range(40), "codes": [["0389"], ["99592"]] * 20, "died": [0, 1] * 20})
+    cohort = mlci.Cohort.from_frame(frame, icd_version=9, outcomes={"mortality": "died"})
+    titles = missed({"points": np.zeros(40)}, cohort).set_index("category")["title"]
+    assert titles["038"] == "Sepsis (blood infection)"
+    assert titles.str.len().min() > 5
+
+
 def test_rare_categories_and_rare_outcomes_are_passed_over(hospital):
     cohort, score = hospital
     few = cohort.where(np.arange(len(cohort)) < 30)

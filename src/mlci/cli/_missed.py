@@ -1,12 +1,14 @@
 """Codes that say more of an outcome than a score does, on the terminal."""
 
-SHOWN = 10  # of each outcome
+import click
+
+SHOWN, WIDE = 10, 28  # of each outcome; characters of a name, so that a row fits a terminal
 
 
 def missed_codes(models, judged, *, wanted: bool, quiet: bool):
     """The table of what scores miss, empty where nobody asked; the first score's is printed."""
     from mlci.cli._tables import show
-    from mlci.judging.missed import COLUMNS, missed
+    from mlci.judging.missed import COLUMNS, LEAST, missed
 
     if not wanted:
         import pandas as pd
@@ -15,10 +17,13 @@ def missed_codes(models, judged, *, wanted: bool, quiet: bool):
     table = missed(models, judged)
     first = table[table["model"] == next(iter(models))]
     first = first[first["inside"] != True] if first["inside"].notna().any() else first  # noqa: E712
+    for outcome in () if quiet else judged.outcomes:
+        if outcome not in {*first["outcome"]}:
+            click.echo(f"What is missed of {outcome} is not told: fewer than {LEAST} admissions have it, or lack it.")
     for outcome, part in first.groupby("outcome", sort=False) if not quiet else ():
         rows = [
             [
-                f"{row.category} {row.title}"[:44],
+                f"{row.category} {row.title}"[:WIDE],
                 f"{row.admissions:,}",
                 f"{row.log_odds:+.2f}",
                 f"{row.deviance:.0f} ({row.deviance_low:.0f} to {row.deviance_high:.0f})",
@@ -26,6 +31,6 @@ def missed_codes(models, judged, *, wanted: bool, quiet: bool):
             ]
             for row in part.head(SHOWN).itertuples()
         ]
-        heads = ["category", "admissions", "log-odds", "deviance", "share"]
+        heads = ["category", "have it", "log-odds", "deviance", "share"]
         show(f"What {first['model'].iloc[0]} misses of {outcome}", heads, rows)
     return table

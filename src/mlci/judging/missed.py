@@ -14,6 +14,7 @@ from scipy.special import expit
 
 from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions
+from mlci.codes.categories import category_words
 from mlci.codes.family import family
 from mlci.codes.icd import title
 from mlci.codes.rules import rules
@@ -33,10 +34,10 @@ def missed(scores: Mapping[str, np.ndarray], cohort: Cohort) -> pd.DataFrame:
         cohort: the admissions with their codes and outcomes.
 
     Returns:
-        One row per score, outcome and category, the most missed first: admissions that have it, whether the index
-        counts any of its codes (`inside`; known of cci_ and eci_ scores alone), its log-odds beyond the score with an
-        interval, the deviance that it would explain with an interval, and that as a share of the deviance of a
-        constant risk.
+        One row per score, outcome and category, the most missed first: admissions that have it, its log-odds beyond the
+        score with an interval, the deviance that it would explain with an interval, and that as a share of the deviance
+        of a constant risk. Of a published index (by the name of its column) a category has two rows if the index
+        counts some of its codes and not the others: `inside` says which, and is empty for other scores.
 
     >>> import pandas as pd
     >>> visits = pd.DataFrame({"visit_id": range(400), "codes": [["A41.9"], ["I10"]] * 200, "died": [1, 0] * 200})
@@ -46,28 +47,26 @@ def missed(scores: Mapping[str, np.ndarray], cohort: Cohort) -> pd.DataFrame:
     ['A41', 'I10']
     """
     admissions = cohort.admissions()
-    names, row, category = _present(admissions)
-    many = np.bincount(category, minlength=len(names))
     rows = []
     for model, score in scores.items():
         if len(score) != len(cohort):
             raise InputError(
                 f"{model}: has {len(score)} admissions and the cohort has {len(cohort)}; they must be equal."
             )
-        inside = _inside(model, admissions, names)
+        names, row, category = _present(admissions, _counted(model, admissions))
+        many = np.bincount(category, minlength=len(names))
         for outcome, y in zip(cohort.outcomes, cohort.labels().T):
             known = ~np.isnan(y)
             if min(np.nansum(y), np.nansum(1 - y)) < LEAST:
                 continue
             found = _added(np.asarray(score, dtype=float), np.nan_to_num(y), known, row, category, len(names))
-            found = found.assign(model=model, outcome=outcome, admissions=many, inside=inside)
-            found[["icd_version", "category"]] = names
+            found = found.assign(model=model, outcome=outcome, admissions=many)
+            found[["icd_version", "category", "inside"]] = names
             enough = (many >= LEAST) & (many <= len(cohort) - LEAST) & found["deviance"].notna()
             rows.append(found[enough].sort_values("deviance", ascending=False, kind="stable"))
     table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=COLUMNS)
-    table["title"] = [
-        title(code, int(version)) or "" for version, code in table[["icd_version", "category"]].to_numpy()
-    ]
+    titles = _titles(admissions)
+    table["title"] = [titles[int(version), code] for version, code in table[["icd_version", "category"]].to_numpy()]
     return table[COLUMNS]
 
 
@@ -77,10 +76,13 @@ COLUMNS = [
 ]
 
 
-def _present(admissions: Admissions) -> tuple[list[tuple[int, str]], np.ndarray, np.ndarray]:
-    """The categories, and each pair of an admission and a category that it has."""
-    keys = [(int(version), value[:3]) for value, version in zip(admissions.values, admissions.versions)]
-    names = sorted(set(keys))
+def _present(
+    admissions: Admissions, counted: np.ndarray | None
+) -> tuple[list[tuple[int, str, bool | None]], np.ndarray, np.ndarray]:
+    """The categories, apart where an index counts a part of them, and each pair of an admission and its category."""
+    inside = [None] * len(admissions.values) if counted is None else counted.tolist()
+    keys = [(int(v), value[:3], part) for value, v, part in zip(admissions.values, admissions.versions, inside)]
+    names = sorted({*keys}, key=lambda key: (key[0], key[1], bool(key[2])))
     number = {name: place for place, name in enumerate(names)}
     of_code = np.array([number[key] for key in keys], dtype=np.int64)
     row = np.repeat(np.arange(len(admissions)), np.diff(admissions.offsets))
@@ -88,18 +90,30 @@ def _present(admissions: Admissions) -> tuple[list[tuple[int, str]], np.ndarray,
     return names, pairs // max(len(names), 1), pairs % max(len(names), 1)
 
 
-def _inside(model: str, admissions: Admissions, names: list[tuple[int, str]]) -> list[bool | None]:
-    """Whether an index counts a code of each category, where its lists are known."""
-    short = model.rpartition(":")[2].partition("_")[0]
-    index = next((index.name for index in family().values() if index.short == short), None)
-    if index is None:
-        return [None] * len(names)
-    counted: set[tuple[int, str]] = set()
+def _counted(model: str, admissions: Admissions) -> np.ndarray | None:
+    """Whether an index counts each distinct code, where its lists are known."""
+    column = model.rpartition(":")[2]
+    short = {"cci", "eci"} if column == "cci_eci" else {column.partition("_")[0]}
+    indices = tuple(index.name for index in family().values() if index.short in short)
+    if not indices:
+        return None
+    found = np.zeros(len(admissions.values), dtype=bool)
     for version in (9, 10):
-        codes = admissions.values[admissions.versions == version]
-        hits = rules((index,)).code_bits(codes, version).any(axis=0)
-        counted |= {(version, code[:3]) for code, hit in zip(codes, hits) if hit}
-    return [name in counted for name in names]
+        rows = admissions.versions == version
+        found[rows] = rules(indices).code_bits(admissions.values[rows], version).any(axis=0)
+    return found
+
+
+def _titles(admissions: Admissions) -> dict[tuple[int, str], str]:
+    """What each category is called: by its own name, or else by that of its commonest code."""
+    many = np.bincount(admissions.indices, minlength=len(admissions.values))
+    found: dict[tuple[int, str], str] = {}
+    for place in np.argsort(-many, kind="stable"):
+        code, version = admissions.values[place], int(admissions.versions[place])
+        key = version, code[:3]
+        if not found.get(key):
+            found[key] = category_words(code[:3], version) or title(code, version) or ""
+    return found
 
 
 def _added(
