@@ -141,3 +141,13 @@ def test_a_frame_that_cannot_do_is_refused_before_any_work(place, spark):
         mlci.spark.indices(frame)
     with pytest.raises(InputError, match="no admission has the split train"):
         mlci.spark.indices(frame.selectExpr("*", "'test' AS split"), icd_version=10)
+
+
+def test_small_batches_are_put_together(monkeypatch):
+    """Every row arrives, in order, in tables of at least so many rows but for the last."""
+    monkeypatch.setattr(mlci.spark, "BATCH", 25)
+    rows = pa.table({"row": range(72)})
+    tables = list(mlci.spark._tables(rows.to_batches(max_chunksize=10)))
+    assert [len(table) for table in tables] == [30, 30, 12]
+    assert pa.concat_tables(tables).equals(rows)
+    assert list(mlci.spark._tables([])) == []

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from mlci.base.errors import InputError
-from mlci.codes.admissions import Admissions, as_admissions, encode_tables
+from mlci.codes.admissions import BATCH, Admissions, as_admissions, encode_tables
 from mlci.codes.comorbidity import Coder, Combined, pair_of
 from mlci.codes.family import CLASSIC, chosen, score_columns
 from mlci.codes.layout import Layout, find_layout
@@ -170,7 +170,15 @@ def _schema(df: "DataFrame", layout: Layout, types: dict[str, str]) -> Any:
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    return (pa.Table.from_batches([batch]) for batch in batches)
+    """Put batches together: Spark sends 10,000 rows at a time, and what is done once for each batch costs most then."""
+    gathered: list[pa.RecordBatch] = []
+    for batch in batches:
+        gathered.append(batch)
+        if sum(part.num_rows for part in gathered) >= BATCH:
+            yield pa.Table.from_batches(gathered).combine_chunks()
+            gathered = []
+    if gathered:
+        yield pa.Table.from_batches(gathered).combine_chunks()
 
 
 def _batch(admissions: Admissions, columns: dict[str, Any]) -> pa.RecordBatch:
