@@ -272,10 +272,23 @@ def test_all_in_one_pass_is_what_each_gives_alone():
 
 
 def test_an_index_without_a_list_for_the_version_says_so():
-    with pytest.warns(UserWarning, match=r"^hfrs has no list for ICD-9: 2 codes count for nothing in it"):
-        found = mlci.indices([["428.0", "250.00"]], "hfrs,gagne", icd_version=9)
-    assert found.hfrs_score.tolist() == [0.0]
-    assert found.gagne_score.tolist() == [2]
+    said = r"^deyo has no list for ICD-10: admissions of its codes \(2\) get no score"
+    for kind in (pd.DataFrame, pl.DataFrame):
+        frame = kind({"admission_id": [1, 2, 3], "codes": [["I509", "E119"], ["4280"], []], "icd_version": [10, 9, 9]})
+        with pytest.warns(UserWarning, match=said):
+            found = mlci.indices(frame, "deyo,gagne", age=[80, 80, 80])
+        assert str(found["deyo_charlson"].to_list()) == "[nan, 1.0, 0.0]"
+        assert str(found["deyo_charlson_age"].to_list()) == "[nan, 5.0, 4.0]"
+        assert found["gagne_score"].to_list() == [2, 2, 0]
+
+
+def test_a_file_has_empty_scores_where_a_list_cannot_read_the_codes(mlci_cli, tmp_path):
+    text = "admission_id,icd_version,codes\n1,10,Z00 F05\n2,9,4280\n3,9,\n"
+    (tmp_path / "a.csv").write_text(text)
+    done = mlci_cli("indices", "a.csv", "-o", "s.csv", "--index", "hfrs,ahrq", "--quiet")
+    assert done.stderr.count("has no list for ICD-9") == 2
+    rows = [line.split(",") for line in (tmp_path / "s.csv").read_text().splitlines()[1:]]
+    assert rows == [["1", "3.2", "22", "2"], ["2", "", "", ""], ["3", "0", "0", "0"]]
 
 
 @pytest.mark.parametrize(

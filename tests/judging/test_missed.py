@@ -60,6 +60,8 @@ def test_the_code_that_is_missed_comes_first_and_the_known_one_adds_nothing(hosp
     assert table["inside"].isna().all()  # whose lists nobody knows
     inside = missed({"cci_charlson": score}, cohort).set_index("category")["inside"]
     assert inside.to_dict() == {"A41": False, "I50": True, "I10": False, "N17": False}
+    inside = missed({"gagne_score": score}, cohort).set_index("category")["inside"]
+    assert inside.to_dict() == {"A41": False, "I50": True, "I10": True, "N17": False}
 
 
 def test_codes_of_a_category_that_an_index_does_not_count_stand_apart():

@@ -56,6 +56,8 @@ def test_without_flags_or_splits_there_is_nothing_to_compare(hospital):
         compare_codes(bare, published("charlson"), resamples=0)
     with pytest.raises(mlci.InputError, match="has no admission in the split test"):
         compare_codes(hospital.split("train"), published("charlson"), resamples=0)
+    with pytest.raises(mlci.InputError, match="deyo has no list for ICD-10"):
+        published("deyo")["deyo_charlson"](hospital, hospital)
 
 
 def test_command(hospital, tmp_path):

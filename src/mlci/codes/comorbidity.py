@@ -138,7 +138,7 @@ class Coder:
         """Where each distinct code stands among those met, unless they are those of the last batch."""
         if self.last and self.last[0] is values and np.array_equal(self.last[1], versions):
             return
-        self.last, self.places, self.found = (values, versions), [], {}
+        self.last, self.places, self.found, self.values = (values, versions), [], {}, len(values)
         for version, met in self.met.items():
             rows = np.flatnonzero(versions == version)
             self.places.append((met, rows, met.places(values[rows])))
@@ -146,7 +146,7 @@ class Coder:
     def _of_value(self, late: bool) -> np.ndarray:
         """The bits of each distinct code of the batch."""
         if late not in self.found:
-            self.found[late] = np.zeros((self.rules.words, len(self.last[0])), dtype=np.uint64)
+            self.found[late] = np.zeros((self.rules.words, self.values), dtype=np.uint64)
             for met, rows, places in self.places:
                 self.found[late][:, rows] = met.bits(late)[:, places]
         return self.found[late]
@@ -154,7 +154,7 @@ class Coder:
     def unlisted(self) -> list[str]:
         """A sentence for each index that has no list for the ICD version of some codes met so far."""
         return [
-            f"{index.name} has no list for ICD-{version}: {int(met.counts.sum()):,} codes count for nothing in it."
+            f"{index.name} has no list for ICD-{version}: admissions of its codes ({met.counts.sum():,}) get no score."
             for version, met in self.met.items()
             for index in self.rules.indices
             if met.counts.any() and version not in index.versions
@@ -269,13 +269,19 @@ def _frame(data: Any, names: Sequence[str], weights: str | Sequence[str], *, icd
     admissions = as_admissions(data, icd_version=icd.check_version(icd_version), poa=reading(how.pop("poa")))
     own, bits = rules(tuple(names)), _bits(admissions, names, stacklevel=4, **how)
     points = own.scores(bits, columns)
-    found = {"admission_id": admissions.ids, **points}
+    found = {"admission_id": admissions.ids} | {name: _filled(values) for name, values in points.items()}
     if age is not None:
-        found |= own.with_age(points, _ages(age, len(admissions)))
+        aged = own.with_age(points, _ages(age, len(admissions)))
+        found |= {name: _filled(values) for name, values in aged.items()}
     if flags:
         found |= own.flags(bits)
     native = nw.from_native(data).implementation if nw.dependencies.is_into_dataframe(data) else "pandas"
     return nw.from_dict(found, backend=native).to_native()
+
+
+def _filled(values: np.ndarray) -> np.ndarray:
+    """Scores as a frame takes them: those that are masked are NaN."""
+    return np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else values
 
 
 def _ages(ages: Any, admissions: int, where: str = "age") -> np.ndarray:

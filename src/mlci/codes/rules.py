@@ -2,7 +2,8 @@
 
 The categories of the chosen indices are numbered; category k is bit k mod 64 of word k // 64. Bits are an array with a
 row for each word and a column for each code or admission. Each distinct code is looked up once, an admission is the OR
-of its codes, a score the sum of the weights of its bits, eight of them at one look.
+of its codes, a score the sum of the weights of its bits, eight of them at one look. An index without a list for an ICD
+version has one more bit, which codes of that version set: a score that could not read all codes is masked, not 0.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlci.codes.family import CLASSIC, Category, Index, family
+from mlci.codes.icd import VERSIONS
 
 WORD = 64
 AGES = (50, 60, 70, 80)  # a point at each (Charlson 1994)
@@ -41,8 +43,9 @@ class Rules:
     def __init__(self, names: Sequence[str]):
         self.indices: tuple[Index, ...] = tuple(family()[name] for name in names)
         self.categories: tuple[Category, ...] = tuple(item for index in self.indices for item in index.categories)
-        self.place = {item.column: place for place, item in enumerate(self.categories)}
-        self.words = -(-len(self.categories) // WORD)
+        unread = [_unread(index) for index in self.indices if len(index.versions) < len(VERSIONS)]
+        self.place = {name: k for k, name in enumerate([*(item.column for item in self.categories), *unread])}
+        self.words = -(-len(self.place) // WORD)
         self._none = np.zeros((2, self.words), dtype=np.uint64)
         self._entries: dict[int, list[Entries]] = {}
         self._tables: dict[str, list[tuple[int, np.ndarray]]] = {}
@@ -77,7 +80,8 @@ class Rules:
             place = pc.fill_null(pc.index_in(cut, value_set=entries.codes), -1).to_numpy()
             for word, of_entry in zip(bits, entries.late if late else entries.present):
                 word |= of_entry[place]
-        return bits
+        unread = self.mask([_unread(index) for index in self.indices if version not in index.versions])
+        return bits | unread[:, None] if unread.any() else bits
 
     def _listed(self, version: int) -> list[Entries]:
         """The listed codes of a version, those of one length together."""
@@ -139,12 +143,25 @@ class Rules:
         Args:
             bits: the categories of each admission, settled.
             columns: names that `score_columns` gives.
+
+        Returns:
+            Arrays, masked where an admission has codes of an ICD version that the index has no list for.
+
+        >>> rules = Rules(["hfrs"])
+        >>> rules.scores(rules.code_bits(["4280"], 9), ["hfrs_score"])["hfrs_score"].tolist()
+        [None]
         """
         octets = np.ascontiguousarray(bits, dtype="<u8").view(np.uint8).reshape(self.words, -1, 8)
-        return {column: self._score(octets, column) for column in columns}
+        found = {}
+        for column in columns:
+            index, name = self._named(column)
+            found[column] = self._score(octets, column, index, name)
+            unread = self.has(bits, _unread(index)).astype(bool) if _unread(index) in self.place else np.False_
+            if unread.any():
+                found[column] = np.ma.MaskedArray(found[column], unread)
+        return found
 
-    def _score(self, octets: np.ndarray, column: str) -> np.ndarray:
-        index, name = self._named(column)
+    def _score(self, octets: np.ndarray, column: str, index: Index, name: str) -> np.ndarray:
         if column not in self._tables:
             self._tables[column] = list(self._octet_points(index, name))
         total = np.zeros(octets.shape[1], dtype=np.int32)
@@ -182,6 +199,11 @@ class Rules:
         points = np.searchsorted(AGES, np.nan_to_num(ages, nan=0), side="right").astype(np.int32)
         kept = [column for column in found if self._named(column)[0].age_points]
         return {f"{column}_age": found[column].astype(np.int32) + points for column in kept}
+
+
+def _unread(index: Index) -> str:
+    """The name of the bit that says that an admission has codes which an index cannot read."""
+    return f"{index.short}:unread"
 
 
 def _tenths(index: Index, name: str) -> bool:

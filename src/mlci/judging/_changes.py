@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from mlci.base.errors import InputError
 from mlci.codes.comorbidity import Coder
 from mlci.codes.family import chosen, score_columns
 from mlci.cohort import Cohort
@@ -39,7 +40,9 @@ def published(names: str | Sequence[str]) -> dict[str, Scores]:
 
 def _points(name: str, column: str, *parts: Cohort) -> tuple[np.ndarray, ...]:
     coder = Coder([name])
-    found = (coder.rules.scores(coder.rules.settled(coder(part.admissions())), [column]) for part in parts)
+    found = [coder.rules.scores(coder.rules.settled(coder(part.admissions())), [column]) for part in parts]
+    for sentence in coder.unlisted():
+        raise InputError(sentence)
     return tuple(points[column].astype(float) for points in found)
 
 

@@ -100,7 +100,8 @@ def _counted(model: str, admissions: Admissions) -> np.ndarray | None:
     found = np.zeros(len(admissions.values), dtype=bool)
     for version in (9, 10):
         rows = admissions.versions == version
-        found[rows] = rules(indices).code_bits(admissions.values[rows], version).any(axis=0)
+        flags = rules(indices).flags(rules(indices).code_bits(admissions.values[rows], version))
+        found[rows] = np.any(list(flags.values()), axis=0)
     return found
 
 
