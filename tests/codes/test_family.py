@@ -272,7 +272,7 @@ def test_all_in_one_pass_is_what_each_gives_alone():
 
 
 def test_an_index_without_a_list_for_the_version_says_so():
-    said = r"^deyo has no list for ICD-10: admissions of its codes \(2\) get no score"
+    said = r"^deyo has no list for ICD-10: admissions with such codes \(2\) get no score"
     for kind in (pd.DataFrame, pl.DataFrame):
         frame = kind({"admission_id": [1, 2, 3], "codes": [["I509", "E119"], ["4280"], []], "icd_version": [10, 9, 9]})
         with pytest.warns(UserWarning, match=said):

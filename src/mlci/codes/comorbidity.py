@@ -153,8 +153,9 @@ class Coder:
 
     def unlisted(self) -> list[str]:
         """A sentence for each index that has no list for the ICD version of some codes met so far."""
+        said = "{} has no list for ICD-{}: admissions with such codes ({:,}) get no score."
         return [
-            f"{index.name} has no list for ICD-{version}: admissions of its codes ({met.counts.sum():,}) get no score."
+            said.format(index.name, version, met.counts.sum())
             for version, met in self.met.items()
             for index in self.rules.indices
             if met.counts.any() and version not in index.versions
