@@ -24,6 +24,7 @@ _HOME = {
     "evaluate": "mlci.judging.evaluate",
     "compare": "mlci.judging.compare",
     "InputError": "mlci.base.errors",
+    "ShiftWarning": "mlci.index.shift",
 }
 _MODULES = {"plots": "mlci.showing.plots", "report": "mlci.showing.report", "spark": "mlci.spark"}
 __all__ = sorted(_HOME | _MODULES)  # pyright: ignore[reportUnsupportedDunderAll]

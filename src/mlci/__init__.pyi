@@ -8,6 +8,7 @@ from mlci.cohort import build_cohort as build_cohort
 from mlci.cohort import read_cohort as read_cohort
 from mlci.index.estimator import MLCI as MLCI
 from mlci.index.estimator import load as load
+from mlci.index.shift import ShiftWarning as ShiftWarning
 from mlci.judging.compare import compare as compare
 from mlci.judging.evaluate import evaluate as evaluate
 from mlci.measures.alignment import distance_correlation as distance_correlation

@@ -111,8 +111,6 @@ def test_beside_an_offset_the_difference_is_what_is_penalised():
     )
     assert np.abs(firm[1:]).max() < 1e-5
     np.testing.assert_allclose(loose[1:] + other[1:], scratch[1:], atol=0.05)
-    held = replace(beside, hold=1e9)
-    assert np.abs(held.solve(Prior(0.0, 0.3), held.start(), tolerance=1e-13)[0]).max() < 1e-5
 
 
 def test_weighted_regressions_are_scikit_learns_and_those_of_repeated_admissions():

@@ -242,3 +242,14 @@ def test_a_fit_needs_no_validation_split():
     assert index.model_.cutoff.held_out is None
     mild, severe = index.score([["E11.9"], ["I50.9"]], icd_version=10)
     assert severe > mild
+
+
+def test_without_a_validation_split_bands_rest_on_what_was_cross_fitted():
+    rng = np.random.default_rng(0)
+    lists = [[f"A{code:02d}" for code in rng.choice(90, 4, replace=False)] for _ in range(300)]
+    coins = {"mortality": rng.integers(0, 2, 300)}
+    config = TableConfig(penalty=PenaltyConfig(common=1.0, own=1.0))  # so loose that chance is learned by heart
+    model = MLCI(config=config).fit(lists, coins, icd_version=10, split=["train"] * 300).model_
+    band, seen = model.bands["mortality"], smooth(model.read(model.taken(lists, icd_version=10)).log_odds[:, 0], coins["mortality"])
+    assert np.ptp(seen.logit) > 3
+    assert np.ptp(band.logit) < 1  # of what was not seen nothing is known

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pyarrow as pa
 
@@ -87,3 +89,29 @@ def test_a_recalibrated_index_takes_the_hospital_for_its_measure():
     ]
     assert any("the mix of codes" in sentence for sentence in told[0])
     assert not any("the mix of codes" in sentence for sentence in told[1])
+
+
+def told_by(call, data) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call(data)
+    return [str(warning.message) for warning in caught if issubclass(warning.category, mlci.ShiftWarning)]
+
+
+def test_python_tells_what_the_command_tells(demos):
+    index, cohort = mlci.load("us2010"), mlci.build_cohort("mimic3", demos / "mimic3_demo")
+    for call in (index.score, index.risk, index.table):
+        told = " ".join(told_by(call, cohort))
+        assert "codes each, those of training had" in told
+        assert "the mix of codes differs" in told
+        assert "the mean risk of in-hospital mortality is" in told  # the cohort knows who died
+    lists = cohort.table["codes"].to_pylist()
+    assert not any("the mean risk" in sentence for sentence in told_by(lambda x: index.score(x, icd_version=9), lists))
+
+
+def test_python_is_silent_for_a_hospital_that_fits_and_for_a_few_admissions(demos):
+    index = mlci.load("us2010")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index.score(mlci.build_cohort("nhds", demos / "nhds2010" / "sample.txt.bz2", not_stated="null"))
+        index.score([["O80", "Z370"]] * 99, icd_version=10)

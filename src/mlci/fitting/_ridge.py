@@ -53,7 +53,6 @@ class Regressions:
     tightness: np.ndarray  # of each token: what its share of the penalty is multiplied by
     count: int  # of regressions: with one more than there are folds, the last leaves out nobody
     offset: np.ndarray | None = None  # admissions x outcomes: log-odds that the weights add to, those of another table
-    hold: float = 0.0  # the precision of an intercept around 0; 0 leaves it free
     weight: np.ndarray | None = None  # how much each admission counts; None: once
     families: tuple[Family, ...] = ()  # of the outcomes; none: all happen or not
 
@@ -146,10 +145,10 @@ class Regressions:
         total[0] += values.sum(axis=0, dtype=np.float64)
 
     def _pull(self, weights: np.ndarray, precision: np.ndarray) -> np.ndarray:
-        """The penalty's gradient; intercepts are free unless they are held."""
+        """The penalty's gradient; intercepts are free."""
         pull = np.einsum("vbi,ij->vbj", weights, precision)
         pull *= self.tightness[:, None, None]
-        pull[0] = self.hold * weights[0]
+        pull[0] = 0
         return pull
 
     def _newton(self, gradient: np.ndarray, curvature: np.ndarray, precision: np.ndarray) -> np.ndarray:
@@ -157,7 +156,6 @@ class Regressions:
         own = np.zeros_like(gradient)
         for rows, block in self.presence.blocks(np.float32):
             self._add(own, block, curvature[rows])
-        own[0] += self.hold
         nearly = _Nested(own, self.tightness[:, None, None, None] * precision, self.parents)
 
         def product(direction: np.ndarray) -> np.ndarray:

@@ -130,7 +130,7 @@ def fit(
     Returns:
         `state` with `weights` (tokens x outcomes), `intercepts`, `calibration` (outcomes x 2: the risk is
         expit(a + b * log-odds)), `people` where the split knows age or sex (`fit_people`), `knots` and `heights`
-        (outcomes x points) of the curves whose sum is the score; and `honest`, the training scores from log-odds of
+        (outcomes x points) of the curves whose sum is the score; `log_odds` and `honest`, the training scores, of
         regressions that have not seen the admission.
     """
     _check(train, config)
@@ -197,6 +197,7 @@ def _fit(
         ),
         seconds=clock.seconds,
         honest=curves(honest),
+        log_odds=honest,
     )
 
 

@@ -43,7 +43,7 @@ from mlci.index._table import TableScorer
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.index.modelcard import about, described
 from mlci.index.ready import model_path
-from mlci.index.shift import learned
+from mlci.index.shift import Agreement, ShiftWarning, learned
 from mlci.judging.smooth import Smooth, smooth
 
 VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
@@ -279,15 +279,17 @@ class MLCI(TransformerMixin, BaseEstimator):
             icd_version: 9 or 10 for the codes whose version the data do not say.
 
         Returns:
-            One float64 per admission, in order.
+            One float64 per admission, in order. Where a hundred admissions or more are much unlike those of training,
+            a `ShiftWarning` says how; `risk` and `table` say it too.
 
         >>> mild, severe = load("us2010").score([["I10"], ["I50.9", "N17.9"]], icd_version=10)
         >>> bool(severe > mild)
         True
         """
         admissions = self._model.taken(data, icd_version=icd_version)
-        self._warn(admissions, people=np.empty(0))  # a score takes codes alone
-        return self._model.score(admissions)
+        reading = self._model.read(admissions)
+        self._warn(data, admissions, reading.score, self._model.risks(reading), people=np.empty(0))  # by codes alone
+        return reading.score
 
     def risk(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
         """Give the risk of each outcome.
@@ -304,8 +306,10 @@ class MLCI(TransformerMixin, BaseEstimator):
         """
         admissions = self._model.taken(data, icd_version=icd_version)
         people = of_data(data, self._model.people, len(admissions))
-        self._warn(admissions, people=people)
-        return pd.DataFrame(self._model.risks(self._model.read(admissions, people)))
+        reading = self._model.read(admissions, people)
+        risks = self._model.risks(reading)
+        self._warn(data, admissions, reading.score, risks, people=people)
+        return pd.DataFrame(risks)
 
     def table(self, data: Any, *, icd_version: int | None = None, strict: bool = False) -> pd.DataFrame:
         """Give all columns of a scores file, as `mlci score` writes them.
@@ -325,8 +329,9 @@ class MLCI(TransformerMixin, BaseEstimator):
         """
         admissions = self._model.taken(data, icd_version=icd_version)
         people = of_data(data, self._model.people, len(admissions))
-        self._warn(admissions, strict=strict, people=people)
         columns = self._model.columns(admissions, strict=strict, people=people)
+        risks = {name: columns[f"risk_{name}"] for name in self._model.outcomes if f"risk_{name}" in columns}
+        self._warn(data, admissions, columns["score"], risks, strict=strict, people=people)
         return pd.DataFrame({"admission_id": admissions.ids, **columns})
 
     def explain(
@@ -431,10 +436,25 @@ class MLCI(TransformerMixin, BaseEstimator):
             raise NotFittedError("this MLCI is not fitted; call fit, or mlci.load a model file.")
         return self.model_
 
-    def _warn(self, admissions: Admissions, *, strict: bool = False, people: np.ndarray | None = None) -> None:
-        tally = Tally(self._model, missing=self._model.people if people is None else ())
-        for doubt in tally.add(admissions).doubts(strict=strict):
-            warnings.warn(doubt, stacklevel=3)
+    def _warn(
+        self,
+        data: Any,
+        admissions: Admissions,
+        score: np.ndarray,
+        risks: Mapping[str, np.ndarray],
+        *,
+        strict: bool = False,
+        people: np.ndarray | None = None,
+    ) -> None:
+        """Say what `mlci score` would say of these admissions; outcomes are those of a cohort."""
+        model = self._model
+        names = [name for name in risks if name in data.outcomes] if isinstance(data, Cohort) else []
+        agreements = {name: Agreement.of(risks[name], data.labels(name)[:, 0]) for name in names}
+        tally = Tally(model, missing=model.people if people is None else ())
+        tally = tally.add(admissions, model.percentile(score), agreements)
+        for kind, doubts in ((UserWarning, tally.misread(strict=strict)), (ShiftWarning, tally.unlike())):
+            for doubt in doubts:
+                warnings.warn(doubt, kind, stacklevel=3)
 
     def _title(self, admissions: Admissions, value: int) -> str | None:
         from mlci.codes.icd import VERSIONS, title
@@ -589,6 +609,8 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     scores = {part: reading.score for part, reading in readings.items()}
     if fit.honest is not None:
         scores["train"] = fit.honest
+    if fit.log_odds is not None:
+        readings["train"] = replace(readings["train"], log_odds=fit.log_odds)
     mass = {part: taken.weight for part, taken in data.items()}
     scores["train"] = as_shipped(scores["train"], scores["valid"], mass["train"], mass["valid"])
     labels = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}
@@ -657,7 +679,7 @@ def _bands(
     names: list[str],
     mass: Mapping[str, np.ndarray | None],
 ) -> dict[str, Smooth]:
-    """How sure the own log-odds of a recipe are, from admissions that had no part in them where there are such."""
+    """How sure the own log-odds of a recipe are, from the validation split, or else from what was cross-fitted."""
     part = "valid" if len(labels["valid"]) else "train"
     own = readings[part].log_odds
     if own is None:

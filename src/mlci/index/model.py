@@ -311,6 +311,10 @@ class Tally:
 
     def doubts(self, *, strict: bool = False) -> list[str]:
         """What the user should be told, a sentence each; `strict` says whether such admissions go without a score."""
+        return [*self.misread(strict=strict), *self.unlike()]
+
+    def misread(self, *, strict: bool = False) -> list[str]:
+        """What was not read as it was meant, or not at all."""
         found = []
         if self.missing:
             lacking = " or ".join(self.missing)
@@ -333,14 +337,19 @@ class Tally:
             )
         if self.unknown > self.codes / 2:
             found.append(f"{self.unknown:,} of {self.codes:,} codes are unknown to the model: scores mean little.")
-        elif self.placed >= ENOUGH and self.unknown > self.codes * UNKNOWN:
-            found.append(f"{self.unknown / self.codes:.0%} of {self.codes:,} codes are unknown to the model.")
         if self.few:
             then = "they have no score" if strict else "their scores mean nothing, and strict scoring leaves them out"
             which = f"{self.few:,} of {self.admissions:,} admissions"
             found.append(f"of {which} fewer than half of the codes are understood: {then}.")
         if strict and self.empty:
             found.append(f"{self.empty:,} of {self.admissions:,} admissions have no code and therefore no score.")
+        return found
+
+    def unlike(self) -> list[str]:
+        """How these admissions differ from those of training, where they are many and differ much."""
+        found = []
+        if self.placed >= ENOUGH and self.codes * UNKNOWN < self.unknown <= self.codes / 2:
+            found.append(f"{self.unknown / self.codes:.0%} of {self.codes:,} codes are unknown to the model.")
         if self.placed >= ENOUGH and abs((mean := self.percentiles / self.placed) - 50) > SHIFT:
             other = "graver" if mean > 50 else "milder"
             found.append(

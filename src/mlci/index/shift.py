@@ -32,6 +32,14 @@ CATEGORY = 3  # characters
 LEAST = 10  # training admissions behind each category that is kept
 
 
+class ShiftWarning(UserWarning):
+    """Admissions that are unlike those a model was made from, or outcomes unlike their risks.
+
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", ShiftWarning)  # for a hospital that knows how it differs
+    """
+
+
 @dataclass(frozen=True)
 class Makeup:
     """Of admissions coded in one ICD version: how many, and their codes by category. Parts add up."""
