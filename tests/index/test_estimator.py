@@ -10,9 +10,10 @@ from sklearn.exceptions import NotFittedError
 import mlci
 from mlci.base.errors import InputError
 from mlci.codes.admissions import as_admissions
-from mlci.config import EncoderConfig, OptimiserConfig, PaperConfig, TokenConfig
+from mlci.config import EncoderConfig, OptimiserConfig, PaperConfig, PenaltyConfig, TableConfig, TokenConfig
 from mlci.index._aggregates import LEAST
 from mlci.index.estimator import MLCI, load
+from mlci.judging.smooth import smooth
 from toys import CODES, code_lists, random_model, toy_cohort, toy_outcomes
 
 QUICK = PaperConfig(encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=2))
@@ -250,6 +251,9 @@ def test_without_a_validation_split_bands_rest_on_what_was_cross_fitted():
     coins = {"mortality": rng.integers(0, 2, 300)}
     config = TableConfig(penalty=PenaltyConfig(common=1.0, own=1.0))  # so loose that chance is learned by heart
     model = MLCI(config=config).fit(lists, coins, icd_version=10, split=["train"] * 300).model_
-    band, seen = model.bands["mortality"], smooth(model.read(model.taken(lists, icd_version=10)).log_odds[:, 0], coins["mortality"])
+    band, seen = (
+        model.bands["mortality"],
+        smooth(model.read(model.taken(lists, icd_version=10)).log_odds[:, 0], coins["mortality"]),
+    )
     assert np.ptp(seen.logit) > 3
     assert np.ptp(band.logit) < 1  # of what was not seen nothing is known
