@@ -1,5 +1,6 @@
 """What the README shows is run as it stands, and what the pages link to is there."""
 
+import csv
 import os
 import re
 import shlex
@@ -22,6 +23,11 @@ def test_readme_commands(mlci_cli, tmp_path):
     for words in commands:
         mlci_cli(*words)
     assert (tmp_path / "report.html").stat().st_size > 100_000
+    shown = re.findall(r"^\| `[A-Z0-9. ]+` .*$", (ROOT / "README.md").read_text(), flags=re.M)
+    for line, row in zip(shown, csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()), strict=True):
+        place, *risks, _ = line.split(" | ")[1:]
+        assert place == f"**{float(row['percentile']):.0f}**".strip("" if row["high_severity"] == "true" else "*")
+        assert risks == [f"{100 * float(value):.1f} %" for name, value in row.items() if name.startswith("risk_")]
 
 
 def test_readme_python(tmp_path, monkeypatch):

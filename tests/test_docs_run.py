@@ -44,6 +44,8 @@ LEFT_OUT = {
     "python": "makes an environment, or takes hours on the whole survey",
     "pip": "tests/test_package.py installs",
     "make": "is what runs this",
+    "docker": "no registry; tests/test_package.py runs the steps of its file",
+    "mlci-env": "the same, in tests/test_package.py",
     ".venv/bin/python": "is how this is run",
 }
 RAN: set[tuple[str, str]] = set()  # lines with the cohort that their block makes: what several pages say is run once

@@ -45,7 +45,7 @@ def test_the_container_copies_what_it_needs_and_nothing_else():
 
 @pytest.mark.slow
 def test_an_empty_environment_scores_without_torch_and_without_network(tmp_path):
-    """The container's steps, run here: make wheels (the one step that needs a network), install from them, use it."""
+    """The steps of docs/install.md and of the container: make wheels (the one that needs a network), install, use."""
     wheels, place = tmp_path / "wheels", tmp_path / "venv"
     make, install = (next(step for step in steps() if step.startswith(word)) for word in ("pip wheel", "pip install"))
     run("sh", "-c", f"{sys.executable} -m {make.replace('/wheels', str(wheels))}", cwd=ROOT)
@@ -57,9 +57,16 @@ def test_an_empty_environment_scores_without_torch_and_without_network(tmp_path)
     assert wheel.stat().st_size < 6e6
 
     run(sys.executable, "-m", "venv", place)
-    run("sh", "-c", f"{place}/bin/{install.replace('/wheels', str(wheels))}")
-    assert "torch" not in run(place / "bin" / "pip", "list").stdout
+    run(
+        place / "bin" / "pip", "install", "--no-compile", "--no-index", "--find-links", wheels, "mlci"
+    )  # the core alone
+    there = set(re.findall(r"^(\S+)", run(place / "bin" / "pip", "list").stdout.lower(), flags=re.M))
+    assert {"mlci", "duckdb", "scipy"} <= there
+    assert not {"torch", "fastapi", "uvicorn", "python-calamine", "pyspark", "lightgbm", "psycopg"} & there
     use(place / "bin" / "mlci", tmp_path)
+    run("sh", "-c", f"{place}/bin/{install.replace('/wheels', str(wheels))}")  # and what the container has beside it
+    run(place / "bin" / "mlci", "export", "us2010", "-o", tmp_path / "weights.xlsx")
+    run(place / "bin" / "python", "-c", "import mlci.web.server")
 
     run(sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, ROOT)
     [archive] = tmp_path.glob("mlci-*.tar.gz")
@@ -85,10 +92,16 @@ def use(mlci: Path, folder: Path) -> None:
         run(mlci, *line.split(), **options)
     assert (folder / "papers" / "weights.csv").exists()
     assert len((folder / "scores.csv").read_text().splitlines()) == 3
-    words = [mlci, *["fit", "cohort.parquet", "--recipe", "deep", "-o", "deep.safetensors"]]
-    refused = subprocess.run(words, text=True, capture_output=True, **options)
-    assert refused.returncode == 2
-    assert "pip install 'mlci[deep]'" in refused.stderr
+    for line, extra in (
+        ("fit cohort.parquet --recipe deep -o deep.safetensors", "deep"),
+        ("serve us2010 --port 0", "web"),
+        ("export us2010 -o weights.xlsx", "excel"),
+        ("cohort mimic4 postgresql://reader@127.0.0.1:1/mimic -o database.parquet", "postgres"),
+    ):
+        refused = subprocess.run([mlci, *line.split()], text=True, capture_output=True, **options)
+        assert refused.returncode == 2, line
+        assert f"pip install 'mlci[{extra}]'" in refused.stderr, refused.stderr
+        assert len(refused.stderr.strip().splitlines()) <= 2, refused.stderr
 
 
 def test_one_line_tells_what_was_skipped_and_how_to_get_it():
