@@ -84,7 +84,7 @@ def test_curves_are_weighted(survey):
     [
         (("--weights", "absent"), "no column absent"),
         (("--weights", "region"), "column region: is not numeric"),
-        (("--weights", "weight", "--numeric", "hospital"), "take no --weights"),
+        (("--weights", "weight", "--missed"), "take no --weights"),
         (("--cluster", "region", "--strata", "region"), "a single cluster"),
     ],
 )

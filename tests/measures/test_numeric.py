@@ -1,12 +1,21 @@
-"""Distance correlation of two numeric variables: equal to `dcor` and to the binary form, for numbers of any size."""
+"""Dependence of two numeric variables: equal to `dcor`, SciPy, definitions and binary forms; numbers of any size."""
 
 import dcor
 import numpy as np
 import pytest
+from scipy.stats import kendalltau, spearmanr
 
 from mlci.base.errors import InputError
 from mlci.measures.alignment import distance_correlation
-from mlci.measures.numeric import numeric_distance_correlation, numeric_independence
+from mlci.measures.discrimination import auroc, auroc_influence
+from mlci.measures.numeric import (
+    concordance,
+    numeric_distance_correlation,
+    numeric_independence,
+    numeric_nhsic,
+    spearman,
+)
+from oracles import centre, gram
 
 RNG = np.random.default_rng(0)
 NORMAL, TIES, FAR = RNG.normal(size=400), RNG.poisson(2, 400).astype(float), RNG.standard_cauchy(400)
@@ -47,3 +56,36 @@ def test_what_says_nothing_is_0_and_what_does_not_fit_is_said():
     with pytest.raises(InputError, match="y: has 3 numbers and x has 400"):
         numeric_distance_correlation(NORMAL, [1, 2, 3])
     assert numeric_independence(NORMAL, NORMAL**3)[1] < 1e-6
+
+
+@pytest.mark.parametrize(("x", "y"), [(NORMAL, TIES), (TIES, NORMAL), (TIES, np.round(TIES / 2) + TIES[::-1])])
+def test_rank_measures_are_scipys_and_the_definition(x, y):
+    assert spearman(x, y)[0] == pytest.approx(spearmanr(x, y)[0])
+    signs = np.sign(x[:, None] - x) * np.sign(y[:, None] - y)
+    different = (y[:, None] != y).sum()
+    value, influence = concordance(x, y)
+    assert value == pytest.approx((1 + signs.sum() / different) / 2)
+    assert abs(influence.sum()) < 1e-9
+    if len(np.unique(y)) == len(y):  # no ties in y: Kendall's tau-a over pairs, but for ties in x
+        tau = kendalltau(x, y, variant="b")[0] * np.sqrt((x[:, None] != x).sum() / different)
+        assert value == pytest.approx((1 + tau) / 2)
+
+
+def test_concordance_with_an_outcome_of_two_classes_is_auroc_with_its_influence():
+    y = (RNG.random(400) < 0.3).astype(float)
+    weight = RNG.gamma(2, size=400)
+    for mass in (None, weight):
+        value, influence = concordance(TIES, y, weight=mass)
+        assert value == pytest.approx(auroc(TIES, y, weight=mass))
+        np.testing.assert_allclose(influence, auroc_influence(TIES, y, weight=mass), atol=1e-12)
+
+
+def test_nhsic_is_the_definition_with_gaussian_kernels_of_both():
+    from mlci.measures.alignment import unit_bandwidth
+
+    k, other = (centre(gram(values, sigma=unit_bandwidth(values))) for values in (NORMAL, TIES))
+    wanted = np.sum(k * other) / np.linalg.norm(k) / np.linalg.norm(other)
+    assert numeric_nhsic(NORMAL, TIES) == pytest.approx(wanted)
+    assert numeric_nhsic(NORMAL, NORMAL * 1000) == pytest.approx(1)
+    assert numeric_nhsic(NORMAL, np.ones(400)) == 0
+    assert numeric_nhsic(NORMAL, NORMAL**3, most=100) > 0.5

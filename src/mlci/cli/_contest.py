@@ -87,36 +87,42 @@ def show_missing(table) -> None:
     show("If every missing outcome were absent, or present", heads, body, left=3)
 
 
-def numbers(models, names, judged, design):
-    """The scores against numeric columns of the cohort."""
+def numbers(models, names, judged, design, expected):
+    """The scores and expected values against numeric columns of the cohort."""
     from mlci.judging.numbers import judge_numbers, numeric_column
 
     columns = {name: numeric_column(judged, name) for name in names}
-    return judge_numbers(models, columns, patients=design)
+    return judge_numbers(models, columns, patients=design, expected=expected)
 
 
 def show_numbers(table) -> None:
-    """Print them."""
+    """Print them; what a row does not have stays empty."""
     from mlci.cli._tables import show
 
+    heads = {
+        "r2": "variance explained",
+        "dcorr": "dCorr",
+        "dcorr_corrected": "dCorr, corrected",
+        "independence": "p of independence",
+        "nhsic": "nHSIC",
+        "mi": "MI (nats)",
+    }
+    intervals = {"spearman": "Spearman", "c_index": "concordance", "observed_expected": "observed / expected"}
+    told = {name: head for name, head in (intervals | heads).items() if table[name].notna().any()}
     body = [
-        [
-            *(row.outcome, row.model, f"{row.n:,}", _gap(row.spearman, row.low, row.high)),
-            *(f"{row.dcorr:.4f}", f"{row.dcorr_corrected:.4f}", f"{row.independence:.3g}", f"{row.mi:.4f}"),
-        ]
-        for row in table.itertuples()
+        [row["outcome"], row["model"], f"{row['n']:,}", *(_number(row, name) for name in told)]
+        for row in table.to_dict("records")
     ]
-    heads = [
-        "outcome",
-        "model",
-        "admissions",
-        "Spearman",
-        "dCorr",
-        "dCorr, corrected",
-        "p of independence",
-        "MI (nats)",
-    ]
-    show("Outcomes that are numbers", heads, body, left=2)
+    show("Outcomes that are numbers", ["outcome", "model", "admissions", *told.values()], body, left=2)
+
+
+def _number(row, name: str) -> str:
+    value, low, high = row[name], row.get(f"{name}_low", row[name]), row.get(f"{name}_high", row[name])
+    if value != value:
+        return ""
+    if name == "independence":
+        return f"{value:.3f}" if value >= 0.001 else "< 0.001"
+    return f"{value:.4f}" if not low < high else f"{value:.4f} ({low:.3f} to {high:.3f})"
 
 
 def _area(row) -> str:

@@ -70,9 +70,9 @@ def command(
     """Judge any score against every outcome, on the admissions whose outcome is known.
 
     SCORES are Parquet or CSV files with admission_id and one or more score columns; of several scores each is compared
-    with the first. Columns risk_<outcome> are judged for calibration. COHORT is a cohort file; --look-back needs no
-    SCORES. With --weights figures are those of the population that a sample stands for; what has no weighted
-    definition is left out.
+    with the first. Columns risk_<outcome> are judged for calibration, expected_<number> with --numeric. COHORT is a
+    cohort file; --look-back needs no SCORES. With --weights figures are those of the population that a sample stands
+    for; what has no weighted definition is left out.
     """
     from mlci.cli._contest import contest, learned_from, missing, numbers, show_contest, show_missing, show_numbers
     from mlci.cli._missed import missed_codes
@@ -91,7 +91,7 @@ def command(
     if not scores:
         return
     judged, frames = _read(scores, cohort, split, columns, quiet=quiet)
-    models, risks = _named(frames, judged, columns)
+    models, risks, expected = _named(frames, judged, columns)
     groups = {name: subgroup(judged, name) for name in by.split(",")} if by else None
     drawn = {"weights": weights, "cluster": cluster, "strata": strata}
     design = design_of(judged, **drawn)
@@ -103,7 +103,7 @@ def command(
     moved = missing(models, risks, judged, design) if bounds else found.table[:0]
     if not quiet and len(moved):
         show_missing(moved)
-    counted = numbers(models, numeric.split(","), judged, design) if numeric else found.table[:0]
+    counted = numbers(models, numeric.split(","), judged, design, expected) if numeric else found.table[:0]
     if not quiet and len(counted):
         show_numbers(counted)
     beside = ()
@@ -122,8 +122,8 @@ def _check_asked(scores, *, weights, missed, numeric, look_back, carry, model, f
         raise click.UsageError("SCORES are needed before COHORT (or --look-back DAYS,...).")
     if (carry or model or fit) and not look_back:
         raise click.UsageError("--carry, --model and --fit go with --look-back; SCORES are what `mlci score` writes.")
-    if weights and (missed or numeric or look_back):
-        raise click.UsageError("--missed, --numeric and --look-back take no --weights; leave them out.")
+    if weights and (missed or look_back):
+        raise click.UsageError("--missed and --look-back take no --weights; leave them out.")
 
 
 def _write(path: Path | None, frame, *, quiet: bool) -> None:
@@ -157,22 +157,26 @@ def _read(scores, cohort: Path, split: str, columns, *, quiet: bool):
     return judged, frames
 
 
-def _named(frames, judged, columns) -> tuple[dict, dict]:
-    """The scores by a name of their own, and the risks that came with them."""
-    from mlci.judging.scores import RISK, match
+def _named(frames, judged, columns) -> tuple[dict, dict, dict]:
+    """The scores by a name of their own, and the risks and expected numbers that came with them."""
+    from mlci.judging.scores import EXPECTED, RISK, match
 
-    models, risks = {}, {}
+    models, risks, expected = {}, {}, {}
     for path, frame in frames:
         frame, _ = match(frame, judged, where=str(path))
-        risk = {c.removeprefix(RISK): frame[c].to_numpy() for c in frame if c.startswith(RISK) and c not in columns}
-        plain = [c for c in frame if c.removeprefix(RISK) not in risk or not c.startswith(RISK)]
+        risk, number = (
+            {c.removeprefix(start): frame[c].to_numpy() for c in frame if c.startswith(start) and c not in columns}
+            for start in (RISK, EXPECTED)
+        )
+        beside = {*(f"{RISK}{name}" for name in risk), *(f"{EXPECTED}{name}" for name in number)}
+        plain = [c for c in frame if c not in beside]
         for column in plain:
             name = path.stem if column == "score" or (len(plain) == 1 and len(frames) > 1) else str(column)
             name = name if name not in models else f"{path.stem}:{column}"
             models[name] = frame[column].to_numpy()
             if column == "score":
-                risks[name] = risk
-    return models, risks
+                risks[name], expected[name] = risk, number
+    return models, risks, expected
 
 
 def _print(found, *, intervals: bool) -> None:

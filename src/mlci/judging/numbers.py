@@ -1,8 +1,10 @@
 """Scores against outcomes that are numbers: days in hospital, cost, how many readmissions.
 
-Scores and numeric columns come in, a tidy table goes out: distance correlation with and without its bias, the test of
-independence, mutual information, and Spearman's rank correlation with an interval that takes a patient's admissions
-together. An admission whose number is not known is left out.
+Scores and numeric columns come in, a tidy table goes out: Spearman's rank correlation and the concordance index with
+intervals that take a patient's admissions together, distance correlation with and without its bias, the test of
+independence, nHSIC, mutual information; and of expected values, where there are such, observed over expected with its
+interval and the share of the variance they explain. An admission whose number is not known is left out. With weights
+the figures that have a weighted definition are those of the population, and the others are not given.
 """
 
 from collections.abc import Mapping
@@ -10,15 +12,27 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, rankdata
+from scipy.stats import norm
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
-from mlci.measures.design import as_design
-from mlci.measures.numeric import numeric_distance_correlation, numeric_independence
+from mlci.measures.design import Design, as_design
+from mlci.measures.numeric import (
+    concordance,
+    numeric_distance_correlation,
+    numeric_independence,
+    numeric_nhsic,
+    spearman,
+)
+from mlci.measures.weighted import mean
 
 LEAST = 10  # admissions whose number is known
-COLUMNS = ["model", "outcome", "n", "spearman", "low", "high", "dcorr", "dcorr_corrected", "independence", "mi"]
+INTERVALS = ("spearman", "c_index", "observed_expected")
+COLUMNS = [
+    *("model", "outcome", "n"),
+    *(f"{name}{end}" for name in INTERVALS for end in ("", "_low", "_high")),
+    *("r2", "dcorr", "dcorr_corrected", "independence", "nhsic", "mi"),
+]
 
 
 def numeric_column(cohort: Cohort, name: str) -> np.ndarray:
@@ -35,7 +49,12 @@ def numeric_column(cohort: Cohort, name: str) -> np.ndarray:
 
 
 def judge_numbers(
-    models: Mapping[str, np.ndarray], columns: Mapping[str, np.ndarray], *, patients: Any, level: float = 0.95
+    models: Mapping[str, np.ndarray],
+    columns: Mapping[str, np.ndarray],
+    *,
+    patients: Any,
+    expected: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    level: float = 0.95,
 ) -> pd.DataFrame:
     """Judge every score against every numeric outcome.
 
@@ -43,44 +62,76 @@ def judge_numbers(
         models: name → score of each admission.
         columns: name → number of each admission, NaN where not known.
         patients: whose admission each one is, or a `Design`.
-        level: the share of intervals that hold the true rank correlation.
+        expected: model → outcome → expected number of each admission, in the number's unit.
+        level: the share of intervals that hold the true figure.
 
     Returns:
-        One row per score and outcome; an outcome that fewer than ten admissions have is left out.
+        One row per score and outcome; an outcome that fewer than ten admissions have is left out, and figures that a
+        row cannot have (no expected values, weights) are NaN.
 
     >>> score = np.arange(50.0)
     >>> found = judge_numbers({"a": score}, {"days": score**2}, patients=np.arange(50))
-    >>> found[["spearman", "n"]].to_dict("records")
-    [{'spearman': 1.0, 'n': 50}]
+    >>> found[["spearman", "c_index", "n"]].to_dict("records")
+    [{'spearman': 1.0, 'c_index': 1.0, 'n': 50}]
     """
-    from sklearn.feature_selection import mutual_info_regression
-
-    rows, patient = [], as_design(patients).cluster
+    rows, design = [], as_design(patients)
     for name, column in columns.items():
         known = np.isfinite(column)
         if known.sum() < LEAST:
             continue
+        drawn, y = design.take(known), column[known]
         for model, score in models.items():
-            x, y = score[known], column[known]
-            rank, low, high = _spearman(x, y, patient[known], level)
-            unbiased, p = numeric_independence(x, y)
-            information = float(mutual_info_regression(x[:, None], y, n_neighbors=5, random_state=12345)[0])
-            corrected = float(np.sqrt(max(unbiased, 0.0)))
-            figures = (numeric_distance_correlation(x, y), corrected, p, information)
-            rows.append((model, name, int(known.sum()), rank, low, high, *figures))
+            x, wanted = score[known], (expected or {}).get(model, {}).get(name)
+            row = {"model": model, "outcome": name, "n": len(y)}
+            row |= _ranks(x, y, drawn, level)
+            if wanted is not None:
+                row |= _true(wanted[known], y, drawn, level)
+            if drawn.weight is None:
+                row |= _dependence(x, y)
+            rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _spearman(x: np.ndarray, y: np.ndarray, patient: np.ndarray, level: float) -> tuple[float, float, float]:
-    """The rank correlation, with an interval on Fisher's scale from what each patient adds to it."""
-    a, b = (rankdata(values) - (len(values) + 1) / 2 for values in (x, y))
-    if not a.any() or not b.any():
-        return np.nan, np.nan, np.nan
-    a, b = a / a.std(), b / b.std()
-    rho = float(np.clip(np.mean(a * b), -1, 1))
-    moved = np.bincount(patient, a * b - rho * (a * a + b * b) / 2) / len(a)
-    if not abs(rho) < 1 - 1e-12:
-        return rho, np.nan, np.nan
-    half = norm.ppf((1 + level) / 2) * np.sqrt(moved @ moved) / (1 - rho**2)
-    low, high = np.tanh(np.arctanh(rho) + np.array([-half, half]))
-    return rho, float(low), float(high)
+def _ranks(x: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[str, float]:
+    """The rank correlation on Fisher's scale, and the concordance index on that of log-odds, with intervals."""
+    quantile, found = float(norm.ppf((1 + level) / 2)), {}
+    for name, measure, there, back in (
+        ("spearman", spearman, np.arctanh, np.tanh),
+        ("c_index", concordance, lambda c: np.arctanh(2 * c - 1), lambda z: (1 + np.tanh(z)) / 2),
+    ):
+        value, influence = measure(x, y, weight=design.weight)
+        found[name] = value
+        centred = 2 * value - 1 if name == "c_index" else value
+        if not abs(centred) < 1 - 1e-12:  # all or nothing in order: no spread to tell an interval by
+            continue
+        slope = (2 if name == "c_index" else 1) / (1 - centred**2)
+        half = quantile * slope * np.sqrt(design.variance(influence))
+        found |= {f"{name}_low": float(back(there(value) - half)), f"{name}_high": float(back(there(value) + half))}
+    return found
+
+
+def _true(expected: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[str, float]:
+    """Observed over expected with a linearised interval on the scale of logarithms; the share of variance explained."""
+    weight = np.ones(len(y)) if design.weight is None else design.weight
+    ratio = float(weight @ y / (weight @ expected))
+    rest = mean((y - expected) ** 2, weight) / mean((y - mean(y, weight)) ** 2, weight)
+    moved = weight * (y - ratio * expected) / (weight @ expected)
+    found = {"observed_expected": ratio, "r2": float(1 - rest)}
+    if ratio > 0:
+        half = float(norm.ppf((1 + level) / 2)) * np.sqrt(design.variance(moved)) / ratio
+        found |= {f"observed_expected_{end}": ratio * float(np.exp(s * half)) for end, s in (("low", -1), ("high", 1))}
+    return found
+
+
+def _dependence(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """What has no weighted definition here."""
+    from sklearn.feature_selection import mutual_info_regression
+
+    unbiased, p = numeric_independence(x, y)
+    return {
+        "dcorr": numeric_distance_correlation(x, y),
+        "dcorr_corrected": float(np.sqrt(max(unbiased, 0.0))),
+        "independence": p,
+        "nhsic": numeric_nhsic(x, y),
+        "mi": float(mutual_info_regression(x[:, None], y, n_neighbors=5, random_state=12345)[0]),
+    }

@@ -18,6 +18,7 @@ from mlci.cohort import Cohort
 
 KEY = "admission_id"
 RISK = "risk_"  # risk_<outcome>: a probability
+EXPECTED = "expected_"  # expected_<number>: in that number's unit
 BESIDE = ("percentile", "unknown_share")
 
 
@@ -27,8 +28,8 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
     Args:
         path: Parquet or CSV with `admission_id` and at least one numeric column.
         columns: those to read; by default `score`, or else every numeric column. What `mlci score` writes beside the
-            score (percentile, risk_*, unknown_share) is no score.
-        risks: read the risk_* columns too.
+            score (percentile, risk_*, expected_*, unknown_share) is no score.
+        risks: read the risk_* and expected_* columns too.
 
     Returns:
         A frame of numbers, indexed by admission.
@@ -52,7 +53,7 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
     for name in columns:
         if name not in numeric:
             raise InputError(f"{path}: has no numeric column {name}; allowed are {', '.join(numeric) or 'none'}.")
-    risky = [name for name in numeric if name.startswith(RISK)]
+    risky = [name for name in numeric if name.startswith((RISK, EXPECTED))]
     plain = [name for name in numeric if name not in (*BESIDE, *risky)]
     chosen = list(columns) or (["score"] if "score" in numeric else plain)
     if not chosen:
