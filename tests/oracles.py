@@ -109,6 +109,55 @@ def comorbidity_flags(codes, version, prefixes):
     }
 
 
+def ahrq_flags(codes, flags, of_code, exempt):
+    """AHRQ's comorbidities (CMR_Mapping_Program v2026.1) of one admission, step by step as its program takes them.
+
+    `of_code`: the categories of each listed code, those of cerebrovascular disease as CBVD_POA and CBVD_SQLA; `exempt`:
+    codes that need no flag.
+    """
+    neutral = {
+        "AIDS",
+        "ALCOHOL",
+        "AUTOIMMUNE",
+        "LUNG_CHRONIC",
+        "DEMENTIA",
+        "DEPRESS",
+        "DIAB_UNCX",
+        "DIAB_CX",
+        "DRUG_ABUSE",
+        "HTN_UNCX",
+        "HTN_CX",
+        "THYROID_HYPO",
+        "THYROID_OTH",
+        "CANCER_LYMPH",
+        "CANCER_LEUK",
+        "CANCER_METS",
+        "OBESE",
+        "PERIVASC",
+        "CANCER_SOLID",
+        "CANCER_NSITU",
+    }
+    found, late_stroke = set(), False
+    for code, flag in list(zip(codes, flags))[1:]:  # from the second diagnosis on
+        own = of_code.get(code, set())
+        found |= own & neutral
+        if code in exempt or flag in ("Y", "W"):
+            found |= own - neutral
+        late_stroke |= code not in exempt and flag in ("N", "U") and "CBVD_POA" in own
+    for severer, milder in (
+        ("DIAB_CX", "DIAB_UNCX"),
+        ("HTN_CX", "HTN_UNCX"),
+        ("CANCER_METS", "CANCER_SOLID"),
+        ("CANCER_METS", "CANCER_NSITU"),
+        ("CANCER_SOLID", "CANCER_NSITU"),
+        ("LIVER_SEV", "LIVER_MLD"),
+        ("RENLFL_SEV", "RENLFL_MOD"),
+    ):
+        found -= {milder} if severer in found else set()
+    stroke = "CBVD_POA" in found or ("CBVD_SQLA" in found and not late_stroke)
+    return (found - {"CBVD_POA", "CBVD_SQLA"}) | ({"CBVD"} if stroke else set())
+
+
 def set_score(state, tokens, pooling=("mean", "max")):
     """rho(LayerNorm(pool(phi(embedding)))) of one admission in float64, one token at a time; no tokens pool to 0."""
 

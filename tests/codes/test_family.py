@@ -15,6 +15,7 @@ from mlci.base.errors import InputError
 from mlci.codes import icd
 from mlci.codes.family import chosen, family, score_columns
 from mlci.codes.rules import rules
+from oracles import ahrq_flags
 
 CHARLSON = {"charlson": "charlson"}
 POPULAR = {"vw": "van_walraven", "swiss": "swiss", "thompson": "thompson_30", "thompson29": "thompson_29"}
@@ -187,6 +188,29 @@ def ahrq(codes: list[str], flags: list[str] | None = None, **options) -> dict[st
     row = mlci.indices(frame, "ahrq", flags=True, poa="ahrq" if flags else "all", **options).iloc[0].to_dict()
     scores = {name: int(row.pop(f"ahrq_{name}")) for name in ("mortality", "readmission")}
     return scores | {name[5:]: 1 for name, value in row.items() if value is True or value is np.True_}
+
+
+def test_random_admissions_with_flags_are_what_the_program_makes_of_them():
+    categories = [item for item in family()["ahrq"].categories if not item.only_late]
+    label = {"ahrq_cbvd": "CBVD_POA", "ahrq_cbvd_sequela": "CBVD_SQLA"}
+    of_code: dict[str, set[str]] = {}
+    for item in categories:
+        for code in item.codes[10]:
+            of_code.setdefault(code, set()).add(label.get(item.column, item.column[5:].upper()))
+    exempt = frozenset().union(*(item.exempt for item in categories))
+    labels = sorted(set().union(*of_code.values()))
+    listed = [[code for code, own in of_code.items() if name in own] for name in labels]
+    rng = np.random.default_rng(4)
+    lists = [["Z00", *(str(rng.choice(listed[k])) for k in rng.integers(0, len(listed), 8))] for _ in range(200)]
+    flags = [["YNUW"[k] for k in rng.integers(0, 4, len(codes))] for codes in lists]
+    frame = pl.DataFrame({"admission_id": np.arange(200), "codes": lists, "poa": flags})
+    found = mlci.indices(frame, "ahrq", flags=True, poa="ahrq").to_dicts()
+    weights = {item.column[5:].upper(): item.weights for item in categories}
+    for codes, said, row in zip(lists, flags, found):
+        wanted = ahrq_flags(codes, said, of_code, exempt)
+        assert {name[5:].upper() for name, value in row.items() if value is True} == wanted
+        for name in ("mortality", "readmission"):
+            assert row[f"ahrq_{name}"] == sum(weights[own][name] for own in wanted)
 
 
 def test_both_indices_of_ahrq_add_up():
