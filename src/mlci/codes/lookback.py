@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mlci.codes.carrying import Carry
 
 DAY = 86_400
+PART = 2**13  # admissions whose codes are carried at once: few enough that what is looked up stays near
 ADMITTED, OBSERVED = "admitted", "days_observed"  # columns: when it began; days since the patient's first admission
 
 
@@ -89,9 +90,8 @@ class History:
     @classmethod
     def of(cls, patients: np.ndarray, seconds: np.ndarray, days: float) -> "History":
         """From the patient of each admission and when it began, in seconds since any moment."""
-        patient = np.unique(patients, return_inverse=True)[1]
-        order = np.lexsort((seconds, patient))
-        return cls(order, patient[order], np.asarray(seconds, dtype=np.int64)[order], days)
+        order = np.lexsort((seconds, patients))
+        return cls(order, patients[order], np.asarray(seconds, dtype=np.int64)[order], days)
 
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Rows and the earlier rows that count for them, the latest earlier ones first.
@@ -100,17 +100,32 @@ class History:
         >>> [(late.tolist(), early.tolist()) for late, early in history.pairs()]
         [([1], [0])]
         """
-        late = np.arange(len(self.order))
+        for late, early, _ in self._steps(0, len(self.order)):
+            yield self.order[late], self.order[early]
+
+    def _steps(self, start: int, end: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Places in the order, from `start` to `end`, earlier places that count for them, and the seconds between."""
+        late = np.arange(start, end)
         step = 0
         while len(late):
             step += 1
-            late = late[late >= step]
+            late = late[late >= start + step]
             early = late - step
             gap = self.seconds[late] - self.seconds[early]
             near = (self.patient[late] == self.patient[early]) & (gap <= self.days * DAY)
             late, early, gap = late[near], early[near], gap[near]
-            if (gap > 0).any():  # two that began at once are not each other's past
-                yield self.order[late[gap > 0]], self.order[early[gap > 0]]
+            some = gap > 0  # two that began at once are not each other's past
+            if some.any():
+                yield late[some], early[some], gap[some]
+
+    def _parts(self) -> Iterator[tuple[int, int]]:
+        """The order in parts of about so many admissions, cut between patients."""
+        first = np.append(np.flatnonzero(self.patient[1:] != self.patient[:-1]) + 1, len(self.order))
+        start = 0
+        while start < len(self.order):
+            end = int(first[min(np.searchsorted(first, start + PART), len(first) - 1)])
+            yield start, end
+            start = end
 
     def carried(self, own: np.ndarray, past: np.ndarray) -> np.ndarray:
         """The bits of each admission with those that its earlier ones hand on.
@@ -143,26 +158,54 @@ class History:
         >>> np.array([7, 8, 8, 9])[places].tolist(), ends.tolist(), old.tolist()
         ([7, 8, 8, 9, 7], [0, 2, 5], [False, False, False, False, True])
         """
-        counts = np.diff(offsets)
-        rows, places = [np.repeat(np.arange(len(counts)), counts)], [np.arange(len(indices))]
-        began = np.empty_like(self.seconds)
-        began[self.order] = self.seconds
-        for late, early in self.pairs():
+        counts, starts = np.diff(offsets)[self.order], offsets[:-1][self.order]
+        size = int(indices.max(initial=0)) + 1
+        found = [self._part(bounds, indices, size, counts, starts, reach) for bounds in self._parts()]
+        place, old, many = map(np.concatenate, zip(*found)) if found else (np.empty(0, dtype=np.int64),) * 3
+        lengths = np.empty(len(many), dtype=np.int64)
+        lengths[self.order] = many
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        # From the order of patients and times back to that of the rows.
+        where = np.empty(len(many), dtype=np.int64)
+        where[self.order] = np.cumsum(many) - many
+        back = np.repeat(where - ends[:-1], lengths) + np.arange(ends[-1])
+        return place[back], ends, old[back].astype(bool, copy=False)
+
+    def _part(
+        self,
+        bounds: tuple[int, int],
+        indices: np.ndarray,
+        size: int,
+        counts: np.ndarray,
+        starts: np.ndarray,
+        reach: np.ndarray | None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of a part of the order: the places of all codes, which are carried, and how many each admission has."""
+        import pandas as pd
+
+        start, end = bounds
+        kind = np.int32 if (end - start) * size < 2**31 else np.int64
+
+        def spread(late: np.ndarray, early: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             many = counts[early]
-            starts = np.repeat(offsets[early] - np.cumsum(many) + many, many)
-            row, place = np.repeat(late, many), starts + np.arange(len(starts))
+            first = np.repeat(starts[early] - np.cumsum(many) + many, many)
+            return np.repeat((late - start).astype(kind), many), first + np.arange(len(first))
+
+        own = np.arange(start, end)
+        rows, places = ([part] for part in spread(own, own))
+        for late, early, gap in self._steps(start, end):
+            row, place = spread(late, early)
             if reach is not None:
-                near = np.repeat(began[late] - began[early], many) <= reach[place] * DAY
+                near = np.repeat(gap, counts[early]) <= reach[place] * DAY
                 row, place = row[near], place[near]
             rows.append(row)
             places.append(place)
         row, place = np.concatenate(rows), np.concatenate(places)
-        old = np.arange(len(row)) >= len(indices)
-        kept = np.sort(np.unique(row * np.int64(indices.max(initial=0) + 1) + indices[place], return_index=True)[1])
-        kept = np.union1d(kept, np.flatnonzero(~old))  # what an admission recorded twice stays twice
+        again = pd.Series(row * kind(size) + indices[place].astype(kind)).duplicated().to_numpy()
+        kept = np.flatnonzero(~again | (np.arange(len(row)) < len(rows[0])))  # recorded twice, an own code stays twice
         kept = kept[np.argsort(row[kept], kind="stable")]
-        ends = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(counts)))])
-        return place[kept], ends, old[kept]
+        small = np.int32 if len(indices) < 2**31 else np.int64
+        return place[kept].astype(small), kept >= len(rows[0]), np.bincount(row[kept], minlength=end - start)
 
 
 def since_first(patients: np.ndarray, seconds: np.ndarray) -> np.ndarray:

@@ -92,16 +92,17 @@ def carry(table: pa.Table, days: float, rule: Carry | None = None) -> Carried:
     same = History.of(patients * 16 + versions, seconds, days)
     recorded = flat.indices.to_numpy()
     reach = None if rule is None else _reach(rule, cleaned, recorded, np.repeat(versions, lengths))
-    places, ends, carried = same.codes(distinct[recorded], offsets, reach)
-    ends = pa.array(ends.astype(np.int32))
-    codes = pa.ListArray.from_arrays(ends, lists.flatten().take(pa.array(places)))
+    places, offsets, carried = same.codes(distinct[recorded], offsets, reach)
+    ends = pa.array(offsets.astype(np.int32))
+    moved = pa.DictionaryArray.from_arrays(pa.array(recorded[places]), flat.dictionary)
+    codes = pa.ListArray.from_arrays(ends, moved.cast(lists.type.value_type))  # of the type that came in
     table = table.set_column(table.column_names.index("codes"), "codes", codes)
     if "poa" in table.column_names:
         flags = pc.if_else(pa.array(carried), "Y", table["poa"].combine_chunks().flatten().take(pa.array(places)))
         table = table.set_column(table.column_names.index("poa"), "poa", pa.ListArray.from_arrays(ends, flags))
-    more = np.unique(np.repeat(np.arange(len(lists)), np.diff(ends))[carried])
+    more = int((np.diff(offsets) > lengths).sum())
     other = _of_the_other(patients, seconds, versions, lengths, days)
-    return Carried(table, days, len(more), int(carried.sum()), other, rule)
+    return Carried(table, days, more, int(carried.sum()), other, rule)
 
 
 def _reach(rule: Carry, codes: pa.Array, recorded: np.ndarray, versions: np.ndarray) -> np.ndarray:
