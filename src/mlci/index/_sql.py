@@ -18,6 +18,7 @@ from mlci.tokens import UNK
 DIALECTS = ("duckdb", "postgres", "spark", "bigquery", "snowflake", "sqlite")
 HOLDS = ("duckdb", "postgres", "sqlite")  # a common table expression is made once if one says so
 NEAR = 1e-9  # engines sum in any order: a score so little below a knot, or the cutoff, is on it
+CELLS, FAR = 4096, 1e30  # cells of scores that DuckDB looks percentiles up in; beyond every score
 WEIGHTS, VIEW, ROWS = "mlci_weights", "mlci_scores", 500
 
 
@@ -77,31 +78,27 @@ def _view(model: Model, table: str, dialect: str) -> str:
         f', {_curve("score", curve)} AS "risk_{name}"' for name, curve in model.curves.items() if name not in names
     )
     percentile, pieces, near = _percentile(model, dialect)
-    marks, suspects, alike = _suspects(dialect)
+    marks, suspects, join, alike = _suspects(model, dialect)
     return f"""
 CREATE VIEW {VIEW} AS WITH
 {_lookup(model, table, dialect)},
 whole AS MATERIALIZED (
-  SELECT r.admission_id, COUNT(l.written) AS codes, COUNT(l.unknown) AS unknown, {marks}
-    {", ".join(f"COALESCE(SUM(l.s{k}), 0) AS s{k}" for k in outcomes)}
+  SELECT r.admission_id, COUNT(l.s1) AS codes, COUNT(l.unknown) AS unknown, {marks}
+    {", ".join(f"SUM(l.s{k}) AS s{k}" for k in outcomes)}
   FROM recorded AS r LEFT JOIN lookup AS l ON l.icd_version = r.icd_version AND l.written = r.written
   GROUP BY r.admission_id
 ),
+{suspects}
 brought AS MATERIALIZED (
-  SELECT r.admission_id, l.family, {", ".join(f"l.id{place}" for place in places)}
-  FROM recorded AS r {suspects} JOIN lookup AS l ON l.icd_version = r.icd_version AND l.written = r.written
-  WHERE NOT l.family IS NULL {alike}
+  SELECT r.admission_id, l.family{"".join(f", l.id{place}" for place in places[1:])}
+  FROM recorded AS r {join} JOIN lookup AS l ON l.icd_version = r.icd_version AND l.written = r.written
+  WHERE {alike}
 ),
-kin AS (SELECT admission_id, family FROM brought GROUP BY admission_id, family HAVING COUNT(*) > 1),
-shared AS (
-  SELECT b.admission_id, {", ".join(f"b.id{place}" for place in places)}
-  FROM brought AS b JOIN kin AS k ON k.admission_id = b.admission_id AND k.family = b.family
+kin AS (
+  SELECT admission_id, family, COUNT(*) - 1 AS times
+  FROM brought GROUP BY admission_id, family HAVING COUNT(*) > 1
 ),
-again AS (
-  SELECT admission_id, id, COUNT(*) - 1 AS times
-  FROM ({" UNION ALL ".join(f"SELECT admission_id, id{place} AS id FROM shared" for place in places)}) AS u
-  WHERE NOT id IS NULL GROUP BY admission_id, id HAVING COUNT(*) > 1
-),
+{_again(places)},
 excess AS (
   SELECT a.admission_id, {", ".join(f"SUM(a.times * w.w{k}) AS e{k}" for k in outcomes)}
   FROM again AS a JOIN {WEIGHTS} AS w ON w.id = a.id GROUP BY a.admission_id
@@ -109,7 +106,7 @@ excess AS (
 log_odds AS MATERIALIZED (
   SELECT w.admission_id, w.codes, w.unknown, {
         ", ".join(
-            f"{_number(start)} + w.s{k} - COALESCE(x.e{k}, 0) AS l{k}"
+            f"{_number(start)} + COALESCE(w.s{k}, 0) - COALESCE(x.e{k}, 0) AS l{k}"
             for k, start in zip(outcomes, model.state["intercepts"])
         )
     }
@@ -173,19 +170,44 @@ lookup AS MATERIALIZED (
 )"""
 
 
-def _suspects(dialect: str) -> tuple[str, str, str]:
-    """Aggregates of an admission, a join and a condition that leave out rows which surely share nothing.
+def _again(places: range) -> str:
+    """The steps that count how often too often each token came in: first its family, then what is longer."""
+    family = "SELECT admission_id, family AS id, times FROM kin"
+    if len(places) == 1:
+        return f"again AS ({family})"
+    longer = " UNION ALL ".join(
+        f"SELECT admission_id, id{k} AS id FROM shared WHERE id{k} <> family" for k in places[1:]
+    )
+    return f"""shared AS (
+  SELECT b.admission_id, b.family, {", ".join(f"b.id{place}" for place in places[1:])}
+  FROM brought AS b JOIN kin AS k ON k.admission_id = b.admission_id AND k.family = b.family
+),
+again AS (
+  {family}
+  UNION ALL
+  SELECT admission_id, id, COUNT(*) - 1 AS times FROM ({longer}) AS u GROUP BY admission_id, id HAVING COUNT(*) > 1
+)"""
+
+
+def _suspects(model: Model, dialect: str) -> tuple[str, str, str, str]:
+    """Aggregates of an admission, a step, a join and a condition that leave out rows which surely share nothing.
 
     Every family has one of 127 bits. An admission with as many bits as codes has no two codes of a family; else the
     bits that an even number of its codes have tell which, unless there are three of a kind.
     """
     if dialect != "duckdb":
-        return "", "", ""
+        return "", "", "", "NOT l.family IS NULL"
+    ignored, marks = model.vocabulary.ignored, "marks" if model.vocabulary.ignored else "codes"
     return (
-        "COUNT(l.mark) AS marks, BIT_OR(l.mark) AS any_mark, BIT_XOR(l.mark) AS odd_mark,",
-        "JOIN whole AS w ON w.admission_id = r.admission_id AND w.marks > BIT_COUNT(w.any_mark)",
-        """AND ((l.mark & (w.any_mark - w.odd_mark)) <> 0
-    OR w.marks - BIT_COUNT(w.any_mark) > BIT_COUNT(w.any_mark - w.odd_mark))""",
+        f"{'COUNT(l.mark) AS marks, ' if ignored else ''}BIT_OR(l.mark) AS any_mark, BIT_XOR(l.mark) AS odd_mark,",
+        f"""suspects AS MATERIALIZED (
+  SELECT admission_id, CASE
+    WHEN {marks} - BIT_COUNT(any_mark) > BIT_COUNT(any_mark - odd_mark) THEN any_mark ELSE any_mark - odd_mark
+  END AS doubtful
+  FROM whole WHERE {marks} > BIT_COUNT(any_mark)
+),""",
+        "JOIN suspects AS s ON s.admission_id = r.admission_id",
+        "(l.mark & s.doubtful) <> 0",
     )
 
 
@@ -194,12 +216,25 @@ def _percentile(model: Model, dialect: str) -> tuple[str, str, str]:
     shares = np.linspace(0, 100, len(model.quantiles))
     if dialect != "duckdb":
         return steps("score", model.quantiles, shares), "", ""
-    # DuckDB joins to the nearest lower row faster than it evaluates a thousand cases.
-    rows = ", ".join(f"({', '.join(map(_number, piece))})" for piece in _pieces(model.quantiles, shares))
+    # DuckDB looks a row up faster than it evaluates a thousand cases: the range of scores is cut into even cells, and
+    # a piece stands in each of the cells that it touches.
+    begins, heights, slopes = zip((-FAR, shares[0], 0.0), *_pieces(model.quantiles, shares))
+    rows = ", ".join(f"({', '.join(map(_number, row))})" for row in zip(begins, [*begins[1:], FAR], heights, slopes))
+    low, high = model.quantiles[0], model.quantiles[-1]
+    scale = CELLS / (high - low) if high > low else 1.0
+
+    def cell(score: str) -> str:
+        place = f"({score} - ({_number(low)})) * {_number(scale)}"
+        return f"CAST(FLOOR(LEAST(GREATEST({place}, -1e0), {_number(CELLS)})) AS INTEGER)"
+
     return (
-        f"CASE WHEN low IS NULL THEN {_number(shares[0])} ELSE height + slope * (score - low) END",
-        f", pieces(low, height, slope) AS (VALUES {rows})",
-        f" ASOF LEFT JOIN pieces ON scored.score + {_number(NEAR)} >= pieces.low",
+        "height + slope * (score - begins)",
+        f""", pieces(begins, ends, height, slope) AS (VALUES {rows}),
+cells AS MATERIALIZED (
+  SELECT begins, ends, height, slope, UNNEST(RANGE({cell("begins")}, {cell("ends")} + 1)) AS cell FROM pieces
+)""",
+        f""" JOIN cells ON cells.cell = {cell(f"(score + {_number(NEAR)})")}
+  AND score + {_number(NEAR)} >= begins AND score + {_number(NEAR)} < ends""",
     )
 
 
