@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,8 +12,10 @@ from mlci.base.errors import InputError
 from mlci.codes.comorbidity import write_scores
 from mlci.cohort import build_cohort
 from mlci.config import EncoderConfig, OptimiserConfig, PaperConfig
+from mlci.fitting._people import ROWS
 from mlci.index.estimator import MLCI
 from mlci.index.model import load_model, score_file
+from toys import deep_lists, random_table
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
@@ -111,6 +114,28 @@ def test_codes_of_other_flags_than_a_model_was_made_for_are_not_taken_silently(f
         mlci.spark.score(plain, flagged, poa="all")
     with pytest.raises(InputError, match="poa 'ahrq' is not known; allowed are all and only"):
         mlci.spark.score(plain, flagged, poa="ahrq")
+
+
+@pytest.mark.slow
+def test_age_and_sex_count_as_they_do_locally(spark, tmp_path):
+    plain = random_table()
+    model = replace(
+        plain,
+        state={**plain.state, "people": np.random.default_rng(0).normal(size=(2 + len(ROWS), 2))},
+        card={**plain.card, "config": {"people": {"age": True, "sex": True}}},
+    )
+    lists = [codes or [None] for codes in deep_lists(40)]
+    known = [{"admission_id": n, "icd_version": 10, "age": 20.0 + 2 * n, "sex": "FM"[n % 2]} for n in range(40)]
+    whole = [{**row, "codes": codes} for row, codes in zip(known, lists)]
+    long = [{**row, "code": code} for row, codes in zip(known, lists) for code in codes]
+    for name, rows in (("whole", whole), ("long", long)):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+        score_file(model, tmp_path / f"{name}.parquet", tmp_path / "scores.parquet")
+        frame = spark.read.parquet(str(tmp_path / f"{name}.parquet")).repartition(3)
+        found = in_order(mlci.spark.score(frame, model).toArrow())
+        assert found.equals(in_order(pq.read_table(tmp_path / "scores.parquet")))
+    with pytest.raises(UserWarning, match="there is no sex: they count without it"):
+        mlci.spark.score(frame.drop("sex"), model)
 
 
 @pytest.mark.slow

@@ -16,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from mlci.base.errors import InputError
-from mlci.codes.admissions import BATCH, Admissions, as_admissions, encode_tables
+from mlci.codes.admissions import BATCH, ROW, Admissions, as_admissions, encode_tables
 from mlci.codes.comorbidity import Coder, Combined, pair_of
 from mlci.codes.family import CLASSIC, chosen, score_columns
 from mlci.codes.layout import Layout, find_layout
 from mlci.codes.poa import ALL, MADE_FOR, ONLY, reading
 from mlci.codes.rules import rules
-from mlci.index.model import Model, load_model
+from mlci.index._people import of_table
+from mlci.index.model import Model, Tally, load_model
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,6 +44,7 @@ def score(
     """Score the admissions of a Spark frame.
 
     Of an admission with more codes than the model takes, the first count: by the column `seq_num` where rows are codes.
+    The columns `age` and `sex` count where the model's risks take them; a missing one is told by a warning.
 
     Args:
         df: admissions in any layout that `mlci.codes.layout` understands.
@@ -63,10 +65,14 @@ def score(
     counting = reading(poa or model.vocabulary.poa, (ALL, ONLY))
     if counting != model.vocabulary.poa:
         warnings.warn(f"the model was made for {MADE_FOR[model.vocabulary.poa]}, not for poa={poa!r}.", stacklevel=2)
-    layout, rows = _rows(df, icd_version, id, codes, poa=counting)
+    carry = [name for name in model.people if name in df.columns]
+    missing = tuple(name for name in model.people if name not in carry)
+    for doubt in Tally(model, missing=missing).doubts():
+        warnings.warn(doubt, stacklevel=2)
+    layout, rows = _rows(df, icd_version, id, codes, poa=counting, carry=carry)
     doubles = ["score", "percentile", *(f"risk_{name}" for name in model.curves)]
     types = {**dict.fromkeys(doubles, "double"), "high_severity": "boolean", "unknown_share": "double"}
-    return rows.mapInArrow(partial(_score, model, layout, icd_version), _schema(df, layout, types))
+    return rows.mapInArrow(partial(_score, model, layout, icd_version, carry), _schema(df, layout, types))
 
 
 def indices(
@@ -149,7 +155,7 @@ def _rows(
     """Find the layout, select the columns, bring each admission's rows together, and refuse columns of wrong types."""
     layout = find_layout(df.columns, WHERE, id=id, codes=codes, poa=poa)
     order = [name for name in ("seq_num",) if name in df.columns and layout.form == "long"]
-    wanted = [*layout.columns, *order, *(name for name in carry if name in df.columns and layout.form != "long")]
+    wanted = [*layout.columns, *order, *(name for name in carry if name in df.columns)]
     rows = df.select(*dict.fromkeys(wanted))
     named = {"id": layout.id, "codes": layout.codes}
     as_admissions(
@@ -187,10 +193,11 @@ def _batch(admissions: Admissions, columns: dict[str, Any]) -> pa.RecordBatch:
 
 
 def _score(
-    model: Model, layout: Layout, icd_version: int | None, batches: Iterable[pa.RecordBatch]
+    model: Model, layout: Layout, icd_version: int | None, carry: list[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for admissions, _ in encode_tables(_tables(batches), layout, WHERE, icd_version=icd_version):
-        yield _batch(admissions, model.columns(admissions))
+    for admissions, carried in encode_tables(_tables(batches), layout, WHERE, carry=carry, icd_version=icd_version):
+        people = of_table(carried, carry, WHERE, carried[ROW].to_numpy()) if carry else None
+        yield _batch(admissions, model.columns(admissions, people=people))
 
 
 def _indices(

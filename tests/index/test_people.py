@@ -1,5 +1,8 @@
 """Age and sex as rows of the risks, the number of codes and the principal diagnosis as rows of the table."""
 
+from dataclasses import replace
+
+import httpx
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -14,8 +17,11 @@ from mlci.fitting._people import ROWS, UNKNOWN, rows_of
 from mlci.index.export import curves, export
 from mlci.index.recalibrate import recalibrate
 from mlci.measures.discrimination import auroc
+from mlci.showing.card import _words as say
+from mlci.showing.card import make_card
 from mlci.tokens import MANY, NUMBERS
 from mlci.web._case import read_case
+from webserver import running
 
 FIXED = {"penalty": {"common": 0.02, "own": 0.02, "folds": 2}}
 PEOPLE = {**FIXED, "people": {"age": True, "sex": True}}
@@ -119,6 +125,38 @@ def test_the_page_takes_age_and_sex(index):
     assert case[30.0] < case[85.0]
     said = read_case(index, "I50.9 I10", version=10).doubts
     assert any("take age and sex" in sentence for sentence in said)
+
+
+def test_the_api_takes_age_and_sex(index):
+    with running(index) as address, httpx.Client(base_url=address, timeout=60) as web:
+
+        def asked(**more) -> tuple[float, list[str]]:
+            body = {"admissions": [["I50.9", "I10"]], "icd_version": 10, **more}
+            answer = web.post("/api/score", json=body).raise_for_status().json()
+            return answer["admissions"][0]["risk"]["mortality"], answer["warnings"]
+
+        frame = pd.DataFrame({"codes": [["I50.9", "I10"]], "icd_version": [10], "age": [81], "sex": ["F"]})
+        assert asked(age=[81], sex=["F"]) == (index.risk(frame)["mortality"][0], [])
+        assert "there is no sex: they count without it." in asked(age=[81])[1][0]
+        assert "there is no age or sex: they are those by codes alone." in asked(age=[None])[1][0]
+        several = web.post("/api/score", json={"admissions": [["I10"], ["I10"]], "age": [81]})
+        assert several.status_code == 422
+        assert several.json()["detail"] == "age: 1 values for 2 admissions; each needs its own, or null."
+
+
+def test_a_card_counts_what_the_risks_take(cohort, index):
+    card = make_card(index, cohort, size=6)
+    assert dict(card.age)[85] > dict(card.age)[45] >= 0
+    assert [words for words, _ in say.sexes(card)] == ["Male"]
+    judged = cohort.split("test")
+    by_codes, male = card.code_points(judged.admissions()), judged.table["sex"].to_numpy() == "M"
+    aged = card.age_points(judged.table["age"].to_numpy())
+    np.testing.assert_array_equal(card.points(judged), by_codes + aged + dict(card.sex)["M"] * male)
+    assert "Index, own risks" in set(card.aurocs["model"])
+    assert "It knows codes and age and sex" in " ".join(say.limits(card))
+    fewer = make_card(index, replace(cohort, table=without(cohort, "sex")), size=6, people={"age": False})
+    assert (fewer.age, fewer.sex, fewer.without) == ((), (), ("age", "sex"))
+    assert "take age and sex too, which bring no points here" in " ".join(say.limits(fewer))
 
 
 def test_recalibration_keeps_what_age_and_sex_say(cohort, index):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.fitting._people import SEXES, rows_of
+from mlci.fitting._people import SEXES, UNKNOWN, rows_of
 
 COLUMNS = ("age", "sex")
 
@@ -60,10 +60,29 @@ def needed(data: Any, names: Sequence[str]) -> np.ndarray | None:
 
 def of_person(names: Sequence[str], age: float | None, sex: str | None) -> np.ndarray | None:
     """The rows of one person; None where nothing is said."""
-    said = {name: value for name, value in (("age", age), ("sex", sex)) if value is not None}
-    for name in said:
+    return of_persons(names, None if age is None else [age], None if sex is None else [sex], 1)
+
+
+def of_persons(
+    names: Sequence[str], ages: Sequence[float | None] | None, sexes: Sequence[str | None] | None, many: int
+) -> np.ndarray | None:
+    """The rows of so many persons, of whom ages or sexes were said in their order; None where neither was."""
+    said = {name: values for name, values in (("age", ages), ("sex", sexes)) if values is not None}
+    for name, values in said.items():
         if name not in names:
             raise InputError(f"the risks of this index do not take {name}; its config says `people.{name}`.")
-    if sex is not None and sex not in SEXES:
+        if len(values) != many:
+            raise InputError(f"{name}: {len(values)} values for {many} admissions; each needs its own, or null.")
+    if not {*(sexes or [])} <= {*SEXES, None}:
         raise InputError(f"sex is {' or '.join(SEXES)}.")
-    return rows_of([age], [sex], 1) if said else None
+    return rows_of(ages, sexes, many) if said else None
+
+
+def unsaid(names: Sequence[str], rows: np.ndarray | None) -> tuple[str, ...]:
+    """Which of these names no admission says.
+
+    >>> unsaid(("age", "sex"), rows_of([71.0], [None], 1))
+    ('sex',)
+    """
+    places = [(place, name) for place, name in enumerate(COLUMNS) if name in names]
+    return tuple(name for place, name in places if rows is None or (rows[:, place] == UNKNOWN).all())

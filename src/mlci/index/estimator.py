@@ -36,7 +36,7 @@ from mlci.index._evidence import Evidence, halved
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index._held_out import held_out
 from mlci.index._numbers import numbers_of
-from mlci.index._people import needed, of_data, of_person, wanted
+from mlci.index._people import needed, of_data, of_person, unsaid, wanted
 from mlci.index._reading import Reading
 from mlci.index._survey import drawn_by, in_words
 from mlci.index._table import TableScorer
@@ -288,7 +288,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         """
         admissions = self._model.taken(data, icd_version=icd_version)
         reading = self._model.read(admissions)
-        self._warn(data, admissions, reading.score, self._model.risks(reading), people=np.empty(0))  # by codes alone
+        self._warn(data, admissions, reading.score, self._model.risks(reading))  # by codes alone
         return reading.score
 
     def risk(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
@@ -308,7 +308,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         people = of_data(data, self._model.people, len(admissions))
         reading = self._model.read(admissions, people)
         risks = self._model.risks(reading)
-        self._warn(data, admissions, reading.score, risks, people=people)
+        self._warn(data, admissions, reading.score, risks, missing=unsaid(self._model.people, people))
         return pd.DataFrame(risks)
 
     def table(self, data: Any, *, icd_version: int | None = None, strict: bool = False) -> pd.DataFrame:
@@ -331,7 +331,8 @@ class MLCI(TransformerMixin, BaseEstimator):
         people = of_data(data, self._model.people, len(admissions))
         columns = self._model.columns(admissions, strict=strict, people=people)
         risks = {name: columns[f"risk_{name}"] for name in self._model.outcomes if f"risk_{name}" in columns}
-        self._warn(data, admissions, columns["score"], risks, strict=strict, people=people)
+        missing = unsaid(self._model.people, people)
+        self._warn(data, admissions, columns["score"], risks, strict=strict, missing=missing)
         return pd.DataFrame({"admission_id": admissions.ids, **columns})
 
     def explain(
@@ -444,14 +445,13 @@ class MLCI(TransformerMixin, BaseEstimator):
         risks: Mapping[str, np.ndarray],
         *,
         strict: bool = False,
-        people: np.ndarray | None = None,
+        missing: tuple[str, ...] = (),
     ) -> None:
         """Say what `mlci score` would say of these admissions; outcomes are those of a cohort."""
         model = self._model
         names = [name for name in risks if name in data.outcomes] if isinstance(data, Cohort) else []
         agreements = {name: Agreement.of(risks[name], data.labels(name)[:, 0]) for name in names}
-        tally = Tally(model, missing=model.people if people is None else ())
-        tally = tally.add(admissions, model.percentile(score), agreements)
+        tally = Tally(model, missing=missing).add(admissions, model.percentile(score), agreements)
         for kind, doubts in ((UserWarning, tally.misread(strict=strict)), (ShiftWarning, tally.unlike())):
             for doubt in doubts:
                 warnings.warn(doubt, kind, stacklevel=3)

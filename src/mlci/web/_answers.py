@@ -13,6 +13,7 @@ from mlci.codes import icd
 from mlci.codes.admissions import as_admissions
 from mlci.codes.comorbidity import Coder
 from mlci.codes.rules import rules
+from mlci.index._people import unsaid
 from mlci.index.estimator import MLCI
 from mlci.index.model import Model, Tally
 
@@ -125,7 +126,7 @@ def answers(
                 },
             )
         )
-    tally = Tally(model, missing=model.people if people is None else ())
+    tally = Tally(model, missing=unsaid(model.people, people))
     return found, tally.add(admissions).doubts(strict=True)
 
 

@@ -27,7 +27,7 @@ from mlci.base.names import cell, label, words
 from mlci.codes import icd
 from mlci.codes.parse import understand
 from mlci.codes.search import search
-from mlci.index._people import of_person
+from mlci.index._people import of_person, of_persons
 from mlci.index.estimator import MLCI
 from mlci.index.modelcard import facts, limits
 from mlci.index.provenance import provenance
@@ -74,13 +74,19 @@ class Question(BaseModel):
     icd_version: Literal[9, 10] | None = Field(
         None, description="of all codes; null: the model's, or 10 if that has both"
     )
+    age: list[Annotated[float, Field(ge=0, lt=130)] | None] | None = Field(
+        None, max_length=MOST_ADMISSIONS, description="years, of each admission, for a model whose risks take them"
+    )
+    sex: list[Literal["F", "M"] | None] | None = Field(
+        None, max_length=MOST_ADMISSIONS, description="of each admission, for a model whose risks take it"
+    )
     explain: StrictBool = Field(False, description="also say what each code did to the score")
 
 
 class Answers(BaseModel):
     icd_version: int
     admissions: list[Answer] = Field(description="one for each admission, in order")
-    warnings: list[str] = Field(description="sentences about codes that the model was not made for")
+    warnings: list[str] = Field(description="sentences about what the model was not made for, or does not get")
 
 
 class Found(BaseModel):
@@ -242,7 +248,9 @@ def _api(index: MLCI) -> APIRouter:
             again = sum(min(len(codes), most) * min(len(codes), most + 1) for codes in question.admissions)
             if again > MOST_LEFT_OUT:
                 raise InputError("explain: that is too much to explain at once; send fewer admissions.")
-        found, doubts = answers(index, question.admissions, icd_version=version, explain=question.explain)
+        people = of_persons(model.people, question.age, question.sex, len(question.admissions))
+        options = {"icd_version": version, "explain": question.explain, "people": people}
+        found, doubts = answers(index, question.admissions, **options)
         return Answers(icd_version=version, admissions=found, warnings=doubts)
 
     @api.get("/model")

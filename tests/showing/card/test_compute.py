@@ -73,7 +73,7 @@ def test_codes_that_tell_an_outcome_bring_points_only_if_asked(card, cohort):
 
 
 def test_points_for_age(cohort, card):
-    aged = make_card(random_index(cohort), cohort, size=12, made=DAY, with_age=True)
+    aged = make_card(random_index(cohort), cohort, size=12, made=DAY, people={"age": True})
     assert [start for start, _ in aged.age] == [45, 65, 75, 85]
     worth = [points for _, points in aged.age]
     assert worth == sorted(worth)
@@ -85,7 +85,7 @@ def test_points_for_age(cohort, card):
     assert "Age 75 to 84" in dict(say.ages(aged))
     assert say.ages(card) == []
     with pytest.raises(InputError, match="knows no age"):
-        make_card(random_index(cohort), replace(cohort, table=cohort.table.drop_columns(["age"])), with_age=True)
+        make_card(random_index(cohort), replace(cohort, table=cohort.table.drop_columns(["age"])), people={"age": True})
 
 
 def test_the_card_says_where_it_comes_from(card, tmp_path):

@@ -6,7 +6,7 @@ Elixhauser, and age and sex. Codes that tell an outcome (cardiac arrest, palliat
 
 import datetime
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,11 +19,12 @@ from mlci.codes.admissions import Admissions
 from mlci.codes.categories import category_words
 from mlci.codes.icd import VERSIONS, dotted, title
 from mlci.cohort import Cohort
+from mlci.index._people import COLUMNS, of_data
 from mlci.index.estimator import MLCI
 from mlci.index.modelcard import facts
 from mlci.judging import rivals, theory
 from mlci.measures._proportion import wilson
-from mlci.showing.card._points import AGES, ages, fit_points, groups, target
+from mlci.showing.card._points import AGES, SEXES, ages, fit_points, groups, sexes, target
 from mlci.tokens import telling, without
 
 LEAST = 50  # training admissions that a group must occur in
@@ -67,6 +68,8 @@ class Card:
     outcomes: dict[str, str]  # name -> rule in words
     lines: tuple[Line, ...]
     age: tuple[tuple[int, int], ...]  # from so many years -> points, each band's whole points
+    sex: tuple[tuple[str, int], ...]  # F and M -> points; one of the two brings none
+    without: tuple[str, ...]  # of age and sex, which the index's risks take: those that bring no points here
     ignored: bool  # whether codes that tell an outcome bring no points
     example: tuple[tuple[Line, str], ...]  # a line and one of its codes
     cutoff: int  # points from which severity is high
@@ -79,7 +82,8 @@ class Card:
     def points(self, cohort: Cohort) -> np.ndarray:
         """The card's points of each admission."""
         total = self.code_points(cohort.admissions())
-        return total + self.age_points(_years(cohort)) if self.age else total
+        total = total + self.age_points(_years(cohort)) if self.age else total
+        return total + sexes(_sexes(cohort)) @ np.array([points for _, points in self.sex]) if self.sex else total
 
     def code_points(self, admissions: Admissions) -> np.ndarray:
         """The points that codes bring; on a card that ignores them, codes that tell an outcome bring none."""
@@ -104,20 +108,22 @@ def make_card(
     size: int = 40,
     split: str = "test",
     name: str | None = None,
-    with_age: bool = False,
+    people: Mapping[str, bool] | None = None,
     outcome_codes: bool = False,
     made: datetime.date | None = None,
 ) -> Card:
     """Fit a card of at most `size` groups on the training split and judge it on another.
 
-    `with_age` adds points for age, `outcome_codes` lets codes that tell an outcome bring points. `name` and the date
-    `made` stand on the card (by default the cohort's name, and today).
+    `people` says whether `age` and `sex` bring points (by default where the risks of the index take them and the cohort
+    knows them), `outcome_codes` lets codes that tell an outcome bring points. `name` and the date `made` stand on the
+    card (by default the cohort's name, and today).
     """
     model = index.model_
     cohort = model.of_cohort(cohort)
     train, judged = cohort.split("train"), cohort.split(split)
     outcomes = {key: cohort.outcomes[key] for key in model.outcomes if key in cohort.outcomes}
-    _check(cohort, {"train": train, split: judged}, outcomes, index, with_age=with_age)
+    _check({"train": train, split: judged}, outcomes, index)
+    counted = _counted(cohort, model.people, people or {})
     ignored = () if outcome_codes else telling()
     admissions = without(train.admissions(), (*model.vocabulary.ignored, *ignored))
     present, names = groups(admissions)
@@ -126,9 +132,11 @@ def make_card(
     present = present[:, common]
     labels = train.labels(*outcomes)
     own = _weights(model.card.get("weights"), list(outcomes))
-    first = len(AGES) if with_age else 0
-    if with_age:
-        present = sparse.hstack([ages(_years(train)), present]).tocsr()
+    aged = len(AGES) if "age" in counted else 0
+    first = aged + (len(SEXES) if "sex" in counted else 0)
+    if first:
+        personal = [*([ages(_years(train))] if aged else []), *([sexes(_sexes(train))] if first > aged else [])]
+        present = sparse.hstack([*personal, present]).tocsr()
     aim = target(present, labels, model.score(admissions), own)
     points = fit_points(present, aim, size=size, free=first)
     codes = Counter(admissions.indices.tolist())
@@ -154,7 +162,9 @@ def make_card(
         split=split,
         outcomes=outcomes,
         lines=tuple(lines),
-        age=tuple(zip(AGES, np.cumsum(points[:first]).tolist())),
+        age=tuple(zip(AGES, np.cumsum(points[:aged]).tolist())),
+        sex=tuple(zip(SEXES, points[aged:first].tolist())),
+        without=tuple(name for name in model.people if name not in counted),
         ignored=not outcome_codes,
         example=tuple((line, _commonest(admissions, codes, (line.version, line.category))) for line in chosen),
         cutoff=int(cutoff.score),
@@ -163,17 +173,23 @@ def make_card(
     return _judged(card, index, cohort, judged, total)
 
 
-def _check(
-    cohort: Cohort, parts: Mapping[str, Cohort], outcomes: Mapping[str, str], index: MLCI, *, with_age: bool
-) -> None:
+def _check(parts: Mapping[str, Cohort], outcomes: Mapping[str, str], index: MLCI) -> None:
     """Refuse a cohort that a card cannot be made of."""
     for name, part in parts.items():
         if not len(part):
             raise InputError(f"the cohort has no admission in the split {name}; a card needs it.")
     if not outcomes:
         raise InputError(f"the cohort has none of the model's outcomes ({', '.join(index.model_.outcomes)}).")
-    if with_age and ("age" not in cohort.table.column_names or cohort.table["age"].null_count == len(cohort)):
-        raise InputError("the cohort knows no age; a card with points for age needs it.")
+
+
+def _counted(cohort: Cohort, taken: Sequence[str], asked: Mapping[str, bool]) -> set[str]:
+    """Which of age and sex bring points: those that were asked for, or that the risks take and the cohort knows."""
+    table = cohort.table
+    known = {name for name in COLUMNS if name in table.column_names and table[name].null_count < len(cohort)}
+    for name, wish in asked.items():
+        if wish and name not in known:
+            raise InputError(f"the cohort knows no {name}; a card with points for {name} needs it.")
+    return {name for name in COLUMNS if asked.get(name, name in taken and name in known)}
 
 
 def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np.ndarray) -> Card:
@@ -181,7 +197,10 @@ def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np
     names, labels = list(card.outcomes), judged.labels(*card.outcomes)
     points, score = card.points(judged).astype(float), index.model_.score(judged.admissions())
     others = {"Index": score, **rivals.classic(judged)}
-    columns = {name: dict.fromkeys(names, values) for name, values in others.items()}
+    columns: dict[str, Mapping[str, np.ndarray]] = {name: dict.fromkeys(names, each) for name, each in others.items()}
+    if index.model_.people:
+        people = of_data(judged, index.model_.people, len(judged))
+        columns["Index, own risks"] = index.model_.risks(index.model_.read(judged.admissions(), people))
     columns |= {
         name: found
         for name, found in rivals.refitted(cohort.split("train"), judged, names).items()
@@ -223,6 +242,10 @@ def _weights(given, names: list[str]) -> list[float]:
 
 def _years(cohort: Cohort) -> np.ndarray:
     return cohort.table["age"].to_pandas().to_numpy(dtype=float)
+
+
+def _sexes(cohort: Cohort) -> np.ndarray:
+    return cohort.table["sex"].to_numpy()
 
 
 def _title(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> str:

@@ -22,6 +22,7 @@ from mlci.codes.admissions import Admissions
 TOP = range(3, 21)  # points of the weightiest group that are tried
 WORTH = 0.002  # of the squared correlation with the target: what finer points must bring
 AGES = (45, 65, 75, 85)  # years from which age may bring points
+SEXES = ("F", "M")
 EVENTS = 10  # training admissions with and without an outcome, or the points do not aim at it
 
 
@@ -46,6 +47,11 @@ def _category(code: str, version: int) -> str:
 def ages(years: np.ndarray) -> sparse.csr_array:
     """Whether each admission has reached each of `AGES`; an age that is not known has reached none."""
     return sparse.csr_array((years[:, None] >= np.array(AGES)).astype(np.int64))
+
+
+def sexes(values: np.ndarray) -> sparse.csr_array:
+    """Whether each admission is of each of `SEXES`; of none where that is not known."""
+    return sparse.csr_array((values[:, None] == np.array(SEXES, dtype=object)).astype(np.int64))
 
 
 def target(present: sparse.csr_array, outcomes: np.ndarray, score: np.ndarray, weights: Sequence[float]) -> np.ndarray:

@@ -42,6 +42,11 @@ def ages(card: Card) -> list[tuple[str, int]]:
     return [(words, points) for words, (_, points) in zip(bands, card.age) if points]
 
 
+def sexes(card: Card) -> list[tuple[str, int]]:
+    """The sex that brings points, in words."""
+    return [({"F": "Female", "M": "Male"}[sex], points) for sex, points in card.sex if points]
+
+
 def lines(card: Card) -> list[tuple[str, str, str]]:
     """Points, category and title of each line; with its ICD version where there are several."""
     several = len(card.icd_versions) > 1
@@ -90,15 +95,19 @@ def loss(card: Card) -> list[list[str]]:
 
 def limits(card: Card) -> list[str]:
     """What the card is not."""
+    knows = ["codes", *(["age"] if card.age else []), *(["sex"] if card.sex else [])]
     said = [
         "Codes are assigned at or after discharge: for risk adjustment and looking back, not for decisions at "
         "admission "
         "or about a single patient.",
-        "It knows codes alone"
-        + (" and age" if card.age else "")
-        + ": no laboratory value, vital sign or note. Other hospitals code differently; judge it on local admissions "
-        "before use.",
+        f"It knows {' and '.join(knows) if len(knows) > 1 else 'codes alone'}: no laboratory value, vital "
+        "sign or note. Other hospitals code differently; judge it on local admissions before use.",
     ]
+    if card.without:
+        said.append(
+            f"The risks of the index behind it take {' and '.join(card.without)} too, which bring no points here: not "
+            "asked for, or not known of the cohort."
+        )
     if "synthetic" in card.source.lower():
         said.insert(0, "Made from synthetic admissions: a demonstration, not for patients.")
     return said

@@ -1,13 +1,13 @@
 const boxes = [...document.querySelectorAll("#groups input")];
-const age = document.querySelector("#age");
+const chosen = [...document.querySelectorAll("form select")];
 const rows = [...document.querySelectorAll("#meaning tbody tr")];
 const total = document.querySelector("#total");
 const verdict = document.querySelector("#verdict");
 const cutoff = Number(total.dataset.cutoff);
 
 function add() {
-  const points = boxes.filter((box) => box.checked).map((box) => Number(box.value));
-  const sum = points.reduce((a, b) => a + b, 0) + (age ? Number(age.value) : 0);
+  const counted = [...boxes.filter((box) => box.checked), ...chosen];
+  const sum = counted.reduce((total, each) => total + Number(each.value), 0);
   total.textContent = sum + (sum === 1 ? " point" : " points");
   verdict.textContent = sum >= cutoff ? "high severity" : "below the cutoff of " + cutoff;
   for (const row of rows) {
