@@ -73,8 +73,13 @@ def test_curves_are_weighted(survey):
     folder, _, died, weight = survey
     words = ("curves", folder / "scores.csv", folder / "cohort.parquet", "--split", "all", "--bins", 1)
     run(*words, "-o", folder / "plain")
-    said = run(*words, "-o", folder / "weighted", "--weights", "weight")
+    said = run(*words, "-o", folder / "weighted", "--weights", "weight", "--numeric", "hospital")
     assert "Weighted by weight" in said
+    drawn = pd.read_csv(folder / "weighted" / "binned.csv").set_index("outcome")["risk"]
+    assert drawn["hospital"] == pytest.approx(np.average(np.arange(600) // 20, weights=weight))
+    assert (
+        "Hospital" not in (folder / "weighted" / "table8_risk_curves.md").read_text()
+    )  # the paper's table is of risks
     rates = [pd.read_csv(folder / name / "binned.csv")["risk"].iloc[0] for name in ("plain", "weighted")]
     assert rates == pytest.approx([died.mean(), np.average(died, weights=weight)])
 

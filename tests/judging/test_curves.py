@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from mlci.base.errors import InputError
 from mlci.judging import curves
-from mlci.judging.curves import binned, isotonic
+from mlci.judging.curves import binned, isotonic, mean_curves
 from mlci.measures._proportion import wilson
 from mlci.measures.design import Design
 
@@ -185,3 +185,25 @@ def test_bins_of_admissions_that_belong_together_have_wider_intervals():
     assert together.high - together.low > 2 * (alone.high - alone.low)
     plain = binned(score, outcome, bins=1)
     assert (alone.low, alone.high) == (pytest.approx(plain.low), pytest.approx(plain.high))
+
+
+def test_means_of_a_number_are_scikit_learns_rising_ones_and_their_intervals_hold():
+    rng = np.random.default_rng(6)
+    score, times = rng.normal(size=600), rng.integers(1, 4, 600)
+    days = rng.poisson(np.exp(1 + score / 2)).astype(float)
+    days[::13] = np.nan
+    known = ~np.isnan(days)
+    [curve] = mean_curves([score], {"days": days, "none": np.full(600, np.nan)}, bins=12)
+    fit = IsotonicRegression(out_of_bounds="clip").fit(score[known], days[known])
+    assert curve.fit(score) == pytest.approx(fit.predict(score))
+    assert np.average(curve.rates.risk, weights=curve.rates.n) == pytest.approx(days[known].mean())
+    truth = np.exp(1 + curve.rates.score / 2)
+    assert ((curve.rates.low < truth) & (truth < curve.rates.high)).mean() > 0.7
+    assert curve.trend.verdict == "increasing"
+    assert curve.trend.points == f"{curve.trend.mean:.3g}"
+    rows = np.repeat(np.arange(600), times)
+    [weighted] = mean_curves([score], {"days": days}, patients=Design.of(np.arange(600), weights=times))
+    [repeated] = mean_curves([score[rows]], {"days": days[rows]}, patients=rows)
+    assert weighted.fit(score) == pytest.approx(repeated.fit(score))
+    alone = mean_curves([score[rows]], {"days": days[rows]})[0].rates
+    assert (repeated.rates.high - repeated.rates.low).mean() > 1.2 * (alone.high - alone.low).mean()

@@ -15,11 +15,12 @@ from mlci.cli._options import check_folder, force, quiet, survey
 @click.option("--score", "columns", multiple=True, help="Score column; may be repeated.  [score, else all numeric]")
 @click.option("--bins", type=click.IntRange(1), default=60, show_default=True, help="Of 10 admissions at least.")
 @click.option("--name", help="The data set's name above the figures.  [the cohort's source]")
+@click.option("--numeric", metavar="COLUMNS", help="Means of numbers as well, by columns of the cohort: days,cost.")
 @survey
 @force
 @quiet
 def command(
-    scores, cohort: Path, output: Path, split: str, columns, bins: int, name, force: bool, quiet: bool, **drawn
+    scores, cohort: Path, output: Path, split: str, columns, bins: int, name, numeric, force: bool, quiet: bool, **drawn
 ) -> None:
     """Draw how often each outcome happens along a score: observed in quantile bins, and as a nondecreasing fit.
 
@@ -35,7 +36,8 @@ def command(
     found, judged = read_seeds(scores, read_judged(cohort, split), columns=columns)
     check_folder(output, figures.file_names(list(found)), inputs=[*scores, cohort], force=force)
     design = design_of(judged, **drawn) if any(drawn.values()) else None
-    curves = figures.compute(found, judged, bins=bins, patients=design)
+    numbers = numeric.split(",") if numeric else ()
+    curves = figures.compute(found, judged, bins=bins, patients=design, numeric=numbers)
     written = figures.draw(curves, output, dataset=name or judged.source)
     if not quiet:
         if said := design_words(judged, **drawn):
@@ -54,4 +56,4 @@ def _print(curves) -> None:
         for trend in (curve.trend for curve in found)
     ]
     heads = ["model", "outcome", "admissions", "positives", "change", "verdict"]
-    show("Change of the isotonic risk, 5% to 95% of the way along the score", heads, rows, left=2)
+    show("Change of the isotonic risk (or mean), 5% to 95% of the way along the score", heads, rows, left=2)

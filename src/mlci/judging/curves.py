@@ -225,12 +225,16 @@ def verdict(change: float) -> str:
 
 @dataclass(frozen=True)
 class Trend:
-    """How one outcome's risk rises with the score, over one or several scores (seeds) of the same admissions."""
+    """How one outcome's risk rises with the score, over one or several scores (seeds) of the same admissions.
+
+    Of an outcome that is a number, `level` is its mean, by which its change is judged, and its mean is what rises.
+    """
 
     outcome: str
     deltas: tuple[float, ...]
     n: int
     positives: int
+    level: float | None = None
 
     @property
     def mean(self) -> float:
@@ -243,11 +247,13 @@ class Trend:
 
     @property
     def verdict(self) -> str:
-        return verdict(self.mean)
+        return verdict(self.mean if self.level is None else self.mean / self.level)
 
     @property
     def points(self) -> str:
-        """The change in percentage points, with its deviation over seeds."""
+        """The change in percentage points (of a number in its own unit), with its deviation over seeds."""
+        if self.level is not None:
+            return f"{self.mean:.3g}{f' ± {self.sd:.2g}' if len(self.deltas) > 1 else ''}"
         spread = f" ± {100 * self.sd:.1f}" if len(self.deltas) > 1 else ""
         return f"{100 * self.mean:.1f}{spread} points"
 
@@ -309,6 +315,57 @@ def risk_curves(
         rates = binned(seeds[0], outcome, bins=min(bins, max(len(outcome) // FEWEST, 1)), patients=design)
         result.append(RiskCurve(rates, fits[0], quantile(seeds[0], np.linspace(0, 1, GRID), weight), trend))
     return tuple(result)
+
+
+def mean_curves(
+    scores: Sequence, columns: Mapping[str, np.ndarray], *, bins: int = BINS, patients: Any = None
+) -> tuple[RiskCurve, ...]:
+    """Return the curves of outcomes that are numbers: their mean in bins of the first score, and as it must not fall.
+
+    Args:
+        scores: one array of scores per seed.
+        columns: name → number of each admission, NaN where not known; one that is known nowhere is left out.
+        bins: quantile bins; fewer where they would hold less than 10 admissions each.
+        patients: as in `binned`; by default each admission stands for itself.
+
+    >>> [curve] = mean_curves([np.arange(40.0)], {"days": np.arange(40.0)})
+    >>> curve.rates.risk.tolist(), curve.trend.verdict
+    ([4.5, 14.5, 24.5, 34.5], 'increasing')
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    result = []
+    for name, values in columns.items():
+        known = np.isfinite(values)
+        if not known.any():
+            continue
+        y, seeds = values[known], [np.asarray(score, dtype=float)[known] for score in scores]
+        design = as_design(np.arange(len(values)) if patients is None else patients).take(known)
+        fits = [IsotonicRegression(out_of_bounds="clip").fit(score, y, sample_weight=design.weight) for score in seeds]
+        lines = [Isotonic(np.asarray(fit.X_thresholds_), np.asarray(fit.y_thresholds_)) for fit in fits]
+        rises = tuple(delta(line, score, design.weight) for line, score in zip(lines, seeds))
+        trend = Trend(name, rises, len(y), int((y > 0).sum()), float(np.average(y, weights=design.weight)))
+        levels = np.linspace(0, 1, min(bins, max(len(y) // FEWEST, 1)) + 1)
+        edges = np.unique(quantile(seeds[0], levels, design.weight))
+        rates = _means(seeds[0], y, np.searchsorted(edges[1:-1], seeds[0], side="right"), design)
+        result.append(RiskCurve(rates, lines[0], quantile(seeds[0], np.linspace(0, 1, GRID), design.weight), trend))
+    return tuple(result)
+
+
+def _means(score: np.ndarray, y: np.ndarray, group: np.ndarray, design: Design) -> Rates:
+    """Means of a number in groups, with 1.96 standard errors to either side, a patient's admissions together."""
+    weight = np.ones(len(y)) if design.weight is None else design.weight
+    total, n = np.bincount(group, weight), np.bincount(group)
+    kept = total > 0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        level, middle = (np.bincount(group, weight * column) / total for column in (y, score))
+    moved = weight * (y - level[group]) / total[group]
+    cell = np.unique(group * np.int64(design.clusters) + design.cluster, return_inverse=True)
+    variance = np.bincount(cell[0] // design.clusters, np.bincount(cell[1], moved) ** 2, minlength=len(total))
+    half = 1.959964 * np.sqrt(variance * n / np.maximum(n - 1, 1))[kept]
+    mass = None if design.weight is None else total[kept]
+    positives = np.bincount(group, y > 0)[kept]
+    return Rates(middle[kept], level[kept], level[kept] - half, level[kept] + half, n[kept], positives, mass)
 
 
 def _known(score, outcome) -> tuple[np.ndarray, np.ndarray]:

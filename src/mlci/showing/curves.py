@@ -14,7 +14,8 @@ import pandas as pd
 
 from mlci.base.grids import files_of, write
 from mlci.cohort import Cohort
-from mlci.judging.curves import BINS, RiskCurve, risk_curves
+from mlci.judging.curves import BINS, RiskCurve, mean_curves, risk_curves
+from mlci.judging.numbers import numeric_column
 from mlci.judging.paper_tables import changes, curve_table
 from mlci.showing import plots
 
@@ -35,7 +36,14 @@ def file_names(models: Sequence[str]) -> list[str]:
     return [*pictures, *TABLES, *(f"{TABLE8}.{ending}" for ending in ("txt", "md", "tex"))]
 
 
-def compute(scores: Mapping[str, Sequence], cohort: Cohort, *, bins: int = BINS, patients: Any = None) -> Curves:
+def compute(
+    scores: Mapping[str, Sequence],
+    cohort: Cohort,
+    *,
+    bins: int = BINS,
+    patients: Any = None,
+    numeric: Sequence[str] = (),
+) -> Curves:
     """Return each index's curves on the admissions of a cohort.
 
     Args:
@@ -43,6 +51,7 @@ def compute(scores: Mapping[str, Sequence], cohort: Cohort, *, bins: int = BINS,
         cohort: the admissions that are judged.
         bins: quantile bins of the unconstrained curves.
         patients: whose admission each one is, or a `Design` with weights; None: each stands for itself.
+        numeric: columns of the cohort with numbers, whose means are drawn too.
 
     >>> import mlci
     >>> visits = pd.DataFrame({"visit_id": range(40), "codes": [["I50.9"]] * 40, "died": [0] * 20 + [1] * 20})
@@ -51,7 +60,12 @@ def compute(scores: Mapping[str, Sequence], cohort: Cohort, *, bins: int = BINS,
     ['100.0 points']
     """
     outcomes, names = cohort.labels(), list(cohort.outcomes)
-    return {model: risk_curves(seeds, outcomes, names, bins=bins, patients=patients) for model, seeds in scores.items()}
+    columns = {name: numeric_column(cohort, name) for name in numeric}
+    options: dict[str, Any] = {"bins": bins, "patients": patients}
+    return {
+        model: (*risk_curves(seeds, outcomes, names, **options), *mean_curves(seeds, columns, **options))
+        for model, seeds in scores.items()
+    }
 
 
 def draw(curves: Curves, folder: Path, *, dataset: str = "") -> list[Path]:
@@ -64,7 +78,8 @@ def draw(curves: Curves, folder: Path, *, dataset: str = "") -> list[Path]:
             for ending in ENDINGS:
                 written.append(folder / f"{_stem(model)}_{kind}.{ending}")
                 plots.save(figure, written[-1])
-    table = curve_table({model: changes([curve.trend for curve in found]) for model, found in curves.items()})
+    risks = {model: [curve.trend for curve in found if curve.trend.level is None] for model, found in curves.items()}
+    table = curve_table({model: changes(trends) for model, trends in risks.items()})
     texts = {name: frame.to_csv(index=False) for name, frame in frames(curves).items()}
     return [*written, *write(folder, texts | files_of(table))]
 

@@ -176,9 +176,12 @@ def risk_curves(curves: Sequence[RiskCurve], kind: Literal["binned", "isotonic"]
             marks = curve.grid[[int(0.05 * (len(curve.grid) - 1)), int(0.95 * (len(curve.grid) - 1))]]
             axis.plot(marks, curve.fit(marks), "D", color=VERMILION, ms=4, clip_on=False)
         said = f"Score (Δ = {curve.trend.points}: {curve.trend.verdict})"
-        axis.set(title=label(curve.trend.outcome), xlabel=said, ylabel="Risk (% of admissions)")
-        axis.set_ylim(0, 1.05 * max(axis.dataLim.y1, 0.01))
-        axis.yaxis.set_major_formatter(PERCENT)
+        number = curve.trend.level is not None
+        axis.set(title=label(curve.trend.outcome), xlabel=said)
+        axis.set_ylabel(f"Mean {curve.trend.outcome}" if number else "Risk (% of admissions)")
+        if not number:
+            axis.set_ylim(0, 1.05 * max(axis.dataLim.y1, 0.01))
+            axis.yaxis.set_major_formatter(PERCENT)
     return figure
 
 
