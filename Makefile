@@ -94,7 +94,7 @@ lock:
 	  >> requirements.lock
 
 docs: .venv/.dev
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "The docs are in site/index.html."
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "The docs are in site/index.html; $(BIN)/python -m http.server -d site shows them with search."
 
 # What needs a GPU is run by hand: benchmarks/gpu_*.py and benchmarks/recipe.py say how.
 bench: .venv/.dev

@@ -79,8 +79,11 @@ def test_the_docs_site_builds_without_a_warning(tmp_path):
         words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    pages = {path.parent.name for path in (tmp_path / "site").rglob("index.html")}
+    pages = {path.stem for path in (tmp_path / "site").rglob("*.html")}
     assert {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"} <= pages
+    examples = (tmp_path / "site" / "api.html").read_text()
+    assert "&gt;&gt;&gt;" in examples  # shown as code, not as quotations
+    assert "<blockquote>" not in examples
     first = (tmp_path / "site" / "index.html").read_text()
     loaded = re.findall(r'<(?:script|link rel="stylesheet")[^>]*(?:src|href)="([^"]+)"', first)
     assert loaded  # and all of it from the site itself: a reader's browser asks nobody else

@@ -29,3 +29,9 @@ def test_a_network_is_not_begun_without_torch(monkeypatch, recipe):
 def test_every_extra_that_code_asks_for_can_be_installed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(extras.EXTRAS) <= set(project["optional-dependencies"])
+
+
+def test_a_database_without_its_driver_is_one_sentence_with_the_command(monkeypatch, mlci_cli):
+    monkeypatch.setitem(extras.EXTRAS, "postgres", ("no_such_module",))
+    said = mlci_cli("cohort", "mimic4", "postgresql://reader@127.0.0.1:1/x", "-o", "c.parquet", "-q", code=2).stderr
+    assert said.strip().endswith("run: pip install 'mlci[postgres]'")

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from ibis.expr import datatypes as dt
 
 from mlci.base.errors import InputError, address, columns_of, kind_of, without_secrets
+from mlci.base.extras import need
 from mlci.base.files import scratch
 from mlci.sources._rules import BELOW, FIRST
 
@@ -248,6 +249,8 @@ def _open_database(
 ):
     if isinstance(location, str):
         shown = address(location)
+        if urlsplit(location).scheme in ("postgres", "postgresql"):
+            need("postgres", to="read from a PostgreSQL database")
         try:
             if urlsplit(location).scheme == "duckdb" and "read_only" not in location:
                 location += ("&" if "?" in location else "?") + "read_only=True"
