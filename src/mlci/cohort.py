@@ -348,7 +348,7 @@ class Cohort:
         if days == 0:
             return self
         found = carried(self.table, days, read_carry(carry) if carry else None)
-        return replace(self, table=found.table, look_back=days, notes=(*self.notes, found.words))
+        return replace(self, table=found.table, look_back=days, notes=(*self.notes, found.words()))
 
     def _flags(self) -> np.ndarray:
         """The flag of each recorded code."""

@@ -113,6 +113,9 @@ def test_what_arose_then_is_history_and_what_arose_now_counts_if_asked(tmp_path)
     cohort.write(tmp_path / "c.parquet")  # has no times, but the days since the first admission
     assert points("--look-back", "90", "-q", file="c.parquet") == [1, 3]
     assert points("--look-back", "30", "-q", file="c.parquet") == [1, 1]
+    cohort.looking_back(90).write(tmp_path / "l.parquet")
+    with pytest.raises(mlci.InputError, match=r"l.parquet: looks back 90 days already; leave out --look-back"):
+        points("--look-back", "30", "-q", file="l.parquet")
 
 
 def carry_table(folder):

@@ -83,6 +83,9 @@ def test_times_that_are_not_asked_for_may_be_unreadable():
 def test_a_wash_out_is_counted():
     cohort = built(look_back=365, wash_out=True)
     assert cohort.column("admission_id").tolist() == [3]
+    assert (
+        "look-back of 365 days: 0 admissions carry 0 codes of earlier ones." in cohort.notes
+    )  # of those that are left
     assert (cohort.attrition[-1].rule, cohort.attrition[-1].removed) == (
         "365 days or more since the patient's first admission",
         4,

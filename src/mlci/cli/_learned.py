@@ -7,8 +7,7 @@ def learned(seed: int):
     def scores(train, judged):
         from mlci.index.estimator import MLCI
 
-        index = MLCI(recipe="table", seed=seed).fit(train)
-        return index.score(train), index.score(judged)
+        return _scored(MLCI(recipe="table", seed=seed).fit(train).model_, train, judged)
 
     return scores
 
@@ -19,7 +18,11 @@ def given(path: str):
     def scores(train, judged):
         from mlci.index.model import load_model
 
-        model = load_model(path)
-        return tuple(model.score(model.of_cohort(part).admissions()) for part in (train, judged))
+        return _scored(load_model(path), train, judged)
 
     return scores
+
+
+def _scored(model, *cohorts):
+    """Scores alone: that a part of a cohort differs from another is no news here."""
+    return tuple(model.score(model.taken(cohort)) for cohort in cohorts)

@@ -154,6 +154,7 @@ def summary(model) -> str:
     few = f" ({said}: `min_admissions` leaves rare ones out)" if said else ""
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in card["weights"].items())
     present = " of codes present on admission" if model.vocabulary.poa == "only" else ""
+    present += f", of the last {days:g} days too" if (days := card.get("look_back")) else ""
     elsewhere = "" if cut.held_out is None else f", {cut.held_out:.2f} on admissions that did not choose it"
     said = [
         f"{len(model.vocabulary.tokens):,} tokens{present}{few}, {card['admissions']['train']:,} training admissions"

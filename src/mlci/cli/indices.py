@@ -114,13 +114,17 @@ def command(admissions, output, no_hierarchy, look_back, subject, admitted, carr
         check_output(path, inputs=[admissions], force=force)
     from functools import partial
 
+    from mlci.base.errors import InputError
     from mlci.codes.carrying import read_carry
     from mlci.codes.comorbidity import write_scores
     from mlci.codes.lookback import LookBack
     from mlci.codes.years import ByYear
+    from mlci.index._looking import days_of_file
 
     if carry and look_back is None:
         raise click.UsageError("--carry says which codes --look-back carries; say how far.")
+    if look_back is not None and (before := days_of_file(admissions)):
+        raise InputError(f"{admissions}: looks back {before:g} days already; leave out --look-back.")
     rule, by_year = read_carry(carry) if carry else None, ByYear(admitted) if audit else None
     with counting(quiet) as on_batch:
         done = write_scores(

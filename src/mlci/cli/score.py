@@ -35,6 +35,8 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **named)
     """
     import time
 
+    from mlci.index._looking import days_of_file
+    from mlci.index._looking import doubt as looking
     from mlci.index.model import load_model, score_file
 
     start = time.perf_counter()
@@ -62,7 +64,7 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **named)
     if not quiet:
         seconds = time.perf_counter() - start
         click.echo(f"{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)
-    for doubt in tally.doubts(strict=strict):
+    for doubt in (*tally.doubts(strict=strict), *looking(index, days_of_file(admissions))):
         click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
     if tally.few and not strict:
         click.echo("mlci: --strict writes no score for such admissions.", err=True)

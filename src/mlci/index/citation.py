@@ -6,6 +6,7 @@ out rather than guessed.
 
 import mlci
 from mlci.base.names import words
+from mlci.index._looking import days_of
 from mlci.index.model import Model
 
 BIBTEX = """\
@@ -63,12 +64,14 @@ def methods(model: Model) -> str:
     data += f" (source: {card['source']})." if card.get("source") else "."
     versions = " and ".join(f"ICD-{version}" for version in sorted(model.icd_versions) if version)
     outcomes = [_outcome(name, rule, card.get("positives", {}).get(name)) for name, rule in model.outcomes.items()]
+    looked = days_of(model)
     sentences = (
         f"Severity was scored with mlci {mlci.__version__}, recipe {card['recipe']}, seed {card['seed']}.",
         RECIPES[card["recipe"]],
         data,
         f"Codes were {versions}." if versions else "",
         "Only codes present on admission count." if model.vocabulary.poa == "only" else "",
+        f"Codes of a patient's earlier admissions of the last {looked:g} days count too." if looked else "",
         f"Outcomes: {'; '.join(outcomes)}.",
         f"Admissions with a score of {model.cutoff.score:.3g} or more are called high severity.",
     )

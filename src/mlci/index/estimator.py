@@ -35,6 +35,7 @@ from mlci.index._enough import refuse_few, shortfalls
 from mlci.index._evidence import Evidence, halved
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index._held_out import held_out
+from mlci.index._looking import card_entry, doubt
 from mlci.index._numbers import numbers_of
 from mlci.index._people import needed, of_data, of_person, unsaid, wanted
 from mlci.index._reading import Reading
@@ -167,7 +168,7 @@ class MLCI(TransformerMixin, BaseEstimator):
             checkpoint=None if checkpoint is None else Path(checkpoint),
             on_event=on_event,
         )
-        survey = in_words(splits, weights, cluster)
+        survey = {**in_words(splits, weights, cluster), **card_entry(data)}
         self.model_ = model_of(fit, splits, {"recipe": recipe, "seed": self.seed, "config": asdict(config), **survey})
         return self
 
@@ -452,9 +453,10 @@ class MLCI(TransformerMixin, BaseEstimator):
         names = [name for name in risks if name in data.outcomes] if isinstance(data, Cohort) else []
         agreements = {name: Agreement.of(risks[name], data.labels(name)[:, 0]) for name in names}
         tally = Tally(model, missing=missing).add(admissions, model.percentile(score), agreements)
-        for kind, doubts in ((UserWarning, tally.misread(strict=strict)), (ShiftWarning, tally.unlike())):
-            for doubt in doubts:
-                warnings.warn(doubt, kind, stacklevel=3)
+        misread = [*tally.misread(strict=strict), *(doubt(model, data.look_back) if isinstance(data, Cohort) else [])]
+        for kind, doubts in ((UserWarning, misread), (ShiftWarning, tally.unlike())):
+            for sentence in doubts:
+                warnings.warn(sentence, kind, stacklevel=3)
 
     def _title(self, admissions: Admissions, value: int) -> str | None:
         from mlci.codes.icd import VERSIONS, title

@@ -11,6 +11,8 @@ from typing import Any
 
 from mlci.base.errors import InputError
 from mlci.base.names import label
+from mlci.codes.poa import ONLY
+from mlci.index._looking import days_of
 from mlci.index._survey import told as drawn_words
 from mlci.index.model import Model
 from mlci.index.provenance import SOURCES, provenance
@@ -94,6 +96,12 @@ def facts(model: Model) -> dict[str, str]:
         "High severity": f"a score of {model.cutoff.score:.3g} or more, {model.cutoff.share:.1%} of admissions",
         "Licence of the data": told["licence"],
     }
+    days = days_of(model)
+    if counted := [
+        *["present on admission alone"] * (model.vocabulary.poa == ONLY),
+        *[f"of the last {days:g} days too"] * bool(days),
+    ]:
+        found["Codes that count"] = ", ".join(counted)
     if again := card.get("recalibrated"):
         found["Recalibrated"] = f"on {again['admissions']:,} admissions of {again['source']}"
     if model.numbers:

@@ -25,18 +25,17 @@ class Carried:
 
     table: pa.Table
     days: float
-    admissions: int  # that carry a code
-    codes: int  # that were carried
-    other: int  # that were not: of the other ICD version than the admission to which they would be carried
+    codes: np.ndarray  # how many each admission carries
+    other: np.ndarray  # how many of the past it does not, as they are of the other ICD version
     rule: Carry | None
 
-    @property
-    def words(self) -> str:
-        """What was carried, and what was not, in a sentence."""
-        said = f"{self.admissions:,} admissions carry {self.codes:,} codes of earlier ones"
-        left = f"; {self.other:,} codes of the other ICD version are not carried" if self.other else ""
+    def words(self, left: np.ndarray | None = None) -> str:
+        """What was carried, and what was not, in a sentence; of the admissions that are left, where some are not."""
+        codes, other = (many if left is None else many[left] for many in (self.codes, self.other))
+        said = f"{(codes > 0).sum():,} admissions carry {codes.sum():,} codes of earlier ones"
+        lost = f"; {other.sum():,} codes of the other ICD version are not carried" if other.any() else ""
         which = f" ({self.rule.words})" if self.rule else ""
-        return f"look-back of {self.days:g} days{which}: {said}{left}."
+        return f"look-back of {self.days:g} days{which}: {said}{lost}."
 
 
 def with_times(draft: Draft, source: str, *, needed: bool) -> Draft:
@@ -64,11 +63,11 @@ def with_history(draft: Draft, days: float, rule: Carry | None, *, wash_out: boo
     if OBSERVED not in draft.table.column_names:
         raise InputError(f"source {source}: does not say when admissions began, which a look-back needs.")
     found = carry(draft.table, days, rule)
-    steps = Attrition(found.table, "")
+    steps, left = Attrition(found.table, ""), None
     if wash_out:
-        rule = f"{days:g} days or more since the patient's first admission"
-        steps.keep(pc.greater_equal(found.table[OBSERVED], days), rule)
-    attrition, notes = (*draft.attrition, *steps.steps[1:]), (*draft.notes, found.words)
+        left = pc.fill_null(pc.greater_equal(found.table[OBSERVED], days), False).to_numpy()
+        steps.keep(pa.array(left), f"{days:g} days or more since the patient's first admission")
+    attrition, notes = (*draft.attrition, *steps.steps[1:]), (*draft.notes, found.words(left))
     return replace(draft, table=steps.table, attrition=attrition, notes=notes)
 
 
@@ -100,9 +99,8 @@ def carry(table: pa.Table, days: float, rule: Carry | None = None) -> Carried:
     if "poa" in table.column_names:
         flags = pc.if_else(pa.array(carried), "Y", table["poa"].combine_chunks().flatten().take(pa.array(places)))
         table = table.set_column(table.column_names.index("poa"), "poa", pa.ListArray.from_arrays(ends, flags))
-    more = int((np.diff(offsets) > lengths).sum())
     other = _of_the_other(patients, seconds, versions, lengths, days)
-    return Carried(table, days, more, int(carried.sum()), other, rule)
+    return Carried(table, days, np.diff(offsets) - lengths, other, rule)
 
 
 def _reach(rule: Carry, codes: pa.Array, recorded: np.ndarray, versions: np.ndarray) -> np.ndarray:
@@ -125,9 +123,10 @@ def _patients(table: pa.Table, known: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _of_the_other(
     patients: np.ndarray, seconds: np.ndarray, versions: np.ndarray, lengths: np.ndarray, days: float
-) -> int:
-    """How many codes of earlier admissions are of another ICD version than the later ones."""
-    if (versions == versions[:1]).all():
-        return 0
-    pairs = History.of(patients, seconds, days).pairs()
-    return sum(int(lengths[early[versions[late] != versions[early]]].sum()) for late, early in pairs)
+) -> np.ndarray:
+    """How many codes of each admission's earlier ones are of another ICD version than it."""
+    found = np.zeros(len(lengths), dtype=np.int64)
+    if not (versions == versions[:1]).all():
+        for late, early in History.of(patients, seconds, days).pairs():
+            found[late] += np.where(versions[late] != versions[early], lengths[early], 0)
+    return found

@@ -1,0 +1,54 @@
+"""A model says how far its codes look back, and admissions that do otherwise are not taken without a word."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import mlci
+from mlci.cli import cli
+from mlci.index.citation import methods
+from mlci.index.modelcard import facts
+
+
+@pytest.fixture(scope="module")
+def cohort() -> mlci.Cohort:
+    rng = np.random.default_rng(0)
+    ill = rng.random(300) < 0.4
+    frame = pd.DataFrame(
+        {"visit_id": range(600), "mrn": np.repeat(range(300), 2), "admitted": ["2020-01-01", "2020-03-01"] * 300}
+    )
+    frame["codes"] = [code for sick in ill for code in ((["I50.9"] if sick else ["I10"]), ["J18.9"])]
+    frame["died"] = (rng.random(600) < 0.05 + 0.4 * np.repeat(ill, 2)).astype(int)
+    return mlci.Cohort.from_frame(frame, icd_version=10, subject="mrn", outcomes={"mortality": "died"})
+
+
+def test_a_model_says_how_far_its_codes_look_back(cohort, tmp_path):
+    looking = cohort.looking_back(90)
+    index = mlci.MLCI().fit(looking)
+    assert index.model_.card["look_back"] == 90
+    assert "look_back" not in mlci.MLCI().fit(cohort).model_.card
+    assert facts(index.model_)["Codes that count"] == "of the last 90 days too"
+    assert "earlier admissions of the last 90 days count too" in methods(index.model_)
+    index.score(looking)
+    words = "the model was made of codes of the last 90 days too; these look back 0 days"
+    with pytest.raises(UserWarning, match=words):  # warnings are errors here
+        index.score(cohort)
+    index.save(tmp_path / "m.safetensors")
+    cohort.write(tmp_path / "plain.parquet")
+    looking.write(tmp_path / "l.parquet")
+    cohort.to_pandas()[["admission_id", "codes", "icd_version"]].to_parquet(tmp_path / "codes.parquet")
+
+    def said(model: object, file: str) -> str:
+        done = CliRunner().invoke(
+            cli,
+            ["score", str(model), str(tmp_path / file), "-o", str(tmp_path / "s.csv"), "-q"],
+            catch_exceptions=False,
+        )
+        return done.stderr
+
+    assert words in said(tmp_path / "m.safetensors", "plain.parquet")
+    assert "look" not in said(tmp_path / "m.safetensors", "l.parquet")
+    assert "see that these do" in said(tmp_path / "m.safetensors", "codes.parquet")
+    assert "of an admission's own codes alone; these look back 90 days" in said("us2010", "l.parquet")
+    assert "look" not in said("us2010", "plain.parquet")
