@@ -158,6 +158,18 @@ def ahrq_flags(codes, flags, of_code, exempt):
     return (found - {"CBVD_POA", "CBVD_SQLA"}) | ({"CBVD"} if stroke else set())
 
 
+def pccc_flags(codes, of_code, technical):
+    """Paediatric complex chronic conditions (macro ccc_v3 of 2023, its diagnoses) of one admission, step by step.
+
+    `of_code`, `technical`: the conditions of each listed code, by the disease itself and by the technology it needs.
+    """
+    found = set().union(*(of_code.get(code, set()) for code in codes))
+    devices = set().union(*(technical.get(code, set()) for code in codes))
+    if found and devices:  # devices count only for children who have a condition
+        found |= {"TECH"} | (devices - {"MISC"})
+    return found
+
+
 def set_score(state, tokens, pooling=("mean", "max")):
     """rho(LayerNorm(pool(phi(embedding)))) of one admission in float64, one token at a time; no tokens pool to 0."""
 

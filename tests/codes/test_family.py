@@ -15,7 +15,7 @@ from mlci.base.errors import InputError
 from mlci.codes import icd
 from mlci.codes.family import chosen, family, score_columns
 from mlci.codes.rules import rules
-from oracles import ahrq_flags
+from oracles import ahrq_flags, pccc_flags
 
 CHARLSON = {"charlson": "charlson"}
 POPULAR = {"vw": "van_walraven", "swiss": "swiss", "thompson": "thompson_30", "thompson29": "thompson_29"}
@@ -67,8 +67,8 @@ OTHERWISE = {
 LISTS = [(name, version) for name in PEERS for version in family()[name].versions]
 
 
-def test_every_index_has_a_peer():
-    assert set(PEERS) == set(family())
+def test_every_index_has_a_peer_or_a_program():
+    assert {*PEERS, "pccc"} == set(family())
 
 
 def differs(name: str, version: int, code: str) -> bool:
@@ -256,6 +256,33 @@ def test_severer_forms_drop_milder_ones_in_two_steps():
     assert {"cancer_nsitu", "cancer_solid"} < set(ahrq(["Z00", "D0500", "C3410"], hierarchy=False))
 
 
+@pytest.mark.parametrize("version", [9, 10])
+def test_paediatric_conditions_are_what_their_macro_makes_of_them(version):
+    of_code: dict[str, set[str]] = {}
+    technical: dict[str, set[str]] = {}
+    for item in family()["pccc"].categories:
+        name = item.column[5:].upper().removesuffix("_TECH")
+        for code in item.codes[version]:
+            (technical if item.part_of else of_code).setdefault(code, set()).add(name)
+    kinds, rng = (list(of_code), list(technical), ["J189" if version == 10 else "486"]), np.random.default_rng(version)
+    lists = [[kinds[k][rng.integers(len(kinds[k]))] for k in rng.integers(0, 3, 3)] for _ in range(300)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = mlci.indices(lists, "pccc", icd_version=version, flags=True)
+    for codes, row in zip(lists, found.to_dict("records")):
+        wanted = pccc_flags(codes, of_code, technical)
+        assert {name[5:].upper() for name, value in row.items() if value is True} == wanted
+        assert row["pccc_score"] == len(wanted - {"TRANSPLANT", "TECH"})
+
+
+def test_a_device_alone_is_no_complex_chronic_condition():
+    """As medicalcoder tells it: an insulin pump counts for a child who has a condition, such as cerebral palsy."""
+    found = mlci.indices([["Z46.81"], ["Z46.81", "G80.0"], ["T86.10"]], "pccc", flags=True)
+    assert found.pccc_score.tolist() == [0, 2, 1]
+    assert found.pccc_metabolic.tolist() == found.pccc_tech.tolist() == [False, True, False]
+    assert found.pccc_transplant.tolist() == [False, False, True]
+
+
 def test_scores_of_the_nhs_indicator_are_never_negative():
     assert mlci.indices([["E102"], ["E102", "I50"]], "shmi").shmi_score.tolist() == [0, 12]
 
@@ -272,7 +299,7 @@ def test_tables_are_whole(name):
     assert set(index.default) <= set(index.weights)
     for item in index.categories:
         assert set(item.weights) == set(index.weights)
-        assert {*item.yields_to, *([item.part_of] if item.part_of else [])} <= set(columns)
+        assert {*item.yields_to, *item.part_of, *item.beside} <= set(columns)
         assert item.exempt <= {code for codes in item.codes.values() for code in codes}
         for codes in item.codes.values():
             assert len(set(codes)) == len(codes)

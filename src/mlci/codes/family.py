@@ -17,7 +17,8 @@ from mlci.codes.icd import DATA, VERSIONS
 CLASSIC = ("charlson", "elixhauser")
 COUNT = "count"  # the weights that are 1 everywhere
 # What a list's columns are; any other column is a set of weights.
-FIELDS = ("category", "words", "yields_to", "poa", "part_of", "exempt", *(f"icd{version}" for version in VERSIONS))
+COLUMNS = ("yields_to", "part_of", "beside")  # that name other categories
+FIELDS = ("category", "words", "poa", "exempt", *COLUMNS, *(f"icd{version}" for version in VERSIONS))
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Category:
     codes: dict[int, tuple[str, ...]]  # ICD version -> codes, or beginnings of codes
     weights: dict[str, int | float]  # by name of the weights; `count` is 1 everywhere
     yields_to: tuple[str, ...]  # columns of severer forms that drop it
-    part_of: str | None  # the column that it is counted in
+    part_of: tuple[str, ...]  # columns that it is counted in
+    beside: tuple[str, ...]  # columns of which at least one must be met, if any is named, for it to count
     needs_poa: bool  # by AHRQ's rule: counts only if present on admission, as it may arise in hospital
     only_late: bool  # met only by what arose after admission
     exempt: frozenset[str]  # codes whose flag says nothing: they are taken for present on admission
@@ -65,14 +67,13 @@ class Index:
 
     def _category(self, row: dict[str, str], weights: list[str]) -> Category:
         names = {field: row.get(field, "").split() for field in FIELDS}
-        part_of = [f"{self.short}_{name}" for name in names["part_of"]]
+        columns = {field: tuple(f"{self.short}_{name}" for name in names[field]) for field in COLUMNS}
         return Category(
             column=f"{self.short}_{row['category']}",
             words=row["words"],
             codes={version: tuple(names[f"icd{version}"]) for version in VERSIONS},
             weights={name: _number(row[name]) for name in weights} | {COUNT: int(bool(row["words"]))},
-            yields_to=tuple(f"{self.short}_{name}" for name in names["yields_to"]),
-            part_of=part_of[0] if part_of else None,
+            **columns,
             needs_poa=row["poa"] == "needed",
             only_late=row["poa"] == "late",
             exempt=frozenset(names["exempt"]),

@@ -109,7 +109,7 @@ class Rules:
         return (bits[place // WORD] >> np.uint64(place % WORD)) & np.uint64(1)
 
     def settled(self, bits: np.ndarray, hierarchy: bool = True) -> np.ndarray:
-        """Clear milder forms beside severer ones, unless the hierarchy is not wanted; count parts in their whole.
+        """Clear milder forms beside severer ones, unless the hierarchy is not wanted; count parts in their wholes.
 
         >>> rules = Rules(["charlson"])
         >>> bits = rules.code_bits(["E119"], 10) | rules.code_bits(["E112"], 10)
@@ -121,8 +121,10 @@ class Rules:
             word, shift = self.place[item.column] // WORD, np.uint64(self.place[item.column] % WORD)
             for severer in item.yields_to if hierarchy else ():
                 found[word] &= ~(self.has(bits, severer) << shift)
-            if item.part_of:
-                whole = self.place[item.part_of]
+            if item.beside:
+                others = np.bitwise_or.reduce([self.has(bits, other) for other in item.beside])
+                found[word] &= ~((others ^ np.uint64(1)) << shift)
+            for whole in (self.place[column] for column in item.part_of):
                 found[whole // WORD] |= self.has(found, item.column) << np.uint64(whole % WORD)
         return found
 
