@@ -31,6 +31,13 @@ def test_a_paragraph_has_the_models_own_numbers():
         assert expected in text
 
 
+def test_a_paragraph_tells_whose_data_from_when_and_how_well_it_orders():
+    text = methods(mlci.load("us2010").model_)
+    assert "(US short-stay hospitals, National Hospital Discharge Survey 2010; discharges of 2010)" in text
+    assert "AUROC of the score on the test split: in-hospital mortality 0.932 (95% interval 0.921 to 0.942);" in text
+    assert "nan" not in text
+
+
 def test_command_line(tmp_path):
     random_model().save(tmp_path / "model.safetensors")
     done = CliRunner().invoke(cli, ["cite", str(tmp_path / "model.safetensors")], catch_exceptions=False)

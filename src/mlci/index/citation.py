@@ -8,6 +8,7 @@ import mlci
 from mlci.base.names import words
 from mlci.index._looking import days_of
 from mlci.index.model import Model
+from mlci.index.modelcard import NOT_SAID, facts
 
 BIBTEX = """\
 @inproceedings{{baloch2026mlci,
@@ -49,8 +50,8 @@ def methods(model: Model) -> str:
         model: of any recipe.
 
     Returns:
-        One paragraph: software and recipe, training data with counts, outcomes with their rules and events, and the ICD
-        versions that the codes were written in.
+        One paragraph: software and recipe, training data with dates and counts, outcomes with their rules and events,
+        the ICD versions that the codes were written in, and the AUROC on admissions kept apart.
 
     >>> from mlci.index.estimator import load
     >>> "recipe table, seed 2010." in methods(load("us2010").model_)
@@ -61,7 +62,7 @@ def methods(model: Model) -> str:
     data = f"It was fitted on {counts.get('train', 'an unstated number of')} admissions"
     chosen = counts.get("valid", "0")
     data += f", with {chosen} more for choices made on the way" if chosen != "0" else ""
-    data += f" (source: {card['source']})." if card.get("source") else "."
+    data += _of_what(model)
     versions = " and ".join(f"ICD-{version}" for version in sorted(model.icd_versions) if version)
     outcomes = [_outcome(name, rule, card.get("positives", {}).get(name)) for name, rule in model.outcomes.items()]
     looked = days_of(model)
@@ -73,9 +74,30 @@ def methods(model: Model) -> str:
         "Only codes present on admission count." if model.vocabulary.poa == "only" else "",
         f"Codes of a patient's earlier admissions of the last {looked:g} days count too." if looked else "",
         f"Outcomes: {'; '.join(outcomes)}.",
+        _reached(model),
         f"Admissions with a score of {model.cutoff.score:.3g} or more are called high severity.",
     )
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _of_what(model: Model) -> str:
+    """Whose admissions they were, and from when, as far as the file says."""
+    said = facts(model)
+    whose, dates = said["Data"].rpartition("; ")[0], said["Dates"]
+    when = "" if dates == NOT_SAID else f"; {dates}"
+    return f" ({whose}{when})." if model.card.get("source") or model.card.get("about") else "."
+
+
+def _reached(model: Model) -> str:
+    """How well the score orders admissions kept apart, by outcome."""
+    card, found = model.card, model.card.get("validation") or {}
+    areas = [
+        f"{words(name)} {one['auroc']:.3f} (95% interval {one['auroc_low']:.3f} to {one['auroc_high']:.3f})"
+        for name, one in found.items()
+    ]
+    return (
+        f"AUROC of the score on the {card.get('judged_on', 'validation')} split: {'; '.join(areas)}." if areas else ""
+    )
 
 
 def _outcome(name: str, rule: str, events: int | None) -> str:
