@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlci.index._deepsets import ROWS, SHARE, DeepSetsScorer
+from mlci.index._deepsets import FEW, ROWS, SHARE, DeepSetsScorer
 from mlci.tokens import Tokens, Vocabulary
 from oracles import set_score
 from toys import random_state
@@ -97,3 +97,13 @@ def test_the_longest_admission_does_not_overflow(longest):
 
 def test_no_admissions():
     assert DeepSetsScorer(random_state(SIZE), "mean+max", VOCABULARY)(flat([])).shape == (0,)
+
+
+def test_few_admissions_have_the_bits_of_many():
+    """They are worked on in less room, where the products of this machine agree; where they do not, in as much."""
+    scorer = DeepSetsScorer(random_state(SIZE, width=128), "mean+max", VOCABULARY)
+    tokens = flat(many(2 * FEW))
+    together = scorer(tokens)
+    for part in (np.arange(FEW), np.arange(FEW, 2 * FEW), np.arange(3)):
+        np.testing.assert_array_equal(scorer(tokens.take(part)), together[part])
+    assert scorer._few in (FEW, ROWS)

@@ -21,6 +21,7 @@ from mlci.tokens import Tokens, Vocabulary, positions
 NORM_EPS = 1e-5
 ROWS = 512  # admissions worked on at once: what a core's cache holds
 SHARE = 16  # blocks that a thread takes at once
+FEW = 64  # admissions that are worked on in less room, such as those of a page
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class DeepSetsScorer:
         shortest_last = np.argsort(-counts, kind="stable")
 
         def work(start: int) -> None:
-            room = _Room.of(self._table[0], self.pooling)
+            room = _Room.of(self._table[0], self.pooling, self._few if len(tokens) <= FEW else ROWS)
             for at in range(start, min(start + SHARE * ROWS, len(tokens)), ROWS):
                 rows = shortest_last[at : at + ROWS]
                 scores[rows] = self._block(tokens, rows, counts[rows], room)
@@ -135,6 +136,15 @@ class DeepSetsScorer:
         layers[0] = (weight * self.state["norm.weight"], bias + weight @ self.state["norm.bias"])
         return [(np.ascontiguousarray(weight.T), bias) for weight, bias in layers]
 
+    @cached_property
+    def _few(self) -> int:
+        """Rows enough for few admissions, if products of so many give the bits of those of `ROWS` on this machine."""
+        rows = np.random.default_rng(0).normal(size=(ROWS, max(len(matrix) for matrix, _ in self._layers)))
+        rows = rows.astype(np.float32)
+        inputs = [(np.ascontiguousarray(rows[:, : len(matrix)]), matrix) for matrix, _ in self._layers[:-1]]
+        same = all(np.array_equal((x @ matrix)[:FEW], x[:FEW] @ matrix) for x, matrix in inputs)
+        return FEW if same else ROWS
+
     def _block(self, tokens: Tokens, rows: np.ndarray, counts: np.ndarray, room: "_Room") -> np.ndarray:
         """Scores of up to `ROWS` admissions, the longest first.
 
@@ -186,7 +196,7 @@ class DeepSetsScorer:
         return (total / np.maximum(mass, 1e-30)[:, None]).astype(np.float32)
 
     def _head(self, room: "_Room") -> np.ndarray:
-        """LayerNorm and rho, always on `ROWS` rows: matrix products then sum in the same order in every batch."""
+        """LayerNorm and rho, always on a whole room: matrix products then sum in the same order in every batch."""
         hidden = room.pooled
         hidden -= hidden.mean(axis=1, keepdims=True)
         variance = np.einsum("ij,ij->i", hidden, hidden) / hidden.shape[1]
@@ -211,8 +221,8 @@ class _Room:
     hidden: tuple[np.ndarray, np.ndarray]
 
     @classmethod
-    def of(cls, table: np.ndarray, pooling: str) -> "_Room":
-        shape = ROWS, table.shape[1]
+    def of(cls, table: np.ndarray, pooling: str, rows: int) -> "_Room":
+        shape = rows, table.shape[1]
         whole = (np.empty(shape, dtype=table.dtype) for _ in range(3))
-        pooled = np.zeros((ROWS, shape[1] * len(pooling.split("+"))), dtype=np.float32)
+        pooled = np.zeros((rows, shape[1] * len(pooling.split("+"))), dtype=np.float32)
         return cls(*whole, pooled, (np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)))

@@ -98,15 +98,15 @@ class Shares:
     log_odds: np.ndarray | None  # a column per outcome
 
 
-def shares(model: Model, admissions: Admissions, *, without: np.ndarray | None = None) -> Shares:
-    """What each recorded code of each admission does to its score, and to its log-odds where there are such.
+def shares(model: Model, admissions: Admissions, score: np.ndarray, *, without: np.ndarray | None = None) -> Shares:
+    """What each recorded code of each admission does to its `score`, and to its log-odds where there are such.
 
     `without`, if it is at hand, spares a network what `without_each` says.
     """
     if isinstance(model.scorer, TableScorer):
         return _split(model.scorer, admissions)
-    without = without_each(model, admissions) if without is None else without
-    return Shares(np.repeat(model.score(admissions), np.diff(admissions.offsets)) - without, None)
+    without = without_each(model, admissions, score) if without is None else without
+    return Shares(np.repeat(score, np.diff(admissions.offsets)) - without, None)
 
 
 def _split(scorer: TableScorer, admissions: Admissions) -> Shares:
@@ -152,12 +152,12 @@ def _mean_slopes(scorer: TableScorer, log_odds: np.ndarray | None) -> np.ndarray
     return np.column_stack(columns)
 
 
-def without_each(model: Model, admissions: Admissions) -> np.ndarray:
-    """The score of an admission without each of its codes in turn, aligned with `admissions.indices`.
+def without_each(model: Model, admissions: Admissions, score: np.ndarray) -> np.ndarray:
+    """The score of an admission, which has `score`, without each of its codes in turn, as `admissions.indices`.
 
     Codes beyond the `max_codes` first never counted; when an earlier one is left out, the first of them moves up.
     """
-    without = np.repeat(model.score(admissions), np.diff(admissions.offsets))
+    without = np.repeat(score, np.diff(admissions.offsets))
     for variants, recorded in _variants(admissions, model.vocabulary.max_codes):
         without[recorded] = model.score(variants)
     return without

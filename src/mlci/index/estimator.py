@@ -359,9 +359,9 @@ class MLCI(TransformerMixin, BaseEstimator):
         """
         admissions, model = as_admissions([list(codes)], icd_version=icd_version), self._model
         people = of_person(model.people, age, sex)
-        without = without_each(model, admissions)
-        found = shares(model, admissions, without=without)
         reading, base = model.read(admissions, people), model.read(Admissions.from_lists([[]]))
+        without = without_each(model, admissions, reading.score)
+        found = shares(model, admissions, reading.score, without=without)
         effects = zip(
             admissions.indices,
             model.known(admissions)[admissions.indices].tolist(),
@@ -397,7 +397,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         {'N179': 1, 'I509': 2}
         """
         admissions = self._model.taken(data, icd_version=icd_version)
-        effects = shares(self._model, admissions).score
+        effects = shares(self._model, admissions, self._model.score(admissions)).score
         size, counts = len(admissions.values), np.diff(admissions.offsets)
         recorded = np.bincount(admissions.indices, minlength=size)
         pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * np.int64(max(size, 1)) + admissions.indices)

@@ -156,16 +156,22 @@ class Model:
         return understanding(admissions, self.vocabulary.leaves(admissions))
 
     def columns(
-        self, admissions: Admissions, *, strict: bool = False, people: np.ndarray | None = None
+        self,
+        admissions: Admissions,
+        *,
+        strict: bool = False,
+        people: np.ndarray | None = None,
+        reading: Reading | None = None,
     ) -> dict[str, np.ndarray]:
         """The columns of a scores file, without the identifiers.
 
         With `strict`, codes that are not understood do not count at all (the recipes paper and deep otherwise read them
         as one unknown code), and admissions of which fewer than half of the codes are understood have no score,
         percentile, risk or flag: NaN, and None for the flag. `people` are rows of age and sex, for risks that take
-        them.
+        them; `reading`, if it is at hand, spares reading again.
         """
-        reading = self.read_strictly(admissions, people) if strict else self.read(admissions, people)
+        if reading is None:
+            reading = self.read_strictly(admissions, people) if strict else self.read(admissions, people)
         columns = {
             "score": reading.score,
             "percentile": self.percentile(reading.score),

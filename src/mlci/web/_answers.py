@@ -89,9 +89,9 @@ def answers(
     sex, for risks that take them.
     """
     model, admissions = index.model_, as_admissions(lists, icd_version=icd_version)
-    columns, how = model.columns(admissions, strict=True, people=people), model.understanding(admissions)
+    reading, how = model.read_strictly(admissions, people), model.understanding(admissions)
+    columns, intervals = model.columns(admissions, strict=True, reading=reading), model.intervals(reading)
     how = how.diluted(np.diff(admissions.offsets), uncounted) if uncounted else how
-    intervals = model.intervals(model.read_strictly(admissions, people))
     known, codes_of = model.known(admissions), [str(code) for code in admissions.values]
     coder = Coder()
     of_code = coder.rules.code_bits(admissions.values, icd_version)[0].tolist()  # 48 categories fit into one word
