@@ -32,6 +32,7 @@ from mlci.index._deepsets import DeepSetsScorer
 from mlci.index._former import renewed
 from mlci.index._network import NetworkScorer
 from mlci.index._people import of_table, wanted
+from mlci.index._percentiles import Percentiles
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
 from mlci.index._understanding import LEAST_UNDERSTOOD, Understanding, understanding
@@ -68,6 +69,10 @@ class Model:
     cutoff: Cutoff  # where high severity begins
     card: Mapping  # recipe, seed, config, weights, what training saw, and the record of how it went
     bands: Mapping[str, Smooth] = field(default_factory=dict)  # how sure own log-odds are, along them
+
+    @cached_property
+    def _percentiles(self) -> Percentiles:
+        return Percentiles(self.quantiles)
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -139,7 +144,7 @@ class Model:
 
     def percentile(self, score: np.ndarray) -> np.ndarray:
         """Share (0 to 100) of the training admissions that score no higher."""
-        return np.interp(score, self.quantiles, np.linspace(0, 100, len(self.quantiles)))
+        return self._percentiles(score)
 
     def known(self, admissions: Admissions) -> np.ndarray:
         """Whether the vocabulary knows each of the distinct codes."""
