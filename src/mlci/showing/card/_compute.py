@@ -130,22 +130,16 @@ def make_card(
     counts = np.asarray(present.sum(axis=0)).ravel()
     common = np.flatnonzero(counts >= min(LEAST, len(train) / 10))
     present = present[:, common]
-    labels = train.labels(*outcomes)
-    own = _weights(model.card.get("weights"), list(outcomes))
+    labels, own = train.labels(*outcomes), _weights(model.card.get("weights"), list(outcomes))
     aged = len(AGES) if "age" in counted else 0
     first = aged + (len(SEXES) if "sex" in counted else 0)
-    if first:
-        personal = [*([ages(_years(train))] if aged else []), *([sexes(_sexes(train))] if first > aged else [])]
-        present = sparse.hstack([*personal, present]).tocsr()
+    present = _with_people(present, train, counted)
     aim = target(present, labels, model.score(admissions), own)
     points = fit_points(present, aim, size=size, free=first)
     codes = Counter(admissions.indices.tolist())
+    found = ((names[column], int(worth), int(counts[column])) for column, worth in zip(common, points[first:]) if worth)
     lines = sorted(
-        (
-            Line(*names[column], _title(admissions, codes, names[column]), int(worth), int(counts[column]))
-            for column, worth in zip(common, points[first:])
-            if worth
-        ),
+        (Line(*name, _title(admissions, codes, name), worth, many) for name, worth, many in found),
         key=lambda line: (-line.points, line.version, line.category),
     )
     total = np.asarray(present @ points).ravel()
@@ -190,6 +184,13 @@ def _counted(cohort: Cohort, taken: Sequence[str], asked: Mapping[str, bool]) ->
         if wish and name not in known:
             raise InputError(f"the cohort knows no {name}; a card with points for {name} needs it.")
     return {name for name in COLUMNS if asked.get(name, name in taken and name in known)}
+
+
+def _with_people(present: sparse.csr_array, train: Cohort, counted: set[str]) -> sparse.csr_array:
+    """The groups of each admission, with the bands of its age and its sex before them where these count."""
+    personal = [ages(_years(train))] if "age" in counted else []
+    personal += [sexes(_sexes(train))] if "sex" in counted else []
+    return sparse.hstack([*personal, present]).tocsr() if personal else present
 
 
 def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np.ndarray) -> Card:
