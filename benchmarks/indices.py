@@ -29,7 +29,7 @@ from mlci.codes import icd
 ROOT = Path(__file__).parents[1]
 # What pip is asked for, the first that some Python of this machine takes; comorbidipy 0.8 wants Python 3.13.
 PEERS = {"comorbidipy": ["comorbidipy>=0.8", "comorbidipy<0.8 pandas<1.5 numpy<2"], "pycomorb": ["pycomorb"]}
-ONE, TEN = "charlson", "charlson,elixhauser,rcs,shmi,swedish,danish,australian,ahrq,gagne,hfrs"  # all that have ICD-10
+ONE, TEN = "charlson", "charlson,elixhauser,rcs,shmi,swedish,danish,australian,ahrq,gagne,hfrs"  # of ICD-10
 CODES = 12
 CHUNK = 250_000  # admissions written at once, so that making the data needs little memory too
 
