@@ -1,9 +1,9 @@
 """How the ready-made index travels, and what the maps between ICD versions lose: the tables of docs/us2010.md.
 
-    python benchmarks/us2010.py NHDS10.PU.txt.bz2 MIMIC3_DEMO MIMIC4_DEMO
+    python benchmarks/us2010.py NHDS10.PU.txt.bz2 MIMIC3_DEMO MIMIC4_DEMO [--seeds 5] [--synthetic 10000]
 
-In come the NHDS file and the folders of both MIMIC demos; out come Markdown tables. Nothing is fitted. Gagne's combined
-index and the Hospital Frailty Risk Score (ICD-10 alone) are those of the package pycomorb.
+In come the NHDS file and the folders of both MIMIC demos; out come Markdown tables, of these and of synthetic hospitals
+of several seeds. Nothing is fitted.
 """
 
 import argparse
@@ -16,14 +16,22 @@ from scipy.stats import spearmanr
 
 import mlci
 from mlci.base.names import words
-from mlci.codes.comorbidity import Coder, scores
 from mlci.codes.icd import DATA
 from mlci.codes.maps import counterparts
 from mlci.cohort import Cohort
 from mlci.judging.evaluate import evaluate
 from mlci.judging.rivals import compare
+from mlci.measures.discrimination import auroc
 
-RIVALS = {"Charlson": "cci_charlson", "Charlson (Quan 2011)": "cci_quan", "Elixhauser (van Walraven)": "eci_vw"}
+RIVALS = {
+    "Charlson": "cci_charlson",
+    "Charlson (Quan 2011)": "cci_quan",
+    "Elixhauser (van Walraven)": "eci_vw",
+    "Gagne": "gagne_score",
+    "Elixhauser Refined (AHRQ)": "ahrq_mortality",
+    "HFRS": "hfrs_score",
+}
+OF_ANY_VERSION, OF_ICD10 = "charlson,elixhauser,gagne", "ahrq,hfrs"
 
 # The risk that stands for an outcome of MIMIC.
 OWN = {
@@ -35,8 +43,10 @@ OWN = {
 
 
 def others(cohort: Cohort) -> dict[str, np.ndarray]:
-    """Charlson and Elixhauser, by the version of each code."""
-    return dict(zip(RIVALS, scores(Coder()(cohort.admissions()), list(RIVALS.values())).T.astype(float)))
+    """Published indices, by the version of each code; those that know ICD-10 alone where all codes are."""
+    names = [OF_ANY_VERSION, *([OF_ICD10] if set(cohort.table["icd_version"].to_pylist()) == {10} else [])]
+    found = mlci.indices(cohort, ",".join(names), weights=["charlson", "quan", "vw"])
+    return {name: np.asarray(found[column], float) for name, column in RIVALS.items() if column in found.columns}
 
 
 def across(lists: list[list[str]], version: int) -> list[list[str]]:
@@ -84,31 +94,11 @@ def lost(survey: str) -> None:
     }
     table = evaluate({**ways, **others(test)}, test, kernel="energy", resamples=0)
     for metric in ("auroc", "dcorr"):
-        show(table, [*ways, *RIVALS], list(test.outcomes), metric)
+        show(table, [*ways, *others(test)], list(test.outcomes), metric)
     first = next(iter(ways.values()))
     for name, score in list(ways.items())[1:]:
         print(f"Rank correlation of the scores, {name}: {spearmanr(first, score).statistic:.3f}.")
     print()
-
-
-def published(cohort: Cohort) -> dict[str, np.ndarray]:
-    """Gagne's combined index, and HFRS where all codes are ICD-10."""
-    from pycomorb import comorbidity
-
-    lists, versions = cohort.table["codes"].to_pylist(), cohort.table["icd_version"].to_pylist()
-    long = pd.DataFrame(
-        [(row, code, f"icd{version}") for row, (codes, version) in enumerate(zip(lists, versions)) for code in codes],
-        columns=["id", "code", "version"],
-    )
-    named = {"Gagne": "combined"} | ({"HFRS": "hfrs"} if set(versions) == {10} else {})
-    found = {}
-    for name, score in named.items():
-        values = np.zeros(len(lists))
-        for version, part in long.groupby("version"):
-            scored = pd.DataFrame(comorbidity(score, part, icd_version=str(version), return_categories=False))
-            values[scored.iloc[:, 0].astype(int)] = scored.iloc[:, -1].astype(float)
-        found[name] = values
-    return found
 
 
 def gaps(cohort: Cohort, found: dict[str, np.ndarray]) -> None:
@@ -142,11 +132,37 @@ def travels(name: str, cohort: Cohort) -> None:
         **{f"us2010, risk of {words(outcome)}": risks[outcome].to_numpy() for outcome in dict.fromkeys(OWN.values())},
         "us2010-early": mlci.load("us2010-early").score(cohort),
         **others(cohort),
-        **published(cohort),
     }
     table = evaluate(found, cohort, kernel="energy", resamples=500)
     show(table, list(found), list(cohort.outcomes), "auroc")
     gaps(cohort, found)
+
+
+def synthetic(many: int, seeds: int) -> None:
+    """AUROC x 100 on synthetic hospitals: the mean over seeds, its deviation, and in how many of them us2010 leads."""
+    print(f"### Synthetic hospitals: seeds 1 to {seeds}, {many:,} admissions each, ICD-10\n")
+    rows = []
+    for seed in range(1, seeds + 1):
+        cohort, index = mlci.build_cohort("synthetic", many, seed=seed), mlci.load("us2010")
+        risks, score = index.risk(cohort), index.score(cohort)
+        for name in cohort.outcomes:
+            label = cohort.labels(name)[:, 0]
+            found = {"us2010": score, "us2010, own risk": risks[OWN[name]].to_numpy(), **others(cohort)}
+            rows += [
+                {"seed": seed, "outcome": name, "model": model, "auroc": 100 * auroc(values, label)}
+                for model, values in found.items()
+            ]
+    table = pd.DataFrame(rows).pivot(index=["model", "seed"], columns="outcome", values="auroc")
+    table = table[list(OWN)]
+    print("| AUROC x 100 | " + " | ".join(OWN) + " |\n" + "|---" * (1 + len(OWN)) + "|")
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = table.loc[model]
+        ahead = [(table.loc["us2010, own risk"][name] > own[name]).sum() for name in OWN]
+        cells = [f"{own[name].mean():.1f} (SD {own[name].std():.1f})" for name in OWN]
+        if "us2010" not in model:
+            cells = [f"{text}, behind the own risk in {many} of {seeds}" for text, many in zip(cells, ahead)]
+        print(f"| {model} | " + " | ".join(cells) + " |")
+    print(flush=True)
 
 
 def main() -> None:
@@ -154,6 +170,8 @@ def main() -> None:
     parser.add_argument("survey")
     parser.add_argument("mimic3")
     parser.add_argument("mimic4")
+    parser.add_argument("--seeds", type=int, default=5, help="synthetic hospitals")
+    parser.add_argument("--synthetic", type=int, default=10_000, help="admissions of each")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     coverage()
@@ -163,6 +181,7 @@ def main() -> None:
     table = pa.concat_tables([each.table for each in both], promote_options="default")
     travels("MIMIC-IV demo", Cohort(table, both[1].source, both[1].outcomes))
     travels("MIMIC-IV demo, ICD-10", both[1])
+    synthetic(given.synthetic, given.seeds)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.special import expit
 
 from mlci.base.errors import InputError
@@ -180,3 +181,19 @@ assert "torch" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_calibration_finds_its_way_where_newtons_steps_go_back_and_forth():
+    """A few admissions far out in the tail, such as scores have them, made whole steps swing between two points."""
+    rng = np.random.default_rng(46)
+    spread, width, growth = rng.uniform(0.8, 1.8), rng.uniform(0.1, 0.5), rng.uniform(0.5, 1.6)
+    x = -3.9 + width * np.exp(spread * rng.normal(size=800))
+    y = (rng.random(800) < expit(-4.3 + growth * np.log1p((x + 3.9) * 3))).astype(float)
+    centre = np.average(x, weights=expit(x) * (1 - expit(x)))
+
+    def loss(values: np.ndarray) -> float:
+        sums = x + values[0] + values[1] * (x - centre)
+        return float((np.logaddexp(0, sums) - y * sums).sum() + table.UNDECIDED / 2 * values @ values)
+
+    shift, stretch = minimize(loss, np.zeros(2)).x
+    np.testing.assert_allclose(table.calibrate(x, y), [shift - stretch * centre, 1 + stretch], atol=1e-3)

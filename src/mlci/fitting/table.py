@@ -264,11 +264,19 @@ def calibrate(
     centre = float(np.average(x, weights=mass * family.curvature(family.mean(x))))
     basis = np.stack([np.ones_like(x), (x - centre) / unit])
     found, prior = np.zeros(2), np.eye(2) * UNDECIDED
+
+    def loss(values: np.ndarray) -> float:
+        return float(mass @ family.loss(x + values @ basis, y) + values @ prior @ values / 2)
+
+    value = loss(found)
     for _ in range(100):
         expected = family.mean(x + found @ basis)
         gradient = basis @ (mass * family.slope(expected, y)) + prior @ found
         step = np.linalg.solve((basis * (mass * family.curvature(expected))) @ basis.T + prior, gradient)
-        found = found - step / max(1.0, float(np.abs(step).max()))
+        step /= max(1.0, float(np.abs(step).max()))
+        while (there := loss(found - step)) > value + 1e-9 * abs(value) and np.abs(step).max() >= 1e-10:
+            step /= 2  # the whole way leads uphill
+        found, value = found - step, there
         if np.abs(step).max() < 1e-10:
             break
     slope = found[1] / unit

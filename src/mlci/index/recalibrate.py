@@ -19,20 +19,20 @@ from mlci.codes.admissions import Admissions
 from mlci.cohort import Cohort
 from mlci.fitting._people import People
 from mlci.fitting.table import calibrate
-from mlci.index._aggregates import counted, quantiles, without_small_cells
+from mlci.index._aggregates import LEAST, counted, quantiles, without_small_cells
 from mlci.index._people import of_data
 from mlci.index._reading import Reading
 from mlci.index._update import update as move_weights
 from mlci.index.model import Model
 from mlci.index.shift import makeup_of
 from mlci.judging.curves import Isotonic
+from mlci.judging.smooth import smooth
 from mlci.judging.theory import cutoff
 from mlci.measures.discrimination import auroc
 from mlci.tokens import positions
 
 EVENTS = 20  # admissions with an outcome, and without it, that a risk is recalibrated from at least
 UPDATES = ("risks", "weights")
-POINTS = 200  # of the curve of a new outcome
 EDGE = 1e-9  # a risk is never 0 or 1
 
 
@@ -135,10 +135,7 @@ def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Mo
     own = 0 if reading.log_odds is None else reading.log_odds.shape[1] - len(model.numbers)
     for name, label in labels.items():
         if name not in before:
-            rate = float(np.nanmean(label))
-            shift, slope = calibrate(logit(rate) + reading.score, label)
-            points = np.unique(np.quantile(reading.score, np.linspace(0, 1, POINTS)))
-            curves[name] = Isotonic(points, expit(shift + max(slope, 0) * (logit(rate) + points)))
+            curves[name] = smooth(reading.score, label, least=LEAST)
             continue
         shift, slope = calibrate(_log_odds(before[name]), label)
         slope = max(slope, 0.0)
