@@ -8,6 +8,9 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+import mlci
+from mlci.base.names import label
+
 IMAGES = Path(__file__).parent / "images"
 BLUE, ORANGE, GREEN, INK = "#0072B2", "#D55E00", "#009E73", "#333333"
 plt.rcParams.update({"svg.hashsalt": "mlci", "svg.fonttype": "none", "font.size": 10, "text.color": INK})
@@ -60,8 +63,57 @@ def order_and_spacing() -> plt.Figure:
     return figure
 
 
+def method() -> plt.Figure:
+    """How an index is learned, by the recipe table; which admissions each step sees stands below it."""
+    figure, axes = plt.subplots(figsize=(10.5, 2.4))
+    steps = (
+        ("admissions:\ncodes, outcomes", INK, ""),
+        ("a weight for each\ncode and outcome", BLUE, "penalised regression"),
+        ("risk of each\noutcome", BLUE, "calibrated"),
+        ("a rising curve per\noutcome, summed", ORANGE, "distance correlation"),
+        ("score, percentile,\ncutoff, risks", GREEN, "judged on others"),
+    )
+    for place, (text, colour, below) in enumerate(steps):
+        box(axes, 4 * place, 2, text, colour, width=3.1)
+        axes.text(4 * place + 1.55, 1.05, below, ha="center", style="italic", fontsize=9)
+        if place:
+            arrow(axes, (4 * place - 0.78, 2), (4 * place - 0.1, 2))
+    seen = ((4, 15.1, "training split, each step on patients that the one before left out"), (16, 19.1, "test split"))
+    for start, end, text in seen:
+        axes.plot([start, end], [0.7, 0.7], color=INK, linewidth=1)
+        axes.text((start + end) / 2, 0.2, text, ha="center", fontsize=9)
+    axes.set(xlim=(-0.2, 19.4), ylim=(0, 2.7))
+    axes.axis("off")
+    return figure
+
+
+def cutoff() -> plt.Figure:
+    """The cutoff of us2010 on the admissions that it was learned from, as its model file tells."""
+    model = mlci.load("us2010").model_
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 2.9), layout="constrained")
+    cut = model.cutoff
+    scores = model.quantiles[model.quantiles < 3]
+    for inside, colour in ((scores < cut.score, BLUE), (scores >= cut.score, ORANGE)):
+        left.hist(scores[inside], bins=np.arange(-0.6, 3.01, 0.1), color=colour, rwidth=0.9)
+    left.axvline(cut.score, color=INK, linestyle=":")
+    left.annotate(f"cutoff {cut.score:.2f}:\n{cut.share:.1%} lie here or above", (cut.score + 0.1, 120), fontsize=9)
+    left.set(xlabel="score", ylabel="admissions of 1,000", title="the high-severity group")
+    place = np.arange(len(cut.contrasts))
+    for shift, side, colour in ((-0.2, "below", BLUE), (0.2, "above", ORANGE)):
+        rates = [100 * getattr(contrast, side).rate for contrast in cut.contrasts]
+        bars = right.bar(place + shift, rates, 0.38, color=colour)
+        right.bar_label(bars, [f"{rate:.1f}" for rate in rates], fontsize=8)
+    names = [label(contrast.outcome).replace(" ", "\n", 1) for contrast in cut.contrasts]
+    right.set(title="what happened below and above, %", ylim=(0, 70))
+    right.set_xticks(place, names, fontsize=8)
+    for panel in (left, right):
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def main() -> None:
-    for name, figure in (("overview", overview()), ("order-and-spacing", order_and_spacing())):
+    drawn = {"overview": overview(), "order-and-spacing": order_and_spacing(), "method": method(), "cutoff": cutoff()}
+    for name, figure in drawn.items():
         figure.savefig(IMAGES / f"{name}.svg", bbox_inches="tight", facecolor="white", metadata={"Date": None})
 
 
