@@ -1,3 +1,5 @@
+import sys
+
 import click
 
 from mlci.cli._counting import counting
@@ -6,26 +8,32 @@ from mlci.cli._options import check_output, columns, force, quiet, shown
 FEWEST = 10  # recorded codes of one kind whose number is told
 
 
+def _console(width: int):
+    """As wide as the terminal, or as a table needs in a file or pipe."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else width)
+
+
 def _list(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from mlci.codes.family import family
 
-    table = Table("name", "index", "edition", "ICD", "weights", "source", show_lines=True)
+    others = (Column(name, overflow="fold") for name in ("index", "edition", "ICD", "weights", "source"))
+    table = Table(Column("name", no_wrap=True), *others, show_lines=True)
     for index in family().values():
         versions = " ".join(map(str, index.versions))
         table.add_row(index.name, index.title, index.edition, versions, " ".join(index.weights), index.source)
-    Console(width=140).print(table)
+    _console(140).print(table)
     ctx.exit()
 
 
 def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is None or ctx.resilient_parsing:
         return
-    from rich.console import Console
     from rich.table import Table
 
     from mlci.codes.family import chosen, family
@@ -37,7 +45,7 @@ def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
             if category.words:
                 weights = [str(category.weights[name]) for name in names]
                 table.add_row(category.column, category.words, *weights, " ".join(category.yields_to))
-        Console(width=130).print(table)
+        _console(130).print(table)
     ctx.exit()
 
 
