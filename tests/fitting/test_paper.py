@@ -76,6 +76,34 @@ def test_the_score_finds_severity(fitted):
         assert np.corrcoef(score[known], outcome[known])[0, 1] > 0.3, name
 
 
+def test_training_admissions_of_a_small_hospital_are_scored_by_fits_that_have_not_seen_them(fitted, monkeypatch):
+    train, seen = replace(TRAIN, subjects=np.arange(len(TRAIN)) // 2), []
+
+    def fit_others(train: Split, valid: Split, **options) -> Fit:
+        seen.append(set(train.subjects))
+        return fitted
+
+    monkeypatch.setattr(paper, "fit", fit_others)
+    honest = paper.crosswise(fitted, train, VALID, config=SMALL, seed=5, device="cpu")
+    assert honest == pytest.approx(scores(fitted, TRAIN), abs=1e-4)  # the same fit, so the same scale
+    left_out = [set(train.subjects) - others for others in seen]
+    assert sorted(subject for fold in left_out for subject in fold) == list(range(len(TRAIN) // 2))
+
+    def refuse(*_, **__) -> Fit:
+        raise InputError("mortality is never present.")
+
+    monkeypatch.setattr(paper, "fit", refuse)
+    assert paper.crosswise(fitted, train, VALID, config=SMALL, seed=5, device="cpu") is None
+
+
+def test_a_split_tells_risks_with_ten_of_each_class():
+    assert VALID.tells_risks
+    assert not VALID.take(np.arange(99)).tells_risks
+    rare = np.zeros_like(VALID.outcomes)
+    rare[:9] = 1
+    assert not replace(VALID, outcomes=rare).tells_risks
+
+
 def test_the_record_is_whole(fitted):
     assert list(fitted.record.stage1) == list(NAMES)
     assert np.mean(list(fitted.weights.values())) == pytest.approx(1)

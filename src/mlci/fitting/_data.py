@@ -17,6 +17,8 @@ from mlci.config import TokenConfig
 from mlci.fitting._numbers import Numbers
 from mlci.tokens import Tokens, Vocabulary
 
+ENOUGH, EVENTS = 100, 10  # admissions, and of each class of an outcome, that risk curves can be drawn on
+
 
 @dataclass(frozen=True)
 class Split:
@@ -48,6 +50,12 @@ class Split:
             return "clusters"
         known = self.subjects is not None and len(np.unique(self.subjects)) < len(self)
         return "patients" if known else "admissions"
+
+    @property
+    def tells_risks(self) -> bool:
+        """Whether risk curves of all outcomes can be drawn on these admissions alone."""
+        fewest = min(np.min((self.outcomes == kind).sum(axis=0), initial=EVENTS) for kind in (0, 1))
+        return len(self) >= ENOUGH and fewest >= EVENTS
 
     def take(self, rows: np.ndarray) -> "Split":
         """Keep the admissions at the given positions, in their order (without the recorded codes)."""

@@ -8,10 +8,10 @@ among cores; on a GPU all of them, of all seeds, are trained at once.
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from mlci.base.errors import InputError
 from mlci.config import PaperConfig
 from mlci.fitting import encoders
 from mlci.fitting._checkpoint import Checkpoint
-from mlci.fitting._data import Split, Splits, fingerprint
+from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
@@ -52,6 +52,8 @@ from mlci.fitting._result import Fit, PaperRecord, Trained
 from mlci.fitting._weighting import check_outcomes, stage2_weights
 from mlci.measures.alignment import bandwidth
 
+FOLDS = 5  # of patients, where training admissions are scored crosswise
+CROSSED = 20_000  # training admissions at most that are worth five more fits
 PAIRS = 65_536  # validation admissions whose pairs are summed one by one on a GPU
 
 
@@ -67,8 +69,41 @@ class Task:
 
 
 def fit_splits(splits: Splits, *, config: PaperConfig, **options: Any) -> Fit:
-    """Fit the weights of an index; `options` are those of `fit_seeds`."""
-    return fit(splits.train, splits.valid, config=config, **options)
+    """Fit the weights of an index; `options` are those of `fit_seeds`.
+
+    Where the validation split is too small to draw risk curves on, training admissions are scored crosswise as well,
+    by fits that have not seen them, if there are few enough of these.
+    """
+    found = fit(splits.train, splits.valid, config=config, **options)
+    if splits.valid.tells_risks or len(splits.train) > CROSSED or options.get("group", ALONE).count > 1:
+        return found
+    facts = {"seed": options["seed"], "device": options.get("device", "cpu")}
+    return replace(found, honest=crosswise(found, splits.train, splits.valid, config=config, **facts))
+
+
+def crosswise(
+    whole: Fit, train: Split, valid: Split, *, config: PaperConfig, seed: int, device: str
+) -> np.ndarray | None:
+    """Score each training admission by a fit of the other patients, on the scale of `whole` on the validation split.
+
+    Returns:
+        One score per training admission; None where some of the patients alone cannot be learned from.
+    """
+
+    def scored(state: Mapping[str, np.ndarray], part: Split) -> np.ndarray:
+        return encoders.score(config.encoder, state, part.tokens, device=device).astype(np.float64)
+
+    folds, found = folds_by_subject(train, FOLDS, seed=seed), np.empty(len(train))
+    middle, scale = scored(whole.state, valid).mean(), scored(whole.state, valid).std()
+    for fold in np.unique(folds):
+        inside = folds == fold
+        try:
+            other = fit(train.take(np.flatnonzero(~inside)), valid, config=config, seed=seed, device=device)
+        except InputError:  # an outcome that all but a few patients lack
+            return None
+        known = scored(other.state, valid)
+        found[inside] = (scored(other.state, train.take(np.flatnonzero(inside))) - known.mean()) / (known.std() or 1.0)
+    return middle + scale * found
 
 
 def fit(train: Split, valid: Split, *, config: PaperConfig, seed: int, **options: Any) -> Fit:

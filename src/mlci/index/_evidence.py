@@ -2,7 +2,8 @@
 
 A network knows the admissions it was trained on too well: a curve drawn on them promises more than others will get. So
 a recipe that gives no cross-fitted scores of its own has its curves drawn on the validation split alone, where that is
-large enough, and what is said of them is cross-fitted in halves of its patients.
+large enough, and what is said of them is cross-fitted in halves of its patients. (The recipe `paper` scores the
+training admissions of a small hospital crosswise.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mlci.base.errors import InputError
+from mlci.fitting._data import ENOUGH, EVENTS
 from mlci.judging.smooth import Smooth, smooth
 from mlci.judging.theory import Cutoff, certify, cutoff
-
-ENOUGH, EVENTS = 100, 10  # validation admissions, and of each class of an outcome, that curves can be drawn on
 
 
 @dataclass(frozen=True)
