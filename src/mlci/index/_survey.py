@@ -19,11 +19,11 @@ WEIGHTED = ("table",)  # recipes that learn from admissions which count unequall
 
 def drawn_by(
     data: Any, weights: str | Sequence[float] | None, cluster: str | Sequence | None, *, recipe: str, many: int
-) -> dict[str, np.ndarray | None]:
+) -> dict[str, Any]:
     """`weight` and `clusters` of each admission, None where nobody asked."""
     if weights is not None and recipe not in WEIGHTED:
         raise InputError(f"the recipe {recipe} counts every admission once; weights are for {', '.join(WEIGHTED)}.")
-    found: dict[str, np.ndarray | None] = {"weight": None, "clusters": None}
+    found: dict[str, Any] = {"weight": None, "clusters": None}
     for name, given in (("weight", weights), ("clusters", cluster)):
         if given is None:
             continue

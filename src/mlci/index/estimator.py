@@ -623,12 +623,13 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     for place, name in enumerate(names):
         risk = evidence.judged(labels["valid"][:, place], place) if name not in judged else None
         judged |= {} if risk is None else {name: risk}
+    reference = "train" if "train" in evidence.splits else "valid"
     return Model(
         state=fit.state,
         vocabulary=splits.vocabulary,
         icd_versions=splits.icd_versions,
         outcomes=splits.outcomes,
-        quantiles=quantiles(*(part["train" if "train" in evidence.splits else "valid"] for part in (scores, mass))),
+        quantiles=quantiles(scores[reference], mass[reference]),
         curves=evidence.curves(least=LEAST),
         bands=_bands(readings, labels, names, mass),
         cutoff=without_small_cells(chosen),

@@ -8,6 +8,7 @@ what they would change in learning.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -82,7 +83,7 @@ def resample_training(
     return pd.DataFrame(rows, columns=["outcome", "figure", "value", "mean", "sd", "least", "largest"])
 
 
-def _drawn_by(index: MLCI, judged: Cohort) -> tuple[dict[str, str], np.ndarray | None]:
+def _drawn_by(index: MLCI, judged: Cohort) -> tuple[dict[str, Any], np.ndarray | None]:
     """The columns of weights and cluster that the index was fitted with, and the weights of the judged admissions."""
     facts = index.model_.card.get("survey", {})
     if "given" in facts.values():

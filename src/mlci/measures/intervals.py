@@ -158,7 +158,7 @@ def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
     return Interval(float(value), float(expit(logit(value) - step)), float(expit(logit(value) + step)))
 
 
-def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: int) -> Interval:
+def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: float) -> Interval:
     """Return a figure of dependence with an interval around the root of its unbiased square, which may reach 0.
 
     The square of n admissions, its bias taken off, behaves as Z² − 1 in units of 1/n, Z normal with deviation 1, where

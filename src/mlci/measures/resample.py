@@ -46,8 +46,7 @@ def bootstrap(
         An array for each statistic, resamples x figures.
 
     >>> import numpy as np
-    >>> y = np.array([0.0, 1.0, 1.0, 0.0])
-    >>> [drawn] = bootstrap([mean(np.array([0.2, 0.4, 0.6, 0.8]), y)], ["a", "b", "b", "c"], resamples=50)
+    >>> [drawn] = bootstrap([mean(np.array([0.2, 0.4, 0.6, 0.8]))], ["a", "b", "b", "c"], resamples=50)
     >>> drawn.shape
     (50, 1)
     """
