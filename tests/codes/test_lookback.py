@@ -70,6 +70,11 @@ def test_indices_of_a_file_are_those_of_its_cohort(tmp_path):
     assert found.to_dict() == expected.to_dict()
     alone = mlci.Cohort.from_frame(frame, id="visit", codes="DX1", subject="mrn", icd_version=10)
     assert (found > mlci.charlson(alone).set_index("admission_id")["cci_charlson"]).any()
+    audited = [*words, "--admitted", "day", "--audit", str(tmp_path / "audit.csv")]  # one column for two purposes
+    assert CliRunner().invoke(cli, audited, catch_exceptions=False).exit_code == 0
+    frame.assign(day="05/31/2024").to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(mlci.InputError, match=r"a.csv: column day: a time of admission is not one"):
+        CliRunner().invoke(cli, [*words, "--admitted", "day"], catch_exceptions=False)
     with pytest.raises(mlci.InputError, match="lacks the column admitted, which a look-back needs"):
         CliRunner().invoke(cli, words, catch_exceptions=False)
     with pytest.raises(mlci.InputError, match="look_back: 0 is not allowed"):
@@ -98,7 +103,9 @@ def test_what_arose_then_is_history_and_what_arose_now_counts_if_asked(tmp_path)
     def points(*words: str, file: str = "a.csv") -> list[int]:
         words = ("indices", str(tmp_path / file), "-o", str(tmp_path / "s.csv"), "--icd-version", "10", *words)
         done = CliRunner().invoke(cli, words, catch_exceptions=False)
-        assert ("and do not count; --poa all says so" in done.output) == ("--poa" not in words and "-q" not in words)
+        assert ("and do not count (--poa all counts them)" in done.output) == (
+            "--poa" not in words and "-q" not in words
+        )
         return pd.read_csv(tmp_path / "s.csv")["cci_charlson"].tolist()
 
     assert points("--look-back", "90") == [1, 3]  # diabetes; lungs, diabetes, and the heart failure of then

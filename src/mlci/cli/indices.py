@@ -161,7 +161,7 @@ def command(admissions, output, no_hierarchy, look_back, subject, admitted, carr
         say(f"{found.share}.")
     if done.late or named["poa"] in ("only", "ahrq"):
         how = {"only": ".", "ahrq": ", and count if chronic."}.get(
-            named["poa"], " and do not count; --poa all says so."
+            named["poa"], " and do not count (--poa all counts them)."
         )
         say(f"{done.late:,} codes arose after admission{how}")
     if done.combined is None:

@@ -7,7 +7,6 @@ Each distinct code is looked up once. An admission without codes scores 0 and is
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -398,7 +397,8 @@ def _coded(
     carry: Sequence[str],
     *,
     poa: str | None,
-    seen: Callable[[Admissions, Any], Admissions],
+    guess: Guess | None,
+    by_year: ByYear | None,
     options: dict[str, Any],
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
     """The identifiers, bits and carried columns of a file's admissions; with a look-back, all of them at once.
@@ -407,34 +407,29 @@ def _coded(
     """
     import pyarrow as pa
 
-    if look_back is None:
-        for part, carried in stream_rows(source, carry=carry, poa=reading(poa or ALL), **options):
-            part = seen(part, carried)
-            yield part.ids, coder(part), carried
-        return
+    carry = tuple(dict.fromkeys((*carry, *(look_back.columns if look_back else ()))))
+    how = reading(poa or ALL) if look_back is None else {None: ANY, ALL: ALL}.get(poa, KEEP)
     ids, own, past, beside = [], [], [], []
-    how = {None: ANY, ALL: ALL}.get(poa, KEEP)
-    for part, carried in stream_rows(source, carry=(*carry, *look_back.columns), poa=how, **options):
-        part = seen(part, carried)
-        ids.append(part.ids)
-        own.append(coder(part if poa == AHRQ else part.present()))
+    for part, carried in stream_rows(source, carry=carry, poa=how, **options):
+        part = guess(part) if guess else part
+        counted = part if poa == AHRQ else part.present()
+        if by_year is not None:
+            by_year.add(counted, years_of(carried, by_year.column, str(source)))
+        bits = coder(counted)
+        if look_back is None:
+            yield part.ids, bits, carried
+            continue
         alike = part.poa is None and look_back.carry is None and not coder.skipped.any()
-        past.append({np.inf: own[-1]} if alike else coder.past(part, look_back.carry))
+        past.append({np.inf: bits} if alike else coder.past(part, look_back.carry))
+        ids.append(part.ids)
+        own.append(bits)
         beside.append(carried)
-    if ids:
+    if look_back and ids:
         none = [np.zeros_like(bits) for bits in own]
         reaches = {days for bits in past for days in bits}
         handed = {days: np.hstack([bits.get(days, zero) for bits, zero in zip(past, none)]) for days in reaches}
         table = pa.concat_tables(beside, promote_options="permissive")
         yield np.concatenate(ids), look_back.carried(np.hstack(own), handed, table, str(source)), table
-
-
-def _seen(guess: Guess | None, by_year: ByYear | None, where: str, batch: Admissions, carried: Any) -> Admissions:
-    """A batch of admissions with its ICD version, counted by year where that was asked."""
-    batch = guess(batch) if guess else batch
-    if by_year is not None:
-        by_year.add(batch, years_of(carried, by_year.column, where))
-    return batch
 
 
 def write_scores(
@@ -471,7 +466,7 @@ def write_scores(
     columns = score_columns(weights, names)
     pair = pair_of(columns)
     coder, split = Coder(names, principal=principal), False
-    seen = partial(_seen, Guess(str(source), on_guess) if on_guess else None, by_year, str(source))
+    seen = {"guess": Guess(str(source), on_guess) if on_guess else None, "by_year": by_year}
 
     def scored(ids: np.ndarray, bits: np.ndarray, carried: Any) -> dict[str, Any]:
         bits = coder.rules.settled(bits, hierarchy)
@@ -483,7 +478,7 @@ def write_scores(
         nonlocal split
         sink = None
         carry, how = ("split", *filter(None, [age, by_year and by_year.column])), {"unused": True, **options}
-        for part in _coded(source, coder, look_back, carry, poa=poa, seen=seen, options=how):
+        for part in _coded(source, coder, look_back, carry, poa=poa, **seen, options=how):
             found, carried = scored(*part), part[2]
             rows = pa.record_batch(found)
             sink = sink or pa.ipc.new_stream(spool, rows.schema)

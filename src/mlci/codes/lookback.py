@@ -71,7 +71,7 @@ class LookBack:
             known = table[OBSERVED].is_valid().to_numpy(zero_copy_only=False)
             seconds = np.rint(pc.fill_null(table[OBSERVED].cast("float64"), 0).to_numpy() * DAY).astype(np.int64)
         else:
-            seconds, known = seconds_of(table[admitted], where)
+            seconds, known = seconds_of(table[admitted], f"{where}: column {admitted}")
         found = table[self.subject].combine_chunks().dictionary_encode()
         known = known & found.is_valid().to_numpy(zero_copy_only=False)
         numbers = pc.fill_null(found.indices, 0).to_numpy()
