@@ -219,7 +219,11 @@ def test_forged_metadata_is_refused(place, tmp_path):
     ("name", "values", "said"),
     [
         ("admission_id", pa.array([1.5] * 20), "column admission_id: is double; whole numbers or text"),
-        ("admission_id", pa.array([7] * 20), "19 rows repeat another"),
+        (
+            "admission_id",
+            pa.array([7] * 20),
+            "row 2: names the admission of row 1 again; each has one row; 19 rows repeat an earlier one",
+        ),
         ("admission_id", pa.array([None, *range(19)]), "1 rows are empty"),
         ("subject_id", pa.array([[1]] * 20), "column subject_id: is list"),
         ("icd_version", pa.array(["10"] * 20), "column icd_version: is string; whole numbers"),

@@ -143,7 +143,7 @@ def changed(column: str, row: int, value: object) -> pd.DataFrame:
         (changed("age", 3, "old"), {}, "column age, row 5: text of 3 characters is not a number of years, a band"),
         (changed("mrn", 2, None), {}, "column mrn, row 4: is empty; each admission needs its patient"),
         (changed("visit_id", 3, None), {}, "column visit_id, row 5: is empty"),
-        (changed("visit_id", 1, "a1"), {}, "1 rows repeat an earlier one"),
+        (changed("visit_id", 1, "a1"), {}, "column visit_id, row 3: names the admission of row 2 again"),
         (VISITS, {"outcomes": {"d": "expired = Y"}}, "outcome d: 'expired = Y' is not a rule; allowed is"),
         (VISITS, {"outcomes": {"d": "nowhere"}}, r"lacks the column nowhere \(--outcome d\)"),
         (VISITS, {"outcomes": {"d": "death within 30 days"}}, "needs times"),

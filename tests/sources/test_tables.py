@@ -353,7 +353,7 @@ def with_cell(rows: list[list], row: int, column: int, value: object) -> list[li
         (with_cell(STAYS, 1, 2, "yesterday"), DX, r"stays.csv: column came, row 2: text of 9 characters is not a time"),
         (with_cell(STAYS, 1, 3, "2019-12-31 00:00:00"), DX, r"column left: 1 admissions end before they begin"),
         (with_cell(STAYS, 4, 1, " "), DX, r"column mrn: 1 admissions have none"),
-        (with_cell(STAYS, 4, 0, "a1"), DX, r"1 rows repeat an earlier one"),
+        (with_cell(STAYS, 4, 0, "a1"), DX, r"stays.csv: column Encounter, row 5: names the admission of row 2 again"),
         (STAYS, DX[:1], r"no admission is left after the rule 'has a diagnosis'"),
     ],
 )

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, columns_of, name_of
+from mlci.sources._twins import twins
 
 SPLITS = ("train", "valid", "test")
 COLUMNS = ("admission_id", "subject_id", "icd_version", "codes", "split")
@@ -89,9 +90,8 @@ def check_rows(table: pa.Table, where: str) -> None:
     for name in COLUMNS:
         if name != "subject_id" and table[name].null_count:
             raise InputError(f"{where}: column {name}: {table[name].null_count} rows are empty; each needs one.")
-    twice = len(table) - pc.count_distinct(table["admission_id"]).as_py()
-    if twice:
-        raise InputError(f"{where}: column admission_id: {twice} rows repeat another; each may occur once.")
+    if found := twins(table["admission_id"]):
+        raise InputError(f"{where}: column admission_id, {found.words(found.first + 1, found.later + 1)}.")
     for name, allowed in (("icd_version", (9, 10)), ("split", SPLITS)):
         kind = table[name].type
         odd = [value for value in table[name].unique().to_pylist() if value not in allowed]

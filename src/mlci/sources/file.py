@@ -42,6 +42,7 @@ from mlci.codes.versions import guess_version
 from mlci.sources import Attrition, Draft
 from mlci.sources._outcomes import Rule, known, parse
 from mlci.sources._people import ages, sexes
+from mlci.sources._twins import twins
 
 SUBJECTS = ("subject_id", "mrn", "patient_id", "patient_nbr", "person_id", "patient", "subject", "pat_id", "bene_id")
 AGES = ("age", "age_years", "age_at_admission", "anchor_age", "years")
@@ -316,6 +317,9 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
     attrition = Attrition(pa.table(columns), f"admissions of {file.where}")
     has_code = pc.greater(pc.list_value_length(codes), 0)
     attrition.keep(has_code, "has a diagnosis")
+    if found := twins(attrition.table["admission_id"]):
+        first, later = row_of[has_code.to_numpy(zero_copy_only=False)][[found.first, found.later]]
+        raise InputError(f"{file.where}: column {meaning.layout.id}, {found.words(first, later)}.")
     if dropped:
         notes.append(f"{dropped} diagnoses of another ICD version than the rest of their admission were dropped.")
     if recorded := [part.poa for part in batches if part.poa is not None]:

@@ -48,6 +48,7 @@ from mlci.sources import Attrition, Draft
 from mlci.sources._engine import Tables, codes_in_order, open_tables
 from mlci.sources._outcomes import FORMS, UNKNOWN, Rule, parse
 from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, same_day, years_between
+from mlci.sources._twins import twins
 
 LOS = "los_days"  # in a rule: the column of that role, or the time from admission to discharge
 WRITTEN = {version: rf"^(ICD)?[-_ ]?0?{version}([.]0)?([-_ ]?CM)?$" for version in ("9", "10")}
@@ -324,18 +325,20 @@ def _outcome(name: str, rule: Rule, stay: Any, death_day_counts: bool) -> Any:
 def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, negative_stays: bool) -> None:
     columns, dx = layout.admissions, layout.diagnoses
 
+    def rows_of(table: str, column: str, value: str) -> list[int]:
+        """The first rows of a file that hold a value, as an editor counts them: a CSV's header is row 1."""
+        numbered = tables[table].mutate(row=ibis.row_number())
+        hits = numbered.filter(numbered[column.lower()].fill_null(ibis.literal("")) == value)
+        found = tables.fetch(hits.select("row").order_by("row").limit(2))["row"].to_pylist()
+        return [row + (1 if tables.where[table].lower().endswith(".parquet") else 2) for row in found]
+
     def refuse(table: str, column: str, odd: pa.ChunkedArray, allowed: str) -> None:
         """The first odd value, if any, with its row in the file; a database table has no rows to count."""
         odd = odd.drop_null()
         if not len(odd):
             return
         value, where = odd[0].as_py(), tables.where[table]
-        row = ""
-        if Path(where).is_file():
-            numbered = tables[table].mutate(row=ibis.row_number())
-            hits = numbered.filter(numbered[column.lower()].fill_null(ibis.literal("")) == value)
-            first = tables.fetch(hits.aggregate(row=hits.row.min()))["row"][0].as_py()
-            row = f", row {first + (1 if where.lower().endswith('.parquet') else 2)}"  # a CSV's header is row 1
+        row = f", row {min(rows_of(table, column, value))}" if Path(where).is_file() else ""
         raise InputError(f"{where}: column {column}{row}: {kind_of(value)} is not {allowed}.")
 
     for name in ("admission_id", "subject_id"):
@@ -345,6 +348,13 @@ def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, nega
                 f"{tables.where[columns.table]}: column {getattr(columns, name)}: {blank} admissions have none; "
                 "each admission needs one."
             )
+    if found := twins(rows["admission_id"]):
+        value, where, said = rows["admission_id"][found.later].as_py(), tables.where[columns.table], ""
+        if Path(where).is_file():
+            first, later, *_ = sorted(rows_of(columns.table, columns.admission_id, value))
+            said = found.words(first, later)
+        many = f"{found.many} rows repeat an earlier one; each admission has one row"
+        raise InputError(f"{where}: column {columns.admission_id}, {said or many}.")
     if isinstance(dx.icd_version, str):
         refuse(
             dx.table,
