@@ -20,7 +20,7 @@ SHOTS = {  # name -> address, width, height, scheme
     "what-if-phone-dark": (f"/?{CASE}&off=N179", 375, 1300, "dark"),
     "print": (f"/?{CASE}", 794, 1123, "light"),
     "file": ("/files", 1000, 900, "light"),
-    "model": ("/model#good", 1000, 900, "light"),
+    "model": ("/model#card", 1000, 1150, "light"),
 }
 SOME = (
     "I50.9 N17.9 E11.9",
