@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlci.index._deepsets import FEW, ROWS, SHARE, DeepSetsScorer
+from mlci.index._deepsets import ROWS, SMALLER, DeepSetsScorer
 from mlci.tokens import Tokens, Vocabulary
 from oracles import set_score
 from toys import random_state
@@ -78,11 +78,11 @@ def test_the_order_of_codes_changes_not_a_bit(pooling, admissions, seed):
 @pytest.mark.parametrize("pooling", ["mean+max", "attention+gated"])
 def test_the_company_of_an_admission_changes_not_a_bit(pooling):
     scorer = DeepSetsScorer(random_state(SIZE, width=128, pooling=pooling), pooling, VOCABULARY)
-    tokens = flat(many(SHARE * ROWS + ROWS + 3))
+    tokens = flat(many(2 * ROWS + 3))
     together = scorer(tokens)
     order = np.random.default_rng(1).permutation(len(tokens))
     np.testing.assert_array_equal(scorer(tokens.take(order)), together[order])
-    for row in (0, 1, ROWS - 1, ROWS, SHARE * ROWS, len(tokens) - 1):
+    for row in (0, 1, ROWS - 1, ROWS, len(tokens) - 1):
         assert scorer(tokens.take(np.array([row])))[0] == together[row]
 
 
@@ -102,8 +102,9 @@ def test_no_admissions():
 def test_few_admissions_have_the_bits_of_many():
     """They are worked on in less room, where the products of this machine agree; where they do not, in as much."""
     scorer = DeepSetsScorer(random_state(SIZE, width=128), "mean+max", VOCABULARY)
-    tokens = flat(many(2 * FEW))
+    tokens = flat(many(ROWS))
     together = scorer(tokens)
-    for part in (np.arange(FEW), np.arange(FEW, 2 * FEW), np.arange(3)):
+    for size in (1, *SMALLER, SMALLER[0] + 1, SMALLER[-1] + 1):
+        part = np.arange(7, 7 + size)
         np.testing.assert_array_equal(scorer(tokens.take(part)), together[part])
-    assert scorer._few in (FEW, ROWS)
+    assert set(scorer._sizes) <= set(SMALLER)

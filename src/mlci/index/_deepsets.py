@@ -19,9 +19,9 @@ from mlci.index._reading import Reading
 from mlci.tokens import Tokens, Vocabulary, positions
 
 NORM_EPS = 1e-5
-ROWS = 512  # admissions worked on at once: what a core's cache holds
-SHARE = 16  # blocks that a thread takes at once
-FEW = 64  # admissions that are worked on in less room, such as those of a page
+ROWS = 4096  # admissions worked on at once: fewer, and threads wait for each other between short steps
+SHARE = 4  # blocks that a thread takes at once, in the same room
+SMALLER = (64, 512)  # rooms for few admissions, such as those of a page
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,16 @@ class DeepSetsScorer:
         scores, counts = np.empty(len(tokens)), tokens.counts
         shortest_last = np.argsort(-counts, kind="stable")
 
+        with single_thread():
+            size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
+
         def work(start: int) -> None:
-            room = _Room.of(self._table[0], self.pooling, self._few if len(tokens) <= FEW else ROWS)
-            for at in range(start, min(start + SHARE * ROWS, len(tokens)), ROWS):
-                rows = shortest_last[at : at + ROWS]
+            room = _Room.of(self._table[0], self.pooling, size)
+            for at in range(start, min(start + SHARE * size, len(tokens)), size):
+                rows = shortest_last[at : at + size]
                 scores[rows] = self._block(tokens, rows, counts[rows], room)
 
-        starts = range(0, len(tokens), SHARE * ROWS)
+        starts = range(0, len(tokens), SHARE * size)
         with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
             if len(starts) < 2:
                 list(map(work, starts))
@@ -137,13 +140,13 @@ class DeepSetsScorer:
         return [(np.ascontiguousarray(weight.T), bias) for weight, bias in layers]
 
     @cached_property
-    def _few(self) -> int:
-        """Rows enough for few admissions, if products of so many give the bits of those of `ROWS` on this machine."""
-        rows = np.random.default_rng(0).normal(size=(ROWS, max(len(matrix) for matrix, _ in self._layers)))
-        rows = rows.astype(np.float32)
+    def _sizes(self) -> tuple[int, ...]:
+        """Of the smaller rooms, those in which matrix products give the bits of `ROWS` rows on this machine."""
+        widest = max(len(matrix) for matrix, _ in self._layers)
+        rows = np.random.default_rng(0).normal(size=(ROWS, widest)).astype(np.float32)
         inputs = [(np.ascontiguousarray(rows[:, : len(matrix)]), matrix) for matrix, _ in self._layers[:-1]]
-        same = all(np.array_equal((x @ matrix)[:FEW], x[:FEW] @ matrix) for x, matrix in inputs)
-        return FEW if same else ROWS
+        whole = [(x, matrix, x @ matrix) for x, matrix in inputs]
+        return tuple(size for size in SMALLER if all(np.array_equal(x[:size] @ m, y[:size]) for x, m, y in whole))
 
     def _block(self, tokens: Tokens, rows: np.ndarray, counts: np.ndarray, room: "_Room") -> np.ndarray:
         """Scores of up to `ROWS` admissions, the longest first.
