@@ -301,7 +301,7 @@ class Cohort:
         )
 
     def present(self) -> "Cohort":
-        """Leave out the codes that arose after admission, and the flags that say so.
+        """Leave out the codes that arose after admission, with their flags.
 
         Returns:
             The cohort of the same admissions; one without flags (`poa`) is an `InputError`.
@@ -316,8 +316,11 @@ class Cohort:
         lengths = codes.value_lengths().to_numpy()
         left = np.bincount(np.repeat(np.arange(len(self)), lengths)[kept], minlength=len(self))
         offsets = np.concatenate([[0], np.cumsum(left)]).astype(np.int32)
-        lists = pa.ListArray.from_arrays(pa.array(offsets), codes.flatten().filter(pa.array(kept)))
-        table = self.table.set_column(self.table.column_names.index("codes"), "codes", lists).drop_columns("poa")
+        table = self.table
+        for name in ("codes", "poa"):
+            left = table[name].combine_chunks().flatten().filter(pa.array(kept))
+            lists = pa.ListArray.from_arrays(pa.array(offsets), left)
+            table = table.set_column(table.column_names.index(name), name, lists)
         return replace(self, table=table)
 
     def looking_back(self, days: float, *, carry: str | Path | None = None) -> "Cohort":

@@ -82,8 +82,21 @@ def test_report_recalibration_and_words_follow_the_model(folder, cohort):
     assert "Only codes present on admission count." in methods(model)
     assert recalibrate(model, cohort).model.vocabulary.poa == "only"
     assert model.of_cohort(cohort).table["codes"].equals(cohort.present().table["codes"])
+    again = cohort.present().present()  # what is left was there, and is not refused for it
+    assert again.table.equals(cohort.present().table)
+    index = mlci.load(folder / "only.safetensors")
+    pd.testing.assert_frame_equal(index.importance(again), index.importance(cohort))
     said = run("export", folder / "only.safetensors", "-o", folder / "w.csv").output
     assert "made for codes present on admission" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("report", "--resamples", "20"), ("card",)])
+def test_pages_of_a_model_of_what_was_present(folder, words):
+    page = folder / f"{words[0]}.html"
+    done = run(words[0], folder / "only.safetensors", folder / "c.parquet", "-o", page, *words[1:])
+    assert done.exit_code == 0, done.output
+    assert "present on admission alone" in page.read_text()
 
 
 def test_a_fit_from_disk_takes_the_same_codes(folder):

@@ -52,3 +52,11 @@ def test_a_model_says_how_far_its_codes_look_back(cohort, tmp_path):
     assert "see that these do" in said(tmp_path / "m.safetensors", "codes.parquet")
     assert "of an admission's own codes alone; these look back 90 days" in said("us2010", "l.parquet")
     assert "look" not in said("us2010", "plain.parquet")
+    words = [
+        "recalibrate",
+        str(tmp_path / "m.safetensors"),
+        str(tmp_path / "plain.parquet"),
+        "-o",
+        str(tmp_path / "r.safetensors"),
+    ]
+    assert "warning: the model was made of codes of the last 90 days too" in CliRunner().invoke(cli, words).stderr

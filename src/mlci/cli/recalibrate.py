@@ -34,10 +34,13 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
         check_output(path, inputs=[model, cohort], force=force)
     import mlci
     from mlci.base.files import atomic
+    from mlci.index._looking import doubt
     from mlci.index.model import load_model
     from mlci.index.recalibrate import EVENTS, moved_words, recalibrate
 
     data, former = mlci.read_cohort(cohort), load_model(model)
+    for said in doubt(former, data.look_back):
+        click.echo(f"mlci: warning: {said}", err=True)
     done = recalibrate(former, data, update=update)
     done.model.save(output)
     if page:

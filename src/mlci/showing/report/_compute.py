@@ -20,6 +20,7 @@ from mlci.codes.icd import VERSIONS, dotted
 from mlci.codes.outcome import tells
 from mlci.cohort import Cohort
 from mlci.index import vary
+from mlci.index._looking import doubt
 from mlci.index._people import of_data
 from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.estimator import MLCI
@@ -230,7 +231,7 @@ def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscor
         unknown=tally.unknown,
         foreign=dict(tally.foreign),
         unscored=unscored,
-        shifts=tuple(shifts(index.model_.card.get("makeup", {}), found)),
+        shifts=(*shifts(index.model_.card.get("makeup", {}), found), *doubt(index.model_, cohort.look_back)),
     )
 
 
