@@ -22,7 +22,7 @@ def _kinds(context: click.Context, option: click.Parameter, given: tuple[str, ..
 
 def _told(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """The words of --about by their keys."""
-    told = dict(text.partition("=")[::2] for text in texts)
+    told = {key: words for key, _, words in (text.partition("=") for text in texts)}
     for key, words in told.items():
         if key not in ("data", "dates", "licence") or not words.strip():
             raise click.BadParameter(f"{key!r}: allowed is data=WORDS, dates=WORDS, licence=WORDS.", context, option)

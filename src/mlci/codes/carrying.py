@@ -100,7 +100,7 @@ def _listed(codes: np.ndarray, version: int) -> np.ndarray:
         indices=np.arange(len(codes), dtype=np.int32),
         offsets=np.arange(len(codes) + 1),
     )
-    return np.atleast_2d(Coder()(alone)).any(axis=0)
+    return np.asarray(np.atleast_2d(Coder()(alone)).any(axis=0))
 
 
 def _beginnings(code: str) -> list[str]:

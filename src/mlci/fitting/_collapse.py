@@ -17,7 +17,7 @@ def known_mean(outcomes: np.ndarray, weight: np.ndarray | None = None) -> np.nda
     array([0.25])
     """
     if weight is None:
-        return np.nanmean(outcomes, axis=0, dtype=np.float64)
+        return np.asarray(np.nanmean(outcomes, axis=0, dtype=np.float64))
     return weight @ np.nan_to_num(outcomes) / (weight @ ~np.isnan(outcomes))
 
 

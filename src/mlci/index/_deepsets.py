@@ -226,6 +226,7 @@ class _Room:
     @classmethod
     def of(cls, table: np.ndarray, pooling: str, rows: int) -> "_Room":
         shape = rows, table.shape[1]
-        whole = (np.empty(shape, dtype=table.dtype) for _ in range(3))
+        total, largest, gathered = (np.empty(shape, dtype=table.dtype) for _ in range(3))
         pooled = np.zeros((rows, shape[1] * len(pooling.split("+"))), dtype=np.float32)
-        return cls(*whole, pooled, (np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)))
+        hidden = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        return cls(total, largest, gathered, pooled, hidden)

@@ -173,14 +173,14 @@ def judge(
     for name, column in by.items():
         if len(column) != n:
             raise InputError(f"by: {name} has {len(column)} admissions and the score has {n}; they must be equal.")
-        groups: dict[str, tuple[np.ndarray, list[str]]] = {}
+        parts: dict[str, tuple[np.ndarray, list[str]]] = {}
         for outcome, y in labels.items():
             for group, inside in told(column, y):
-                groups.setdefault(group, (inside, []))[1].append(outcome)
-        for group, (rows, outcomes) in groups.items():
+                parts.setdefault(group, (inside, []))[1].append(outcome)
+        for group, (rows, told_of) in parts.items():
             part = _judge(
                 {key: value[rows] for key, value in models.items()},
-                {key: labels[key][rows] for key in outcomes},
+                {key: labels[key][rows] for key in told_of},
                 {key: value[rows] for key, value in given.items()},
                 design.take(rows),
                 widths,

@@ -80,7 +80,7 @@ def _present(
     admissions: Admissions, counted: np.ndarray | None
 ) -> tuple[list[tuple[int, str, bool | None]], np.ndarray, np.ndarray]:
     """The categories, apart where an index counts a part of them, and each pair of an admission and its category."""
-    inside = [None] * len(admissions.values) if counted is None else counted.tolist()
+    inside: list[bool | None] = [None] * len(admissions.values) if counted is None else counted.tolist()
     keys = [(int(v), value[:3], part) for value, v, part in zip(admissions.values, admissions.versions, inside)]
     names = sorted({*keys}, key=lambda key: (key[0], key[1], bool(key[2])))
     number = {name: place for place, name in enumerate(names)}
@@ -110,7 +110,7 @@ def _titles(admissions: Admissions) -> dict[tuple[int, str], str]:
     many = np.bincount(admissions.indices, minlength=len(admissions.values))
     found: dict[tuple[int, str], str] = {}
     for place in np.argsort(-many, kind="stable"):
-        code, version = admissions.values[place], int(admissions.versions[place])
+        code, version = str(admissions.values[place]), int(admissions.versions[place])
         key = version, code[:3]
         if not found.get(key):
             found[key] = category_words(code[:3], version) or title(code, version) or ""
