@@ -66,6 +66,9 @@ def test_codes_without_flags_are_not_taken_silently(folder, cohort):
         run(*words)
     done = run(*words, "--poa", "all")
     assert "warning: the model was made for codes present on admission alone, not for --poa all" in done.stderr
+    for name, told in (("bare", False), ("c", True)):
+        said = run("fit", folder / f"{name}.parquet", "-o", folder / "n.safetensors").stderr
+        assert ("--poa only leaves them out" in said) is told
     with pytest.raises(mlci.InputError, match="has no flags of what was present on admission"):
         run("fit", folder / "bare.parquet", "-o", folder / "n.safetensors", "--poa", "only", "-q")
     with pytest.raises(mlci.InputError, match="poa is 'some'; allowed is 'all', 'only'"):

@@ -134,8 +134,17 @@ def command(
         shutil.rmtree(folder)
     if not quiet:
         click.echo(f"{target}: {summary(index.model_)}", err=True)
-        for doubt in in_words(index.model_.card):
+        for doubt in (*in_words(index.model_.card), *unasked(cohort, index.model_)):
             click.echo(f"Note: {doubt}", err=True)
+
+
+def unasked(cohort: str, model) -> list[str]:
+    """That flags of what was present on admission lie in the cohort, and were not asked for."""
+    from mlci.cohort import cohort_head
+
+    if model.vocabulary.poa == "only" or "poa" not in cohort_head(cohort).table.column_names:
+        return []
+    return ["all codes counted, those too that arose after admission by their flags; --poa only leaves them out."]
 
 
 def through_torch(settings) -> str:
