@@ -86,8 +86,20 @@ def crosswise(
 ) -> np.ndarray | None:
     """Score each training admission by a fit of the other patients, on the scale of `whole` on the validation split.
 
+    Args:
+        whole: the fit of all training admissions.
+        train, valid, config, seed, device: what it was fitted with.
+
     Returns:
         One score per training admission; None where some of the patients alone cannot be learned from.
+
+    >>> from mlci.config import OptimiserConfig
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1], [0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> facts = {"config": PaperConfig(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1)), "seed": 11}
+    >>> crosswise(fit(split, split, **facts), split, split, device="cpu", **facts).shape
+    (20,)
     """
 
     def scored(state: Mapping[str, np.ndarray], part: Split) -> np.ndarray:
