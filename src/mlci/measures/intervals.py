@@ -22,6 +22,7 @@ from mlci.measures.weighted import effective
 
 EDGE = 1e-9  # the search starts beside the area itself, where a perfect one has a root of no interest
 FAR = 100.0  # log-odds: at such a distance every admission has the outcome, or none has
+MANY = 100  # clusters less strata from which Student's t is hardly told from the normal distribution
 SMOOTHED = 20  # events that outweigh Hanley and McNeil's formula for AUROC's variance
 
 
@@ -134,7 +135,9 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, l
     if delong > 0 and rarer > 1:
         own = delong * rarer / (rarer - 1) / variance(value)
         factor = float(max(1.0, design.variance(influence) / delong) * own ** (rarer / (rarer + SMOOTHED)))
-    reach = float(norm.ppf((1 + level) / 2)) ** 2 * factor
+    few = design.clusters < len(design) and design.degrees < MANY
+    far = student.ppf((1 + level) / 2, design.degrees) if few else norm.ppf((1 + level) / 2)
+    reach = float(far) ** 2 * factor
 
     def beyond(place: float) -> float:
         return (value - place) ** 2 - reach * variance(place)
