@@ -14,6 +14,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import mlci
@@ -31,7 +33,7 @@ PLACES = {
     "NHDS10.PU.txt.bz2": "nhds2010/sample.txt.bz2",
     "NHDS10.PU.txt": "nhds2010/sample.txt.bz2",
 }
-# Lines that are not run here, by how they begin, and why.
+# Lines that are not run here, by how they begin, and why; a line with options in brackets is a form too.
 LEFT_OUT = {
     "mlci serve": "does not end; tests/web run it",
     "mlci cohort SOURCE": "a form, not a command",
@@ -63,11 +65,12 @@ CONFIGS = {
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory) -> Path:
-    """A folder with what the pages speak of: a spreadsheet, a cohort of many hospitals, scores, a model."""
+def desk(tmp_path_factory, demos) -> Path:
+    """A folder with what the pages speak of: a spreadsheet, a cohort of many hospitals, a survey, scores, a model."""
     folder = tmp_path_factory.mktemp("desk")
     cohort = mlci.build_cohort("synthetic", 1_500, seed=1, hospitals=12)
-    cohort = replace(cohort, table=cohort.table.append_column("region", cohort.table["hospital"]))
+    cost = pa.array(np.random.default_rng(1).gamma(2, 1_000, len(cohort)))
+    cohort = replace(cohort, table=cohort.table.append_column("cost", cost).append_column("change", pc.ln(cost)))
     cohort.write(folder / "cohort.parquet")
     frame = cohort.table.to_pandas()
     codes = pd.DataFrame(frame["codes"].tolist()).iloc[:, :25].add_prefix("DX")
@@ -83,6 +86,9 @@ def desk(tmp_path_factory) -> Path:
     scored = index.table(cohort).assign(model="mlci")
     scored.to_parquet(folder / "scores.parquet", index=False)
     scored.assign(model="classic", score=cohort.table["age"].to_pandas()).to_parquet(folder / "classic.parquet")
+    survey = mlci.build_cohort("nhds", demos / "nhds2010" / "sample.txt.bz2")
+    survey.write(folder / "nhds.parquet")
+    mlci.load("us2010").table(survey).assign(model="us2010").to_parquet(folder / "survey.parquet", index=False)
     return folder
 
 
@@ -94,8 +100,14 @@ def desk(tmp_path_factory) -> Path:
 def test_commands_of_a_page_run(page, desk, demos, mlci_cli, tmp_path):
     for number, block in enumerate(shells(page)):
         made = block[0] if block[0].startswith("mlci cohort") else ""
-        lines = [line for line in block if not line.startswith(tuple(LEFT_OUT)) and (line, made) not in RAN]
+        lines = [
+            line
+            for line in block
+            if not line.startswith(tuple(LEFT_OUT)) and " [" not in line and (line, made) not in RAN
+        ]
         place = shutil.copytree(desk, tmp_path / str(number)) if lines else tmp_path
+        if any("nhds.parquet" in line for line in lines):  # scores are then those of the survey
+            shutil.copy(place / "survey.parquet", place / "scores.parquet")
         for line in lines:
             RAN.add((line, made))
             words = [str(demos / PLACES[word]) if word in PLACES else word for word in shlex.split(line)]
