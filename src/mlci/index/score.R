@@ -1,6 +1,5 @@
 # Rscript weights.R admissions.csv scores.csv: admissions.csv has admission_id, icd_version, code (one row per code).
-args <- commandArgs(TRUE)
-here <- dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)))
+args <- commandArgs(TRUE); here <- dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)))
 w <- read.csv(file.path(here, "weights.csv"), colClasses = c(code = "character"), check.names = FALSE)
 p <- read.csv(file.path(here, "weights_curves.csv"), colClasses = c(outcome = "character"))
 part <- function(what, name = "") p[p$part == what & p$outcome == name, ]
@@ -13,11 +12,9 @@ rows <- matrix(rows, nrow(d)); a <- match(d$admission_id, ids); none <- tabulate
 pairs <- unique(na.omit(data.frame(a = rep(a, ncol(rows)), w = c(rows))))  # a beginning counts once in an admission
 for (name in names(w)[-(1:4)]) {
   added <- tapply(w[[name]][pairs$w], factor(pairs$a, seq_along(ids)), sum, default = 0)
-  x <- part("intercept", name)$y + part("unknown", name)$y * (none > 0) + added; r <- part("risk", name); k <- part("score", name)
+  x <- part("intercept", name)$y + part("unknown", name)$y * (none > 0) + added; k <- part("score", name)
   b <- findInterval(x, k$x, all.inside = TRUE); s$score <- s$score + k$y[b] + (diff(k$y) / diff(k$x))[b] * (x - k$x[b])
-  e <- part("expected", name); l <- part("expected, log", name)
-  if (nrow(r)) s[[paste0("risk_", name)]] <- plogis(r$x + r$y * x)
-  if (nrow(e)) s[[paste0("expected_", name)]] <- e$x + e$y * x
-  if (nrow(l)) s[[paste0("expected_", name)]] <- exp(l$x + l$y * x)
+  for (f in list(list("risk", "risk_", plogis), list("expected", "expected_", c), list("expected, log", "expected_", exp)))
+    if (nrow(q <- part(f[[1]], name))) s[[paste0(f[[2]], name)]] <- f[[3]](q$x + q$y * x)
 }
 known <- tabulate(a, length(ids)) - none; s$unknown_share <- 1 - known / n; write.csv(format(s, digits = 15), args[2], row.names = FALSE)
