@@ -70,8 +70,8 @@ def score(
     for doubt in Tally(model, missing=missing).doubts():
         warnings.warn(doubt, stacklevel=2)
     layout, rows = _rows(df, icd_version, id, codes, poa=counting, carry=carry)
-    doubles = ["score", "percentile", *(f"risk_{name}" for name in model.curves)]
-    types = {**dict.fromkeys(doubles, "double"), "high_severity": "boolean", "unknown_share": "double"}
+    columns = replace(model).columns(Admissions.from_lists([]))
+    types = {name: SPARK[values.dtype.kind] for name, values in columns.items()}
     return rows.mapInArrow(partial(_score, model, layout, icd_version, carry), _schema(df, layout, types))
 
 
