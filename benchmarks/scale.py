@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from score import DISTINCT, MEAN, codes_in_use, model_file, timed
+from score import DISTINCT, codes_in_use, model_file, timed
 
+MEAN = 13  # codes of an admission
 PART = 250_000  # admissions written at once
 
 

@@ -1,0 +1,76 @@
+"""Where the time of scoring on Spark goes: one million admissions on two local cores, Parquet to Parquet.
+
+    python benchmarks/spark.py [--quick]
+
+Processor seconds of the Java side (reading, rows to Arrow and back, writing) and of the Python workers, for jobs of a
+session that is warm, beside `mlci score` of the same file in a process of its own, start-up included. `ids` sends the
+same columns to Python and nothing but identifiers back: what Spark itself costs.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import mlci.spark
+from score import admissions_file, codes_in_use, model_file, table_file, timed
+
+
+def used() -> dict[str, float]:
+    """Processor seconds so far of this process's children."""
+    found = {"java": 0.0, "python": 0.0}
+    for child in psutil.Process().children(recursive=True):
+        times = child.cpu_times()
+        found["java" if "java" in child.name() else "python"] += times.user + times.system
+    return found
+
+
+def job(what: str, frame: DataFrame, target: Path, beside: float = 0.0) -> None:
+    before, start = used(), time.perf_counter()
+    frame.write.mode("overwrite").parquet(str(target))
+    wall, after = time.perf_counter() - start, used()
+    java, python = (after[side] - before[side] for side in ("java", "python"))
+    ratio = f"{(java + python) / beside:8.2f}" if beside else ""
+    print(f"{what:24} {wall:8.1f} {java:8.1f} {python:8.1f} {ratio}", flush=True)
+
+
+def ids(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch.select(["admission_id"]) for batch in batches)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the admissions")
+    n = 100_000 if parser.parse_args().quick else 1_000_000
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        names = codes_in_use(rng)
+        model_file(folder / "network.safetensors", names, rng)
+        table_file(folder / "table.safetensors", names, rng)
+        source, target = folder / "in.parquet", folder / "out"
+        admissions_file(source, names, n, rng, 13)
+        alone = {}
+        print(f"{'what':24} {'wall s':>8} {'java s':>8} {'python s':>8} {'ratio':>8}")
+        for kind in ("network", "table"):
+            words = ("score", str(folder / f"{kind}.safetensors"), str(source), "-o", str(folder / "s.parquet"))
+            wall, alone[kind], _ = timed(*words, "--quiet", "--force")
+            print(f"{f'mlci score, a {kind}':24} {wall:8.1f} {'':8} {alone[kind]:8.1f}", flush=True)
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        with builder.config("spark.log.level", "ERROR").getOrCreate() as spark:
+            frame = spark.read.parquet(str(source))
+            job("warming up", mlci.spark.score(frame.limit(20_000), folder / "table.safetensors"), target)
+            job("ids", frame.mapInArrow(ids, "admission_id long"), target)
+            for kind, beside in alone.items():
+                job(f"score, a {kind}", mlci.spark.score(frame, folder / f"{kind}.safetensors"), target, beside)
+            job("indices", mlci.spark.indices(frame), target)
+
+
+if __name__ == "__main__":
+    main()
