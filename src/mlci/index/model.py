@@ -456,7 +456,8 @@ def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.nda
     import pyarrow as pa
 
     kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
-    named = {"admission_id": defused(admissions.ids) if defuse else admissions.ids, **columns}
+    ids = np.array(defused(admissions.ids), dtype=object) if defuse else admissions.ids
+    named = {"admission_id": ids, **columns}
     arrays = {name: pa.array(values, kinds.get(name), from_pandas=_gaps(values)) for name, values in named.items()}
     return pa.table(arrays, metadata={WEIGHTS: json.dumps(model.card.get("weights", {}))})
 
