@@ -10,6 +10,7 @@ from mlci.index.estimator import MLCI, load
 from mlci.index.export import export
 from mlci.index.modelcard import model_card
 from mlci.index.recalibrate import recalibrate
+from mlci.index.vary import resample_training
 
 CONFIG = {"penalty": {"common": 0.05, "own": 0.05, "folds": 2}}
 EFFECTS = np.array([0.9, 0.1, 0.5, 0.7, -0.3])
@@ -110,3 +111,14 @@ def test_risks_are_recalibrated_and_numbers_stay(hospital, index):
 def test_what_cannot_be_is_refused(hospital, recipe, numeric, message):
     with pytest.raises(InputError, match=message):
         MLCI(recipe=recipe).fit(hospital[1], numeric=numeric)
+
+
+def test_a_refit_learns_from_the_numbers_again(hospital, index, monkeypatch):
+    _, cohort = hospital
+    asked = []
+    plain = MLCI.fit
+    monkeypatch.setattr(
+        MLCI, "fit", lambda self, *data, **options: asked.append(options) or plain(self, *data, **options)
+    )
+    resample_training(index, cohort, cohort.split("valid"), times=2)
+    assert [options["numeric"] for options in asked] == [index.model_.numbers] * 2

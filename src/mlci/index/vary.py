@@ -84,12 +84,13 @@ def resample_training(
 
 
 def _drawn_by(index: MLCI, judged: Cohort) -> tuple[dict[str, Any], np.ndarray | None]:
-    """The columns of weights and cluster that the index was fitted with, and the weights of the judged admissions."""
+    """The columns of weights, cluster and numbers that the index was fitted with; weights of the judged admissions."""
     facts = index.model_.card.get("survey", {})
     if "given" in facts.values():
         raise InputError("the index was fitted with weights or clusters given beside codes; it cannot be fitted again.")
     drawn = {name: facts[name] for name in ("weights", "cluster") if name in facts}
-    return drawn, weights_of(judged, drawn["weights"]) if "weights" in drawn else None
+    weight = weights_of(judged, drawn["weights"]) if "weights" in drawn else None
+    return drawn | {"numeric": index.model_.numbers}, weight
 
 
 def _figures(
