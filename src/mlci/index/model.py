@@ -462,9 +462,9 @@ def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.nda
     return pa.table(arrays, metadata={WEIGHTS: json.dumps(model.card.get("weights", {}))})
 
 
-def _gaps(values: np.ndarray) -> bool:
+def _gaps(values: Any) -> bool:
     """Whether some value may be missing; Arrow takes numbers as they lie if not."""
-    return values.dtype.kind != "f" or bool(np.isnan(values).any())
+    return getattr(values, "dtype", None) != np.float64 or bool(np.isnan(values).any())
 
 
 def _check_versions(model: Model, admissions: Admissions, source: str | Path) -> None:
