@@ -138,6 +138,7 @@ def test_the_command_writes_model_and_page(mlci_cli, tmp_path):
     words = ["recalibrate", "m.safetensors", "cohort.parquet", "-o", "mine.safetensors", "--page", "page.html"]
     told = mlci_cli(*words).stderr
     assert "mortality: mean risk before" in told
+    assert "nan" not in told
     assert load_model(tmp_path / "mine.safetensors").card["recalibrated"]["admissions"] == 1200
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 5  # two outcomes before and after, and the new one

@@ -58,7 +58,12 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
     columns = {"expected_before": "before", "expected_after": "after", "observed": "observed"}
     for row in done.table.to_dict("records"):
         cells = ", ".join(f"{word} {row[key]:.1%}" for key, word in columns.items() if row[key] == row[key])
-        losses = " to ".join(f"{row[f'log_loss_{when}']:.4f}" for when in ("before", "after"))
-        areas = " to ".join(f"{row[f'auroc_{when}']:.3f}" for when in ("before", "after"))
-        told = f"mean risk {cells}; log-loss {losses}, AUROC {areas} ({row['held_out']:,} held out)"
+        losses, areas = (
+            " to ".join(
+                f"{value:.{digits}f}" for when in ("before", "after") if (value := row[f"{key}_{when}"]) == value
+            )
+            for key, digits in (("log_loss", 4), ("auroc", 3))
+        )
+        told = f"mean risk {cells}; log-loss {losses or 'not known'}, AUROC {areas or 'not known'}"
+        told += f" ({row['held_out']:,} held out)"
         click.echo(f"{row['outcome']}: {told}.", err=True)

@@ -29,7 +29,7 @@ SHIPPED, RECALIBRATED, MOVED, HALF, OWN, LENT = (
     "moved",
     "moved from half of it",
     "own",
-    "own, outcomes lending to each other",
+    "own with outcomes lending to each other",
 )
 
 

@@ -199,7 +199,7 @@ def moved_words(told: Mapping[str, Any]) -> str:
     """Say what the new weights are a mixture of, from what the model file tells of it.
 
     >>> moved_words({"shares": {"as it was": 0.25, "own": 0.75, "moved": 0.0}})
-    'The weights are a mixture, by patients left out: the table as it was 25%, own 75%.'
+    'The weights are a mixture, by patients left out: the table as it was 25%; own 75%.'
     """
     parts = [f"{name} {share:.0%}" for name, share in told["shares"].items() if share > 0]
-    return f"The weights are a mixture, by patients left out: the table {', '.join(parts)}."
+    return f"The weights are a mixture, by patients left out: the table {'; '.join(parts)}."

@@ -11,7 +11,10 @@ from mlci.index.recalibrate import Recalibrated, moved_words
 from mlci.judging.curves import binned, smooth
 from mlci.showing import plots
 
-STYLE = "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em}figure{display:inline-block;margin:0}"
+STYLE = (
+    "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    "figure{display:inline-block;margin:0 1.5em 1em 0}"
+)
 
 
 def render(before: Model, done: Recalibrated, cohort: Cohort) -> str:
