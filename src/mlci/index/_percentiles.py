@@ -26,7 +26,7 @@ class Percentiles:
     quantiles: np.ndarray
 
     def __call__(self, score: np.ndarray) -> np.ndarray:
-        if len(score) < MANY or not np.isfinite(score).all():
+        if np.size(score) < MANY or not np.isfinite(score).all():  # of a single score too
             return np.interp(score, self.quantiles, np.linspace(0, 100, len(self.quantiles)))
         return np.concatenate([self._of(score[start : start + ROWS]) for start in range(0, len(score), ROWS)])
 
