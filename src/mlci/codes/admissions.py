@@ -52,7 +52,11 @@ class Admissions:
 
     @cached_property
     def mentions(self) -> np.ndarray:
-        """How often each of `values` is recorded."""
+        """How often each of `values` is recorded.
+
+        >>> Admissions.from_lists([["A", "B"], ["B"]]).mentions
+        array([1, 2])
+        """
         return np.bincount(self.indices, minlength=len(self.values))
 
     def count(self, flags: np.ndarray) -> np.ndarray:

@@ -92,8 +92,8 @@ def _reached(model: Model) -> str:
     """How well the score orders admissions kept apart, by outcome."""
     card, found = model.card, model.card.get("validation") or {}
     areas = [
-        f"{words(name)} {one['auroc']:.3f} (95% interval {one['auroc_low']:.3f} to {one['auroc_high']:.3f})"
-        for name, one in found.items()
+        f"{words(name)} {facts['auroc']:.3f} (95% interval {facts['auroc_low']:.3f} to {facts['auroc_high']:.3f})"
+        for name, facts in found.items()
     ]
     return (
         f"AUROC of the score on the {card.get('judged_on', 'validation')} split: {'; '.join(areas)}." if areas else ""

@@ -69,8 +69,8 @@ def told(column, y: np.ndarray) -> list[tuple[str, np.ndarray]]:
     """
     found = [(group, inside) for group, inside in _groups(column) if (~np.isnan(y[inside])).any()]
     hidden = small(*([int((y[inside] == kind).sum()) for _, inside in found] for kind in (1, 0)))
-    shown = [each for each, few in zip(found, hidden) if not few]
-    few = [each for each, few in zip(found, hidden) if few]
+    shown = [group for group, few in zip(found, hidden) if not few]
+    few = [group for group, few in zip(found, hidden) if few]
     if few:
         together = np.any([inside for _, inside in few], axis=0)
         shown += [(" or ".join(group for group, _ in few), together)] if enough(y[together]) else []

@@ -184,7 +184,11 @@ def energy(gaps: np.ndarray, mass: np.ndarray, sums: np.ndarray) -> tuple[np.nda
 
 
 def energy_norm(gaps: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """The norm alone, from the running sum of `mass`."""
+    """Give the norm alone, from the running sum of `mass`.
+
+    >>> float(energy_norm(np.array([1.0]), np.array([1, 2])))  # of two admissions, 1 apart: |HKH| is 1
+    1.0
+    """
     n = below[..., -1:]
     own = below[..., :-1] / n
     own *= own

@@ -198,7 +198,7 @@ def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np
     names, labels = list(card.outcomes), judged.labels(*card.outcomes)
     points, score = card.points(judged).astype(float), index.model_.score(judged.admissions())
     others = {"Index": score, **rivals.classic(judged)}
-    columns: dict[str, Mapping[str, np.ndarray]] = {name: dict.fromkeys(names, each) for name, each in others.items()}
+    columns: dict[str, Mapping[str, np.ndarray]] = {name: dict.fromkeys(names, other) for name, other in others.items()}
     if index.model_.people:
         people = of_data(judged, index.model_.people, len(judged))
         columns["Index, own risks"] = index.model_.risks(index.model_.read(judged.admissions(), people))
