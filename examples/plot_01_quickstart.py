@@ -8,15 +8,13 @@ A synthetic hospital, an index learned from it, and what the index says about an
 # %%
 # A cohort is one row per admission: codes, outcomes, split. Here it is made up; `mlci cohort` builds one from tables.
 import mlci
-from mlci.config import OptimiserConfig, PaperConfig
 
 cohort = mlci.build_cohort("synthetic", 4_000, seed=1)
 print(len(cohort), "admissions;", ", ".join(cohort.outcomes))
 
 # %%
-# Fit on the train and valid splits. Three epochs keep this example short; leave `config` out for the paper's recipe.
-short = PaperConfig(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=3))
-index = mlci.MLCI(seed=11, config=short).fit(cohort)
+# Fit on the train and valid splits: a table of weights, the default recipe. `recipe="deep"` learns it with networks.
+index = mlci.MLCI(seed=11).fit(cohort)
 
 # %%
 # Score the admissions of the test split, or any lists of codes.

@@ -91,11 +91,14 @@ def learned(vocabulary: Vocabulary, tokens: Tokens) -> dict[str, Any]:
     found: dict[int, Makeup] = {}
     for icd in sorted({*version[version >= 0].tolist()}):
         own = counts[version == icd]
-        categories: Counter[str] = Counter()
-        for place in np.flatnonzero(begins & (versions == icd) & (np.array(support) >= LEAST)):
-            categories[texts[place][:CATEGORY]] += int(mentions[place])
+        categories, enough = Counter[str](), set()  # whole categories, as `counted` counts them
+        for place in np.flatnonzero(begins & (versions == icd)):
+            name = texts[place][:CATEGORY]
+            categories[name] += int(mentions[place])
+            enough |= {name} if support[place] >= LEAST else set()
+        shown = {name: many for name, many in sorted(categories.items()) if name in enough}
         if len(own) >= LEAST:
-            found[icd] = Makeup(len(own), int(own.sum()), int((own**2).sum()), dict(sorted(categories.items())))
+            found[icd] = Makeup(len(own), int(own.sum()), int((own**2).sum()), shown)
     return {str(icd): asdict(makeup) for icd, makeup in found.items()}
 
 

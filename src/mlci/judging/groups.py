@@ -71,7 +71,7 @@ def told(column, y: np.ndarray) -> list[tuple[str, np.ndarray]]:
     hidden = small(*([int((y[inside] == kind).sum()) for _, inside in found] for kind in (1, 0)))
     shown = [group for group, few in zip(found, hidden) if not few]
     few = [group for group, few in zip(found, hidden) if few]
-    if few:
+    if few and shown:  # all groups together are no group
         together = np.any([inside for _, inside in few], axis=0)
         shown += [(" or ".join(group for group, _ in few), together)] if enough(y[together]) else []
     return shown

@@ -74,7 +74,7 @@ class Question(BaseModel):
     icd_version: Literal[9, 10] | None = Field(
         None, description="of all codes; null: the model's, or 10 if that has both"
     )
-    age: list[Annotated[float, Field(ge=0, lt=130)] | None] | None = Field(
+    age: list[Annotated[float, Field(ge=0, lt=130, strict=True)] | None] | None = Field(
         None, max_length=MOST_ADMISSIONS, description="years, of each admission, for a model whose risks take them"
     )
     sex: list[Literal["F", "M"] | None] | None = Field(
@@ -248,10 +248,17 @@ def _api(index: MLCI) -> APIRouter:
             again = sum(min(len(codes), most) * min(len(codes), most + 1) for codes in question.admissions)
             if again > MOST_LEFT_OUT:
                 raise InputError("explain: that is too much to explain at once; send fewer admissions.")
-        people = of_persons(model.people, question.age, question.sex, len(question.admissions))
+        said = {name: values for name in ("age", "sex") if (values := getattr(question, name)) is not None}
+        taken = [said.get(name) if name in model.people else None for name in ("age", "sex")]
+        people = of_persons(model.people, *taken, len(question.admissions))
         options = {"icd_version": version, "explain": question.explain, "people": people}
         found, doubts = answers(index, question.admissions, **options)
-        return Answers(icd_version=version, admissions=found, warnings=doubts)
+        aside = [
+            f"The risks of this index do not take {name}; it was left aside."
+            for name in said
+            if name not in model.people
+        ]
+        return Answers(icd_version=version, admissions=found, warnings=[*doubts, *aside])
 
     @api.get("/model")
     def card() -> Card:
