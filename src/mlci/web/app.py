@@ -249,8 +249,8 @@ def _api(index: MLCI) -> APIRouter:
             if again > MOST_LEFT_OUT:
                 raise InputError("explain: that is too much to explain at once; send fewer admissions.")
         said = {name: values for name in ("age", "sex") if (values := getattr(question, name)) is not None}
-        taken = [said.get(name) if name in model.people else None for name in ("age", "sex")]
-        people = of_persons(model.people, *taken, len(question.admissions))
+        age, sex = (said.get(name) if name in model.people else None for name in ("age", "sex"))
+        people = of_persons(model.people, age, sex, len(question.admissions))
         options = {"icd_version": version, "explain": question.explain, "people": people}
         found, doubts = answers(index, question.admissions, **options)
         aside = [
