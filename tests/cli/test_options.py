@@ -96,3 +96,12 @@ def test_curves_are_weighted(survey):
 def test_what_cannot_be_is_refused_in_one_sentence(survey, words, message):
     with pytest.raises((InputError, AssertionError), match=message):
         evaluate(survey[0], *words)
+
+
+def test_an_option_whose_value_was_forgotten_is_named(tmp_path):
+    """`--audit -o scores.csv` would otherwise write the audit to a file called -o and miss the output."""
+    path = tmp_path / "admissions.csv"
+    path.write_text("admission_id,DX1\n1,I10\n")
+    found = CliRunner().invoke(cli, ["indices", str(path), "--audit", "-o", str(tmp_path / "scores.csv")])
+    assert found.exit_code == 2
+    assert "--audit needs a value; -o follows it." in found.output

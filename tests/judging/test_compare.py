@@ -171,7 +171,7 @@ def test_what_is_not_known_is_left_out_and_counted(cohort):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"by": "ward"}, "has no column ward to group by"),
+        ({"by": "ward"}, "has no column ward"),
         ({"by": "icd_version"}, "column icd_version: has 1 groups with a known mortality; allowed are 2 to 5,000"),
         ({"outcome": "sepsis"}, "has no outcome 'sepsis'; it has mortality"),
         ({"overdispersion": "large"}, "overdispersion 'large': allowed are additive"),

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,19 @@ class Story(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         return import_module(f"mlci.cli.{cmd_name}").command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse an option whose value was forgotten: click would take the next option for the value."""
+        name, command, rest = super().resolve_command(ctx, args)
+        options = [option for option in command.params if isinstance(option, click.Option)] if command else []
+        flags = {word for option in options if option.is_flag or option.count for word in option.opts}
+        words = {word for option in options for word in (*option.opts, *option.secondary_opts)}
+        for word, follower in pairwise(takewhile(lambda said: said != "--", rest)):
+            if word in words - flags and follower in words:
+                raise click.UsageError(f"{word} needs a value; {follower} follows it.", ctx)
+        return name, command, rest
 
 
 @click.group(cls=Story, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

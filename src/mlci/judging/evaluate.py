@@ -266,7 +266,7 @@ def subgroup(cohort: Cohort, name: str) -> np.ndarray:
         bands[np.isnan(age)] = None
         return bands
     known = [column for column in cohort.table.column_names if column not in ("codes", "admission_id", "subject_id")]
-    raise InputError(f"cohort: has no column {name} to group by; it has {', '.join(known)}.")
+    raise InputError(f"cohort: has no column {name}; it has {', '.join(known)}.")
 
 
 def _columns(data: Any, name: str) -> dict[str, Any]:
