@@ -61,8 +61,9 @@ def gradients() -> dict[str, np.ndarray]:
 
     torch.manual_seed(1)
     model, data, group = encoders.build(SMALL.encoder, 40), made(25, 4), world()
-    passes, own = Autograd(model, lambda tokens: on(torch.device("cpu"), tokens)), group.share(len(data))
-    scores = group.gather(passes.forward(data.tokens.take(np.arange(len(data))[own])), len(data))
+    passes, own = Autograd(model), group.share(len(data))
+    batch = on(torch.device("cpu"), data.tokens.take(np.arange(len(data))[own]))
+    scores = group.gather(passes.forward(batch), len(data))
     objective = Alignments(ObjectiveConfig(), [0.3], torch.ones(1, 3))
     _, gradient = objective.step(scores[None], [torch.from_numpy(data.outcomes)[None]])
     passes.backward(gradient[0, own])

@@ -201,10 +201,9 @@ def both_ways(split: Split, rows: list[np.ndarray], loss=entropy, dropout: float
         return engine.state(), [torch.stack(each, 1) for each in zip(*told)]
 
     alone = [
-        trained(of_tokens(model, split, pace, seed, rows=own, dropout=dropout > 0), 1)
-        for model, seed, own in zip(models(), seeds, rows)
+        trained(of_tokens(model, split, pace, seed, rows=own), 1) for model, seed, own in zip(models(), seeds, rows)
     ]
-    state, told = trained(stacked.Stacked(models(), split, pace, seeds, rows=rows, dropout=dropout > 0), len(rows))
+    state, told = trained(stacked.Stacked(models(), split, pace, seeds, rows=rows), len(rows))
     together = [
         ({name: weight[[model]] for name, weight in state.items()}, [each[[model]] for each in told])
         for model in range(len(rows))

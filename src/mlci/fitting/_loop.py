@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from mlci.base.errors import InputError
@@ -119,7 +120,7 @@ class Place:
     def trained(self) -> list[Trained]:
         """Give the records so far; none before the first epoch was over."""
         entry = self.saved.entries.get(self.name)
-        return [_trained(facts) for facts in entry.facts] if entry else []
+        return TypeAdapter(list[Trained]).validate_python(entry.facts) if entry else []
 
     def kept(self) -> dict[str, Tensor]:
         """Give the weights of the kept epochs so far."""
@@ -159,11 +160,6 @@ class Place:
             for key, array in arrays.items()
             if key.startswith(start)
         }
-
-
-def _trained(facts: Mapping) -> Trained:
-    history = tuple(Epoch(tuple(e["objective"]), tuple(e["validation"]), e["quality"]) for e in facts["history"])
-    return Trained(facts["epoch"], facts["quality"], facts["bandwidth"], history)
 
 
 def train(
@@ -208,9 +204,8 @@ def train(
                 raise InputError(f"The scores are no longer finite after epoch {epoch}; lower {rate}.")
             quality, validation = judge(scores)
         least = -np.inf if improvement is None else improvement
-        for model, facts in enumerate(zip(values, validation, quality)):
-            record = Epoch(tuple(facts[0]), tuple(facts[1]), facts[2])
-            trained[model] = trained[model].after(record, least)
+        reached = [Epoch(tuple(of), tuple(on), found) for of, on, found in zip(values, validation, quality)]
+        trained = [record.after(found, least) for record, found in zip(trained, reached)]
         if selecting:
             better = [model for model, record in enumerate(trained) if record.epoch == epoch]
             for name, weight in engine.state().items():
@@ -240,25 +235,17 @@ def new_encoder(
     return model.to(device)
 
 
-def generator(*seed: int) -> np.random.Generator:
-    """Make the generator of some numbers: a seed, a step, an epoch."""
-    return np.random.default_rng(np.random.SeedSequence(seed))
-
-
 def torch_seed(*seed: int) -> int:
-    """Make the seed of a generator of torch's from some numbers."""
+    """Make the seed of a generator of torch's from some numbers: a seed, a step, an epoch."""
     return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1)
 
 
 @contextlib.contextmanager
-def seeded(*seed: int, device: torch.device) -> Iterator[np.random.Generator]:
-    """Seed torch's generators for the block and put them back after it; gives a NumPy generator of the same seed.
-
-    Only one thread at a time is in such a block.
-    """
+def seeded(*seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators for the block, in which only one thread is at a time, and put them back after it."""
     with GENERATOR, torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(torch_seed(*seed))
-        yield generator(*seed)
+        yield
 
 
 @contextlib.contextmanager

@@ -229,13 +229,11 @@ class Learners:
                 models = [
                     new_encoder(self.encoder, split.vocabulary_size, s, self.device, **start) for s in seeds[some]
                 ]
-                dropout = {"dropout": options.dropout > 0}
                 if stack:
-                    engine = stacked.Stacked(models, split, pace, seeds, rows=rows, **dropout)
+                    engine = stacked.Stacked(models, split, pace, seeds, rows=rows)
                 else:
-                    engine = single.of_tokens(
-                        models[0], split, pace, seeds[some][0], rows=rows[some][0], stop=self.stop, **dropout
-                    )
+                    [model], [seed], [own] = models, seeds[some], rows[some]
+                    engine = single.of_tokens(model, split, pace, seed, rows=own, stop=self.stop)
                 engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
                 begun, facts = [UNTRAINED] * len(models), {"epochs": options.epochs, "tell": tell, "rate": self.rate}
                 done, _ = train(engine, begun, held_out=held_out, judge=judge, **facts)
@@ -329,13 +327,19 @@ def collapse(
     inputs = standard(logits)
     pace = Pace(options.batch, options.learning_rate, cycle=options.epochs, even=True, fused=False)
     kernel = ObjectiveConfig(kernel="rbf" if options.objective == "rbf" else "energy")
-    with seeded(seed, COLLAPSE, device=CPU) as rng:
+    with seeded(seed, COLLAPSE, device=CPU):
         net = nn.Sequential(
             *mlp(inputs.shape[1], options.width, options.width), nn.Linear(options.width, 1), nn.Flatten(0)
         ).to(device)
-    passes = single.Autograd(net, lambda rows: (inputs[rows],))
-    feed = single.Feed(lambda rows, _: torch.from_numpy(rows).to(device), labels.astype(np.float32))
-    engine = single.Single(net, passes, feed, pace, (seed, COLLAPSE), rng=lambda _: rng)
+    rng, wanted = np.random.default_rng((seed, COLLAPSE)), labels.astype(np.float32)
+    engine = single.Single(
+        single.Autograd(net),
+        lambda rows, _: (inputs[torch.from_numpy(rows).to(device)],),
+        wanted,
+        pace,
+        (seed, COLLAPSE),
+        rng=lambda _: rng,
+    )
     alignments = kernels().StackedAlignments if device.type == "cuda" and TRITON else Alignments
     engine.aim(alignments(kernel, [1.0], torch.from_numpy(np.float32(weights)).to(device)[None]))
     train(engine, [UNTRAINED], epochs=options.epochs, tell=lambda *_: None)

@@ -62,15 +62,9 @@ class ByHand:
         counts = tokens.counts
         order = np.argsort(where.astype(np.min_scalar_type(len(distinct))), kind="stable")
         ends = np.cumsum(np.bincount(where, minlength=len(distinct)))
-        self.where, self.offsets, self.holders, self.held = map(
-            torch.from_numpy,
-            (
-                where,
-                tokens.offsets,
-                np.repeat(np.arange(len(counts)), counts)[order],
-                np.concatenate([[0], ends]),
-            ),
-        )
+        holders, held = np.repeat(np.arange(len(counts)), counts)[order], np.concatenate([[0], ends])
+        laid_out = (where, tokens.offsets, holders, held)
+        self.where, self.offsets, self.holders, self.held = map(torch.from_numpy, laid_out)
         self.share = torch.from_numpy(1 / np.maximum(counts, 1)[:, None]).to(self.embedding.dtype)
 
     @torch.no_grad()

@@ -5,7 +5,6 @@ In come a model, what it reads and what it is after; several processes may share
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from mlci.fitting._data import Split
 from mlci.fitting._engines import by_hand
-from mlci.fitting._loop import Pace, Stopped, generator, torch_seed
+from mlci.fitting._loop import Pace, Stopped, torch_seed
 from mlci.fitting._objectives import Objective
 from mlci.fitting._processes import ALONE, Group
 from mlci.fitting.encoders import Dropout, on, predict
@@ -23,8 +22,9 @@ from mlci.tokens import Tokens
 
 
 class Passes(Protocol):
-    """A step's two passes; `parameters` are what an optimiser moves, with their gradients."""
+    """A step's two passes through a model; `parameters` are what an optimiser moves, with their gradients."""
 
+    model: nn.Module
     parameters: list[nn.Parameter]
 
     def forward(self, batch: Any, /) -> Tensor:
@@ -37,15 +37,15 @@ class Passes(Protocol):
 
 
 class Autograd:
-    """Through any module; `place` gives the tensors that the module takes of a batch."""
+    """Through any module, which takes the tensors of a batch."""
 
-    def __init__(self, model: nn.Module, place: Callable[[Any], tuple[Tensor, ...]]) -> None:
-        self.model, self.place, self.parameters = model, place, list(model.parameters())
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.parameters = model, list(model.parameters())
 
-    def forward(self, batch: Any) -> Tensor:
+    def forward(self, batch: tuple[Tensor, ...]) -> Tensor:
         for parameter in self.parameters:
             parameter.grad = None
-        self.scores = self.model(*self.place(batch))
+        self.scores = self.model(*batch)
         return self.scores.detach()
 
     def backward(self, gradient: Tensor) -> None:
@@ -58,47 +58,40 @@ def thin(tokens: Tokens, share: float, rng: np.random.Generator) -> Tokens:
     return Tokens(tokens.ids[kept], np.concatenate([[0], np.cumsum(kept)])[tokens.offsets])
 
 
-@dataclass(frozen=True)
-class Feed:
-    """What a model is given of some admissions, and the outcomes they had."""
-
-    take: Callable[[np.ndarray, np.random.Generator], Any]
-    outcomes: np.ndarray
-
-    @classmethod
-    def of(cls, split: Split, token_dropout: float = 0.0) -> "Feed":
-        """Feed tokens of a split, thinned at random."""
-
-        def take(rows: np.ndarray, rng: np.random.Generator) -> Tokens:
-            tokens = split.tokens.take(rows)
-            return thin(tokens, token_dropout, rng) if token_dropout else tokens
-
-        return cls(take, split.outcomes)
-
-
 class Single:
-    """The engine of one model. `rows` are the admissions it learns from (all, if None)."""
+    """The engine of one model.
+
+    Args:
+        passes: the model's two passes.
+        take: gives what the forward pass is given of some admissions; it may draw at random.
+        outcomes: of all admissions.
+        pace: how the model walks through them.
+        seed: of their order, and of what is dropped.
+        rows: the admissions that it learns from (all, if None).
+        rng: the generator of an epoch, instead of the seed's.
+        group: the processes that share each step.
+        stop: set, the training ends.
+    """
 
     pause = 0.0  # seconds between checkpoints
 
     def __init__(
         self,
-        model: nn.Module,
         passes: Passes,
-        feed: Feed,
+        take: Callable[[np.ndarray, np.random.Generator], Any],
+        outcomes: np.ndarray,
         pace: Pace,
         seed: tuple[int, ...],
         *,
         rows: np.ndarray | None = None,
         rng: Callable[[int], np.random.Generator] | None = None,
-        dropout: bool = False,
         group: Group = ALONE,
         stop: threading.Event | None = None,
     ) -> None:
-        self.model, self.passes, self.feed, self.group, self.stop = model, passes, feed, group, stop
-        self.seed, self.dropout = seed, dropout
-        self.rows = np.arange(len(feed.outcomes)) if rows is None else rows
-        self.rng = rng or (lambda epoch: generator(*seed, epoch))
+        self.passes, self.model, self.take, self.outcomes = passes, passes.model, take, outcomes
+        self.seed, self.group, self.stop = seed, group, stop
+        self.rows = np.arange(len(outcomes)) if rows is None else rows
+        self.rng = rng or (lambda epoch: np.random.default_rng((*seed, epoch)))
         self.cuts = pace.cuts(len(self.rows))
         self.optimiser, self.schedule = pace.optimiser(passes.parameters, len(self.cuts) - 1)
         self.device = passes.parameters[0].device
@@ -108,25 +101,22 @@ class Single:
         self.objective = objective
 
     def epoch(self, number: int) -> Tensor:
-        if self.dropout:
-            draws = torch.Generator(self.device).manual_seed(torch_seed(*self.seed, number))
-            for part in self.model.modules():
-                if isinstance(part, Dropout):
-                    part.generator = draws
-        return self._epoch(self.rng(number))
-
-    def _epoch(self, rng: np.random.Generator) -> Tensor:
-        order, objective = self.rows[rng.permutation(len(self.rows))], self.objective
+        rng, objective = self.rng(number), self.objective
         assert objective is not None
-        total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=self.device)
         self.model.train()
+        draws = torch.Generator(self.device).manual_seed(torch_seed(*self.seed, number))
+        for part in self.model.modules():
+            if isinstance(part, Dropout):
+                part.generator = draws
+        order = self.rows[rng.permutation(len(self.rows))]
+        total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=self.device)
         for first, last in pairwise(self.cuts):
             if self.stop is not None and self.stop.is_set():
                 raise Stopped
             rows = order[first:last]
             own = self.group.share(len(rows))
-            outcomes = torch.from_numpy(self.feed.outcomes[rows]).to(self.device)
-            scores = self.group.gather(self.passes.forward(self.feed.take(rows[own], rng)), len(rows))
+            outcomes = torch.from_numpy(self.outcomes[rows]).to(self.device)
+            scores = self.group.gather(self.passes.forward(self.take(rows[own], rng)), len(rows))
             values, gradient = objective.step(scores[None], objective.labels(outcomes[None]))
             self.passes.backward(gradient[0, own])
             self.group.sum_gradients(self.passes.parameters)
@@ -148,10 +138,14 @@ class Single:
 
 
 def of_tokens(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], **options: Any) -> Single:
-    """Make the engine of an encoder, by autograd."""
+    """Make the engine of an encoder, by autograd; a share of the tokens is left out at random."""
     device = next(model.parameters()).device
-    passes = Autograd(model, lambda tokens: on(device, tokens))
-    return Single(model, passes, Feed.of(split, pace.token_dropout), pace, seed, **options)
+
+    def take(rows: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        tokens = split.tokens.take(rows)
+        return on(device, thin(tokens, pace.token_dropout, rng) if pace.token_dropout else tokens)
+
+    return Single(Autograd(model), take, split.outcomes, pace, seed, **options)
 
 
 def quickest(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], **options: Any) -> Single:
@@ -160,4 +154,4 @@ def quickest(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], 
         return of_tokens(model, split, pace, seed, **options)
     sparse = options.get("group", ALONE).count == 1
     passes = by_hand.ByHand(model, sparse=sparse)  # pyright: ignore[reportArgumentType]
-    return Single(model, passes, Feed.of(split), pace, seed, **options)
+    return Single(passes, lambda rows, _: split.tokens.take(rows), split.outcomes, pace, seed, **options)

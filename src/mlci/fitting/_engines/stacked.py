@@ -18,7 +18,7 @@ from mlci.config import EncoderConfig
 from mlci.fitting._data import Split
 from mlci.fitting._engines.layout import Layout, Resident, thinned
 from mlci.fitting._engines.stacks import Stack, build, kernels
-from mlci.fitting._loop import Pace, generator, seeded
+from mlci.fitting._loop import Pace, seeded
 from mlci.fitting._objectives import LARGE, Objective
 from mlci.fitting.encoders import TRITON, Encoder, averaging
 
@@ -69,9 +69,8 @@ class Stacked:
         seeds: Sequence[tuple[int, ...]],
         *,
         rows: Sequence[np.ndarray] | None = None,
-        dropout: bool = False,
     ) -> None:
-        self.device, self.seeds, self.pace, self.dropout = next(models[0].parameters()).device, seeds, pace, dropout
+        self.device, self.seeds, self.pace = next(models[0].parameters()).device, seeds, pace
         self.split, self.train = split, Resident.of(split, self.device)
         self.rows = [np.arange(len(split))] * len(models) if rows is None else rows
         self.stack = build(models, max(1, int(split.tokens.counts.max())))
@@ -108,7 +107,8 @@ class Stacked:
         if self.pace.cycle is None or number < self.pace.cycle:
             self.ahead = {number + 1: self._draw(number + 1)}
         data, orders = self._laid_out(draws)
-        with tensor_cores(), seeded(*self.seeds[0], number, device=self.device) if self.dropout else nullcontext():
+        dropping = seeded(*self.seeds[0], number, device=self.device) if self.stack.dropout else nullcontext()
+        with tensor_cores(), dropping:
             total = self.steps.epoch(data, orders, self.batch)
         return total / torch.tensor(self.counts, device=self.device)[:, None]
 
@@ -130,7 +130,7 @@ class Stacked:
         share = self.pace.token_dropout
 
         def draw(own: np.ndarray, seed: tuple[int, ...], tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
-            rng = generator(*seed, epoch)
+            rng = np.random.default_rng((*seed, epoch))
             order = own[rng.permutation(len(own))]
             return order, rng.random(tokens) >= share if share else None
 

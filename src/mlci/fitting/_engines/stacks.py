@@ -97,6 +97,7 @@ class Stack(ABC):
     """The weights of several encoders, with a leading axis for the fits."""
 
     padded = False  # an admission takes as many places as the longest
+    dropout = 0.0  # share of hidden units
 
     def __init__(self, models: Sequence[Encoder], longest: int) -> None:
         self.longest = longest  # codes of an admission in training
