@@ -28,6 +28,7 @@ def test_an_outcome_that_missing_values_take_from_the_cutoff_is_named():
     said = [text for text in in_words(index.model_.card) if "no part in the cutoff" in text]
     assert len(said) == 1
     assert said[0].startswith("died has no part in the cutoff of high severity: it has one class only among the")
+    assert said[0].endswith("(home is missing wherever it is present).")
 
 
 def test_below_five_is_refused_unless_told():
@@ -38,6 +39,8 @@ def test_below_five_is_refused_unless_told():
     with pytest.raises(InputError, match="fewer than 5"):
         MLCI(few_events=False).fit(codes, {"died": died}, icd_version=10, split=split)
     refuse_few(["died"], np.array([*died, 1])[:, None])
+    with pytest.raises(InputError, match=r"died is not known for any training admission; leave it out"):
+        refuse_few(["died"], np.full((60, 1), np.nan))
 
 
 @pytest.mark.slow

@@ -20,4 +20,14 @@ def test_bounds_are_the_figures_of_filled_outcomes():
     ratio = found.set_index("figure").loc["observed_expected"]
     assert ratio["all_absent"] == pytest.approx(np.nansum(holes) / risk.sum())
     assert ratio["all_absent"] < ratio["known"] < ratio["all_present"]
-    assert set(bounds({"a": score}, {"holes": holes})["figure"]) == {"auroc", "dcorr"}
+    share = found.set_index("figure").loc["share"]
+    assert share["all_absent"] == pytest.approx(np.nansum(holes) / 300)
+    assert share["all_present"] == pytest.approx((np.nansum(holes) + np.isnan(holes).sum()) / 300)
+    assert set(bounds({"a": score}, {"holes": holes})["figure"]) == {"share", "auroc", "dcorr"}
+
+
+def test_an_outcome_that_nobody_knows_has_ends_and_no_figure():
+    found = bounds({"a": np.arange(5.0)}, {"unknown": np.full(5, np.nan)}).set_index("figure")
+    assert found.loc["share", ["all_absent", "all_present"]].tolist() == [0, 1]
+    assert found["known"].isna().all()
+    assert found.loc[["auroc", "dcorr"], ["all_absent", "all_present"]].isna().all(axis=None)

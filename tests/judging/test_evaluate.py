@@ -114,11 +114,13 @@ def test_outcomes_nobody_knows_or_nobody_has():
         {"score": np.arange(5.0)}, labels, risks={"score": {"never": [0.1] * 5, "unknown": [0.1] * 5}}, resamples=5
     )
     cell = found.table.set_index(["outcome", "metric"])["value"]
-    assert cell["never", "dcorr"] == 0
-    assert np.isnan(cell["never", "auroc"])
+    assert np.isnan(cell["never", ["dcorr", "mi", "nhsic", "auroc"]]).all()
     assert cell["never", "brier"] == pytest.approx(0.01)
     assert np.isnan(cell["unknown", "brier"])
     assert {"n": 0, "positives": 0}.items() <= found.table.query("outcome == 'unknown'").iloc[0].to_dict().items()
+    known = judge({"score": np.arange(5.0)}, {**labels, "known": [0, 1, 0, 1, 1]}, resamples=0)
+    alone = judge({"score": np.arange(5.0)}, {"known": [0, 1, 0, 1, 1]}, resamples=0)
+    assert known.means().equals(alone.means())  # what cannot be judged does not lower the mean
 
 
 def test_bad_input_is_named(hospital):

@@ -240,6 +240,16 @@ def test_outcomes_that_cannot_take_part_are_named():
     assert found.left_out["never"] == "it is never present in 4,000 admissions"
     assert found.left_out["unknown"] == "it is not known for any scored admission"
     assert "one class only among" in found.left_out["mortality"]
+    assert "(home is missing wherever it is present)" in found.left_out["mortality"]
+
+
+def test_outcomes_that_are_never_known_together_give_way_to_those_known_most():
+    score, outcomes = hospital()
+    mostly = np.where(np.arange(len(score)) < 300, outcomes[:, 1], np.nan)
+    rest = np.where(np.arange(len(score)) < 300, np.nan, outcomes[:, 0])
+    found = theory.diagnose(score, np.column_stack([rest, mostly]), ["mortality", "long_stay"])
+    assert found.outcomes == ("mortality",)
+    assert found.left_out["long_stay"].endswith("and nowhere known beside all the others")
 
 
 def test_an_outcome_of_weight_zero_stands_aside():

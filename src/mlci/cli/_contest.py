@@ -76,10 +76,11 @@ def show_missing(table) -> None:
     from mlci.cli._tables import show
     from mlci.measures.registry import METRICS
 
+    labels = {"share": "Share with the outcome", **{name: metric.label for name, metric in METRICS.items()}}
     body = [
         [
-            *(row.outcome, row.model, METRICS[row.figure].label, f"{row.missing:,}"),
-            *(f"{value:.4f}" for value in (row.known, row.all_absent, row.all_present)),
+            *(row.outcome, row.model, labels[row.figure], f"{row.missing:,}"),
+            *("–" if value != value else f"{value:.4f}" for value in (row.known, row.all_absent, row.all_present)),
         ]
         for row in table.itertuples()
     ]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mlci.base.errors import InputError
+from mlci.index import _masked
 from mlci.measures.sample_size import needed
 
 FLOOR = 5  # training admissions with an outcome, and without it: one for each fold of a cross-validation
@@ -44,6 +45,10 @@ def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
     """
     for name, column in zip(names, np.asarray(outcomes, dtype=float).T, strict=True):
         events = int(np.nansum(column))
+        if np.isnan(column).all():
+            raise InputError(
+                f"{name} is not known for any training admission; leave it out (--outcome names the others)."
+            )
         if min(events, int((~np.isnan(column)).sum()) - events) < FLOOR:
             raise InputError(
                 f"{name}: fewer than {FLOOR} training admissions have it, or lack it; nothing can be learned from so "
@@ -52,18 +57,20 @@ def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
 
 
 def in_words(card: Mapping) -> list[str]:
-    """What a model's card says of outcomes with too few events, or with no part in the cutoff, a sentence each.
+    """What a model's card says of outcomes that are missing, have no part in the cutoff or too few events.
 
     >>> in_words({"no_part_in_cutoff": {"died": "it is never present in 40 admissions"}})
     ['died has no part in the cutoff of high severity: it is never present in 40 admissions.']
     """
     left_out = card.get("no_part_in_cutoff", {}).items()
-    return [f"{name} has no part in the cutoff of high severity: {why}." for name, why in left_out] + [
+    few = [
         f"{name} has few events{_counted(card, name)}: by Riley's criteria a regression on Elixhauser's {CONDITIONS} "
         f"conditions would need {wanted['admissions']:,} admissions, {wanted['events']:,} of them with the outcome. "
         "Its risks are drawn towards the mean, and other admissions would have given other ones."
         for name, wanted in card.get("needed", {}).items()
     ]
+    absent = [f"{name} has no part in the cutoff of high severity: {why}." for name, why in left_out]
+    return absent + _masked.in_words(card) + few
 
 
 def _counted(card: Mapping, name: str) -> str:

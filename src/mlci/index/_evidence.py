@@ -92,6 +92,12 @@ class Evidence:
             chosen = self._cutoff("train", "valid")
         return replace(chosen, held_out=self._held_out())
 
+    def took_part(self, chosen: Cutoff) -> tuple[list[str], np.ndarray]:
+        """The outcomes by which a cutoff was chosen, by name, and theirs of the admissions that it was chosen on."""
+        splits = self.splits if chosen.n == len(self.rows(*self.splits)[0]) else ("train", "valid")
+        names = [name for name in self.names if name not in chosen.left_out]
+        return names, self.rows(*splits)[1][:, [self.names.index(name) for name in names]]
+
     def _cutoff(self, *splits: str) -> Cutoff:
         return cutoff(*self.rows(*splits), self.names, weights=self.weights, mass=self.weight(*splits))
 

@@ -36,6 +36,7 @@ from mlci.index._evidence import Evidence, halved
 from mlci.index._explain import Effect, Explanation, shares, without_each
 from mlci.index._held_out import held_out
 from mlci.index._looking import card_entry, doubt
+from mlci.index._masked import masking
 from mlci.index._numbers import numbers_of
 from mlci.index._people import needed, of_data, of_person, unsaid, wanted
 from mlci.index._reading import Reading
@@ -648,6 +649,7 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "positives": counted(names, splits.train.outcomes),
             "needed": shortfalls(names, splits.train.outcomes),
             "no_part_in_cutoff": dict(chosen.left_out),
+            **({"masked": masked} if (masked := masking(*evidence.took_part(chosen))) else {}),
             "tokens_of_one_patient": tokens_of_one_patient(splits.train),
             **({} if splits.train.numbers is None else {"numbers": splits.train.numbers.by_kind}),
         },

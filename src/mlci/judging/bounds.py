@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from mlci.measures.registry import METRICS, Pair
+from mlci.measures.weighted import mean
 
 FIGURES = ("auroc", "dcorr", "deviance", "observed_expected")
 
@@ -31,7 +32,8 @@ def bounds(
         patients: whose admission each one is, or a `Design`, whose weights then count.
 
     Returns:
-        One row per model, outcome and figure: how many are missing, `known`, `all_absent` and `all_present`.
+        One row per model, outcome and figure: how many are missing, `known`, `all_absent` and `all_present`. The
+        figures are the share with the outcome, AUROC, dCorr, and of risks deviance explained and observed / expected.
 
     >>> frame = bounds({"a": np.arange(4.0)}, {"died": np.array([0.0, np.nan, 0.0, 1.0])})
     >>> frame.set_index("figure").loc["auroc", ["known", "all_absent", "all_present"]].round(2).tolist()
@@ -48,8 +50,15 @@ def bounds(
                 Pair(score, filled, risk, patients=patients)
                 for filled in (y, *(np.where(np.isnan(y), value, y) for value in (0, 1)))
             ]
+            rows.append((model, outcome, missing, "share", *map(_share, pairs)))
             for figure in FIGURES:
                 if METRICS[figure].applies(pairs[0]):
                     values = (METRICS[figure].of(pair) for pair in pairs)
                     rows.append((model, outcome, missing, figure, *values))
     return pd.DataFrame(rows, columns=["model", "outcome", "missing", "figure", "known", "all_absent", "all_present"])
+
+
+def _share(pair: Pair) -> float:
+    """Of the admissions whose outcome is known, those that have it."""
+    known = ~np.isnan(pair.y)
+    return float(mean(pair.y[known], None if pair.weight is None else pair.weight[known])) if known.any() else np.nan

@@ -67,6 +67,11 @@ class Pair:
         return int((~np.isnan(self.y)).sum())
 
     @cached_property
+    def has_both(self) -> bool:
+        """Whether some known admission has the outcome, and another lacks it; else no score can be judged by it."""
+        return bool((self.y == 0).any() and (self.y == 1).any())
+
+    @cached_property
     def by_neighbours(self) -> np.ndarray:
         """The contributions of the admissions to mutual information, by nearest neighbours."""
         return self._contributions("neighbours")
@@ -150,7 +155,9 @@ class Metric:
     reported: bool = False
 
     def of(self, pair: Pair) -> float:
-        """The figure of a pair: at its survey weights where it has some."""
+        """The figure of a pair, at its survey weights where it has some; NaN if it needs both classes and lacks one."""
+        if self.depends and not pair.has_both:
+            return float("nan")
         if pair.weight is None or self.resampler is None:
             return self.value(pair)
         return self.resampler.at_weights(pair, self.name)

@@ -4,7 +4,7 @@ In come scores, outcomes (NaN = not known) and weights; out come arrays without 
 that cannot take part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -39,15 +39,34 @@ def complete(score, outcomes, names: Sequence[str]) -> tuple[np.ndarray, np.ndar
             kept[name] = column
     while kept:
         columns = np.column_stack(list(kept.values()))
+        unknown = np.isnan(columns)[np.isfinite(score)]
         rows = np.isfinite(score) & ~np.isnan(columns).any(axis=1)
-        single = [name for name, column in kept.items() if len(np.unique(column[rows])) < 2]
+        if not rows.any():  # the outcome that is known least gives way to the others
+            name = list(kept)[int(unknown.sum(axis=0).argmax())]
+            left_out[name] = f"it is missing for {unknown.sum(axis=0).max():,}, and nowhere known beside all the others"
+            del kept[name]
+            continue
+        single = {name: _lost(name, kept, rows) for name, y in kept.items() if len(np.unique(y[rows])) < 2}
         if not single:
             return score[rows], columns[rows], tuple(kept), left_out
-        for name in single:
+        for name, why in single.items():
             del kept[name]
-            left_out[name] = f"it has one class only among the {rows.sum():,} admissions where all outcomes are known"
+            left_out[name] = why
     reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
     raise InputError(f"no outcome can be judged: {reasons}.")
+
+
+def _lost(name: str, outcomes: Mapping[str, np.ndarray], rows: np.ndarray) -> str:
+    """Why an outcome has one class among `rows`: which other one is missing where it has the other class."""
+    present = not outcomes[name][rows][0]
+    there = outcomes[name] == present
+    absent = {other: float(np.isnan(column[there]).mean()) for other, column in outcomes.items()}
+    other = max(absent, key=lambda key: absent[key])
+    missing = "missing wherever" if absent[other] == 1 else "often missing where"
+    return (
+        f"it has one class only among the {rows.sum():,} admissions where all outcomes are known "
+        f"({other} is {missing} it is {'present' if present else 'absent'})"
+    )
 
 
 def weighted(
