@@ -160,7 +160,7 @@ def alone(config: DeepConfig, seed: int, device: str) -> dict[str, float]:
     return {"start": awake - start, "fit": fitted.seconds}
 
 
-def silent(*_) -> None:
+def silent(*_, **__) -> None:
     pass
 
 

@@ -173,7 +173,7 @@ def test_processes_share_all_members_and_the_first_has_some(monkeypatch):
 def test_threads_train_members_to_the_same_bits(threads):
     """Dropout is drawn from generators of their own."""
     config = replace(SMALL, posterior=replace(SMALL.posterior, epochs=1, dropout=0.3))
-    common = {"config": config, "seed": 5, "device": torch.device("cpu"), "tell": lambda *_: None}
+    common = {"config": config, "seed": 5, "device": torch.device("cpu"), "tell": lambda *_, **__: None}
     alone, aside = (
         np.stack([*recipe.members(TRAIN, [VALID], FOLDS, range(3), **common, threads=many)]) for many in (1, threads)
     )

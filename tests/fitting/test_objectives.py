@@ -16,7 +16,6 @@ from mlci.fitting._objectives import (
     entropy,
     large_alignment,
     squares,
-    strength,
 )
 from mlci.measures.alignment import distance_correlation
 
@@ -210,13 +209,6 @@ def test_cross_entropy_of_a_split_is_the_mean_of_its_batches():
         return CrossEntropies(size, one).judge(one, scores.detach()[None, rows], [y[None, rows]])[0].item()
 
     assert quality(slice(None), 10) == pytest.approx((quality(slice(10), 10) + quality(slice(20, 25), 5)) / 3)
-
-
-def test_strengths_are_never_below_zero():
-    bce, rbf = ObjectiveConfig(kind="bce"), ObjectiveConfig()
-    assert strength(bce, -0.1) == pytest.approx(math.log(2) - 0.1)
-    assert strength(bce, -0.9) == strength(rbf, -0.1) == 0
-    assert strength(rbf, 0.25) == 0.25
 
 
 def test_no_known_outcome_is_a_zero_loss():

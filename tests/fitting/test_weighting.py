@@ -12,7 +12,7 @@ from mlci.fitting import _weighting
 from mlci.fitting._weighting import stage2_weights
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=6))
 def test_weights_are_the_papers(strengths):
     weights = stage2_weights(strengths, WeightConfig())
     top = max(*strengths, 0.02)

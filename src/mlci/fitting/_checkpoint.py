@@ -1,6 +1,7 @@
 """What an interrupted fit leaves behind: one safetensors file of named entries, from which the same fit goes on.
 
-An entry holds facts (anything JSON can say) and arrays. The file is written whole or not at all. Needs no torch.
+An entry holds facts (anything JSON can say) and arrays. The file is written whole or not at all. Every process of a fit
+reads it and the first one writes it. Needs no torch.
 """
 
 import json
@@ -16,6 +17,8 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.base.files import check_writable
 from mlci.base.tensors import digest, read_tensors, write_tensors
+from mlci.fitting._data import Split, fingerprint
+from mlci.fitting._processes import ALONE, Group
 
 KEY = "mlci.checkpoint"
 
@@ -58,6 +61,14 @@ class Checkpoint:
         facts = json.loads(json.dumps({"fingerprint": self.fingerprint, "entries": facts}))
         header = {"sha256": digest(facts, arrays), "facts": facts}
         write_tensors(self.path, arrays, key=KEY, facts=header)  # pyright: ignore[reportArgumentType]
+
+
+def open_checkpoint(path: Path | None, train: Split, valid: Split, *facts: object, group: Group = ALONE) -> Checkpoint:
+    """Take up what a fit left behind, if it had the same data and `facts`; all processes must see the same."""
+    key = fingerprint(train, valid, *facts) if path is not None or group.count > 1 else ""
+    saved = Checkpoint(path, key, writes=group.rank == 0)
+    group.agree(json.dumps([key, {name: entry.facts for name, entry in saved.entries.items()}]))
+    return saved
 
 
 def _read(path: Path, fingerprint: str) -> dict[str, Entry]:

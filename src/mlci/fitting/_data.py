@@ -59,17 +59,10 @@ class Split:
 
     def take(self, rows: np.ndarray) -> "Split":
         """Keep the admissions at the given positions, in their order (without the recorded codes)."""
-        return replace(
-            self,
-            tokens=self.tokens.take(rows),
-            outcomes=self.outcomes[rows],
-            subjects=None if self.subjects is None else self.subjects[rows],
-            admissions=None,
-            people=None if self.people is None else self.people[rows],
-            weight=None if self.weight is None else self.weight[rows],
-            clusters=None if self.clusters is None else self.clusters[rows],
-            numbers=None if self.numbers is None else self.numbers.take(rows),
-        )
+        known = {name: getattr(self, name) for name in ("outcomes", "subjects", "people", "weight", "clusters")}
+        taken = {name: None if values is None else values[rows] for name, values in known.items()}
+        numbers = None if self.numbers is None else self.numbers.take(rows)
+        return replace(self, tokens=self.tokens.take(rows), admissions=None, numbers=numbers, **taken)
 
     def only(self, names: Sequence[str]) -> "Split":
         """Keep the outcomes of these names."""

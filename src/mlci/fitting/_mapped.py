@@ -53,9 +53,13 @@ def map_cohort(
     group.wait()
     facts = _facts(folder)
     vocabulary = Vocabulary.from_dict(facts["vocabulary"])
-    train, valid = (_open(folder / split, tuple(rules), len(vocabulary)) for split in SPLITS)
-    train = replace(train, subjects=_opened(folder / "train.subjects", np.int64))
-    return Splits(vocabulary, tuple(facts["icd_versions"]), rules, head.source, train, valid)
+    splits = []
+    for split in SPLITS:
+        ids, offsets, known = (_opened(folder / f"{split}.{part}", kind) for part, kind in TYPES.items())
+        labels = np.array(known).reshape(-1, len(rules))
+        splits.append(Split(Tokens(ids, offsets), labels, tuple(rules), len(vocabulary)))
+    train = replace(splits[0], subjects=_opened(folder / "train.subjects", np.int64))
+    return Splits(vocabulary, tuple(facts["icd_versions"]), rules, head.source, train, splits[1])
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -88,7 +92,8 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
         for split in SPLITS:
             np.zeros(1, np.int64).tofile(files[split, "offsets"])
         for admissions, carried in stream_rows(path, carry=["split", *outcomes], poa=config.poa):
-            tokens, known = vocabulary.encode(admissions), _outcomes(carried, outcomes)
+            columns = [carried[name].cast("float32").to_numpy() for name in outcomes]
+            tokens, known = vocabulary.encode(admissions), np.column_stack(columns).astype(np.float32)
             for split in SPLITS:
                 rows = np.flatnonzero(np.asarray(carried["split"]) == split)
                 part = tokens.take(rows)
@@ -123,15 +128,6 @@ def numbered(subjects: "list[pa.Array]") -> np.ndarray:
     rank = np.empty(len(known.dictionary), np.int64)
     rank[pc.sort_indices(known.dictionary)] = np.arange(len(rank))
     return rank[known.indices]
-
-
-def _outcomes(table: "pa.Table", names: list[str]) -> np.ndarray:
-    return np.column_stack([np.asarray(table[name].cast("float32").to_numpy(), np.float32) for name in names])
-
-
-def _open(start: Path, names: tuple[str, ...], size: int) -> Split:
-    ids, offsets, outcomes = (_opened(start.with_name(f"{start.name}.{part}"), kind) for part, kind in TYPES.items())
-    return Split(Tokens(ids, offsets), np.array(outcomes).reshape(-1, len(names)), names, size)
 
 
 def _opened(file: Path, kind: type) -> np.ndarray:

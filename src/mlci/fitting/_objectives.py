@@ -45,24 +45,6 @@ class Judging(Objective, Protocol):
         ...
 
 
-def needs_bandwidth(config: ObjectiveConfig) -> bool:
-    """Say whether the kernel has a sigma.
-
-    >>> needs_bandwidth(ObjectiveConfig(kernel="rbf")), needs_bandwidth(ObjectiveConfig(kernel="energy"))
-    (True, False)
-    """
-    return config.kind == "alignment" and config.kernel != "energy"
-
-
-def strength(config: ObjectiveConfig, quality: float) -> float:
-    """Turn a Stage-1 quality into the nonnegative strength that Stage-2 weights are made of.
-
-    >>> strength(ObjectiveConfig(kind="alignment"), 0.25), round(strength(ObjectiveConfig(kind="bce"), -0.5), 3)
-    (0.25, 0.193)
-    """
-    return max(quality if config.kind == "alignment" else math.log(2) + quality, 0.0)
-
-
 def known_rows(outcomes: Array, validity: str) -> Array:
     """Mark the rows that count for each outcome: a column each, or one column where all of them must be known.
 

@@ -23,23 +23,13 @@ from torch import Tensor, nn
 
 from mlci.base.errors import InputError
 from mlci.config import CollapseConfig, DeepConfig, EncoderConfig, LearningConfig, ObjectiveConfig, WeightConfig
-from mlci.fitting._checkpoint import Checkpoint
+from mlci.fitting import _loop
+from mlci.fitting._checkpoint import open_checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
-from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
+from mlci.fitting._data import Split, Splits, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._loop import (
-    Engine,
-    Judge,
-    Pace,
-    memory_errors,
-    new_encoder,
-    seeded,
-    side_by_side,
-    torch_threads,
-    train,
-)
 from mlci.fitting._objectives import Alignments, MeanLosses, cross_entropy, entropy, squares
 from mlci.fitting._processes import ALONE, Group, own_errors
 from mlci.fitting._result import DeepRecord, Epoch, Fit, Trained
@@ -52,7 +42,7 @@ SCORED = 65_536  # admissions whose logits are collapsed at once
 MEMBERS, COLLAPSE, DISTIL = 100, 2, 3  # which step draws
 UNTRAINED = Trained(0, -np.inf, None, ())
 CPU = torch.device("cpu")
-Tell = Callable[[str, int, int, dict[str, float]], None]  # hears of a step, its epoch, how many, what was reached
+Tell = Callable[..., None]  # `Clock.tell`, or what hears the same
 
 
 def fit_splits(splits: Splits, **options: Any) -> Fit:
@@ -92,17 +82,15 @@ def fit(
     folds = folds_by_subject(train, config.posterior.members, seed=seed)
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject; members that leave some out need several.")
-    shared = checkpoint is not None or group.count > 1
     facts = ("deep", asdict(config), seed, hashlib.sha256(folds.tobytes()).hexdigest())
-    key = fingerprint(train, valid, *facts) if shared else ""
-    saved = Checkpoint(checkpoint, key, writes=group.rank == 0)
-    group.agree(f"{key} {len(saved.entries)}")
+    saved = open_checkpoint(checkpoint, train, valid, *facts, group=group)
     left = range(len(saved.entries), config.posterior.members)
-    clock, tell = _clock(config, len(rounds(left, config, where, group.count)), on_event)
+    work = seen(config) * len(rounds(left, config, where, group.count)) * config.posterior.epochs
+    clock = Clock(work + config.distil.epochs, on_event)
     logits = [saved.entries[f"member {number}"].arrays["logits"] for number in range(left.start)]
     threads = torch.get_num_threads() if where.type == "cpu" else 1
-    with torch_threads(1):
-        common = {"config": config, "seed": seed, "device": where, "tell": tell}
+    with _loop.torch_threads(1):
+        common = {"config": config, "seed": seed, "device": where, "tell": clock.tell}
         for number, found in zip(left, members(train, [valid], folds, left, **common, group=group, threads=threads)):
             logits.append(found)
             saved.keep(f"member {number}", None, {"logits": found} if saved.writes else {})
@@ -133,6 +121,15 @@ def rounds(numbers: Sequence[int], config: DeepConfig, device: torch.device, man
         ends = [-(-len(numbers) * process // many) for process in range(many + 1)]  # the first, who tells, has some
         return [[numbers[start:end] for start, end in pairwise(ends)]]
     return [[numbers[start : start + 1] for start in range(at, at + many)] for at in range(0, len(numbers), many)]
+
+
+def seen(config: DeepConfig) -> float:
+    """Give the share of the training split that a member sees.
+
+    >>> seen(DeepConfig())
+    0.8
+    """
+    return 1 - 1 / config.posterior.members
 
 
 def members(
@@ -170,17 +167,17 @@ def members(
             loss = float(np.mean([sum(reached.objective) for reached in last]))
             found = {"cross-entropy": loss, "validation": -float(np.mean([reached.quality for reached in last]))}
             with speaking:
-                tell(f"risks, {who}/{options.members}", epoch, options.epochs, found)
+                tell(f"risks, {who}/{options.members}", epoch, options.epochs, found, work=seen(config))
 
         learners = Learners(options, config.encoder, device, rate="posterior.learning_rate", stop=stop)
         rows = [np.flatnonzero(folds != number) for number in some]
         seeds = [(seed, MEMBERS + number) for number in some]
-        engines, _ = learners.learn(train, rows, seeds, entropy, held_out, judge, told)
-        scores = [torch.cat([engine.predict(split) for split in (train, *others)], 1) for engine in engines]
-        return [member.cpu().numpy().reshape(-1, len(train.names)) for logits in scores for member in logits]
+        engine, _ = learners.learn(train, rows, seeds, entropy, held_out, judge, told)
+        logits = torch.cat([engine.predict(split) for split in (train, *others)], 1)
+        return [member.cpu().numpy().reshape(-1, len(train.names)) for member in logits]
 
     if threads > 1 and group.count == 1 and not stacked.pays(config.encoder, options.batch, device):
-        yield from side_by_side(lambda number: trained([number])[0], numbers, threads, stop)
+        yield from _loop.side_by_side(lambda number: trained([number])[0], numbers, threads, stop)
         return
     for shares in rounds(numbers, config, device, group.count):
         own = shares[group.rank]
@@ -208,13 +205,13 @@ class Learners:
         seeds: Sequence[tuple[int, ...]],
         loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
         held_out: Split,
-        judge: Judge,
+        judge: _loop.Judge,
         tell: Callable[[int, list[Trained]], None],
-    ) -> tuple[list[Engine], list[Trained]]:
-        """Train one encoder for each of `rows`, the admissions it sees, and of `seeds`: at once where that pays."""
+    ) -> tuple[_loop.Engine, list[Trained]]:
+        """Train an encoder for each of `rows`, which it sees, and of `seeds`: one, or several where that pays."""
         options, outputs = self.options, split.outcomes.shape[1]
         stack = stacked.pays(self.encoder, options.batch, self.device)
-        pace = Pace(
+        pace = _loop.Pace(
             options.batch,
             options.learning_rate,
             options.weight_decay,
@@ -222,24 +219,19 @@ class Learners:
             steps=options.steps,
             token_dropout=options.token_dropout,
         )
+        shape = (self.encoder, split.vocabulary_size)
         start = {"spread": options.spread, "outputs": outputs, "dropout": options.dropout}
-        engines, records = [], []
-        for some in [slice(None)] if stack else [slice(at, at + 1) for at in range(len(rows))]:
-            with memory_errors(f"{len(rows)} encoders at once") if stack else nullcontext():
-                models = [
-                    new_encoder(self.encoder, split.vocabulary_size, s, self.device, **start) for s in seeds[some]
-                ]
-                if stack:
-                    engine = stacked.Stacked(models, split, pace, seeds, rows=rows)
-                else:
-                    [model], [seed], [own] = models, seeds[some], rows[some]
-                    engine = single.of_tokens(model, split, pace, seed, rows=own, stop=self.stop)
-                engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
-                begun, facts = [UNTRAINED] * len(models), {"epochs": options.epochs, "tell": tell, "rate": self.rate}
-                done, _ = train(engine, begun, held_out=held_out, judge=judge, **facts)
-            engines.append(engine)
-            records += done
-        return engines, records
+        with _loop.memory_errors(f"{len(rows)} encoders at once") if stack else nullcontext():
+            models = [_loop.new_encoder(*shape, seed, self.device, **start) for seed in seeds]
+            if stack:
+                engine = stacked.Stacked(models, split, pace, seeds, rows=rows)
+            else:
+                [model], [seed], [own] = models, seeds, rows
+                engine = single.of_tokens(model, split, pace, seed, rows=own, stop=self.stop)
+            engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
+            facts = {"epochs": options.epochs, "tell": tell, "rate": self.rate}
+            done, _ = _loop.train(engine, [UNTRAINED] * len(models), held_out=held_out, judge=judge, **facts)
+        return engine, done
 
 
 @dataclass(frozen=True)
@@ -325,24 +317,21 @@ def collapse(
         return torch.from_numpy(((logits - centre) / scale).astype(np.float32)).to(device)
 
     inputs = standard(logits)
-    pace = Pace(options.batch, options.learning_rate, cycle=options.epochs, even=True, fused=False)
+    pace = _loop.Pace(options.batch, options.learning_rate, cycle=options.epochs, even=True, fused=False)
     kernel = ObjectiveConfig(kernel="rbf" if options.objective == "rbf" else "energy")
-    with seeded(seed, COLLAPSE, device=CPU):
+    with _loop.seeded(seed, COLLAPSE, device=CPU):
         net = nn.Sequential(
             *mlp(inputs.shape[1], options.width, options.width), nn.Linear(options.width, 1), nn.Flatten(0)
         ).to(device)
     rng, wanted = np.random.default_rng((seed, COLLAPSE)), labels.astype(np.float32)
-    engine = single.Single(
-        single.Autograd(net),
-        lambda rows, _: (inputs[torch.from_numpy(rows).to(device)],),
-        wanted,
-        pace,
-        (seed, COLLAPSE),
-        rng=lambda _: rng,
-    )
+
+    def take(rows: np.ndarray, _) -> tuple[Tensor]:
+        return (inputs[torch.from_numpy(rows).to(device)],)
+
+    engine = single.Single(single.Autograd(net), take, wanted, pace, (seed, COLLAPSE), rng=lambda _: rng)
     alignments = kernels().StackedAlignments if device.type == "cuda" and TRITON else Alignments
     engine.aim(alignments(kernel, [1.0], torch.from_numpy(np.float32(weights)).to(device)[None]))
-    train(engine, [UNTRAINED], epochs=options.epochs, tell=lambda *_: None)
+    _loop.train(engine, [UNTRAINED], epochs=options.epochs, tell=lambda *_: None)
 
     def score(logits: np.ndarray) -> np.ndarray:
         with torch.no_grad():  # some at a time, as hidden layers are many times as wide as the logits
@@ -376,7 +365,7 @@ def distil(
     learners = Learners(options, config.encoder, device, rate="distil.learning_rate")
     wanted = replace(train, outcomes=taught.train.astype(np.float32)[:, None], names=("score",))
     rows, seeds = [np.arange(len(train))], [(seed, DISTIL)]
-    [engine], [record] = learners.learn(wanted, rows, seeds, squares, valid, judge, told)
+    engine, [record] = learners.learn(wanted, rows, seeds, squares, valid, judge, told)
     return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
 
 
@@ -386,14 +375,3 @@ def _check(train: Split, valid: Split, config: DeepConfig) -> None:
         raise InputError(f"encoder.name is {config.encoder.name!r}; the recipe deep distils into 'deepsets'.")
     check_outcomes(train, valid, anchor=config.selection.anchor)
     check_importance(config.collapse.importance, train.names, where="collapse")
-
-
-def _clock(config: DeepConfig, rounds: int, on_event: Callable[[Event], None] | None) -> tuple[Clock, Tell]:
-    """Start the clock, and give what tells it of epochs: one of a member, or of several at once, lacks a fold."""
-    share = 1 - 1 / config.posterior.members
-    clock = Clock(share * rounds * config.posterior.epochs + config.distil.epochs, on_event)
-
-    def tell(step: str, epoch: int, epochs: int, figures: dict[str, float]) -> None:
-        clock.tell(step, epoch, epochs, figures, work=1.0 if step == "distil" else share)
-
-    return clock, tell

@@ -6,7 +6,7 @@ there; admissions are pooled by offsets, without padding. Every encoder ends in 
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
@@ -94,27 +94,18 @@ def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor)
     )
 
 
-def softmax_average(where: Tensor, table: Tensor, offsets: Tensor, logits: Tensor) -> Tensor:
-    """Average each admission's rows of `table` by the softmax of their `logits`, of which a row has one; 0 without any.
-
-    >>> softmax_average(torch.tensor([0, 1]), torch.eye(2), torch.tensor([0, 2, 2]), torch.zeros(2))
-    tensor([[0.5000, 0.5000],
-            [0.0000, 0.0000]])
-    """
-    nothing = logits.new_full((len(offsets) - 1,), -math.inf)
-    weights, _ = softmax_within(logits[where], rows_of(where, offsets), nothing)
-    return weighted_sum(where, table, offsets, weights)
-
-
 def averaged(how: str, table: Tensor, logits: Tensor | None, where: Tensor, offsets: Tensor) -> Tensor:
     """Pool each admission's rows of `table` by the softmax of their `logits`, or else by their `mean` or `sum`.
 
-    >>> averaged("sum", torch.eye(2), None, torch.tensor([0, 1]), torch.tensor([0, 2]))
-    tensor([[1., 1.]])
+    >>> averaged("sum", torch.eye(2), None, torch.tensor([0, 1]), torch.tensor([0, 2, 2]))
+    tensor([[1., 1.],
+            [0., 0.]])
     """
-    if logits is not None:
-        return softmax_average(where, table, offsets, logits)
-    return F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True)
+    if logits is None:
+        return F.embedding_bag(where, table, offsets, mode=how, include_last_offset=True)
+    nothing = logits.new_full((len(offsets) - 1,), -math.inf)
+    weights, _ = softmax_within(logits[where], rows_of(where, offsets), nothing)
+    return weighted_sum(where, table, offsets, weights)
 
 
 INDEX = 29  # bits that a float32 leaves free at the end of a float64
@@ -280,7 +271,7 @@ class AttentionMIL(Encoder):
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
         table, where = looked_up(self.embedding, ids)
-        average = softmax_average(where, table, offsets, self.attention(table).squeeze(1))
+        average = averaged("softmax", table, self.attention(table).squeeze(1), where, offsets)
         return self.rho(self.norm(average)).squeeze(1)
 
 
@@ -465,17 +456,6 @@ def on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
     return ids.to(device), offsets.to(device)
 
 
-def batches(tokens: Tokens, rows: slice, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield ids and offsets of consecutive rows, `SCORING` admissions at a time; at least one batch, maybe empty.
-
-    >>> list(batches(Tokens(np.array([7, 2]), np.array([0, 1, 2])), slice(1, 2), torch.device("cpu")))
-    [(tensor([2]), tensor([0, 1]))]
-    """
-    for start in range(rows.start, max(rows.stop, rows.start + 1), SCORING):
-        offsets = tokens.offsets[start : min(start + SCORING, rows.stop) + 1]
-        yield on(device, Tokens(tokens.ids[offsets[0] : offsets[-1]], offsets - offsets[0]))
-
-
 @torch.no_grad()
 def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor:
     """Score admissions (of `rows`: these), in order; with several outputs each has a row of them.
@@ -483,12 +463,15 @@ def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor
     >>> predict(build(EncoderConfig(), 100), Tokens(np.array([7, 2]), np.array([0, 2, 2]))).shape
     torch.Size([2])
     """
-    device, training = next(model.parameters()).device, model.training
+    device, training, scores = next(model.parameters()).device, model.training, []
+    first, last = (0, len(tokens)) if rows is None else (rows.start, rows.stop)
     model.eval()
-    rows = slice(0, len(tokens)) if rows is None else rows
-    scores = torch.cat([model(*batch) for batch in batches(tokens, rows, device)])
+    for start in range(first, max(last, first + 1), SCORING):  # at least once, perhaps with none
+        offsets = tokens.offsets[start : min(start + SCORING, last) + 1]
+        some = Tokens(tokens.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
+        scores.append(model(*on(device, some)))
     model.train(training)
-    return scores
+    return torch.cat(scores)
 
 
 def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:

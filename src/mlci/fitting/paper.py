@@ -7,6 +7,7 @@ among cores; on a GPU all of them, of all seeds, are trained at once.
 """
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,32 +22,12 @@ from torch import Tensor
 
 from mlci.base.errors import InputError
 from mlci.config import PaperConfig
-from mlci.fitting import encoders
-from mlci.fitting._checkpoint import Checkpoint
-from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
+from mlci.fitting import _loop, _objectives, encoders
+from mlci.fitting._checkpoint import open_checkpoint
+from mlci.fitting._data import Split, Splits, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._loop import (
-    Engine,
-    Judge,
-    Pace,
-    Place,
-    memory_errors,
-    new_encoder,
-    side_by_side,
-    torch_threads,
-    train,
-)
-from mlci.fitting._objectives import (
-    LARGE,
-    Alignments,
-    CrossEntropies,
-    Judging,
-    known_rows,
-    needs_bandwidth,
-    strength,
-)
 from mlci.fitting._processes import ALONE, Group
 from mlci.fitting._result import Fit, PaperRecord, Trained
 from mlci.fitting._weighting import check_outcomes, stage2_weights
@@ -59,11 +40,10 @@ PAIRS = 65_536  # validation admissions whose pairs are summed one by one on a G
 
 @dataclass(frozen=True)
 class Task:
-    """One model's fit: `number` is its place among the fits of its seed, `outcome` what it learns (None: all)."""
+    """One model's fit; `number` is its place among the fits of its seed."""
 
     seed: int
     number: int
-    outcome: str | None
     weights: np.ndarray  # over outcomes
     judge: np.ndarray  # weights of the outcomes that judge its epochs
 
@@ -168,12 +148,12 @@ def fit_seeds(
     if stack and not stacked.stackable(config.encoder, config.optimiser.batch):
         raise InputError(
             "Fits are stacked for deepsets that average or sum codes, and for set transformers, in batches of at "
-            f"most {LARGE}; fit others one by one."
+            f"most {_objectives.LARGE}; fit others one by one."
         )
     stack = group.count == 1 and trained_at_once(config, device) if stack is None else stack
     names = active(train, valid, config)
     aside = (threads or torch.get_num_threads()) if where.type == "cpu" and group.count == 1 and not stack else 1
-    with nullcontext() if stack else torch_threads(1):
+    with nullcontext() if stack else _loop.torch_threads(1):
         run = _Run(train.only(names), valid.only(names), config, where, stack, aside, group)
         run.open(seeds, checkpoint, on_event)
         return run.fits(seeds, train.names)
@@ -221,57 +201,50 @@ class _Run:
                 f"{self.group.count} processes are more than the {smallest} admissions of a batch; "
                 "start at most so many."
             )
-        shared = checkpoint is not None or self.group.count > 1
         facts = ("paper", self.stack, asdict(self.config), list(seeds))
-        key = fingerprint(self.train, self.valid, *facts) if shared else ""
-        self.saved = Checkpoint(checkpoint, key, writes=self.group.rank == 0)
-        done = {name: len(entry.facts[0]["history"]) for name, entry in self.saved.entries.items()}
-        self.group.agree(f"{key} {sum(done.values())}")
+        self.saved = open_checkpoint(checkpoint, self.train, self.valid, *facts, group=self.group)
         self.parallel = min(self.threads, fits)
         work = options.stage1_epochs * fits / self.parallel + options.stage2_epochs * len(seeds)
-        for name, epochs in done.items():
-            many = len(self.saved.entries[name].facts)
-            work -= epochs * many / (self.parallel if name.startswith("1") else 1)
+        for name, entry in self.saved.entries.items():
+            done = sum(len(model["history"]) for model in entry.facts)
+            work -= done / (self.parallel if name.startswith("1") else 1)
         self.clock, self.stop = Clock(work, on_event), threading.Event()
 
     def fits(self, seeds: Sequence[int], outcomes: Sequence[str]) -> list[Fit]:
         """Fit a model per outcome, weigh the outcomes by how well these did, and fit a model of all outcomes."""
         config, names, unit = self.config, self.train.names, np.eye(len(self.train.names))
-        own = config.selection.stage1 == "own"  # judged by its own outcome, a fit needs no anchor
-        tasks = [
-            Task(seed, number, name, unit[number], unit[number if own else names.index(config.selection.anchor)])
-            for seed in seeds
-            for number, name in enumerate(names)
-        ]
-        trained = [record for records, _ in self._stage(1, tasks) for record in records]
+        judge = unit  # by its own outcome, for which a fit needs no anchor
+        if config.selection.stage1 == "anchor":
+            judge = np.tile(unit[names.index(config.selection.anchor)], (len(names), 1))
+        alone = [Task(seed, number, unit[number], judge[number]) for seed in seeds for number in range(len(names))]
+        trained = [record for record, _ in self._stage(1, alone)]
         stages = [dict(zip(names, trained[at : at + len(names)])) for at in range(0, len(trained), len(names))]
+        # A cross-entropy counts by how much better it is than that of even odds.
+        even = 0.0 if config.objective.kind == "alignment" else math.log(2)
         weights = [
-            stage2_weights([strength(config.objective, alone.quality) for alone in stage.values()], config.weights)
-            for stage in stages
+            stage2_weights([even + record.quality for record in stage.values()], config.weights) for stage in stages
         ]
-        tasks = [Task(seed, len(names), None, weight, weight) for seed, weight in zip(seeds, weights)]
-        kept = [
-            (record, {name: weight[place] for name, weight in best.items()})
-            for records, best in self._stage(2, tasks)
-            for place, record in enumerate(records)
-        ]
+        kept = self._stage(2, [Task(seed, len(names), weight, weight) for seed, weight in zip(seeds, weights)])
         return [
-            self._oriented(weight, stage1, stage2, best, outcomes)
-            for weight, stage1, (stage2, best) in zip(weights, stages, kept)
+            self._oriented(weight, stage1, *stage2, outcomes) for weight, stage1, stage2 in zip(weights, stages, kept)
         ]
 
-    def _stage(self, stage: int, tasks: list[Task]) -> list[tuple[list[Trained], dict[str, Tensor]]]:
-        """Train the models of all tasks, at once or side by side; raise what fails first."""
-        groups = [tasks] if self.stack else [[task] for task in tasks]
+    def _stage(self, stage: int, tasks: list[Task]) -> list[tuple[Trained, dict[str, Tensor]]]:
+        """Train the models of all tasks, at once or side by side; give records, and the weights of kept epochs."""
+        groups = enumerate([tasks] if self.stack else [[task] for task in tasks])
         work = functools.partial(self._train, stage)
-        if self.threads == 1 or len(groups) == 1:
-            return [work(numbered) for numbered in enumerate(groups)]
-        return list(side_by_side(work, enumerate(groups), self.threads, self.stop))
+        aside = self.threads > 1 and not self.stack and len(tasks) > 1
+        found = _loop.side_by_side(work, groups, self.threads, self.stop) if aside else map(work, groups)
+        return [
+            (record, {name: weight[place] for name, weight in best.items()})
+            for records, best in found
+            for place, record in enumerate(records)
+        ]
 
     def _train(self, stage: int, group: tuple[int, list[Task]]) -> tuple[list[Trained], dict[str, Tensor]]:
         """Train the models of a numbered group together; give their records, and the weights of their kept epochs."""
         number, tasks = group
-        options, place = self.config.optimiser, Place(self.saved, f"{stage}.{number}", weights=stage == 2)
+        options, place = self.config.optimiser, _loop.Place(self.saved, f"{stage}.{number}", weights=stage == 2)
         trained, epochs = place.trained(), options.stage1_epochs if stage == 1 else options.stage2_epochs
         if trained and len(trained[0].history) == epochs:
             return trained, place.kept()
@@ -281,18 +254,19 @@ class _Run:
             values = np.mean([reached.objective for reached in last], axis=0).tolist()
             figures = dict(zip(self.train.names, values))
             figures["validation"] = float(np.mean([reached.quality for reached in last]))
-            step = f"stage {stage}, {tasks[0].outcome}" if stage == 1 and len(tasks) == 1 else f"stage {stage}"
+            alone = stage == 1 and len(tasks) == 1
+            step = f"stage {stage}, {self.train.names[tasks[0].number]}" if alone else f"stage {stage}"
             work = len(tasks) / (self.parallel if stage == 1 else 1)
             self.clock.tell(step, epoch, epochs, figures, work=work)
 
-        with memory_errors(f"{len(tasks)} fits at once") if self.stack else nullcontext():
+        with _loop.memory_errors(f"{len(tasks)} fits at once") if self.stack else nullcontext():
             engine = self._engine(tasks)
             if not trained:
                 trained = [Trained(0, -np.inf, sigma, ()) for sigma in self._sigmas(engine, len(tasks))]
             judge = self._aim(engine, tasks, [record.bandwidth for record in trained])
             if trained[0].history:
                 place.resume(engine)
-            return train(
+            return _loop.train(
                 engine,
                 trained,
                 epochs=epochs,
@@ -304,23 +278,23 @@ class _Run:
                 rate="optimiser.learning_rate",
             )
 
-    def _engine(self, tasks: list[Task]) -> Engine:
+    def _engine(self, tasks: list[Task]) -> _loop.Engine:
         options, seeds = self.config.optimiser, [(task.seed, task.number) for task in tasks]
-        pace = Pace(options.batch, options.learning_rate, options.weight_decay, betas=options.betas)
-        models = [new_encoder(self.config.encoder, self.train.vocabulary_size, seed, self.device) for seed in seeds]
+        pace = _loop.Pace(options.batch, options.learning_rate, options.weight_decay, betas=options.betas)
+        models = [_loop.new_encoder(self.config.encoder, self.train.vocabulary_size, s, self.device) for s in seeds]
         if self.stack:
             return stacked.Stacked(models, self.train, pace, seeds)
         return single.quickest(models[0], self.train, pace, seeds[0], group=self.group, stop=self.stop)
 
-    def _sigmas(self, engine: Engine, models: int) -> list[float | None]:
+    def _sigmas(self, engine: _loop.Engine, models: int) -> list[float | None]:
         """Give the kernel's width of each model, from the scores that it gives the training split at its start."""
-        if not needs_bandwidth(self.config.objective):
+        if self.config.objective.kind == "bce" or not self.config.objective.widths:
             return [None] * models
         options = asdict(self.config.bandwidth)
         with ThreadPoolExecutor() as pool:
             return list(pool.map(lambda s: bandwidth(s, **options), engine.predict(self.train).cpu().numpy()))
 
-    def _aim(self, engine: Engine, tasks: list[Task], sigmas: list[float | None]) -> Judge:
+    def _aim(self, engine: _loop.Engine, tasks: list[Task], sigmas: list[float | None]) -> _loop.Judge:
         """Say what the models are after; give what judges their validation scores."""
         config, device = self.config.objective, self.device
         weights, counts = (
@@ -328,10 +302,10 @@ class _Run:
             for rows in ([task.weights for task in tasks], [task.judge for task in tasks])
         )
         rows = np.stack([judges(self.valid, self.config, task.number) for task in tasks])
-        judging: Judging = CrossEntropies(self.config.optimiser.batch, weights.float())
+        judging: _objectives.Judging = _objectives.CrossEntropies(self.config.optimiser.batch, weights.float())
         objective = judging
         if config.kind == "alignment":
-            judging = objective = Alignments(config, sigmas, weights.float())
+            judging = objective = _objectives.Alignments(config, sigmas, weights.float())
             if device.type == "cuda" and self.stack:
                 objective = kernels().StackedAlignments(config, sigmas, weights.float())
                 judging = objective if rows.shape[1] <= PAIRS else judging
@@ -359,17 +333,18 @@ class _Run:
         orientation = 1
         if config.objective.kind == "alignment":  # to which a score and its negative are equally good
             column = valid.names.index(config.selection.anchor)
-            rows = np.broadcast_to(known_rows(valid.outcomes, config.objective.validity), valid.outcomes.shape)
+            known = _objectives.known_rows(valid.outcomes, config.objective.validity)
+            rows = np.broadcast_to(known, valid.outcomes.shape)[:, column]
             scores = encoders.predict(model, valid.tokens).cpu().numpy()
-            if np.cov(scores[rows[:, column]], valid.outcomes[rows[:, column], column])[0, 1] < 0:
+            if np.cov(scores[rows], valid.outcomes[rows, column])[0, 1] < 0:
                 orientation = -1
                 model.negate()
-        known = dict(zip(valid.names, weights.tolist()))
+        counted = dict(zip(valid.names, weights.tolist()))
         measure = "cross-entropy" if config.objective.kind == "bce" else "nHSIC"
         return Fit(
             state={name: tensor.cpu().numpy().copy() for name, tensor in model.state_dict().items()},
-            weights={name: known.get(name, 0.0) for name in outcomes},
-            record=PaperRecord(stage1, stage2, known, orientation, measure),
+            weights={name: counted.get(name, 0.0) for name in outcomes},
+            record=PaperRecord(stage1, stage2, counted, orientation, measure),
             seconds=self.clock.seconds,
             bandwidth=stage2.bandwidth,
         )
@@ -383,7 +358,7 @@ def judges(valid: Split, config: PaperConfig, number: int) -> np.ndarray:
     limit = config.selection.subsample
     rows = np.arange(len(valid))
     if config.objective.kind == "alignment":
-        rows = np.flatnonzero(known_rows(valid.outcomes, config.objective.validity).any(1))
+        rows = np.flatnonzero(_objectives.known_rows(valid.outcomes, config.objective.validity).any(1))
     if limit is None or len(rows) <= limit:
         return rows
     return np.random.default_rng([config.selection.seed, number]).choice(rows, limit, replace=False)

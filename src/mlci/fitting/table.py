@@ -17,11 +17,11 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.config import TableConfig
-from mlci.fitting._checkpoint import Checkpoint
+from mlci.fitting._checkpoint import Checkpoint, open_checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._copies import COUNT, copies
 from mlci.fitting._curves import Curves, fit_curves
-from mlci.fitting._data import Split, Splits, fingerprint, folds_by_subject
+from mlci.fitting._data import Split, Splits, folds_by_subject
 from mlci.fitting._events import Clock, Event
 from mlci.fitting._families import KINDS, LOGISTIC, Family
 from mlci.fitting._numbers import Targets, Thresholds
@@ -138,8 +138,8 @@ def fit(
     folds = folds_by_subject(train, config.penalty.folds, seed=seed)
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject, or one cluster; folds of these need several.")
-    key = fingerprint(train, valid, asdict(config), seed, np.bincount(folds).tolist())
-    saved, mass, forms = Checkpoint(checkpoint, key), train.weight, COUNT if config.copies else 1
+    saved = open_checkpoint(checkpoint, train, valid, asdict(config), seed, np.bincount(folds).tolist())
+    mass, forms = train.weight, COUNT if config.copies else 1
     targets = Targets.of(np.asarray(train.outcomes), train.names, train.numbers, mass)
     tokens = copies(train.tokens, parents, seed=seed) if config.copies else train.tokens
     clock = Clock(ROUNDS + 7.0, on_event)
