@@ -1,7 +1,6 @@
 """Every encoder against its definition, admission by admission; DeepSets also in its other forms."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from mlci.fitting._engines import by_hand, stacks
 from mlci.fitting._engines.layout import Resident
 from mlci.fitting.encoders import DeepSets, build, predict
 from mlci.index._deepsets import DeepSetsScorer
-from mlci.tokens import UNK, Tokens
+from mlci.tokens import UNK, Tokens, Vocabulary
 
 SETS = [[2, 5, 5, 9], [3], [], [7, 2, 8, 4, 6, 1]]
 SIZE, WIDTH = 11, 8
@@ -103,7 +102,7 @@ def test_every_form_of_deepsets_gives_the_scores_of_the_module():
         expected = predict(model, tokens)
         torch.testing.assert_close(stacked, expected)
         state = {name: weight.numpy().copy() for name, weight in model.state_dict().items()}
-        scorer = DeepSetsScorer(state, "mean+max", SimpleNamespace(longest=6))
+        scorer = DeepSetsScorer(state, "mean+max", Vocabulary((), (), max_codes=6))
         np.testing.assert_allclose(scorer(tokens), expected, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(by_hand.ByHand(model).forward(tokens), expected)
 

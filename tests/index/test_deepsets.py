@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlci.codes.admissions import Admissions
 from mlci.index._deepsets import ROWS, SMALLER, DeepSetsScorer
 from mlci.tokens import Tokens, Vocabulary
 from oracles import set_score
@@ -93,6 +94,20 @@ def test_the_longest_admission_does_not_overflow(longest):
     alone = scorer(flat([[token] for token in range(1, SIZE)]))
     repeated = scorer(flat([[token] * longest for token in range(1, SIZE)]))  # mean and max of equals are themselves
     np.testing.assert_allclose(repeated, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean+max", "sum", "gated+max"])
+def test_codes_taken_whole_have_the_bits_of_their_tokens(pooling):
+    """The tokens of a code in one row of the table, beside each token in a row of its own."""
+    codes = [["I5010", "I509", "E11"], ["I50", "I5010", "I5010"], ["ZZZ"], [], ["E1165", "I2", "I509"]]
+    admissions = Admissions.from_lists(codes, icd_version=10)
+    form = {"depths": (3, 4, 8), "primary": True, "number_of_codes": True}
+    vocabulary = Vocabulary.fit(Admissions.from_lists(codes[:2], icd_version=10), **form)
+    state = random_state(len(vocabulary), pools=len(pooling.split("+")), pooling=pooling)
+    scorer = DeepSetsScorer(state, pooling, vocabulary)
+    plain, found = vocabulary.encode(admissions), scorer.encode(admissions)
+    assert (len(found.ids) < len(plain.ids)) == (pooling != "gated+max")
+    np.testing.assert_array_equal(scorer(found), scorer(plain))
 
 
 def test_no_admissions():

@@ -1,8 +1,8 @@
 """Score with a DeepSets encoder by NumPy alone: phi once per vocabulary entry, then a gather, a pool, products.
 
 In come the weights of a trained set encoder and flat tokens; out comes one float64 per admission. Neither the order of
-the codes nor the company an admission is scored in can change a single bit of its score: the table of phi is held in
-whole numbers, so plain sums are exact, and averages by attention or gates take the codes in the vocabulary's order.
+the codes nor the company an admission is scored in can change a single bit of its score: plain sums are exact
+(`_pooling`), and averages by attention or gates take the codes in the vocabulary's order.
 """
 
 import os
@@ -15,6 +15,7 @@ import numpy as np
 
 from mlci.base.blas import single_thread
 from mlci.codes.admissions import Admissions
+from mlci.index._pooling import PoolingTable
 from mlci.index._reading import Reading
 from mlci.tokens import Tokens, Vocabulary, positions
 
@@ -33,11 +34,14 @@ class DeepSetsScorer:
     vocabulary: Vocabulary
 
     def encode(self, admissions: Admissions) -> Tokens:
-        """Every token of every code."""
-        return self.vocabulary.encode(admissions)
+        """Every token of every code; where tokens only add up, those of a code are one row of the table."""
+        if self._logits:
+            return self.vocabulary.encode(admissions)
+        deepest = self.vocabulary.deepest(admissions)
+        return Tokens(deepest.ids + np.int32(self._table.codes), deepest.offsets)
 
     def read(self, tokens: Tokens) -> Reading:
-        """Scores alone: what the encoder learned is one number."""
+        """Scores alone, of plain tokens or of what `encode` gave: what the encoder learned is one number."""
         return Reading(self(tokens))
 
     def risks(self, reading: Reading) -> np.ndarray:
@@ -73,17 +77,18 @@ class DeepSetsScorer:
 
     def __call__(self, tokens: Tokens) -> np.ndarray:
         _ = self._table, self._layers, self._logits  # made once, before threads need them
-        scores, counts = np.empty(len(tokens)), tokens.counts
-        shortest_last = np.argsort(-counts, kind="stable")
+        scores, share = np.empty(len(tokens)), (1 / np.maximum(self._table.sizes(tokens), 1)).astype(np.float32)
+        shortest_last = np.argsort(-tokens.counts, kind="stable")
 
         with single_thread():
             size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
 
         def work(start: int) -> None:
-            room = _Room.of(self._table[0], self.pooling, size)
+            room = _Room.of(len(self._table.step), self.pooling, size)
             for at in range(start, min(start + SHARE * size, len(tokens)), size):
                 rows = shortest_last[at : at + size]
-                scores[rows] = self._block(tokens, rows, counts[rows], room)
+                self._pool(tokens, rows, share[rows], room)
+                scores[rows] = self._head(room)[: len(rows)]
 
         starts = range(0, len(tokens), SHARE * size)
         with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
@@ -109,13 +114,9 @@ class DeepSetsScorer:
         return hidden
 
     @cached_property
-    def _table(self) -> tuple[np.ndarray, np.ndarray]:
-        """phi of each token in whole multiples of a step per column, so small that no sum of them overflows."""
-        longest = self.vocabulary.longest
-        whole = np.int32 if longest <= 512 else np.int64  # 22 bits or more remain for each value
-        step = self._features.max(axis=0).astype(np.float64) / (np.iinfo(whole).max // longest - 1)
-        step[step == 0] = 1
-        return np.rint(self._features / step).astype(whole), step.astype(np.float32)
+    def _table(self) -> PoolingTable:
+        codes = len(self.vocabulary.depths) > 1 and not self._logits
+        return PoolingTable.of(self._features, self.vocabulary, codes=codes)
 
     @cached_property
     def _logits(self) -> dict[str, np.ndarray]:
@@ -131,13 +132,20 @@ class DeepSetsScorer:
 
     @cached_property
     def _layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """rho with LayerNorm's own scale and shift folded into its first layer."""
+        """rho with LayerNorm's own scale and shift folded into its first layer, and each ReLU's bias into the next.
+
+        ReLU(x + b) is max(x, -b) + b: with that b in the bias of the next layer, a bias costs no pass of its own.
+        """
         layers = [
             (self.state[f"rho.{layer}.weight"], self.state[f"rho.{layer}.bias"]) for layer in self._numbers("rho")
         ]
         weight, bias = layers[0]
         layers[0] = (weight * self.state["norm.weight"], bias + weight @ self.state["norm.bias"])
-        return [(np.ascontiguousarray(weight.T), bias) for weight, bias in layers]
+        folded, before = [], np.zeros(layers[0][0].shape[1], dtype=np.float32)
+        for weight, bias in layers:
+            before = (bias + weight.astype(np.float64) @ before).astype(np.float32)
+            folded.append((np.ascontiguousarray(weight.T), before))
+        return folded
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
@@ -148,41 +156,26 @@ class DeepSetsScorer:
         whole = [(x, matrix, x @ matrix) for x, matrix in inputs]
         return tuple(size for size in SMALLER if all(np.array_equal(x[:size] @ m, y[:size]) for x, m, y in whole))
 
-    def _block(self, tokens: Tokens, rows: np.ndarray, counts: np.ndarray, room: "_Room") -> np.ndarray:
-        """Scores of up to `ROWS` admissions, the longest first.
+    def _pool(self, tokens: Tokens, rows: np.ndarray, share: np.ndarray, room: "_Room") -> None:
+        """Pool up to `ROWS` admissions, the longest first; `share` is that of a token in its admission's mean."""
+        width = len(self._table.step)
+        places = {how: slice(place * width, (place + 1) * width) for place, how in enumerate(self.pooling.split("+"))}
+        parts = {how: room.pooled[: len(rows), place] for how, place in places.items()}
+        if plain := {how: part for how, part in parts.items() if how not in self._logits}:
+            self._table.pool(tokens, rows, plain)
+        if "mean" in parts:
+            parts["mean"] *= share[:, None]
+        for how in self._logits:
+            parts[how][:] = self._softly(how, tokens, rows)
 
-        Those that have a j-th token are then the first ones, for every j, and each step is one dense gather, sum and
-        maximum; and since all blocks together are in that order, most steps are of whole blocks.
-        """
-        table, step = self._table
-        first = tokens.offsets[rows]
-        total, largest = room.total, room.largest
-        total[:] = 0
-        largest[:] = 0  # phi ends in a ReLU: nothing is below 0, and no codes pool to 0
-        having = np.searchsorted(-counts, -np.arange(1, counts.max(initial=0) + 1), side="right")
-        for position, many in enumerate(having):
-            found = room.gathered[:many]
-            np.take(table, tokens.ids[first[:many] + position], axis=0, out=found, mode="clip")
-            np.add(total[:many], found, out=total[:many])
-            np.maximum(largest[:many], found, out=largest[:many])
-        for place, how in enumerate(self.pooling.split("+")):
-            pooled = room.pooled[:, place * len(step) : (place + 1) * len(step)]
-            if how in self._logits:
-                pooled[: len(rows)] = self._softly(how, tokens, first, counts, having)
-                continue
-            pooled[:] = largest if how == "max" else total
-            pooled *= step
-            if how == "mean":
-                pooled[: len(rows)] *= (1 / np.maximum(counts, 1)).astype(np.float32)[:, None]
-        return self._head(room)[: len(rows)]
-
-    def _softly(
-        self, how: str, tokens: Tokens, first: np.ndarray, counts: np.ndarray, having: np.ndarray
-    ) -> np.ndarray:
+    def _softly(self, how: str, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """phi averaged by the softmax of its logits over each admission, whose codes come in the vocabulary's order.
 
-        `having` counts the admissions that have a j-th code, for every j; they are the first ones.
+        Those that have a j-th code are the first ones, for every j.
         """
+        first = tokens.offsets[rows]
+        counts = tokens.offsets[rows + 1] - first
+        having = np.searchsorted(-counts, -np.arange(1, counts.max(initial=0) + 1), side="right")
         logits, features = self._logits[how], self._features
         flat, begin = positions(first, counts)
         ids = tokens.ids[flat].clip(max=len(logits) - 1)
@@ -201,32 +194,26 @@ class DeepSetsScorer:
     def _head(self, room: "_Room") -> np.ndarray:
         """LayerNorm and rho, always on a whole room: matrix products then sum in the same order in every batch."""
         hidden = room.pooled
-        hidden -= hidden.mean(axis=1, keepdims=True)
-        variance = np.einsum("ij,ij->i", hidden, hidden) / hidden.shape[1]
+        size = hidden.shape[1]
+        hidden -= np.einsum("ij->i", hidden)[:, None] / size
+        variance = np.einsum("ij,ij->i", hidden, hidden) / size
         hidden /= np.sqrt(variance + np.float32(NORM_EPS))[:, None]
         *inner, (weight, bias) = self._layers
         for place, (matrix, shift) in enumerate(inner):
             hidden = np.matmul(hidden, matrix, out=room.hidden[place % 2])
-            hidden += shift
-            np.maximum(hidden, 0, out=hidden)
-        hidden *= weight[:, 0]
-        return hidden.sum(axis=1) + bias[0]
+            np.maximum(hidden, -shift, out=hidden)
+        return np.einsum("ij,j->i", hidden, weight[:, 0]) + bias[0]
 
 
 @dataclass(frozen=True)
 class _Room:
     """Where a thread works, from block to block: to ask for memory anew costs as much as to fill it."""
 
-    total: np.ndarray
-    largest: np.ndarray
-    gathered: np.ndarray
     pooled: np.ndarray
     hidden: tuple[np.ndarray, np.ndarray]
 
     @classmethod
-    def of(cls, table: np.ndarray, pooling: str, rows: int) -> "_Room":
-        shape = rows, table.shape[1]
-        total, largest, gathered = (np.empty(shape, dtype=table.dtype) for _ in range(3))
-        pooled = np.zeros((rows, shape[1] * len(pooling.split("+"))), dtype=np.float32)
-        hidden = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
-        return cls(total, largest, gathered, pooled, hidden)
+    def of(cls, width: int, pooling: str, rows: int) -> "_Room":
+        pooled = np.zeros((rows, width * len(pooling.split("+"))), dtype=np.float32)
+        hidden = np.empty((rows, width), dtype=np.float32), np.empty((rows, width), dtype=np.float32)
+        return cls(pooled, hidden)
