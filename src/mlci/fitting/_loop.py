@@ -278,7 +278,6 @@ def side_by_side(
     >>> list(side_by_side(lambda x: 2 * x, [1, 2, 3], 2, threading.Event()))
     [2, 4, 6]
     """
-
     failures: list[BaseException] = []
 
     def aside(item: Any) -> Result:
@@ -299,9 +298,8 @@ def side_by_side(
             stop.set()
             for future in futures:
                 future.cancel()
-            raise (
-                failures[0] if isinstance(error, Stopped) else error
-            ) from None  # the others end because of the first
+            first = failures[0] if isinstance(error, Stopped) else error  # the others end because of it
+            raise first from None
 
 
 @contextlib.contextmanager

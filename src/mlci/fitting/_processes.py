@@ -55,14 +55,12 @@ class Group:
         return whole
 
     def sum(self, own: np.ndarray) -> np.ndarray:
-        """Sum the arrays of all processes."""
-        if self.count == 1:
-            return own
-        import torch
+        """Sum the arrays of all processes into this one's."""
+        if self.count > 1:
+            import torch
 
-        whole = torch.from_numpy(own.copy())
-        self._reduce(whole)
-        return whole.numpy()
+            self._reduce(torch.from_numpy(own))
+        return own
 
     def sum_gradients(self, parameters: "Iterable[torch.nn.Parameter]") -> None:
         """Sum the gradients of all processes, each through its own scores: that is the gradient of the whole batch."""

@@ -98,41 +98,28 @@ class PaperRecord:
 
     def shown(self) -> Record:
         kept, weights = self.stage2, tuple(self.weights.values())
-        best = kept.history[kept.epoch - 1]
-        first = tuple(
-            (name, self.weights[name], alone.epoch, alone.quality, alone.bandwidth)
-            for name, alone in self.stage1.items()
-        )
-        last = tuple(zip(self.stage1, best.objective, best.validation))
-        lines = {
-            "Training batches": tuple(float(np.dot(epoch.objective, weights)) for epoch in kept.history),
-            "Validation split": tuple(float(np.dot(epoch.validation, weights)) for epoch in kept.history),
-        }
+        best, reached = kept.history[kept.epoch - 1], f"epoch {kept.epoch} of {len(kept.history)}"
         turned = "" if self.orientation > 0 else ", its score turned around"
-        return Record(
-            f"epoch {kept.epoch} of {len(kept.history)} kept",
-            (
-                RecordTable(
-                    "Stage 1: a model for each outcome",
-                    ("Outcome", "Weight in Stage 2", "Epoch kept", "Quality on validation", "Bandwidth"),
-                    first,
-                ),
-                RecordTable(
-                    f"Stage 2: one model of all outcomes{turned}; {self.measure} at epoch {kept.epoch}",
-                    ("Outcome", "Training batches", "Validation split"),
-                    last,
-                ),
-            ),
-            (
-                RecordCurve(
-                    f"The fit, epoch by epoch; epoch {kept.epoch} of {len(kept.history)} was the best on the "
-                    "validation split.",
-                    f"Weighted sum of {self.measure}",
-                    lines,
-                    kept.epoch,
-                ),
-            ),
+        alone = RecordTable(
+            "Stage 1: a model for each outcome",
+            ("Outcome", "Weight in Stage 2", "Epoch kept", "Quality on validation", "Bandwidth"),
+            tuple((name, self.weights[name], m.epoch, m.quality, m.bandwidth) for name, m in self.stage1.items()),
         )
+        together = RecordTable(
+            f"Stage 2: one model of all outcomes{turned}; {self.measure} at epoch {kept.epoch}",
+            ("Outcome", "Training batches", "Validation split"),
+            tuple(zip(self.stage1, best.objective, best.validation)),
+        )
+        curve = RecordCurve(
+            f"The fit, epoch by epoch; {reached} was the best on the validation split.",
+            f"Weighted sum of {self.measure}",
+            {
+                "Training batches": tuple(float(np.dot(epoch.objective, weights)) for epoch in kept.history),
+                "Validation split": tuple(float(np.dot(epoch.validation, weights)) for epoch in kept.history),
+            },
+            kept.epoch,
+        )
+        return Record(f"{reached} kept", (alone, together), (curve,))
 
 
 @dataclass(frozen=True)
@@ -150,29 +137,20 @@ class DeepRecord:
 
     def shown(self) -> Record:
         reached = f"{self.r2:.1%} of the variance of the ensemble's score"
-        return Record(
-            f"{reached} learned by one encoder",
-            (
-                RecordTable(
-                    f"Risks learned by an ensemble of {self.members}",
-                    ("Outcome", "Weight in the score", "Squared distance correlation of its risk with the anchor"),
-                    tuple((name, self.weights[name], value) for name, value in self.strength.items()),
-                ),
-                RecordTable(
-                    "Distillation: one encoder learns the ensemble's score",
-                    ("", "Training: squared error", "Validation: R²"),
-                    tuple(
-                        (f"Epoch {number}", epoch.objective[0], epoch.quality)
-                        for number, epoch in enumerate(self.history, 1)
-                    ),
-                ),
-            ),
-            (
-                RecordCurve(
-                    f"One encoder learns the ensemble's score: {reached} in the end.",
-                    "Share of variance (R²)",
-                    {"Validation split": tuple(epoch.quality for epoch in self.history)},
-                    len(self.history),
-                ),
-            ),
+        risks = RecordTable(
+            f"Risks learned by an ensemble of {self.members}",
+            ("Outcome", "Weight in the score", "Squared distance correlation of its risk with the anchor"),
+            tuple((name, self.weights[name], value) for name, value in self.strength.items()),
         )
+        distillation = RecordTable(
+            "Distillation: one encoder learns the ensemble's score",
+            ("", "Training: squared error", "Validation: R²"),
+            tuple((f"Epoch {number}", it.objective[0], it.quality) for number, it in enumerate(self.history, 1)),
+        )
+        curve = RecordCurve(
+            f"One encoder learns the ensemble's score: {reached} in the end.",
+            "Share of variance (R²)",
+            {"Validation split": tuple(epoch.quality for epoch in self.history)},
+            len(self.history),
+        )
+        return Record(f"{reached} learned by one encoder", (risks, distillation), (curve,))

@@ -183,9 +183,9 @@ def members(
         own = shares[group.rank]
         with own_errors():
             found = dict(zip(own, trained(own))) if own else {}
-        nothing = torch.zeros(len(train) + sum(map(len, others)), len(train.names)).numpy()
+        shape = (sum(map(len, (train, *others))), len(train.names))
         for number in (number for share in shares for number in share):
-            yield group.sum(found.get(number, nothing))
+            yield group.sum(found[number] if number in found else np.zeros(shape, np.float32))
 
 
 @dataclass(frozen=True)

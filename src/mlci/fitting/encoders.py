@@ -24,15 +24,6 @@ TRITON = find_spec("triton") is not None  # for the kernels of our own
 SCORING = 4_096  # admissions scored at once; few enough for encoders that pad
 
 
-def averaging(poolings: list[str]) -> bool:
-    """Say whether codes are pooled by some average of them, and at most the largest beside it.
-
-    >>> averaging(["mean", "max"]), averaging(["max"])
-    (True, False)
-    """
-    return poolings[0] != "max" and poolings[1:] in ([], ["max"])
-
-
 def mlp(*widths: int) -> list[nn.Module]:
     """Make linear layers from width to width with a ReLU after each.
 
@@ -217,33 +208,24 @@ class DeepSets(Encoder):
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
         table, where = looked_up(self.embedding, ids)
-        hidden = self.pooled(self.phi(table), where, offsets)
+        features = self.phi(table)
+        pooled = torch.cat([self.pool(how, features, where, offsets) for how in self.poolings], dim=1)
+        hidden = self.norm(pooled)
         for place, layer in enumerate(self.rho):
             enters = place % 2 == 0 and place < len(self.rho) - 1  # a hidden layer
             hidden = layer(self.dropout(hidden) if enters else hidden)
         return hidden.squeeze(1)
 
-    def pooled(self, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
-        """Pool the features of tokens to what rho is given."""
-        if table.is_cuda and TRITON and averaging(self.poolings):
-            from mlci.fitting._engines.kernels import Pool
-
-            norm = (self.norm.weight[None], self.norm.bias[None])
-            how, most = self.poolings[0], "max" in self.poolings
-            logits = self.logits(how, table)
-            return Pool.apply(table, logits, where, offsets, *norm, how == "sum", most).squeeze(0)
-        return self.norm(torch.cat([self.pool(how, where, table, offsets) for how in self.poolings], dim=1))
-
-    def logits(self, how: str, table: Tensor) -> Tensor | None:
-        """By whose softmax over an admission its codes are averaged; gates are weights already. None: all alike."""
-        if how == "attention":
-            return table @ self.query / math.sqrt(len(self.query))
-        return F.logsigmoid(self.gate(table)).squeeze(1) if how == "gated" else None
-
-    def pool(self, how: str, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
+    def pool(self, how: str, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
+        """Pool the features of each admission's tokens; gates are the weights of an average, too."""
         if how == "max":
             return Largest.apply(where, table, offsets)
-        return averaged(how, table, self.logits(how, table), where, offsets)
+        logits = None
+        if how == "attention":
+            logits = table @ self.query / math.sqrt(len(self.query))
+        elif how == "gated":
+            logits = F.logsigmoid(self.gate(table)).squeeze(1)
+        return averaged(how, table, logits, where, offsets)
 
 
 class BagMLP(Encoder):

@@ -20,15 +20,20 @@ from mlci.fitting._engines.layout import Layout, Resident, thinned
 from mlci.fitting._engines.stacks import Stack, build, kernels
 from mlci.fitting._loop import Pace, seeded
 from mlci.fitting._objectives import LARGE, Objective
-from mlci.fitting.encoders import TRITON, Encoder, averaging
+from mlci.fitting.encoders import TRITON, Encoder
 
 AHEAD = 16_384  # steps laid out at once, counted for each model: what the device holds does not grow with the split
 PAYS = ("cuda",)  # kinds of device where a step is mostly launching kernels
 
 
 def stackable(encoder: EncoderConfig, batch: int) -> bool:
-    """Say whether models of this kind can be trained at once."""
-    sets = encoder.name == "deepsets" and encoder.usual and averaging(encoder.pooling.split("+"))
+    """Say whether models of this kind can be trained at once: sets with an average of codes, alone or with their max.
+
+    >>> stackable(EncoderConfig(pooling="attention+max"), 256), stackable(EncoderConfig(pooling="max"), 256)
+    (True, False)
+    """
+    average, *rest = encoder.pooling.split("+")
+    sets = encoder.name == "deepsets" and encoder.usual and average != "max" and rest in ([], ["max"])
     return (sets or encoder.name == "set_transformer") and batch <= LARGE
 
 
