@@ -4,7 +4,7 @@ import pytest
 from mlci.base.errors import InputError
 from mlci.cohort import build_cohort
 from mlci.index.estimator import MLCI
-from mlci.index.vary import resample_training
+from mlci.index.vary import _drawn, resample_training
 from mlci.measures.discrimination import auroc
 
 
@@ -14,10 +14,10 @@ def fitted():
     return MLCI(outcomes=["long_stay"]).fit(cohort), cohort
 
 
-def test_new_fits_lie_around_each_other(fitted):
+def test_new_fits_lie_around_each_other(fitted, tmp_path, monkeypatch):
     index, cohort = fitted
-    told = []
-    found = resample_training(index, cohort, cohort.split("test"), times=2, seed=1, on_fit=told.append)
+    told, options = [], {"times": 2, "seed": 1, "state": tmp_path / "refits"}
+    found = resample_training(index, cohort, cohort.split("test"), on_fit=told.append, **options)
     assert told == [1, 2]
     cell = found.set_index(["outcome", "figure"])
     assert (cell["least"] <= cell["mean"]).all()
@@ -28,6 +28,11 @@ def test_new_fits_lie_around_each_other(fitted):
     own = cell.loc[("long_stay", "auroc"), "value"]
     y = cohort.split("test").labels("long_stay")[:, 0]
     assert own == auroc(index.score(cohort.split("test")), y)
+    assert 0 < cell.loc[("long_stay", "risk moved"), "mean"] < 0.3
+    monkeypatch.setattr(MLCI, "fit", None)  # all is done, and is not done again
+    assert found.equals(resample_training(index, cohort, cohort.split("test"), **options))
+    with pytest.raises(InputError, match="other data, settings or seed"):
+        resample_training(index, cohort, cohort.split("test"), **{**options, "seed": 2})
 
 
 def test_what_cannot_be_done_is_said(fitted):
@@ -36,4 +41,16 @@ def test_what_cannot_be_done_is_said(fitted):
         resample_training(index, cohort, cohort, times=1)
     with pytest.raises(InputError, match="lacks a split train or valid"):
         resample_training(index, cohort.split("test"), cohort, times=2)
+    with pytest.raises(InputError, match=r"the cohort that it was learned from"):
+        resample_training(index, cohort.where(np.arange(len(cohort)) % 2 == 0), cohort, times=2)
     assert np.isfinite(index.score(cohort)).all()
+
+
+def test_a_draw_keeps_both_classes_of_a_rare_outcome(fitted):
+    _, cohort = fitted
+    train = cohort.split("train")
+    rare = np.flatnonzero(train.labels("mortality")[:, 0] == 1)[:2]  # a draw lacks both in one of seven times
+    few = train.where(np.isin(np.arange(len(train)), rare) | (train.labels("mortality")[:, 0] == 0))
+    drawn = [_drawn(few, np.random.default_rng(seed), "subject_id", ["mortality"]) for seed in range(30)]
+    assert all(any(table["mortality"].to_pylist()) for table in drawn)
+    assert all(table.num_rows > 0.7 * len(few) for table in drawn)

@@ -16,7 +16,7 @@ from mlci.cli._options import check_output, force, quiet, survey
     "--resample-training",
     type=click.IntRange(2),
     metavar="K",
-    help="Fit the index K times more, on a resampled training split, and show how far the new ones lie apart.",
+    help="Fit the index K times more, on resampled training patients, and show how far the new ones lie apart.",
 )
 @click.option("--by", help="Subgroups by these columns of the cohort.  [sex,age_band where it has them]")
 @click.option(
@@ -45,7 +45,8 @@ def command(
 
     MODEL is a model file, a ready-made index, or DIR a folder with one model file in it; COHORT is a cohort file,
     judged on its test split. The page holds aggregates only, needs no network and runs no script. It ends in the items
-    of TRIPOD+AI, answered as far as model and cohort can.
+    of TRIPOD+AI, answered as far as model and cohort can. With --resample-training an interrupted command goes on where
+    it stopped; until then what is done lies beside the output, in a file that begins with a dot.
     """
     import shlex
     import sys
@@ -65,9 +66,17 @@ def command(
     words = shlex.join(["mlci", *sys.argv[1:]])
     columns = by.split(",") if by else None
     options = {"command": words, "by": columns, "study": answers, "resamples": resamples, "seed": seed}
+    state = output.with_name(f".{output.name}.refits")
     options |= {"resample_training": resample_training or 0, "drawn": drawn}
+    options |= {"refitting": {"state": state, "on_fit": None if quiet else told(resample_training)}}
     page = build(load(model_path(model)), read_cohort(cohort), **options)
     with atomic(output) as temporary:
         temporary.write_text(page, encoding="utf-8")
+    state.unlink(missing_ok=True)
     if not quiet:
         click.echo(f"{output}: {len(page.encode()) / 1e6:.1f} MB; open it in a browser.")
+
+
+def told(times: int | None):
+    """Say after each new fit how many are done."""
+    return lambda done: click.echo(f"Fitted again on resampled patients: {done} of {times}.", err=True)

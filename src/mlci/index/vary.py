@@ -2,12 +2,14 @@
 
 An index and the cohort that it was learned from come in. Its recipe is fitted again on patients drawn with replacement
 from the training and validation splits, and every new index is judged on the same admissions; out comes how far their
-figures and scores lie apart. The interval of a figure tells what other patients would change in judging; this tells
-what they would change in learning.
+figures, risks and scores lie apart. The interval of a figure tells what other patients would change in judging; this
+tells what they would change in learning. A resample holds about 63 % of the patients, some of them several times, so
+that new indices are on average a little worse than the own one.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +18,20 @@ import pyarrow as pa
 from scipy.stats import rankdata
 
 from mlci.base.errors import InputError
+from mlci.base.tensors import digest
 from mlci.cohort import Cohort
+from mlci.fitting._checkpoint import Checkpoint
+from mlci.index._people import of_data
 from mlci.index.estimator import MLCI
 from mlci.judging._carried import weights_of
 from mlci.measures.design import numbered
 from mlci.measures.discrimination import auroc, calibration
+from mlci.measures.weighted import mean
 
 FIGURES = ("auroc", "risk_auroc", "deviance")
+MOVED = "risk moved"
 FAR = 0.1  # of all ranks: how far an admission's place must move to be told
+TRIES = 1000  # of draws in which each outcome keeps both classes
 
 
 def resample_training(
@@ -33,6 +41,7 @@ def resample_training(
     *,
     times: int,
     seed: int = 0,
+    state: Path | None = None,
     on_fit: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
     """Fit an index again on resampled patients, and judge each new one on the same admissions.
@@ -43,44 +52,91 @@ def resample_training(
         judged: the admissions to judge by.
         times: how many new fits.
         seed: of the resampling.
+        state: a file that keeps what is done, so that the same call goes on from there if it is stopped.
         on_fit: called with the number of fits done.
 
     Returns:
         A row per outcome and figure (AUROC of score and risk, deviance explained): the index's own value, and mean, sd,
-        least and largest of the new ones; and a row `score` with the rank correlation of the new scores with the own,
-        and one with the share of admissions whose place moved by more than a tenth of all.
+        least and largest of the new ones; `risk moved` is the mean distance of the new risks from the own ones. A row
+        `score` has the rank correlation of the new scores with the own, and one the share of admissions whose place
+        moved by more than a tenth of all.
 
     >>> from mlci.cohort import build_cohort
     >>> cohort = build_cohort("synthetic", 600)
     >>> index = MLCI(outcomes=["long_stay"]).fit(cohort)
     >>> frame = resample_training(index, cohort, cohort.split("test"), times=2)
     >>> frame["figure"].tolist()
-    ['auroc', 'risk_auroc', 'deviance', 'rank correlation', 'moved by a tenth']
+    ['auroc', 'risk_auroc', 'deviance', 'risk moved', 'rank correlation', 'moved by a tenth']
     """
     if times < 2:
         raise InputError(f"resample_training: {times} fits tell no spread; allowed are 2 and more.")
     names = [name for name in index.model_.outcomes if name in cohort.outcomes]
+    splits = _learned_from(index, cohort)
+    drawn, weight = _drawn_by(index, judged)
+    own = _Judged(index, judged, names, weight)
+    kept = Checkpoint(state, _fingerprint(own, cohort, seed))
+    for draw in range(times):
+        if str(draw) not in kept.entries:
+            rng = np.random.default_rng([seed, draw])
+            again = MLCI(recipe=index.recipe, config=index.config, outcomes=names, anchor=index.anchor, seed=index.seed)
+            parts = (_drawn(split, rng, drawn.get("cluster", "subject_id"), names) for split in splits)
+            again.fit(replace(cohort, table=pa.concat_tables(parts)), **drawn)
+            kept.keep(str(draw), None, {"figures": _Judged(again, judged, names, weight).beside(own)})
+        if on_fit is not None:
+            on_fit(draw + 1)
+    table = np.array([kept.entries[str(draw)].arrays["figures"] for draw in range(times)])
+    values = own.beside(own)
+    values[[figure not in FIGURES for _, figure in own.keys]] = np.nan
+    rows = [(*key, value, *_spread(column)) for key, value, column in zip(own.keys, values, table.T, strict=True)]
+    return pd.DataFrame(rows, columns=["outcome", "figure", "value", "mean", "sd", "least", "largest"])
+
+
+class _Judged:
+    """The scores, risks and figures of an index on the judged admissions."""
+
+    def __init__(self, index: MLCI, judged: Cohort, names: list[str], weight: np.ndarray | None) -> None:
+        reading = index.model_.read(judged.admissions(), of_data(judged, index.model_.people, len(judged)))
+        self.names, self.labels, self.weight = names, judged.labels(*names), weight
+        self.score, self.risks = reading.score, index.model_.risks(reading)
+        self.card = index.model_.card
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """What `beside` gives: outcome and figure."""
+        figures = [(name, figure) for name in self.names for figure in (*FIGURES, MOVED)]
+        return [*figures, ("score", "rank correlation"), ("score", "moved by a tenth")]
+
+    def beside(self, own: "_Judged") -> np.ndarray:
+        """The figures, and how far risks and places lie from those of the own index."""
+        values = []
+        for name, y in zip(self.names, self.labels.T):
+            risk, weight = self.risks[name], self.weight
+            values += [auroc(self.score, y, weight=weight), auroc(risk, y, weight=weight)]
+            values += [calibration(risk, y, weight=weight).deviance, mean(np.abs(risk - own.risks[name]), weight)]
+        ranks, places = rankdata(self.score), rankdata(own.score)
+        far = np.mean(np.abs(ranks - places) > FAR * len(ranks))
+        return np.array([*values, np.corrcoef(ranks, places)[0, 1], far], dtype=float)
+
+
+def _fingerprint(own: _Judged, cohort: Cohort, seed: int) -> str:
+    """What refits depend on: they go on only where nothing of it has changed."""
+    admissions = cohort.admissions()
+    facts = [own.card["recipe"], own.card["seed"], own.card["config"], own.names, seed]
+    return digest(facts, {"score": own.score, "codes": admissions.indices, "labels": cohort.labels()})
+
+
+def _learned_from(index: MLCI, cohort: Cohort) -> list[Cohort]:
+    """The splits to draw from, if they are those that the index was learned from."""
     splits = [cohort.split(part) for part in ("train", "valid")]
     if not all(map(len, splits)):
         raise InputError("the cohort lacks a split train or valid; a new fit needs both.")
-    drawn, weight = _drawn_by(index, judged)
-    own, own_scores = _figures(index, judged, names, weight)
-    found, places = [], []
-    for draw in range(times):
-        rng = np.random.default_rng([seed, draw])
-        again = MLCI(recipe=index.recipe, config=index.config, outcomes=names, anchor=index.anchor, seed=index.seed)
-        parts = (_drawn(split, rng, drawn.get("cluster", "subject_id")) for split in splits)
-        again.fit(replace(cohort, table=pa.concat_tables(parts)), **drawn)
-        figures, scores = _figures(again, judged, names, weight)
-        found.append(figures)
-        places.append((_correlation(own_scores, scores), _moved(own_scores, scores)))
-        if on_fit is not None:
-            on_fit(draw + 1)
-    table = np.array([[*figures.values()] for figures in found])
-    rows = [(*key, value, *_spread(column)) for (key, value), column in zip(own.items(), table.T)]
-    for words, column in zip(("rank correlation", "moved by a tenth"), np.array(places).T):
-        rows.append(("score", words, np.nan, *_spread(column)))
-    return pd.DataFrame(rows, columns=["outcome", "figure", "value", "mean", "sd", "least", "largest"])
+    learned = index.model_.card.get("admissions", {}).get("train", len(splits[0]))
+    if learned != len(splits[0]):
+        raise InputError(
+            f"the index was learned from {learned:,} training admissions and the cohort has {len(splits[0]):,}; to fit "
+            "it again takes the cohort that it was learned from."
+        )
+    return splits
 
 
 def _drawn_by(index: MLCI, judged: Cohort) -> tuple[dict[str, Any], np.ndarray | None]:
@@ -93,32 +149,20 @@ def _drawn_by(index: MLCI, judged: Cohort) -> tuple[dict[str, Any], np.ndarray |
     return drawn | {"numeric": index.model_.numbers}, weight
 
 
-def _figures(
-    index: MLCI, judged: Cohort, names: list[str], weight: np.ndarray | None
-) -> tuple[dict[tuple[str, str], float], np.ndarray]:
-    model = index.model_
-    reading = model.read(judged.admissions())
-    risks, figures = model.risks(reading), {}
-    for name, y in zip(names, judged.labels(*names).T):
-        areas = (auroc(column, y, weight=weight) for column in (reading.score, risks[name]))
-        values = (*areas, calibration(risks[name], y, weight=weight).deviance)
-        figures |= {(name, figure): value for figure, value in zip(FIGURES, values)}
-    return figures, reading.score
+def _drawn(split: Cohort, rng: np.random.Generator, together: str, names: list[str]) -> pa.Table:
+    """As many patients as there are, drawn with replacement; one who is drawn twice stays one patient to the folds.
 
-
-def _drawn(split: Cohort, rng: np.random.Generator, together: str) -> pa.Table:
-    """As many patients as there are, drawn with replacement; one who is drawn twice stays one patient to the folds."""
-    patient = numbered(split.column(together))
-    many = np.bincount(rng.integers(patient.max() + 1, size=patient.max() + 1), minlength=patient.max() + 1)
-    return split.table.take(np.repeat(np.arange(len(split)), many[patient]))
-
-
-def _correlation(first: np.ndarray, second: np.ndarray) -> float:
-    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
-
-
-def _moved(first: np.ndarray, second: np.ndarray) -> float:
-    return float(np.mean(np.abs(rankdata(first) - rankdata(second)) > FAR * len(first)))
+    A draw in which an outcome loses one of its classes could not be learned from, and is made again.
+    """
+    patient, labels = numbered(split.column(together)), split.labels(*names)
+    has = [labels == value for value in (0, 1)]
+    for _ in range(TRIES):
+        many = np.bincount(rng.integers(patient.max() + 1, size=patient.max() + 1), minlength=patient.max() + 1)[
+            patient
+        ]
+        if all((kind[many > 0].any(axis=0) == kind.any(axis=0)).all() for kind in has):
+            return split.table.take(np.repeat(np.arange(len(split)), many))
+    raise InputError("an outcome is so rare that resamples of the training admissions lack it; leave it out.")
 
 
 def _spread(values: np.ndarray) -> tuple[float, float, float, float]:

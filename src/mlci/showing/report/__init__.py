@@ -23,8 +23,8 @@ def build(index: MLCI, cohort: Cohort, *, command: str, study: Mapping[str, str]
         study: the authors' answers to items of TRIPOD+AI, as `read_study` reads them.
         options: `by`, the cohort's columns to tell subgroups by (None: sex and age band where the cohort knows them);
             `resamples` of the bootstrap; `resample_training`, how often the index is fitted again on resampled training
-            patients (0: not at all); `seed` of the draws; `drawn`, the columns of `weights`, `cluster` and `strata`
-            where the cohort is a sample.
+            patients (0: not at all), with `refitting`, the `state` and `on_fit` of `mlci.index.vary`; `seed` of the
+            draws; `drawn`, the columns of `weights`, `cluster` and `strata` where the cohort is a sample.
 
     >>> import mlci
     >>> cohort = mlci.build_cohort("synthetic", 600, seed=1)

@@ -159,11 +159,13 @@ def compute(
     resample_training: int = 0,
     seed: int = 12345,
     drawn: Mapping[str, str | None] | None = None,
+    refitting: Mapping[str, Any] | None = None,
 ) -> Findings:
     """Everything about an index on a cohort.
 
-    `by` names the columns to tell subgroups by (without it, `BY`), `resample_training` how often to fit it again,
-    `drawn` the columns that say how admissions were drawn: weights, cluster, strata.
+    `by` names the columns to tell subgroups by (without it, `BY`), `resample_training` how often to fit it again (with
+    the options `refitting` of `vary.resample_training`), `drawn` the columns that say how admissions were drawn:
+    weights, cluster, strata.
     """
     model, drawn = index.model_, {name: column for name, column in (drawn or {}).items() if column}
     cohort = model.of_cohort(cohort)
@@ -203,13 +205,11 @@ def compute(
         why_not=why_not,
         resamples=resamples,
         refits=resample_training,
-        varied=_varied(index, cohort, judged, resample_training, seed) if judgement else None,
+        varied=vary.resample_training(index, cohort, judged, times=resample_training, seed=seed, **(refitting or {}))
+        if judgement and resample_training
+        else None,
         survey=design_words(judged, **drawn),
     )
-
-
-def _varied(index: MLCI, cohort: Cohort, judged: Cohort, times: int, seed: int) -> pd.DataFrame | None:
-    return vary.resample_training(index, cohort, judged, times=times, seed=seed) if times else None
 
 
 def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int) -> People:

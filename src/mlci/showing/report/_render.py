@@ -10,6 +10,7 @@ import pandas as pd
 import mlci
 from mlci.base.names import label, words
 from mlci.index.vary import FIGURES as VARIED
+from mlci.index.vary import MOVED
 from mlci.measures.registry import METRICS, reported
 from mlci.showing._pages import Picture, environment
 from mlci.showing._words import number, percent, spread
@@ -143,7 +144,14 @@ def _varied(findings: Findings) -> dict | None:
     return {
         "times": findings.refits,
         "names": [METRICS["auroc"].short + " of the score", *(METRICS[name].label for name in VARIED[1:])],
-        "rows": [{"outcome": label(name), "cells": [row for row in rows if row.outcome == name]} for name in outcomes],
+        "rows": [
+            {
+                "outcome": label(name),
+                "cells": [row for row in rows if row.outcome == name and row.figure != MOVED],
+                "moved": next(row.mean for row in rows if row.outcome == name and row.figure == MOVED),
+            }
+            for name in outcomes
+        ],
         "correlation": about["rank correlation"],
         "moved": about["moved by a tenth"],
     }
