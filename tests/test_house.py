@@ -134,3 +134,12 @@ def test_every_recipe_is_a_row_of_the_configs_and_a_module_of_its_name():
     for name in RECIPES:
         tree = ast.parse((PACKAGE / "fitting" / f"{name}.py").read_text())
         assert "fit_splits" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_a_public_class_name_stands_for_one_class():
+    found: dict[str, list[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert not {name: paths for name, paths in found.items() if len(paths) > 1}

@@ -1,15 +1,15 @@
 """One table in three forms."""
 
 from mlci.base import grids
-from mlci.base.grids import Entry, Grid, Section
+from mlci.base.grids import Grid, GridCell, RowGroup
 
 RANKED = Grid(
     name="table1",
     title="Distance correlation & more",
     heads=("model", "long_stay (×10¹⁰)", "ρ⋆²"),
     sections=(
-        Section("Indices", (("Charlson", (Entry("1.00 ± 0.10", 1), Entry("5%"))),)),
-        Section("", (("A ⊕ B", (Entry("0.90", 2), Entry("−1"))),)),
+        RowGroup("Indices", (("Charlson", (GridCell("1.00 ± 0.10", 1), GridCell("5%"))),)),
+        RowGroup("", (("A ⊕ B", (GridCell("0.90", 2), GridCell("−1"))),)),
     ),
     notes=("Trees: skipped.",),
 )

@@ -104,15 +104,15 @@ def test_figures_are_whole_at_every_width(folder, monkeypatch, width):
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_tables_of_a_benchmark_show_whole_figures(monkeypatch, capsys, width):
-    from mlci.base.grids import Entry, Grid, Section
+    from mlci.base.grids import Grid, GridCell, RowGroup
     from mlci.cli._tables import show_grid
 
     monkeypatch.setenv("COLUMNS", str(width))
     outcomes = ("mortality", "mortality_30d", "long_stay", "icu_transfer", "non_home_discharge")
-    cells = tuple(Entry(f"{11 * (place + 1)}.00 ± 0.10", place % 3) for place in range(5))
+    cells = tuple(GridCell(f"{11 * (place + 1)}.00 ± 0.10", place % 3) for place in range(5))
     rows = tuple((name, cells) for name in ("MLCI", "a name of a model that is longer than any column"))
     heads = ("model", *(f"{outcome} (×10²)" for outcome in outcomes))
-    show_grid(Grid("t", "Title", heads, (Section("Ours", rows),), ("A note.",)))
+    show_grid(Grid("t", "Title", heads, (RowGroup("Ours", rows),), ("A note.",)))
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= width
     assert "…" not in said

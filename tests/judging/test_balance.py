@@ -104,12 +104,12 @@ def test_regression_is_statsmodels_with_patients_together():
     import statsmodels.api as sm
 
     from mlci.judging import balance as module
-    from mlci.judging._crossfit import Design
+    from mlci.judging._crossfit import LogisticModel
 
     cohort = ward(n=2_000, patients=2, effect=0.4)
     arms = module._arms(cohort, "drug", "mortality", None)
     columns = np.column_stack([np.ones(len(cohort)), cohort.column("severity"), cohort.column("age") / 20])
-    found = module._regressed(arms, Design(columns, 1e-9 * np.eye(3)))
+    found = module._regressed(arms, LogisticModel(columns, 1e-9 * np.eye(3)))
     fit = sm.Logit(arms.outcome, np.column_stack([columns, arms.treated])).fit(
         disp=0, cov_type="cluster", cov_kwds={"groups": arms.patient, "use_correction": False}
     )

@@ -5,7 +5,7 @@ import pytest
 
 import mlci
 from mlci.judging import _crossfit
-from mlci.judging._crossfit import Design, cross_fit, design
+from mlci.judging._crossfit import LogisticModel, cross_fit, design
 
 
 def hospitals(sizes, seed=0):
@@ -48,7 +48,7 @@ def test_the_model_is_statsmodels_logistic_regression_of_the_other_groups():
     weight = np.random.default_rng(1).uniform(0.5, 2, len(y))
     columns = design(score, [("age", age)]).columns[:, [0, 1, 2, 3, 8]]
     columns = columns[:, columns.std(axis=0) + (np.arange(columns.shape[1]) == 0) > 0]
-    found = cross_fit(Design(columns, 1e-9 * np.eye(columns.shape[1])), y, weight, starts).risk
+    found = cross_fit(LogisticModel(columns, 1e-9 * np.eye(columns.shape[1])), y, weight, starts).risk
     rest = slice(400, None)
     fit = sm.GLM(y[rest], columns[rest], family=sm.families.Binomial(), freq_weights=weight[rest]).fit(tol=1e-12)
     assert found[:400] == pytest.approx(fit.predict(columns[:400]), rel=1e-5)

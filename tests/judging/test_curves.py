@@ -145,11 +145,11 @@ def test_smooth_follows_the_truth_and_keeps_apart_risks_where_they_are():
     rng = np.random.default_rng(0)
     risk = rng.beta(1, 8, 20_000)
     true = np.clip(1.5 * risk, 0, 1)
-    found = curves.smooth(risk, (rng.random(20_000) < true).astype(float))
+    found = curves.calibration_curve(risk, (rng.random(20_000) < true).astype(float))
     inside = found.predicted < 0.5
     np.testing.assert_allclose(found.observed[inside], 1.5 * found.predicted[inside], atol=0.03)
     assert np.all((found.observed >= 0) & (found.observed <= 1))
-    one = curves.smooth(np.full(10, 0.2), np.array([0, 1] * 5, dtype=float))
+    one = curves.calibration_curve(np.full(10, 0.2), np.array([0, 1] * 5, dtype=float))
     assert one.observed.tolist() == [0.5]
 
 

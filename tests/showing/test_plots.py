@@ -46,7 +46,7 @@ def draw(name: str):
     if name == "calibration":
         risk = fit(score)
         groups = curves.binned(risk, outcomes[:, 0], bins=10)
-        return plots.calibration("mortality", groups, curves.smooth(risk, outcomes[:, 0]))
+        return plots.calibration("mortality", groups, curves.calibration_curve(risk, outcomes[:, 0]))
     if name == "one_benchmark":
         names = ["MLCI", "Elixhauser flags, age, sex", "MLCI without † codes"]
         frame = pd.DataFrame({"model": names, "outcome": "mortality", "metric": "auroc", "value": [0.9, 0.8, 0.7]})

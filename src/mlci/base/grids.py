@@ -23,7 +23,7 @@ DIGITS = str.maketrans(RAISED + LOWERED, 2 * "0123456789")
 
 
 @dataclass(frozen=True)
-class Entry:
+class GridCell:
     """A cell and its place in its column: 1 best, 2 second, 0 any other."""
 
     text: str
@@ -31,11 +31,11 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Section:
+class RowGroup:
     """Rows under a heading; an empty heading is not shown. A row is its name and its entries."""
 
     heading: str
-    rows: tuple[tuple[str, tuple[Entry, ...]], ...]
+    rows: tuple[tuple[str, tuple[GridCell, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Grid:
     name: str
     title: str
     heads: tuple[str, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[RowGroup, ...]
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -64,8 +64,8 @@ def grid(name: str, title: str, heads: Iterable[str], rows: Iterable[Iterable[st
     | train | 70 |
     <BLANKLINE>
     """
-    made = tuple((first, tuple(map(Entry, rest))) for first, *rest in rows)
-    return Grid(name, title, tuple(heads), (Section("", made),), notes)
+    made = tuple((first, tuple(map(GridCell, rest))) for first, *rest in rows)
+    return Grid(name, title, tuple(heads), (RowGroup("", made),), notes)
 
 
 def as_text(table: Grid) -> str:

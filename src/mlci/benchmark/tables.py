@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mlci.base.grids import Entry, Grid, Section, files_of, power, write
+from mlci.base.grids import Grid, GridCell, RowGroup, files_of, power, write
 from mlci.base.parquet import read_parquet
 from mlci.benchmark import models as baselines
 from mlci.benchmark.models import FAMILIES
@@ -88,18 +88,18 @@ def _table(name: str, title: str, part: pd.DataFrame, metric: str, notes: tuple[
     about = METRICS[metric]
     powers = {outcome: power_of_ten(wide[outcome].to_numpy()) if about.unit else 2 for outcome in outcomes}
     places = wide.round(12).rank(ascending=about.better == "smaller", method="min")
-    sections: dict[str, list[tuple[str, tuple[Entry, ...]]]] = {}
+    sections: dict[str, list[tuple[str, tuple[GridCell, ...]]]] = {}
     for model, cells in part.groupby("model", sort=False):
         found = {cell["outcome"]: cell for cell in cells.to_dict("records")}
         row = tuple(
-            Entry(
+            GridCell(
                 _scaled(found[outcome], powers[outcome]), int(place) if (place := places.at[model, outcome]) <= 2 else 0
             )
             for outcome in outcomes
         )
         sections.setdefault(cells["family"].iloc[0], []).append((cells["title"].iloc[0], row))
     heads = ("model", *(f"{outcome} ({power(powers[outcome])})" for outcome in outcomes))
-    return Grid(name, title, heads, tuple(Section(family, tuple(rows)) for family, rows in sections.items()), notes)
+    return Grid(name, title, heads, tuple(RowGroup(family, tuple(rows)) for family, rows in sections.items()), notes)
 
 
 def _scaled(cell: Mapping, exponent: int) -> str:

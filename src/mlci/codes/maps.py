@@ -27,7 +27,7 @@ class Counterpart:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MapRow:
     """A row of the maps. Within a scenario, one code of each choice list is needed; in scenario 0 it stands alone."""
 
     scenario: int
@@ -58,10 +58,10 @@ def _unspecified(way: Counterpart, version: int) -> bool:
     return "unspecified" in (title(way.codes[0], version) or "").lower()
 
 
-def _ways(entries: tuple[Entry, ...]) -> tuple[Counterpart, ...]:
+def _ways(entries: tuple[MapRow, ...]) -> tuple[Counterpart, ...]:
     plain = [Counterpart((entry.target,), entry.approximate) for entry in entries if not entry.scenario]
     for scenario in sorted({entry.scenario for entry in entries} - {0}):
-        lists: dict[int, list[Entry]] = {}
+        lists: dict[int, list[MapRow]] = {}
         for entry in entries:
             if entry.scenario == scenario:
                 lists.setdefault(entry.choice_list, []).append(entry)
@@ -90,14 +90,14 @@ def _younger() -> list[tuple[str, str]]:
 
 
 @cache
-def _entries(version: int) -> dict[str, tuple[Entry, ...]]:
+def _entries(version: int) -> dict[str, tuple[MapRow, ...]]:
     import pyarrow.parquet as pq
 
     table = pq.read_table(DATA / "maps.parquet", filters=[("version", "=", check_version(version))])
-    grouped: dict[str, list[Entry]] = {}
+    grouped: dict[str, list[MapRow]] = {}
     names = ("code", "scenario", "choice_list", "approximate", "target")
     for code, *entry in zip(*(table[name].to_pylist() for name in names)):
-        grouped.setdefault(code, []).append(Entry(*entry))
+        grouped.setdefault(code, []).append(MapRow(*entry))
     return {code: tuple(entries) for code, entries in grouped.items()}
 
 

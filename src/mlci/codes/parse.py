@@ -64,14 +64,14 @@ class Missed:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Parsed:
     """What was made of a text."""
 
     codes: tuple[Understood, ...]
     missed: tuple[Missed, ...]
 
 
-def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: False) -> Reading:
+def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: False) -> Parsed:
     """The codes of a text; `seen` knows further ones, such as a hospital's own that a model was trained on.
 
     >>> reading = read("1. I50.9 - Heart failure, unspecified; sepsis", 10)
@@ -93,7 +93,7 @@ def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: 
             codes += [understood] if understood else []
             end = token.end()
         pieces.append(line[end:])
-    return Reading(tuple(codes), tuple(_missed(pieces, codes, version)))
+    return Parsed(tuple(codes), tuple(_missed(pieces, codes, version)))
 
 
 def understand(code: str, version: int) -> Understood | None:

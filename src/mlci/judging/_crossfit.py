@@ -28,7 +28,7 @@ MOST_CATEGORIES = 50
 
 
 @dataclass(frozen=True)
-class Design:
+class LogisticModel:
     """Columns of a logistic model with the penalty on their weights."""
 
     columns: np.ndarray
@@ -44,7 +44,7 @@ class CrossFit:
     answer: np.ndarray  # groups x columns: change of the expected count per unit of the rest's gradient
 
 
-def design(score: np.ndarray, others: Sequence[tuple[str, np.ndarray]] = ()) -> Design:
+def design(score: np.ndarray, others: Sequence[tuple[str, np.ndarray]] = ()) -> LogisticModel:
     """Lay out a model: a line in the score that may bend, and the other columns, numbers bent and words as flags."""
     x = (score - score.mean()) / max(float(score.std()), 1e-12)
     bends = np.unique(np.quantile(x, LEVELS))
@@ -57,7 +57,7 @@ def design(score: np.ndarray, others: Sequence[tuple[str, np.ndarray]] = ()) -> 
     penalty = np.zeros((columns.shape[1], columns.shape[1]))
     penalty[:own, :own] = _penalty(own)
     penalty[range(own, len(penalty)), range(own, len(penalty))] = 1.0
-    return Design(columns, penalty)
+    return LogisticModel(columns, penalty)
 
 
 def _spread_out(name: str, values: np.ndarray) -> np.ndarray:
@@ -82,13 +82,13 @@ def _standardised(columns: np.ndarray) -> np.ndarray:
     return (columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, 1.0)
 
 
-def fit(model: Design, outcome: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def fit(model: LogisticModel, outcome: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """The weights of the model of all rows."""
     rows = _Rows(model.columns, outcome, weight, model.penalty)
     return _newton(rows, _start(rows), [slice(0, len(outcome))])
 
 
-def cross_fit(model: Design, outcome: np.ndarray, weight: np.ndarray, starts: np.ndarray) -> CrossFit:
+def cross_fit(model: LogisticModel, outcome: np.ndarray, weight: np.ndarray, starts: np.ndarray) -> CrossFit:
     """Fit a model with each group left out once.
 
     `weight` is what each admission counts; the rows are sorted by group, and `starts` is where each group begins.

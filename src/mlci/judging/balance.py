@@ -18,7 +18,7 @@ from mlci.base.errors import InputError
 from mlci.base.shown import html_table, text_table
 from mlci.cohort import Cohort
 from mlci.judging._carried import column, weights_of
-from mlci.judging._crossfit import Design, design, expit, fit
+from mlci.judging._crossfit import LogisticModel, design, expit, fit
 from mlci.judging.evaluate import _columns
 from mlci.measures._arrays import as_scores
 from mlci.measures.design import numbered
@@ -172,7 +172,7 @@ def _arms(cohort: Cohort, treatment: str, outcome: str, weights: str | None) -> 
 
 @dataclass(frozen=True)
 class _Propensity:
-    plan: Design
+    plan: LogisticModel
     chance: np.ndarray
 
 
@@ -217,12 +217,12 @@ def _measured(model: str, method: str, arms: _Arms, found: tuple[np.ndarray, np.
     ]
 
 
-def _regressed(arms: _Arms, plan: Design) -> tuple[float, float, float]:
+def _regressed(arms: _Arms, plan: LogisticModel) -> tuple[float, float, float]:
     """The odds ratio of treatment in a logistic model of the outcome, with an interval that takes patients together."""
     columns = np.column_stack([plan.columns, arms.treated])
     penalty = np.zeros((columns.shape[1], columns.shape[1]))
     penalty[:-1, :-1] = plan.penalty
-    beta = fit(Design(columns, penalty), arms.outcome, arms.weight)
+    beta = fit(LogisticModel(columns, penalty), arms.outcome, arms.weight)
     risk = expit(columns @ beta)
     bread = np.linalg.inv((columns.T * (arms.weight * risk * (1 - risk))) @ columns + penalty)
     moved = np.bincount(arms.patient, (columns @ bread[:, -1]) * arms.weight * (arms.outcome - risk))

@@ -110,16 +110,16 @@ def _designed(score: np.ndarray, outcome: np.ndarray, group: np.ndarray, design:
 
 
 @dataclass(frozen=True)
-class Smooth:
+class CalibrationCurve:
     """Observed risk along the predicted one, smoothed."""
 
     predicted: np.ndarray
     observed: np.ndarray
 
 
-def smooth(
+def calibration_curve(
     predicted, outcome, *, width: float = 0.75, share: float = 0.05, points: int = 60, patients: Any = None
-) -> Smooth:
+) -> CalibrationCurve:
     """Return the observed risk along the predicted one, by locally linear regression (tricube weights).
 
     Args:
@@ -131,7 +131,7 @@ def smooth(
         points: of the curve, at most. At most 400 groups of neighbours stand for the admissions.
         patients: as in `binned`; only weights matter here.
 
-    >>> curve = smooth([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1])
+    >>> curve = calibration_curve([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1])
     >>> bool(curve.observed[0] < curve.observed[-1])
     True
     """
@@ -149,7 +149,7 @@ def smooth(
     apart = x - mean_x[:, None]
     spread = (weight * apart**2).sum(axis=1)
     slope = np.divide((weight * apart) @ y, spread, out=np.zeros_like(spread), where=spread > 0)
-    return Smooth(at, np.clip(mean_y + slope * (at - mean_x), 0, 1))
+    return CalibrationCurve(at, np.clip(mean_y + slope * (at - mean_x), 0, 1))
 
 
 def rolling(score, outcome, *, window: int | None = None, points: int = GRID) -> Rates:

@@ -160,7 +160,7 @@ def funnel(expected: Any, spread: Dispersion, *, level: float) -> tuple[np.ndarr
 
 
 @dataclass(frozen=True)
-class Prior:
+class GammaPrior:
     """How the groups' true ratios are spread: a gamma distribution worth `weight` expected events, with this `mean`."""
 
     mean: float
@@ -171,7 +171,7 @@ class Prior:
         return float(np.sqrt(self.mean / self.weight))
 
 
-def prior(observed: Any, expected: Any) -> Prior:
+def prior(observed: Any, expected: Any) -> GammaPrior:
     """Estimate the spread of true ratios by maximum likelihood (a negative binomial model of the counts).
 
     >>> found = prior([5, 30, 12, 40, 21], [12.0, 20.0, 15.0, 25.0, 20.0])
@@ -191,11 +191,11 @@ def prior(observed: Any, expected: Any) -> Prior:
     bounds = [(np.log(whole) - 3, np.log(whole) + 3), (np.log(0.1), np.log(ALIKE))]
     fits = [minimize(loss, start, method="L-BFGS-B", bounds=bounds) for start in starts]
     mean, weight = np.exp(min(fits, key=lambda fit: fit.fun).x)
-    return Prior(float(mean), float(weight))
+    return GammaPrior(float(mean), float(weight))
 
 
 def shrunk(
-    observed: Any, expected: Any, known: Prior, *, level: float = 0.95
+    observed: Any, expected: Any, known: GammaPrior, *, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return each group's ratio drawn towards the others', the more the fewer events it has, with its interval.
 
@@ -205,7 +205,7 @@ def shrunk(
         known: of `prior`.
         level: the posterior probability of the interval.
 
-    >>> ratio, low, high = shrunk([0, 30], [2.0, 20.0], Prior(1.0, 10.0))
+    >>> ratio, low, high = shrunk([0, 30], [2.0, 20.0], GammaPrior(1.0, 10.0))
     >>> ratio.round(2).tolist(), low.round(2).tolist(), high.round(2).tolist()
     ([0.83, 1.33], [0.4, 0.95], [1.42, 1.78])
     """

@@ -24,7 +24,7 @@ from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.base.names import label
 from mlci.index.estimator import Explanation
-from mlci.judging.curves import Isotonic, Rates, RiskCurve, Smooth
+from mlci.judging.curves import CalibrationCurve, Isotonic, Rates, RiskCurve
 from mlci.judging.theory import Scan
 from mlci.measures.registry import METRICS
 
@@ -315,7 +315,7 @@ def benchmark(frame, metric: str, *, models: Sequence[str] | None = None) -> Fig
 
 
 @_styled
-def calibration(name: str, groups: Rates, smooth: Smooth) -> Figure:
+def calibration(name: str, groups: Rates, smooth: CalibrationCurve) -> Figure:
     """Draw predicted against observed risk of one outcome; on the dotted line they agree.
 
     Both axes are square roots, so that the low risks of most admissions do not all lie in one corner.
@@ -325,10 +325,10 @@ def calibration(name: str, groups: Rates, smooth: Smooth) -> Figure:
         groups: observed risks of groups of admissions with about the same predicted one.
         smooth: the smoothed curve through all admissions.
 
-    >>> from mlci.judging.curves import Rates, Smooth
+    >>> from mlci.judging.curves import Rates, CalibrationCurve
     >>> risk = np.array([0.1, 0.4])
     >>> groups = Rates(risk, risk, risk - 0.05, risk + 0.05, np.array([100, 100]), 100 * risk)
-    >>> calibration("mortality", groups, Smooth(risk, risk)).axes[0].get_ylabel()
+    >>> calibration("mortality", groups, CalibrationCurve(risk, risk)).axes[0].get_ylabel()
     'Observed risk (%)'
     """
     figure, axis = _panel((3.6, 3.2))

@@ -8,7 +8,7 @@ from mlci.base.names import label
 from mlci.cohort import Cohort
 from mlci.index.model import Model
 from mlci.index.recalibrate import Recalibrated, moved_words
-from mlci.judging.curves import binned, smooth
+from mlci.judging.curves import binned, calibration_curve
 from mlci.showing import plots
 
 STYLE = (
@@ -38,7 +38,7 @@ def render(before: Model, done: Recalibrated, cohort: Cohort) -> str:
                 parts.append("<p>The model did not know this outcome before.</p>")
                 continue
             groups = binned(found[name], observed, bins=10)
-            figure = plots.calibration(name, groups, smooth(found[name], observed))
+            figure = plots.calibration(name, groups, calibration_curve(found[name], observed))
             text = f"{label(name)}, {when}: predicted against observed risk"
             drawn = plots.svg(figure, prefix=f"{when}-{list(cohort.outcomes).index(name)}", alternative=text)
             expected, share = float(found[name][known].mean()), float(observed[known].mean())

@@ -102,7 +102,7 @@ class IcuColumns(_Section):
     entered: str
 
 
-class Layout(_Section):
+class TableLayout(_Section):
     admissions: AdmissionColumns
     diagnoses: DiagnosisColumns
     icu: IcuColumns | None = None
@@ -137,7 +137,7 @@ def read(
     return _draft(layout, rules, rows, where, recorded=recorded, blank=blank, death_day_counts=death_day_counts)
 
 
-def _layout(config: Any) -> tuple[Layout, str]:
+def _layout(config: Any) -> tuple[TableLayout, str]:
     if config is None:
         raise InputError("source tables: needs the option config (--config), a TOML file that names the columns.")
     if isinstance(config, Mapping):
@@ -149,7 +149,7 @@ def _layout(config: Any) -> tuple[Layout, str]:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{where}: is not TOML: {error}.") from error
     try:
-        layout = Layout.model_validate(values)
+        layout = TableLayout.model_validate(values)
     except ValidationError as error:
         said = complaint(error.errors(include_url=False), allowed=_keys, repeat=True)
         raise InputError(f"{where}: {said}.") from error
@@ -169,10 +169,10 @@ def _layout(config: Any) -> tuple[Layout, str]:
 def _keys(path: Sequence[str]) -> Iterable[str]:
     """The keys of the layout, or of one of its sections."""
     sections = {"admissions": AdmissionColumns, "diagnoses": DiagnosisColumns, "icu": IcuColumns}
-    return (sections[path[0]] if path else Layout).model_fields
+    return (sections[path[0]] if path else TableLayout).model_fields
 
 
-def _rule(layout: Layout, name: str, text: str, where: str) -> Rule:
+def _rule(layout: TableLayout, name: str, text: str, where: str) -> Rule:
     """An outcome's rule; what it needs must be named."""
     columns = layout.admissions
     rule = parse(text, f"{where}: outcomes.{name}")
@@ -198,7 +198,7 @@ def _of_column(rule: Rule) -> bool:
     return rule.kind in ("flag", "value", "compare") and not _is_stay(rule)
 
 
-def _wanted(layout: Layout, rules: Rules, where: str) -> dict[str, dict[str, str]]:
+def _wanted(layout: TableLayout, rules: Rules, where: str) -> dict[str, dict[str, str]]:
     """The columns of each table with their types; ids and flags come as text, so that no value is lost on the way."""
     wanted: dict[str, dict[str, str]] = {}
     for section in filter(None, (layout.admissions, layout.diagnoses, layout.icu)):
@@ -221,7 +221,7 @@ def _column(table: ir.Table, name: str | None, kind: str = "string") -> Any:
     return ibis.null(kind) if name is None else table[name.lower()]
 
 
-def _coded(tables: Any, layout: Layout) -> ir.Table:
+def _coded(tables: Any, layout: TableLayout) -> ir.Table:
     """The diagnoses that hold a code."""
     dx = layout.diagnoses
     table = tables[dx.table]
@@ -246,7 +246,7 @@ def _flag(said: Any) -> Any:
     return ibis.cases(*((plain.isin(written[flag]), str(place)) for place, flag in enumerate(poa.FLAGS)), else_=ODD)
 
 
-def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: bool = False) -> ir.Table:
+def admissions(tables: Any, layout: TableLayout, rules: Rules, *, death_day_counts: bool = False) -> ir.Table:
     """One row per admission of the admissions table, with placed codes by ICD version and what `_check` looks at."""
     columns = layout.admissions
     table = tables[columns.table]
@@ -297,7 +297,7 @@ def admissions(tables: Any, layout: Layout, rules: Rules, *, death_day_counts: b
     )
 
 
-def _with_icu(tables: Any, layout: Layout, joined: ir.Table) -> ir.Table:
+def _with_icu(tables: Any, layout: TableLayout, joined: ir.Table) -> ir.Table:
     """Add when an admission first entered intensive care, and how often: by a table of stays, or a column."""
     if not layout.icu:
         return joined.mutate(entered=_.first_icu, stays=ibis.ifelse(_.first_icu.notnull(), 1, 0))
@@ -322,7 +322,7 @@ def _outcome(name: str, rule: Rule, stay: Any, death_day_counts: bool) -> Any:
     return rule.of(_[f"flag_{name}"], _[f"flag_{name}"])
 
 
-def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, negative_stays: bool) -> None:
+def _check(tables: Tables, layout: TableLayout, rules: Rules, rows: pa.Table, *, negative_stays: bool) -> None:
     columns, dx = layout.admissions, layout.diagnoses
 
     def rows_of(table: str, column: str, value: str) -> list[int]:
@@ -382,7 +382,7 @@ def _check(tables: Tables, layout: Layout, rules: Rules, rows: pa.Table, *, nega
 
 
 def _draft(
-    layout: Layout,
+    layout: TableLayout,
     rules: Rules,
     rows: pa.Table,
     where: str,

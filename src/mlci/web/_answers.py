@@ -20,7 +20,7 @@ from mlci.index.model import Model, Tally
 INDICES = {"charlson": "cci_charlson", "elixhauser": "eci_vw"}  # with the weights of the paper
 
 
-class Effect(BaseModel):
+class CodeEffect(BaseModel):
     """What one recorded code did to the score."""
 
     code: str
@@ -35,7 +35,7 @@ class Effect(BaseModel):
     )
 
 
-class Category(BaseModel):
+class Comorbidity(BaseModel):
     """A comorbidity that some of the codes stand for."""
 
     words: str
@@ -46,7 +46,7 @@ class Clinical(BaseModel):
     """A clinical index; a milder form is dropped where the severer one was found."""
 
     score: int
-    categories: list[Category]
+    categories: list[Comorbidity]
 
 
 class Answer(BaseModel):
@@ -64,7 +64,9 @@ class Answer(BaseModel):
     unknown: list[str] = Field(description="codes that the model does not know; they do not count")
     charlson: Clinical = Field(description="Charlson index, original weights")
     elixhauser: Clinical = Field(description="Elixhauser index, van Walraven's weights")
-    effects: list[Effect] | None = Field(description="one for each code, in order; null unless asked for and scored")
+    effects: list[CodeEffect] | None = Field(
+        description="one for each code, in order; null unless asked for and scored"
+    )
 
 
 def model_version(model: Model) -> int:
@@ -132,14 +134,14 @@ def answers(
 
 def _effects(
     index: MLCI, recorded: list[int], codes_of: list[str], known: np.ndarray, score: float, icd_version: int
-) -> list[Effect]:
+) -> list[CodeEffect]:
     """What each recorded code does; one that is not understood does nothing."""
     counted = index.explain([codes_of[code] for code in recorded if known[code]], icd_version=icd_version)
     effects = iter(counted)
     return [
-        Effect.model_validate(next(effects), from_attributes=True)
+        CodeEffect.model_validate(next(effects), from_attributes=True)
         if known[code]
-        else Effect(
+        else CodeEffect(
             code=codes_of[code],
             title=icd.title(codes_of[code], icd_version),
             known=False,
@@ -151,10 +153,10 @@ def _effects(
     ]
 
 
-def _categories(bits: int, of_code: dict[str, int], column: str) -> list[Category]:
+def _categories(bits: int, of_code: dict[str, int], column: str) -> list[Comorbidity]:
     """The categories among an admission's bits that belong to the index, each with its codes."""
     return [
-        Category(words=category.words, codes=[code for code, own in of_code.items() if own >> place & 1])
+        Comorbidity(words=category.words, codes=[code for code, own in of_code.items() if own >> place & 1])
         for place, category in enumerate(rules().categories)
         if bits >> place & 1 and category.column[:4] == column[:4]
     ]

@@ -14,7 +14,7 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.codes import icd
 from mlci.codes.admissions import as_admissions
-from mlci.codes.parse import Missed, Reading, Understood, read
+from mlci.codes.parse import Missed, Parsed, Understood, read
 from mlci.index.estimator import MLCI
 from mlci.tokens import UNK
 from mlci.web._answers import Answer, answers
@@ -61,7 +61,7 @@ class Case:
         return sum(missed.counts for missed in self.missed)
 
 
-def typed(index: MLCI, text: str, version: int) -> Reading:
+def typed(index: MLCI, text: str, version: int) -> Parsed:
     """What the page makes of a text, within its limits."""
     if len(text) > MOST_TEXT:
         raise InputError(f"That is too much text: {len(text):,} characters; the page takes {MOST_TEXT:,}.")

@@ -15,7 +15,7 @@ TAIL = 0.5  # percent of the training admissions at either end that lie beyond t
 
 
 @dataclass(frozen=True)
-class Curve:
+class RiskLine:
     """The risk of one outcome along the score."""
 
     points: str  # of an SVG polyline
@@ -68,10 +68,10 @@ class Drawing:
         ]
 
     @cached_property
-    def curves(self) -> dict[str, Curve]:
+    def curves(self) -> dict[str, RiskLine]:
         return {name: self._curve(name) for name in self.model.curves}
 
-    def _curve(self, name: str) -> Curve:
+    def _curve(self, name: str) -> RiskLine:
         curve, (low, high) = self.model.curves[name], self.limits
         inside = curve.score[(curve.score > low) & (curve.score < high)]  # corners of a curve of steps
         scores = np.unique(np.concatenate([np.linspace(low, high, POINTS), inside]))
@@ -80,7 +80,7 @@ class Drawing:
         ticks = _nice(0.0, max(float(upper.max()), 0.001))
         top = max(ticks[-1], float(upper.max()))
         ends = (float(risks[0]), float(risks[-1]))
-        drawn = Curve("", "", top, [], float(curve(np.median(self.model.quantiles))), ends)
+        drawn = RiskLine("", "", top, [], float(curve(np.median(self.model.quantiles))), ends)
 
         def line(values: np.ndarray, step: int = 1) -> str:
             pairs = zip(scores[::step], values[::step])
@@ -88,7 +88,7 @@ class Drawing:
 
         band = f"{line(upper)} {line(lower, -1)}" if isinstance(curve, Smooth) else ""
         heights = [(tick, drawn.y(tick)) for tick in ticks]
-        return Curve(line(risks), band, top, heights, drawn.middle, ends)
+        return RiskLine(line(risks), band, top, heights, drawn.middle, ends)
 
 
 @dataclass(frozen=True)

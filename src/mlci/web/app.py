@@ -107,22 +107,22 @@ class Side(BaseModel):
     high: float
 
 
-class Contrast(BaseModel):
+class ContrastAnswer(BaseModel):
     outcome: str
     above: Side
     below: Side
 
 
-class Cutoff(BaseModel):
+class CutoffAnswer(BaseModel):
     """High severity is a score of at least `score`."""
 
     score: float
     certificate: float = Field(description="rho squared of the shared direction: 1 if that is exactly this cut")
     share: float = Field(description="of the training and validation admissions at or above it")
-    contrasts: list[Contrast]
+    contrasts: list[ContrastAnswer]
 
 
-class Card(BaseModel):
+class ModelCard(BaseModel):
     """What a model is and what it was made from."""
 
     mlci: str = Field(description="version of the program that answers")
@@ -130,7 +130,7 @@ class Card(BaseModel):
     icd_versions: list[int] = Field(description="of the training codes; 0 where nobody said")
     vocabulary: int = Field(description="distinct codes (their first characters) that the model knows")
     percentiles: dict[str, float] = Field(description="of the training scores")
-    cutoff: Cutoff
+    cutoff: CutoffAnswer
     validation: dict[str, dict[str, float]] = Field(
         description="of each outcome on the validation split: counts, AUROC, observed and expected rate, slope"
     )
@@ -261,7 +261,7 @@ def _api(index: MLCI) -> APIRouter:
         return Answers(icd_version=version, admissions=found, warnings=[*doubts, *aside])
 
     @api.get("/model")
-    def card() -> Card:
+    def card() -> ModelCard:
         """What the model is: outcomes, training cohort, versions, figures, limits of use."""
         return _card(index)
 
@@ -283,16 +283,16 @@ def _found(code: icd.Code) -> Found:
     return Found(code=shown, icd_version=code.version, title=code.title, billable=code.billable)
 
 
-def _card(index: MLCI) -> Card:
+def _card(index: MLCI) -> ModelCard:
     model = index.model_
     quantiles = len(model.quantiles) - 1
-    return Card(
+    return ModelCard(
         mlci=mlci.__version__,
         outcomes=dict(model.outcomes),
         icd_versions=list(model.icd_versions),
         vocabulary=len(model.vocabulary.tokens),
         percentiles={str(p): float(model.quantiles[round(quantiles * p / 100)]) for p in (0, 5, 25, 50, 75, 95, 100)},
-        cutoff=Cutoff.model_validate(model.cutoff, from_attributes=True),
+        cutoff=CutoffAnswer.model_validate(model.cutoff, from_attributes=True),
         validation=dict(model.card.get("validation", {})),
         training={name: value for name, value in model.card.items() if name != "validation"},
         about=facts(model),

@@ -47,7 +47,7 @@ class Resident:
 
 
 @dataclass(frozen=True)
-class Layout:
+class EpochSteps:
     """The steps of an epoch, or some of them, each of fits x batch admissions whose tokens lie end to end."""
 
     tokens: Tensor  # steps x fits x distinct: the distinct tokens of each fit's batch, then padding
@@ -64,7 +64,7 @@ class Layout:
         vocabulary: int,
         labels: Callable[[Tensor], tuple[Tensor, ...]],
         room: tuple[int, int] = (0, 0),
-    ) -> "Layout":
+    ) -> "EpochSteps":
         """`orders` is fits x admissions; `room` is what the buffers hold so far (distinct tokens, places)."""
         fits, rows = orders.shape
         steps = -(-rows // batch)

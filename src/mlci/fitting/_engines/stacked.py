@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from mlci.config import EncoderConfig
 from mlci.fitting._data import Split
-from mlci.fitting._engines.layout import Layout, Resident, thinned
+from mlci.fitting._engines.layout import EpochSteps, Resident, thinned
 from mlci.fitting._engines.stacks import Stack, build, kernels
 from mlci.fitting._loop import Pace, seeded
 from mlci.fitting._objectives import LARGE, Objective
@@ -164,7 +164,7 @@ class Steps:
         self.cuda = device.type == "cuda"
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=device)
-        self.layout: Layout | None = None
+        self.layout: EpochSteps | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def epoch(self, data: Resident, orders: Tensor, batch: int) -> Tensor:
@@ -174,10 +174,10 @@ class Steps:
         total = torch.zeros_like(self.total)
         for part in orders.split(max(1, AHEAD // len(orders)) * batch, dim=1):
             room = self.layout.room if self.layout else (0, 0)
-            total += self.run(Layout.of(data, part, batch, self.vocabulary, self.objective.labels, room))
+            total += self.run(EpochSteps.of(data, part, batch, self.vocabulary, self.objective.labels, room))
         return total
 
-    def run(self, layout: Layout) -> Tensor:
+    def run(self, layout: EpochSteps) -> Tensor:
         """Take the steps laid out."""
         steps = len(layout.tokens)
         if self.layout is None or self.layout.room != layout.room or len(self.layout.tokens) < steps:

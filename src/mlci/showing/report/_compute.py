@@ -51,7 +51,7 @@ STEPS = 24  # groups along the score, evenly spaced on the scale of the picture
 
 
 @dataclass(frozen=True)
-class People:
+class Population:
     """Whom the report is about."""
 
     source: str
@@ -71,7 +71,7 @@ class People:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OutcomeFigures:
     """One outcome along the score and along its predicted risk."""
 
     name: str
@@ -81,7 +81,7 @@ class Outcome:
     fit: curves.Isotonic
     trend: curves.Trend
     groups: curves.Rates  # tenths of predicted risk
-    smooth: curves.Smooth
+    smooth: curves.CalibrationCurve
     predicted: float  # mean risk
     figures: Mapping[str, Interval]  # of `FIGURES`, where there are risks
     medians: tuple[float, float]  # score without and with the outcome
@@ -116,7 +116,7 @@ class Codes:
 class Judgement:
     """How good the index is; what has too little behind it is None or empty."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[OutcomeFigures, ...]
     aurocs: pd.DataFrame  # of `rivals.compare`
     gains: pd.DataFrame  # of `rivals.increments`
     metrics: pd.DataFrame  # of `evaluate.judge`: the index, Elixhauser, Charlson
@@ -135,7 +135,7 @@ class Judgement:
 class Findings:
     """All of it."""
 
-    people: People
+    people: Population
     made: Mapping  # what the model file says about its own making
     facts: Mapping[str, str]  # its model card, in words
     limits: tuple[str, ...]  # of the index, as its file says
@@ -212,12 +212,12 @@ def compute(
     )
 
 
-def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int) -> People:
+def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int) -> Population:
     admissions = judged.admissions()
     tally, whole = Tally(index.model_).add(admissions), cohort.admissions()
     found = counted(whole, index.model_.vocabulary.leaves(whole))  # all of them: a test split may be too small to tell
     patients = len(np.unique(judged.column("subject_id")))
-    return People(
+    return Population(
         source=cohort.source,
         rules={name: cohort.outcomes[name] for name in names},
         notes=cohort.notes,
@@ -343,7 +343,7 @@ def _weights(given: Mapping[str, float] | None, names: Sequence[str]) -> dict[st
 
 def _outcome(
     name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | None, metrics: pd.DataFrame, drawn: Design | None
-) -> Outcome:
+) -> OutcomeFigures:
     weight = None if drawn is None else drawn.weight
     fit = curves.isotonic(score, y, weight=weight)
     risk = fit(score) if risk is None else risk
@@ -357,7 +357,7 @@ def _outcome(
     low, high = np.quantile(score, [0.001, 0.999])
     edges = np.linspace(low, high, 31)
     shares, medians = zip(*(_spread_of(score, y == value, edges, weight) for value in (0, 1)))
-    return Outcome(
+    return OutcomeFigures(
         name=name,
         n=int(known.sum()),
         positives=int(np.nansum(y)),
@@ -365,7 +365,7 @@ def _outcome(
         fit=fit,
         trend=curves.trends([score], y, [name], patients=drawn)[0],
         groups=curves.binned(risk, y, bins=10, patients=drawn),
-        smooth=curves.smooth(risk, y, patients=drawn),
+        smooth=curves.calibration_curve(risk, y, patients=drawn),
         predicted=float(weighted.mean(risk[known], None if weight is None else weight[known])),
         rate=theory.rate_of(y[known], None if weight is None else weight[known]).rate,
         figures=figures,

@@ -14,7 +14,7 @@ from mlci.index._enough import in_words
 from mlci.judging import theory
 from mlci.judging.rivals import CLASSIC
 from mlci.showing._words import listing, number, percent, spread, versions
-from mlci.showing.report._compute import Cut, Findings, Judgement, Outcome
+from mlci.showing.report._compute import Cut, Findings, Judgement, OutcomeFigures
 
 FEW = 100  # events, or admissions without one: below it every figure of an outcome is rough
 SLOPE = 0.1  # how far from 1 a calibration slope is worth a word, if its interval leaves out 1
@@ -100,7 +100,7 @@ def headline(judgement: Judgement) -> list[str]:
     return said
 
 
-def weak(outcomes: Sequence[Outcome]) -> list[str]:
+def weak(outcomes: Sequence[OutcomeFigures]) -> list[str]:
     """What is weak, outcome by outcome."""
     found = []
     for outcome in outcomes:
@@ -127,7 +127,7 @@ def weak(outcomes: Sequence[Outcome]) -> list[str]:
     return found
 
 
-def trends(outcomes: Sequence[Outcome]) -> str:
+def trends(outcomes: Sequence[OutcomeFigures]) -> str:
     ways = {"increasing": "rises", "weakly increasing": "rises weakly", "flat": "hardly changes"}
     said = []
     for verdict, way in ways.items():
