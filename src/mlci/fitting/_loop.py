@@ -184,13 +184,16 @@ def train(
         held_out: the split that `judge` judges the scores of; without it the last values are the quality.
         judge: gives each model's quality, and the values it is made of.
         improvement: by how much an epoch must be better to be kept; None: the last one is kept.
-        place: where in a checkpoint the models lie.
+        place: where in a checkpoint the models lie; those that were begun go on from there.
         rate: the setting to lower where scores become infinite.
 
     Returns:
         The record of each model, and the weights of the kept epochs, with the models along the first axis.
     """
-    begun, best = len(trained[0].history), engine.state()
+    begun = len(trained[0].history)
+    if place and begun:
+        place.resume(engine)
+    best = engine.state()
     selecting = improvement is not None and (place is None or place.weights)
     if selecting:
         start = place.kept() if place and begun else best

@@ -264,8 +264,6 @@ class _Run:
             if not trained:
                 trained = [Trained(0, -np.inf, sigma, ()) for sigma in self._sigmas(engine, len(tasks))]
             judge = self._aim(engine, tasks, [record.bandwidth for record in trained])
-            if trained[0].history:
-                place.resume(engine)
             return _loop.train(
                 engine,
                 trained,
@@ -297,17 +295,15 @@ class _Run:
     def _aim(self, engine: _loop.Engine, tasks: list[Task], sigmas: list[float | None]) -> _loop.Judge:
         """Say what the models are after; give what judges their validation scores."""
         config, device = self.config.objective, self.device
-        weights, counts = (
-            torch.from_numpy(np.stack(rows)).to(device)
-            for rows in ([task.weights for task in tasks], [task.judge for task in tasks])
-        )
+        weights = torch.from_numpy(np.stack([task.weights for task in tasks])).to(device, torch.float32)
+        counts = torch.from_numpy(np.stack([task.judge for task in tasks])).to(device)
         rows = np.stack([judges(self.valid, self.config, task.number) for task in tasks])
-        judging: _objectives.Judging = _objectives.CrossEntropies(self.config.optimiser.batch, weights.float())
+        judging: _objectives.Judging = _objectives.CrossEntropies(self.config.optimiser.batch, weights)
         objective = judging
         if config.kind == "alignment":
-            judging = objective = _objectives.Alignments(config, sigmas, weights.float())
+            judging = objective = _objectives.Alignments(config, sigmas, weights)
             if device.type == "cuda" and self.stack:
-                objective = kernels().StackedAlignments(config, sigmas, weights.float())
+                objective = kernels().StackedAlignments(config, sigmas, weights)
                 judging = objective if rows.shape[1] <= PAIRS else judging
         engine.aim(objective)
         labels = judging.labels(torch.from_numpy(self.valid.outcomes[rows]).to(device))
