@@ -1,5 +1,8 @@
 """Flags of what was present on admission: read wherever they stand, and counted as Medicare and AHRQ count them."""
 
+from dataclasses import replace
+
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -7,7 +10,7 @@ from click.testing import CliRunner
 
 import mlci
 from mlci.cli import cli
-from mlci.codes.admissions import as_admissions
+from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.layout import find_layout
 from mlci.codes.poa import flag_columns
 from toys import streamed
@@ -131,3 +134,9 @@ def test_indices_of_what_was_present(tmp_path):
         scores[poa] = pd.read_csv(tmp_path / "s.csv")["cci_charlson"].tolist()
         assert ("2 codes arose after admission" in done.output) == (poa != "all")
     assert scores == {"all": [2, 1, 0, 2], "only": [2, 0, 0, 2], "ahrq": [2, 0, 0, 2]}
+
+
+def test_flags_go_with_their_admissions():
+    whole = replace(Admissions.from_lists([["A", "B"], ["C"], ["A"]]), poa=np.array([1, 2, 3, 4], dtype=np.uint8))
+    assert whole.take(np.array([2, 0])).poa.tolist() == [4, 1, 2]
+    assert whole.keep(np.array([True, False, True])).poa.tolist() == [1, 3, 4]

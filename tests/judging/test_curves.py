@@ -78,23 +78,6 @@ def test_bins_agree_with_pandas():
     np.testing.assert_allclose(rates.risk, peer["outcome"], atol=0.03)
 
 
-def test_rolling_is_the_mean_of_each_window():
-    score, outcome = draw(500)
-    known = ~np.isnan(outcome)
-    rates = curves.rolling(score, outcome, window=40, points=10_000)
-    ordered = outcome[known][np.argsort(score[known])]
-    expected = [ordered[i : i + 40].mean() for i in range(len(ordered) - 39)]
-    np.testing.assert_allclose(rates.risk, expected, atol=1e-12)
-
-
-def test_rolling_does_not_depend_on_the_order_of_equal_scores():
-    score, outcome = draw(800)
-    score = score.round()
-    shuffled = np.random.default_rng(1).permutation(800)
-    a, b = curves.rolling(score, outcome), curves.rolling(score[shuffled], outcome[shuffled])
-    np.testing.assert_allclose(a.risk, b.risk, atol=1e-12)
-
-
 def test_delta_reads_the_stated_places_of_the_grid():
     score = np.linspace(0, 1, 2_001)
     straight = curves.Isotonic(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
@@ -134,11 +117,6 @@ def test_constant_scores_give_one_bin_and_the_prevalence():
 def test_what_cannot_be_drawn_is_said(score, outcome, options, said):
     with pytest.raises(InputError, match=said):
         curves.binned(score, outcome, **options)
-
-
-def test_rolling_refuses_a_window_wider_than_the_cohort():
-    with pytest.raises(InputError, match="window: 9"):
-        curves.rolling([1, 2], [0, 1], window=9)
 
 
 def test_smooth_follows_the_truth_and_keeps_apart_risks_where_they_are():

@@ -43,6 +43,7 @@ def test_a_window_is_a_cohort_that_looks_back_as_long(cohort):
         assert part.set_index("metric")["value"].to_dict() == pytest.approx(alone[["dcorr", "auroc"]].to_dict())
         assert part["observed"].iloc[0] == pytest.approx(np.mean(second >= days))
         assert part["carrying"].iloc[0] == pytest.approx(np.mean((second > 0) & (second <= days)))
+    assert table.attrs["notes"] == [note for days in (0, 90, 365) for note in cohort.looking_back(days).notes]
     auroc = table[table["metric"] == "auroc"].set_index("days")
     assert auroc["value"].is_monotonic_increasing
     assert auroc.loc[365, "change"] == pytest.approx(auroc.loc[365, "value"] - auroc.loc[0, "value"])

@@ -1,5 +1,6 @@
 """Small tables for a person who looks: plain text for a terminal, HTML for a notebook."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -32,3 +33,19 @@ def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = (), capti
     body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
     said = f'<caption style="text-align:left">{escape(caption)}</caption>' if caption else ""
     return f"<table>{said}{top}<tbody>{body}</tbody></table>"
+
+
+class Shown(ABC):
+    """A result that is shown as a table, in a terminal and in a notebook."""
+
+    @abstractmethod
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows of the table."""
+
+    def __repr__(self) -> str:
+        heads, rows = self.cells()
+        return text_table(rows, heads)
+
+    def _repr_html_(self) -> str:
+        heads, rows = self.cells()
+        return html_table(rows, heads)

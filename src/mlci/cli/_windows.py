@@ -51,9 +51,8 @@ def windows(
         for window, part in table.groupby("days", sort=False):
             long, some = part[["observed", "carrying"]].iloc[0]
             click.echo(f"{window:g} days: {long:.0%} of the judged were observed as long, {some:.0%} carry a code.")
-        for window in look_back:
-            for note in whole.looking_back(window, carry=carry).notes[len(whole.notes) :]:
-                click.echo(f"{note[:1].upper()}{note[1:]}")
+        for note in table.attrs["notes"]:
+            click.echo(f"{note[:1].upper()}{note[1:]}")
     return table
 
 

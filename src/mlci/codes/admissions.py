@@ -79,7 +79,8 @@ class Admissions:
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
-        return replace(self, ids=self.ids[rows], indices=self.indices[places], offsets=offsets)
+        poa = None if self.poa is None else self.poa[places]
+        return replace(self, ids=self.ids[rows], indices=self.indices[places], offsets=offsets, poa=poa)
 
     def keep(self, flags: np.ndarray) -> "Admissions":
         """Keep the codes that are flagged, in all admissions; `flags` has one for each of `values`.
@@ -87,12 +88,7 @@ class Admissions:
         >>> Admissions.from_lists([["A", "B"], ["B"]]).keep(np.array([True, False])).offsets
         array([0, 1, 1])
         """
-        if flags.all():
-            return self
-        kept = flags[self.indices]
-        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
-        poa = None if self.poa is None else self.poa[kept]
-        return replace(self, indices=self.indices[kept], offsets=offsets, poa=poa)
+        return self if flags.all() else self._where(flags[self.indices])
 
     def present(self) -> "Admissions":
         """Leave out the codes whose flags say that they arose after admission, and count them.
@@ -103,10 +99,14 @@ class Admissions:
         """
         if self.poa is None:
             return self
-        kept = ~late(self.poa)
+        arose = late(self.poa)
+        return replace(self._where(~arose), poa=None, late=self.late + int(arose.sum()))
+
+    def _where(self, kept: np.ndarray) -> "Admissions":
+        """Keep some of the recorded codes; `kept` has a Boolean for each of `indices`."""
         offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
-        left = self.late + len(kept) - int(kept.sum())
-        return replace(self, indices=self.indices[kept], offsets=offsets, poa=None, late=left)
+        poa = None if self.poa is None else self.poa[kept]
+        return replace(self, indices=self.indices[kept], offsets=offsets, poa=poa)
 
     @classmethod
     def from_lists(cls, codes: Sequence[Sequence[str]], *, icd_version: int = 0) -> "Admissions":

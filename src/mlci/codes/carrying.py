@@ -13,9 +13,8 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.base.tablefile import open_table
-from mlci.codes.admissions import Admissions
-from mlci.codes.comorbidity import Coder
 from mlci.codes.icd import normalise
+from mlci.codes.rules import rules
 
 COMORBIDITIES = "comorbidities"
 OTHERS = "*"  # in a table: the codes that it does not name
@@ -47,7 +46,7 @@ class Carry:
         [inf, 0.0]
         """
         if not self.days:
-            return np.where(_listed(codes, version), np.inf, 0.0)
+            return np.where(rules().code_bits(codes, version).any(axis=0), np.inf, 0.0)
         others = self.days.get(OTHERS, np.inf)
         return np.array(
             [next((self.days[part] for part in _beginnings(code) if part in self.days), others) for code in codes]
@@ -89,18 +88,6 @@ def read_carry(said: str | Path) -> Carry:
     if not found:
         raise InputError(f"{said}: has no rows; needed are codes and how many days each is carried.")
     return Carry(f"as long as {Path(said).name} says", found)
-
-
-def _listed(codes: np.ndarray, version: int) -> np.ndarray:
-    """Whether Charlson or Elixhauser list each code."""
-    alone = Admissions(
-        ids=np.arange(len(codes)),
-        values=codes,
-        versions=np.full(len(codes), version, dtype=np.int8),
-        indices=np.arange(len(codes), dtype=np.int32),
-        offsets=np.arange(len(codes) + 1),
-    )
-    return np.asarray(np.atleast_2d(Coder()(alone)).any(axis=0))
 
 
 def _beginnings(code: str) -> list[str]:

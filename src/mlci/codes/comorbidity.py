@@ -106,6 +106,14 @@ class Coder:
         self.late += admissions.late if admissions.poa is None else int(late(admissions.poa).sum())
         return self.bits(admissions, skipped=self.skipped)
 
+    def scores(self, admissions: Admissions, columns: Sequence[str]) -> dict[str, np.ndarray]:
+        """The scores of each admission by column, milder forms beside severer ones not counted.
+
+        >>> Coder().scores(Admissions.from_lists([["E119", "E112"]], icd_version=10), ["cci_charlson"])
+        {'cci_charlson': array([2], dtype=int32)}
+        """
+        return self.rules.scores(self.rules.settled(self(admissions)), columns)
+
     def bits(self, admissions: Admissions, *, skipped: np.ndarray | None = None) -> np.ndarray:
         """The bits of each admission, without counting anything; `skipped` are those that a first diagnosis lacks."""
         self._look_up(admissions.values, admissions.versions)
@@ -291,6 +299,7 @@ def _ages(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
     try:
         column = ages if isinstance(ages, pa.ChunkedArray) else pa.chunked_array([pa.array(ages, from_pandas=True)])
         found = column.cast(pa.float64()).to_numpy()
+    # Text that is no number, a type that has no cast to one (lists, dates), and values of several types.
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise InputError(f"{where}: some value is no number; allowed are years, or nothing.") from None
     if len(found) != admissions:

@@ -40,7 +40,7 @@ def published(names: str | Sequence[str]) -> dict[str, Scores]:
 
 def _points(name: str, column: str, *parts: Cohort) -> tuple[np.ndarray, ...]:
     coder = Coder([name])
-    found = [coder.rules.scores(coder.rules.settled(coder(part.admissions())), [column]) for part in parts]
+    found = [coder.scores(part.admissions(), [column]) for part in parts]
     for sentence in coder.unlisted():
         raise InputError(sentence)
     return tuple(points[column].astype(float) for points in found)

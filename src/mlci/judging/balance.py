@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from mlci.base.errors import InputError
-from mlci.base.shown import html_table, text_table
+from mlci.base.shown import Shown
 from mlci.cohort import Cohort
 from mlci.judging._carried import column, weights_of
 from mlci.judging._crossfit import LogisticModel, design, expit, fit
@@ -31,7 +31,7 @@ MEASURES = {"difference": "risk difference", "ratio": "risk ratio", "odds": "odd
 
 
 @dataclass(frozen=True, repr=False)
-class Balance:
+class Balance(Shown):
     """A treatment's effect on an outcome.
 
     `effects` has a row per model, method (weighting, regression) and measure; `differences` one per covariate with its
@@ -58,14 +58,6 @@ class Balance:
             for row in self.effects.itertuples()
         ]
         return ["model", "method", "effect", "value", "95% interval"], rows
-
-    def __repr__(self) -> str:
-        heads, rows = self.cells()
-        return text_table(rows, heads)
-
-    def _repr_html_(self) -> str:
-        heads, rows = self.cells()
-        return html_table(rows, heads)
 
 
 def balance(

@@ -18,7 +18,7 @@ from scipy.stats import rankdata
 
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
-from mlci.base.shown import html_table, text_table
+from mlci.base.shown import Shown
 from mlci.cohort import Cohort
 from mlci.judging._carried import column, weights_of
 from mlci.judging._coding import coding
@@ -41,7 +41,7 @@ LINE = 120  # points of a limit's line
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """Groups judged by each score.
 
     `table` has a row per model and group, `models` one per model, `coding` one per group; `changes` has a row per pair
@@ -114,14 +114,6 @@ class Comparison:
                 counts = [f"{row.n:,.0f}", f"{row.observed:,.0f}", f"{row.expected:,.1f}", ratio, row.verdict, rank]
                 rows.append([model, row.group, *(cell.replace("nan", "–") for cell in counts)])
         return ["model", self.by, "n", "O", "E", "O/E 95%", "verdict", "rank 95%"], rows
-
-    def __repr__(self) -> str:
-        heads, rows = self.cells()
-        return text_table(rows, heads)
-
-    def _repr_html_(self) -> str:
-        heads, rows = self.cells()
-        return html_table(rows, heads)
 
 
 def compare(

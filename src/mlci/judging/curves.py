@@ -93,20 +93,31 @@ def binned(
 
 def _designed(score: np.ndarray, outcome: np.ndarray, group: np.ndarray, design: Design) -> Rates:
     """Rates of groups of which some admissions count more, or belong together: intervals for what they are worth."""
-    weight = np.ones(len(score)) if design.weight is None else design.weight
-    total = np.bincount(group, weight)
-    kept = total > 0
+    weight, total, rate, middle = _levels(score, outcome, group, design)
+    kept, moved = total > 0, weight * (outcome - rate[group])
     with np.errstate(invalid="ignore", divide="ignore"):
-        rate, middle = (np.bincount(group, weight * column) / total for column in (outcome, score))
         worth = total**2 / np.bincount(group, weight**2)
-    moved = weight * (outcome - rate[group])
-    cell = np.unique(group * np.int64(design.clusters) + design.cluster, return_inverse=True)
-    together = np.bincount(cell[0] // design.clusters, np.bincount(cell[1], moved) ** 2, minlength=len(total))
-    apart = np.bincount(group, moved**2)
+    together, apart = _between(moved, group, design), np.bincount(group, moved**2)
     worth = (worth / np.maximum(1, np.divide(together, apart, out=np.ones_like(apart), where=apart > 0)))[kept]
     low, high = wilson(rate[kept] * worth, worth)
     counts = np.bincount(group)[kept], np.bincount(group, outcome)[kept]
     return Rates(middle[kept], rate[kept], low, high, *counts, None if design.weight is None else total[kept])
+
+
+def _levels(
+    score: np.ndarray, y: np.ndarray, group: np.ndarray, design: Design
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The weight of each admission; of each group the sum of weights, and the weighted means of `y` and the score."""
+    weight = np.ones(len(y)) if design.weight is None else design.weight
+    total = np.bincount(group, weight)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return weight, total, np.bincount(group, weight * y) / total, np.bincount(group, weight * score) / total
+
+
+def _between(moved: np.ndarray, group: np.ndarray, design: Design) -> np.ndarray:
+    """Of each group, the sum of squares of what its clusters moved, the admissions of a cluster together."""
+    cell = np.unique(group * np.int64(design.clusters) + design.cluster, return_inverse=True)
+    return np.bincount(cell[0] // design.clusters, np.bincount(cell[1], moved) ** 2, minlength=group.max() + 1)
 
 
 @dataclass(frozen=True)
@@ -150,37 +161,6 @@ def calibration_curve(
     spread = (weight * apart**2).sum(axis=1)
     slope = np.divide((weight * apart) @ y, spread, out=np.zeros_like(spread), where=spread > 0)
     return CalibrationCurve(at, np.clip(mean_y + slope * (at - mean_x), 0, 1))
-
-
-def rolling(score, outcome, *, window: int | None = None, points: int = GRID) -> Rates:
-    """Return the event rate in a window of admissions that moves along the order of the score.
-
-    Args:
-        score: one number per admission.
-        outcome: 0, 1, or NaN where not known.
-        window: admissions in the window, by default a twentieth of them.
-        points: of the curve, at most.
-
-    >>> rolling([1, 2, 3, 4], [0, 0, 1, 1], window=2).risk.tolist()
-    [0.0, 0.5, 1.0]
-    """
-    score, outcome = _known(score, outcome)
-    n = len(score)
-    window = max(n // 20, 1) if window is None else window
-    if not 1 <= window <= n:
-        raise InputError(f"window: {window} is not a width; allowed is 1 to the number of admissions, {n}.")
-    order = np.argsort(score, kind="stable")
-    score, outcome = score[order], outcome[order]
-    # Where a window's edge falls inside a run of equal scores, the members of the run share their mean rate.
-    _, run, length = np.unique(score, return_inverse=True, return_counts=True)
-    outcome = (np.bincount(run, weights=outcome) / length)[run]
-    start = np.unique(np.linspace(0, n - window, min(points, n - window + 1)).round().astype(int))
-
-    def sums(values: np.ndarray) -> np.ndarray:
-        total = np.concatenate([[0.0], np.cumsum(values)])
-        return total[start + window] - total[start]
-
-    return _rates(sums(score), np.clip(sums(outcome), 0, window), np.full(len(start), window))
 
 
 def isotonic(score, outcome, *, weight: np.ndarray | None = None) -> Isotonic:
@@ -354,14 +334,9 @@ def mean_curves(
 
 def _means(score: np.ndarray, y: np.ndarray, group: np.ndarray, design: Design) -> Rates:
     """Means of a number in groups, with 1.96 standard errors to either side, a patient's admissions together."""
-    weight = np.ones(len(y)) if design.weight is None else design.weight
-    total, n = np.bincount(group, weight), np.bincount(group)
-    kept = total > 0
-    with np.errstate(invalid="ignore", divide="ignore"):
-        level, middle = (np.bincount(group, weight * column) / total for column in (y, score))
-    moved = weight * (y - level[group]) / total[group]
-    cell = np.unique(group * np.int64(design.clusters) + design.cluster, return_inverse=True)
-    variance = np.bincount(cell[0] // design.clusters, np.bincount(cell[1], moved) ** 2, minlength=len(total))
+    weight, total, level, middle = _levels(score, y, group, design)
+    kept, n = total > 0, np.bincount(group)
+    variance = _between(weight * (y - level[group]) / total[group], group, design)
     half = 1.959964 * np.sqrt(variance * n / np.maximum(n - 1, 1))[kept]
     mass = None if design.weight is None else total[kept]
     positives = np.bincount(group, y > 0)[kept]

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from mlci.base.errors import InputError
-from mlci.base.shown import html_table, text_table
+from mlci.base.shown import Shown
 from mlci.cohort import Cohort
 from mlci.judging.groups import interactions, told
 from mlci.measures import resample
@@ -30,7 +30,7 @@ AGES = {0: "under 18", 18: "18 to 44", 45: "45 to 64", 65: "65 to 74", 75: "75 t
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(Shown):
     """`table`: model, outcome, metric, value, low, high, n, positives (with by and group if subgroups were asked for).
 
     `differences`: model − versus for every figure that both have, from the same resamples, with p-values (Student's t).
@@ -52,7 +52,7 @@ class Evaluation:
         wide = whole.pivot_table(index="model", columns="metric", values="value", sort=False)
         return wide[[name for name in HEADLINE if name in wide]].rename_axis(index=None, columns=None)
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
+    def cells(self) -> tuple[list[str], list[list[str]]]:
         """Models and outcomes down, metrics across."""
         metrics = [name for name in METRICS if (self.table["metric"] == name).any()]
         keys = [name for name in ("by", "group", "model", "outcome") if name in self.table]
@@ -62,14 +62,9 @@ class Evaluation:
             rows.append([*map(str, key), *(f"{values[name]:.3f}" if name in values else "" for name in metrics)])
         return [*keys, *(METRICS[name].short or name for name in metrics)], rows
 
-    def __repr__(self) -> str:
-        heads, rows = self._cells()
-        return text_table(rows, heads)
-
     def _repr_html_(self) -> str:
         """The table, and AUROC with its interval as a small plot."""
-        heads, rows = self._cells()
-        return html_table(rows, heads) + _dots(self.table[self.table["metric"] == "auroc"])
+        return super()._repr_html_() + _dots(self.table[self.table["metric"] == "auroc"])
 
 
 def _dots(table: pd.DataFrame) -> str:

@@ -107,9 +107,8 @@ def _counted(model: str, admissions: Admissions) -> np.ndarray | None:
 
 def _titles(admissions: Admissions) -> dict[tuple[int, str], str]:
     """What each category is called: by its own name, or else by that of its commonest code."""
-    many = np.bincount(admissions.indices, minlength=len(admissions.values))
     found: dict[tuple[int, str], str] = {}
-    for place in np.argsort(-many, kind="stable"):
+    for place in np.argsort(-admissions.mentions, kind="stable"):
         code, version = str(admissions.values[place]), int(admissions.versions[place])
         key = version, code[:3]
         if not found.get(key):

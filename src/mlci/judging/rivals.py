@@ -47,8 +47,7 @@ def classic(cohort: Cohort) -> dict[str, np.ndarray]:
     >>> {name: points.tolist() for name, points in classic(Cohort.from_frame(visits, icd_version=10)).items()}
     {'Elixhauser': [7.0, 0.0], 'Charlson': [1.0, 0.0]}
     """
-    coder = Coder()
-    found = coder.rules.scores(coder.rules.settled(coder(cohort.admissions())), list(CLASSIC.values()))
+    found = Coder().scores(cohort.admissions(), list(CLASSIC.values()))
     return {name: found[column].astype(float) for name, column in CLASSIC.items()}
 
 

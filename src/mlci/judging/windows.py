@@ -41,7 +41,8 @@ def compare_windows(
     Returns:
         One row per index, window (`days`), outcome and figure (auroc, dcorr): value and interval, the paired difference
         from the first window with its own, the share of admissions observed as long, and that of those which carry a
-        code. Outcomes that fewer than ten admissions have, or lack, are left out.
+        code. Outcomes that fewer than ten admissions have, or lack, are left out. `attrs["notes"]` has what looking
+        back found worth saying, a sentence each.
 
     >>> from mlci.cohort import build_cohort
     >>> from mlci.judging._changes import published
@@ -72,7 +73,9 @@ def compare_windows(
         scores = {days: make(*views)[1] for days, views in parts.items()}
         for row in changes(scores, judged, head="days", resamples=resamples, seed=seed):
             rows.append({"index": index, **row, **known[row["days"]]})
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    table.attrs["notes"] = [note for part in looked.values() for note in part.notes[len(cohort.notes) :]]
+    return table
 
 
 def _codes(cohort: Cohort) -> np.ndarray:

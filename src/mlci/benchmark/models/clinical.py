@@ -13,8 +13,7 @@ def indices(part: Split) -> np.ndarray:
     from mlci.codes.comorbidity import Coder
 
     assert part.admissions is not None
-    coder = Coder()
-    found = coder.rules.scores(coder.rules.settled(coder(part.admissions)), ["cci_charlson", "eci_vw"])
+    found = Coder().scores(part.admissions, ["cci_charlson", "eci_vw"])
     return np.column_stack(list(found.values())).astype(float)
 
 
