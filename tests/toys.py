@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from mlci.codes.admissions import Admissions, as_admissions, stream_rows
+from mlci.codes.admissions import Admissions, as_admissions
+from mlci.codes.streams import stream_rows
 from mlci.cohort import Cohort
 from mlci.config import EncoderConfig, PaperConfig
 from mlci.index.estimator import MLCI

@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from mlci.base.errors import InputError
-from mlci.codes.admissions import BATCH, ROW, Admissions, as_admissions, encode_tables
+from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.comorbidity import Coder, Combined, pair_of
 from mlci.codes.family import CLASSIC, chosen, score_columns
 from mlci.codes.layout import Layout, find_layout
 from mlci.codes.poa import ALL, MADE_FOR, ONLY, reading
 from mlci.codes.rules import rules
+from mlci.codes.streams import BATCH, ROW, encode_tables
 from mlci.index._people import of_table
 from mlci.index.model import Model, Tally, load_model
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlci.base.errors import InputError
-from mlci.codes.admissions import Admissions, as_admissions, stream_rows
+from mlci.codes.admissions import Admissions, as_admissions
+from mlci.codes.streams import stream_rows
 from toys import streamed
 
 RAW = [["i50.9", " E11.9 "], [], ["I50.9", None, "", "N179"], None, ["038.9"]]

@@ -97,7 +97,7 @@ def test_a_number_in_a_cell_of_codes_is_refused_unless_zeros_may_be_put_back(tmp
 
 
 def test_rows_of_codes_carry_what_their_admission_repeats(tmp_path):
-    from mlci.codes.admissions import stream_rows
+    from mlci.codes.streams import stream_rows
 
     file = tmp_path / "a.csv"
     file.write_text("visit,dx,died\n1,I10,Y\n2,I50,N\n1,N17,Y\n")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from mlci.base.errors import InputError
-from mlci.codes import admissions
+from mlci.codes import streams
 from mlci.config import (
     EncoderConfig,
     OptimiserConfig,
@@ -30,7 +30,7 @@ CONFIG = PaperConfig(
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     """A cohort file that is read in many parts."""
-    monkeypatch.setitem(admissions.stream_rows.__kwdefaults__, "batch", 97)
+    monkeypatch.setitem(streams.stream_table.__kwdefaults__, "batch", 97)
     toy_cohort(600).write(tmp_path / "cohort.parquet")
     return tmp_path / "cohort.parquet"
 

@@ -114,7 +114,7 @@ def test_outcomes_nobody_knows_or_nobody_has():
         {"score": np.arange(5.0)}, labels, risks={"score": {"never": [0.1] * 5, "unknown": [0.1] * 5}}, resamples=5
     )
     cell = found.table.set_index(["outcome", "metric"])["value"]
-    assert np.isnan(cell["never", ["dcorr", "mi", "nhsic", "auroc"]]).all()
+    assert np.isnan(cell["never"][["dcorr", "mi", "nhsic", "auroc"]]).all()
     assert cell["never", "brier"] == pytest.approx(0.01)
     assert np.isnan(cell["unknown", "brier"])
     assert {"n": 0, "positives": 0}.items() <= found.table.query("outcome == 'unknown'").iloc[0].to_dict().items()

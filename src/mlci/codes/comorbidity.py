@@ -16,12 +16,13 @@ from mlci.base.errors import InputError
 from mlci.base.files import scratch
 from mlci.base.tablefile import writing
 from mlci.codes import icd
-from mlci.codes.admissions import Admissions, ahead, as_admissions, stream_rows
+from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.audit import Audit, Finding, audit, findings, out_of_year
 from mlci.codes.family import CLASSIC, chosen, score_columns
 from mlci.codes.lookback import LookBack
 from mlci.codes.poa import AHRQ, ALL, ANY, KEEP, late, reading
 from mlci.codes.rules import Rules, rules
+from mlci.codes.streams import ahead, stream_rows
 from mlci.codes.versions import Guess
 from mlci.codes.years import ByYear, years_of
 
@@ -308,12 +309,7 @@ def _ages(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
 
 
 def _bits(
-    admissions: Admissions,
-    names: Sequence[str] = CLASSIC,
-    *,
-    hierarchy: bool,
-    principal: str = LISTED,
-    stacklevel: int,
+    admissions: Admissions, names: Sequence[str] = CLASSIC, *, hierarchy: bool, principal: str = LISTED, stacklevel: int
 ) -> np.ndarray:
     coder = Coder(names, principal=principal)
     bits = coder(admissions)

@@ -17,7 +17,7 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
-from mlci.codes.admissions import stream_rows
+from mlci.codes.streams import stream_rows
 from mlci.cohort import cohort_head
 from mlci.config import TokenConfig
 from mlci.fitting._data import Split, Splits

@@ -111,11 +111,7 @@ def _with_new_rows(model: Model, admissions: Admissions) -> Model:
 
 
 def _state(
-    former: Mapping[str, np.ndarray],
-    moved: Moved,
-    places: list[int | None],
-    outcomes: np.ndarray,
-    shipped: np.ndarray,
+    former: Mapping[str, np.ndarray], moved: Moved, places: list[int | None], outcomes: np.ndarray, shipped: np.ndarray
 ) -> dict[str, np.ndarray]:
     """The arrays of the new model; `places` says which of the moved outcomes each of its outcomes is, None: none.
 

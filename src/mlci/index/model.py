@@ -23,8 +23,9 @@ from mlci.base.parquet import WEIGHTS
 from mlci.base.spreadsheets import defused
 from mlci.base.tablefile import writing
 from mlci.base.tensors import digest, read_tensors, write_tensors
-from mlci.codes.admissions import ROW, Admissions, ahead, as_admissions, stream_rows
+from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.poa import ONLY
+from mlci.codes.streams import ROW, ahead, stream_rows
 from mlci.codes.versions import Guess
 from mlci.config import EncoderConfig
 from mlci.fitting._people import People

@@ -107,11 +107,7 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
             "fitted_on": "this hospital's training and validation admissions",
             "in_sample": [],
             "makeup": makeup_of(admissions, model.vocabulary.ignored),
-            "recalibrated": {
-                "source": cohort.source,
-                "admissions": len(learn),
-                "positives": counted(chosen, columns),
-            },
+            "recalibrated": {"source": cohort.source, "admissions": len(learn), "positives": counted(chosen, columns)},
         },
     )
     people = of_data(cohort, model.people, len(cohort))

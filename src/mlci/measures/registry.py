@@ -287,8 +287,7 @@ def _contributed(*pairs: Pair, by: str) -> resample.Statistic:
 
 _RANKING = Resampler(resample.RANKING, _ranking, together=True)
 _CALIBRATION = Resampler(
-    resample.CALIBRATION,
-    lambda pair: resample.calibration(np.asarray(pair.risk), pair.y, weight=pair.weight),
+    resample.CALIBRATION, lambda pair: resample.calibration(np.asarray(pair.risk), pair.y, weight=pair.weight)
 )
 _BY_RISK = partial(Metric, resampler=_CALIBRATION, interval=_plain, applies=_has_risk)
 

@@ -148,11 +148,7 @@ def _cast(column: Any, kind: dt.DataType, where: str, lax: bool) -> Any:
 
 
 def _open_folder(
-    folder: Path,
-    wanted: Mapping[str, Columns],
-    prefix: str,
-    aliases: Mapping[str, str],
-    optional: Collection[str],
+    folder: Path, wanted: Mapping[str, Columns], prefix: str, aliases: Mapping[str, str], optional: Collection[str]
 ):
     if not folder.is_dir():
         reason = "is a file" if folder.exists() else "does not exist"

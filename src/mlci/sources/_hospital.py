@@ -75,10 +75,7 @@ def capped(age: Any) -> Any:
 def deaths_before(death: Any, admitted: Any) -> dict[str, Any]:
     """The two ways in which a death lies before its admission: on the same day (a bare date), or truly."""
     before = elapsed(death, admitted) < 0
-    return {
-        "died_on_the_day": before & same_day(death, admitted),
-        "died_before": before & ~same_day(death, admitted),
-    }
+    return {"died_on_the_day": before & same_day(death, admitted), "died_before": before & ~same_day(death, admitted)}
 
 
 def draft(

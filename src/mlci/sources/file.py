@@ -36,8 +36,9 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError, kind_of
 from mlci.base.tablefile import TableFile, open_table
 from mlci.codes import poa
-from mlci.codes.admissions import ROW, Admissions, as_table, file_layout, said_version, stream_table
+from mlci.codes.admissions import Admissions, as_table, said_version
 from mlci.codes.layout import Layout, named_column
+from mlci.codes.streams import ROW, file_layout, stream_table
 from mlci.codes.versions import guess_version
 from mlci.sources import Attrition, Draft
 from mlci.sources._outcomes import Rule, known, parse

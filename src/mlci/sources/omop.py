@@ -59,12 +59,7 @@ TABLES = {
         "observation_source_concept_id": "int64",
         "observation_source_value": "string",
     },
-    "concept": {
-        "concept_id": "int64",
-        "vocabulary_id": "string",
-        "concept_code": "string",
-        "concept_name": "string?",
-    },
+    "concept": {"concept_id": "int64", "vocabulary_id": "string", "concept_code": "string", "concept_name": "string?"},
     "concept_ancestor": {"ancestor_concept_id": "int64", "descendant_concept_id": "int64"},
     "concept_relationship": _snomed.COLUMNS,
     "death": {"person_id": "int64", "death_date": "timestamp", "death_datetime": "timestamp?"},

@@ -382,14 +382,7 @@ def _check(tables: Tables, layout: TableLayout, rules: Rules, rows: pa.Table, *,
 
 
 def _draft(
-    layout: TableLayout,
-    rules: Rules,
-    rows: pa.Table,
-    where: str,
-    *,
-    recorded: int,
-    blank: int,
-    death_day_counts: bool,
+    layout: TableLayout, rules: Rules, rows: pa.Table, where: str, *, recorded: int, blank: int, death_day_counts: bool
 ) -> Draft:
     attrition = Attrition(rows, f"rows of {layout.admissions.table}")
     attrition.keep(pc.greater(pc.list_value_length(rows["codes"]), 0), "has a diagnosis")

@@ -19,7 +19,8 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.base.tablefile import open_table
-from mlci.codes.admissions import Admissions, file_layout
+from mlci.codes.admissions import Admissions
+from mlci.codes.streams import file_layout
 from mlci.index.model import Model, Tally, score_file
 from mlci.web._case import MOST_CODES
 

@@ -48,12 +48,7 @@ class FactorizationMachine(Baseline):
         return _score(state, _presence(part))
 
     def _epochs(
-        self,
-        table: np.ndarray,
-        x: sparse.csr_array,
-        share: np.ndarray,
-        weight: np.ndarray,
-        random: np.random.Generator,
+        self, table: np.ndarray, x: sparse.csr_array, share: np.ndarray, weight: np.ndarray, random: np.random.Generator
     ) -> Iterator[State]:
         """The state after each epoch. Column 0 of `table` is w, the others v; `seen` sums squared gradients."""
         table[:, 0] = 0

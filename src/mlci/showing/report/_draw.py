@@ -24,9 +24,7 @@ def draw(findings: Findings) -> dict[str, list[Picture]]:
         _judgement(album, findings.judgement)
     for curve in findings.made.get("record", {}).get("curves", ()):
         album.add(
-            "learning",
-            plots.learning_curves(curve["lines"], best=curve["kept"], ylabel=curve["unit"]),
-            curve["title"],
+            "learning", plots.learning_curves(curve["lines"], best=curve["kept"], ylabel=curve["unit"]), curve["title"]
         )
     return album.pictures
 

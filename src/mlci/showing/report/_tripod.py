@@ -66,15 +66,7 @@ def items(findings: Findings, answers: Mapping[str, str]) -> tuple[Item, ...]:
         key = row["key"]
         given = answers.get(key, "").strip()
         result.append(
-            Item(
-                number,
-                key,
-                row["section"],
-                row["asks"],
-                known.get(key, ""),
-                given,
-                "" if given else row["authors"],
-            )
+            Item(number, key, row["section"], row["asks"], known.get(key, ""), given, "" if given else row["authors"])
         )
     return tuple(result)
 
