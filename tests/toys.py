@@ -23,6 +23,19 @@ CODES = [f"{letter}{number:02d}{last}" for letter in "ABCDEIJKN" for number in r
 SIX = {"A": 900, "B": 700, "C": 800, "D": 60, "E": 1000, "F": 600}  # hospitals and their admissions
 
 
+def spelled_out(batches) -> list[tuple]:
+    """(id, (code, version) ...) of each admission, the slow and obvious way."""
+    batches = [batches] if isinstance(batches, Admissions) else batches
+    return [
+        (
+            part.ids[i],
+            *((part.values[k], int(part.versions[k])) for k in part.indices[part.offsets[i] : part.offsets[i + 1]]),
+        )
+        for part in batches
+        for i in range(len(part))
+    ]
+
+
 def streamed(path: str | Path, **options: object) -> Iterator[Admissions]:
     """The admissions of a file, batch by batch, without what else its rows say."""
     return (admissions for admissions, _ in stream_rows(path, **options))

@@ -6,33 +6,17 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mlci.base.errors import InputError
-from mlci.codes.admissions import Admissions, as_admissions
-from mlci.codes.streams import stream_rows
-from toys import streamed
+from mlci.codes.admissions import as_admissions
+from toys import spelled_out, streamed
 
 RAW = [["i50.9", " E11.9 "], [], ["I50.9", None, "", "N179"], None, ["038.9"]]
 CLEAN = [("I509", "E119"), (), ("I509", "N179"), (), ("0389",)]
 
 
-def read(batches) -> list[tuple]:
-    """(id, (code, version) ...) of each admission, the slow and obvious way."""
-    batches = [batches] if isinstance(batches, Admissions) else batches
-    return [
-        (
-            part.ids[i],
-            *((part.values[k], int(part.versions[k])) for k in part.indices[part.offsets[i] : part.offsets[i + 1]]),
-        )
-        for part in batches
-        for i in range(len(part))
-    ]
-
-
 def codes_of(batches) -> list[tuple]:
-    return [tuple(code for code, _ in codes) for _, *codes in read(batches)]
+    return [tuple(code for code, _ in codes) for _, *codes in spelled_out(batches)]
 
 
 def test_lists():
@@ -60,78 +44,14 @@ def test_frames_of_every_kind_give_the_same():
     }
     for columns in (wide, rows, text):
         for frame in (pd.DataFrame, pl.DataFrame, pa.table):
-            assert read(as_admissions(frame(columns))) == expected, frame
+            assert spelled_out(as_admissions(frame(columns))) == expected, frame
     categories = pd.DataFrame(rows).astype({"code": "category", "admission_id": "category"})
-    assert read(as_admissions(categories)) == expected
+    assert spelled_out(as_admissions(categories)) == expected
 
 
 def test_rows_that_do_not_stand_together_keep_first_appearance():
     frame = pd.DataFrame({"admission_id": [7, 3, 7, 9, 3], "code": ["A", "B", "C", "D", "E"]})
     assert codes_of(as_admissions(frame)) == [("A", "C"), ("B", "E"), ("D",)]
-
-
-ADMISSIONS = st.lists(
-    st.lists(st.sampled_from(["I50.9", "e11.9", "038.9", "", None, " N17 "]), max_size=5), max_size=12
-)
-
-
-@settings(max_examples=15, deadline=None)
-@given(ADMISSIONS, st.integers(1, 7), st.randoms(use_true_random=False), st.booleans())
-def test_streaming_equals_memory_for_every_file_and_batch_size(tmp_path_factory, lists, batch, random, sort):
-    folder = tmp_path_factory.mktemp("files")
-    ids = random.sample(range(100), len(lists))
-    ids = sorted(ids) if sort else ids
-    wide = pd.DataFrame({"admission_id": np.array(ids, dtype=np.int64), "codes": lists, "icd_version": 9})
-    table = pa.table(
-        {
-            "admission_id": pa.array(ids, pa.int64()),
-            "codes": pa.array(lists, pa.list_(pa.string())),
-            "icd_version": pa.array([9] * len(ids)),
-        }
-    )
-    long = [(i, code, random.choice([9, 10])) for i, codes in zip(ids, lists) for code in codes or [None]]
-    if not sort:
-        random.shuffle(long)
-    long = pd.DataFrame(long, columns=["admission_id", "code", "icd_version"]).astype({"admission_id": "int64"})
-    pq.write_table(table, folder / "wide.parquet", row_group_size=3)
-    long = long.astype({"code": "str"})
-    long.to_parquet(folder / "long.parquet", row_group_size=4)
-    long.to_csv(folder / "long.csv", index=False)
-    long.to_csv(folder / "long.csv.gz", index=False, sep=";")
-    wide.assign(codes=[" | ".join(code or "" for code in codes) for codes in lists]).to_csv(
-        folder / "wide.csv", index=False
-    )
-    assert read(streamed(folder / "wide.parquet", batch=batch)) == read(as_admissions(table))
-    assert read(streamed(folder / "wide.csv", batch=batch)) == read(as_admissions(table))
-    for name in ("long.parquet", "long.csv", "long.csv.gz"):
-        assert read(streamed(folder / name, batch=batch)) == read(as_admissions(long)), name
-
-
-def test_identifiers_in_csv_are_numbers_only_if_all_are(tmp_path):
-    file = tmp_path / "a.csv"
-    file.write_text("admission_id,code\n7,I509\n8,0389\n")
-    assert [i for i, *_ in read(streamed(file))] == [7, 8]
-    file.write_text("admission_id,code\n007,I509\n7,0389\n")
-    assert [i for i, *_ in read(streamed(file))] == ["007", "7"]
-
-
-def test_carried_columns_stay_beside_their_admissions(tmp_path):
-    table = pa.table({"admission_id": [1, 2, 3], "codes": [["A"], [], ["B"]], "split": ["train", "test", "train"]})
-    pq.write_table(table, tmp_path / "c.parquet")
-    parts = list(stream_rows(tmp_path / "c.parquet", carry=("split", "age"), batch=2))
-    assert [carried["split"].to_pylist() for _, carried in parts] == [["train", "test"], ["train"]]
-
-
-def test_batches_may_share_the_files_dictionary(tmp_path):
-    table = pa.table({"admission_id": [1, 2, 3, 4], "codes": [["b.1", "A"], None, ["c", None, " "], ["a", "B1"]]})
-    versions = ([10] * 4, [10, 10, 10, 9])
-    for number, column in enumerate(versions):
-        file = tmp_path / f"{number}.parquet"
-        pq.write_table(table.append_column("icd_version", pa.array(column)), file)
-        options = {"batch": 2, "icd_version": 10}
-        plain, shared = ([part for part, _ in stream_rows(file, **options, unused=u)] for u in (False, True))
-        assert read(shared) == read(plain) == read(as_admissions(pq.read_table(file)))
-        assert (shared[0].values is shared[1].values) == (number == 0)
 
 
 @pytest.mark.parametrize(
@@ -185,4 +105,4 @@ def test_icd_version_words_of_other_systems():
     table = pa.table(
         {"admission_id": [1] * 5, "code": list("ABCDE"), "icd_version": ["ICD9CM", "icd-10", "10", "09", None]}
     )
-    assert read(as_admissions(table, icd_version=9)) == [(1, ("A", 9), ("B", 10), ("C", 10), ("D", 9), ("E", 9))]
+    assert spelled_out(as_admissions(table, icd_version=9)) == [(1, ("A", 9), ("B", 10), ("C", 10), ("D", 9), ("E", 9))]

@@ -23,7 +23,7 @@ WRITTEN_VERSION = r"(?:ICD)?[-_ ]?0?(9|10)(?:\.0)?(?:[-_ ]?CM)?"  # in capitals
 ZEROS = "codes must be text, since numbers lose leading zeros (038.9 becomes 38.9)"
 
 
-class Encoder:
+class AdmissionsEncoder:
     """Tables of one layout to `Admissions`; remembers rows seen (to name one) and the last dictionary it cleaned."""
 
     def __init__(

@@ -154,7 +154,7 @@ def as_admissions(
     import narwhals as nw
     import pyarrow as pa
 
-    from mlci.codes._encoding import ZEROS, Encoder
+    from mlci.codes._encoding import ZEROS, AdmissionsEncoder
 
     if isinstance(data, Admissions):
         if icd_version is None or data.versions.all():
@@ -168,7 +168,7 @@ def as_admissions(
         number, column = said_version(icd_version)
         said = {"id": id, "codes": codes, "version": column, "needs_id": False, "poa": poa}
         layout = find_layout(table.column_names, "the frame", **said).seen(table)
-        return Encoder(layout, "the frame", number, restore_zeros=restore_zeros)(table)
+        return AdmissionsEncoder(layout, "the frame", number, restore_zeros=restore_zeros)(table)
     rows = list(data)
     if any(isinstance(row, str) for row in rows):
         raise InputError("codes: each admission needs a list of codes; got text in place of a list.")
@@ -178,8 +178,10 @@ def as_admissions(
         found = pa.array(clean, pa.list_(pa.string()))
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise InputError(f"codes: each admission needs a list of texts; {ZEROS}.") from error
-    number, _ = said_version(icd_version)
-    return Encoder(Layout("list", (CODES,)), "codes", number, restore_zeros=restore_zeros)(pa.table({CODES: found}))
+    encode = AdmissionsEncoder(
+        Layout("list", (CODES,)), "codes", said_version(icd_version)[0], restore_zeros=restore_zeros
+    )
+    return encode(pa.table({CODES: found}))
 
 
 def as_table(data: Any) -> "pa.Table":

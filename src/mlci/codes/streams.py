@@ -16,7 +16,7 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.base.files import scratch
 from mlci.base.tablefile import TableFile, open_table
-from mlci.codes._encoding import ZEROS, Encoder, joined, present
+from mlci.codes._encoding import ZEROS, AdmissionsEncoder, joined, present
 from mlci.codes.admissions import Admissions, said_version
 from mlci.codes.layout import Layout, find_layout
 from mlci.codes.poa import ALL
@@ -221,7 +221,7 @@ def encode_tables(
     import pyarrow as pa
 
     options = {"restore_zeros": restore_zeros, "unused": unused, "first_row": first_row}
-    encode = Encoder(layout, where, icd_version, **options)
+    encode = AdmissionsEncoder(layout, where, icd_version, **options)
     whole = _whole(tables, str(layout.id)) if layout.form == "long" else tables
     for table in whole:
         if len(table):
