@@ -18,6 +18,7 @@ from mlci.config import (
     WeightConfig,
 )
 from mlci.fitting import Split, encoders, paper
+from mlci.fitting._adamw import AdamW
 from mlci.fitting._engines.single import quickest
 from mlci.fitting._loop import Pace
 from mlci.fitting._objectives import LARGE, Alignments
@@ -206,7 +207,7 @@ def test_an_interrupted_fit_ends_as_an_undisturbed_one(fitted, tmp_path, stops, 
 def test_a_fit_that_fails_stops_those_beside_it(monkeypatch):
     """Soon, not when they are finished."""
     config = replace(SMALL, optimiser=replace(SMALL.optimiser, stage1_epochs=200))
-    original, steps = torch.optim.AdamW.step, []
+    original, steps = AdamW.step, []
 
     def step(self, *args, **kwargs):
         steps.append(threading.get_ident())
@@ -214,7 +215,7 @@ def test_a_fit_that_fails_stops_those_beside_it(monkeypatch):
             raise Stop
         return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    monkeypatch.setattr(AdamW, "step", step)
     with pytest.raises(Stop):
         run(config, threads=2)
     assert len(steps) < 200 * len(TRAIN) / SMALL.optimiser.batch / 2
@@ -365,10 +366,10 @@ def test_one_step_is_plain_adamw_on_the_definition():
 
     config = replace(SMALL, optimiser=OptimiserConfig(batch=350, stage1_epochs=1, stage2_epochs=1))
     captured = []
-    original = torch.optim.AdamW.step
+    original = AdamW.step
 
-    def flat(optimiser: torch.optim.AdamW) -> torch.Tensor:
-        return torch.cat([weight.detach().flatten() for weight in optimiser.param_groups[0]["params"]])
+    def flat(optimiser: AdamW) -> torch.Tensor:
+        return torch.cat([weight.detach().flatten() for weight in optimiser.weights])
 
     def step(self, *args, **kwargs):
         before = flat(self)
@@ -376,7 +377,7 @@ def test_one_step_is_plain_adamw_on_the_definition():
         captured.append((before, flat(self)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.optim.AdamW, "step", step)
+        patch.setattr(AdamW, "step", step)
         result = run(config)
     sigma = result.record.stage1["mortality"].bandwidth
     assert sigma is not None

@@ -8,7 +8,7 @@ from mlci.base.errors import InputError
 from mlci.config import BandwidthConfig, EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SelectionConfig
 from mlci.fitting import Split
 from mlci.fitting._engines import stacked, stacks
-from mlci.fitting._engines.layout import Layout, Resident, thinned
+from mlci.fitting._engines.layout import EpochSteps, Resident, thinned
 from mlci.fitting._engines.single import of_tokens
 from mlci.fitting._loop import Pace, new_encoder
 from mlci.fitting._objectives import MeanLosses, entropy, squares
@@ -166,7 +166,7 @@ def test_a_layout_holds_every_token_of_every_fit_once():
     data = made(50, 3)
     rng = torch.Generator().manual_seed(4)
     orders = torch.stack([torch.randperm(50, generator=rng) for _ in range(2)])
-    layout = Layout.of(Resident.of(data, torch.device("cpu")), orders, 16, 40, lambda outcomes: (outcomes,))
+    layout = EpochSteps.of(Resident.of(data, torch.device("cpu")), orders, 16, 40, lambda outcomes: (outcomes,))
     steps, fits = layout.tokens.shape[:2]
     for step in range(steps):
         for fit_number in range(fits):
@@ -233,7 +233,7 @@ def test_one_of_one_outcome_with_dropout_is_that_alone(float64):
 def test_dropout_is_for_training_alone(float64):
     models = [new_encoder(SMALL, 40, (1, number), CPU, spread=0.3, outputs=3, dropout=0.4) for number in range(2)]
     stack, data = stacks.build(models, 6), Resident.of(VALID, CPU)
-    layout = Layout.of(data, torch.arange(90).repeat(2, 1), 90, 40, lambda outcomes: (outcomes,))
+    layout = EpochSteps.of(data, torch.arange(90).repeat(2, 1), 90, 40, lambda outcomes: (outcomes,))
     expected = np.stack([predict(model, VALID.tokens).numpy() for model in models])
     assert expected.shape == (2, 90, 3)
     np.testing.assert_allclose(stack.predict(data), expected, atol=1e-12)

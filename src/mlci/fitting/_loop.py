@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from mlci.base.errors import InputError
 from mlci.config import EncoderConfig
 from mlci.fitting import encoders
+from mlci.fitting._adamw import AdamW, Moments
 from mlci.fitting._checkpoint import Checkpoint
 from mlci.fitting._data import Split
 from mlci.fitting._objectives import Objective
@@ -36,7 +37,7 @@ Judge = Callable[[Tensor], tuple[Sequence[float], Sequence[Sequence[float]]]]  #
 class Engine(Protocol):
     """Trains models of one shape, one or several at once; the first axis of every tensor counts the models."""
 
-    optimiser: torch.optim.Optimizer
+    optimiser: Moments
     pause: float  # seconds between checkpoints
 
     def aim(self, objective: Objective) -> None:
@@ -93,16 +94,11 @@ class Pace:
             return np.concatenate([[0], np.cumsum([len(part) for part in np.array_split(np.empty(n), parts)])])
         return np.append(np.arange(0, n, self.size(n)), n)
 
-    def optimiser(
-        self, parameters: Sequence[Tensor], steps: int
-    ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.OneCycleLR | None]:
-        """Make AdamW, and the schedule of its rate for so many steps an epoch."""
-        adam = torch.optim.AdamW(
-            parameters, lr=self.learning_rate, weight_decay=self.weight_decay, betas=self.betas, fused=self.fused
-        )
-        if self.cycle is None:
-            return adam, None
-        return adam, torch.optim.lr_scheduler.OneCycleLR(adam, self.learning_rate, total_steps=steps * self.cycle)
+    def optimiser(self, parameters: Sequence[Tensor], steps: int) -> AdamW:
+        """Make AdamW, with its rate for so many steps an epoch."""
+        cycle = None if self.cycle is None else steps * self.cycle
+        options = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay, "betas": self.betas}
+        return AdamW(parameters, **options, fused=self.fused, cycle=cycle)
 
 
 class Stopped(Exception):
@@ -129,22 +125,14 @@ class Place:
     def resume(self, engine: Engine) -> None:
         """Bring an engine to where its last epoch ended."""
         engine.load(self._part("model"))
-        state: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in self._part("adam").items():
-            parameter, name = key.split(".")
-            state.setdefault(int(parameter), {})[name] = tensor
-        engine.optimiser.load_state_dict({**engine.optimiser.state_dict(), "state": state})
+        engine.optimiser.load(self._part("adam"))
 
     def keep(self, engine: Engine, trained: Sequence[Trained], best: Mapping[str, Tensor], *, last: bool) -> None:
         """Put copies into the checkpoint, as the next epoch changes the tensors while another fit may write."""
         arrays: dict[str, np.ndarray] = {}
         if self.saved.writes and (self.weights or not last):
-            moments = {
-                f"{parameter}.{name}": tensor
-                for parameter, values in engine.optimiser.state_dict()["state"].items()
-                for name, tensor in values.items()
-            }
-            parts = {"model": engine.state(), "best": best if self.weights else {}, "adam": moments}
+            best = best if self.weights else {}
+            parts = {"model": engine.state(), "best": best, "adam": engine.optimiser.kept()}
             arrays = {
                 f"{part}.{name}": tensor.to("cpu", copy=True).numpy()
                 for part, tensors in parts.items()

@@ -93,7 +93,7 @@ class Single:
         self.rows = np.arange(len(outcomes)) if rows is None else rows
         self.rng = rng or (lambda epoch: np.random.default_rng((*seed, epoch)))
         self.cuts = pace.cuts(len(self.rows))
-        self.optimiser, self.schedule = pace.optimiser(passes.parameters, len(self.cuts) - 1)
+        self.optimiser = pace.optimiser(passes.parameters, len(self.cuts) - 1)
         self.device = passes.parameters[0].device
         self.objective: Objective | None = None
 
@@ -121,8 +121,6 @@ class Single:
             self.passes.backward(gradient[0, own])
             self.group.sum_gradients(self.passes.parameters)
             self.optimiser.step()
-            if self.schedule:
-                self.schedule.step()
             total += values
         return total / (len(self.cuts) - 1)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mlci.config import EncoderConfig
+from mlci.fitting._adamw import AdamW, Moments, one_cycle
 from mlci.fitting._data import Split
 from mlci.fitting._engines.layout import EpochSteps, Resident, thinned
 from mlci.fitting._engines.stacks import Stack, build, kernels
@@ -92,12 +93,10 @@ class Stacked:
         self.threads, self.ahead = ThreadPoolExecutor(), {}
         self.tokens = [int(split.tokens.counts[own].sum()) for own in self.rows] if pace.token_dropout else []
 
-    def _optimiser(self, weights: list[Tensor]) -> torch.optim.Optimizer:
+    def _optimiser(self, weights: list[Tensor]) -> "AdamW | CycledAdamW":
         pace = self.pace
         if pace.cycle is None:
-            capturable, rate, decay = self.device.type == "cuda", pace.learning_rate, pace.weight_decay
-            options = {"betas": pace.betas, "fused": True, "capturable": capturable}
-            return torch.optim.AdamW(weights, lr=rate, weight_decay=decay, **options)
+            return pace.optimiser(weights, self.most)
         cycles = {n: cycle(pace, pace.cycle * n).view(pace.cycle, n, 5) for n in set(self.counts)}
         rates = torch.tensor([1.0, 0, 0, 0, 0], dtype=torch.float64).repeat(pace.cycle, self.most, len(self.rows), 1)
         for model, count in enumerate(self.counts):
@@ -158,7 +157,7 @@ class Stacked:
 class Steps:
     """The optimiser's steps; on CUDA one step is recorded and replayed."""
 
-    def __init__(self, stack: Stack, objective: Objective, optimiser: torch.optim.Optimizer, vocabulary: int) -> None:
+    def __init__(self, stack: Stack, objective: Objective, optimiser: "AdamW | CycledAdamW", vocabulary: int) -> None:
         self.stack, self.objective, self.optimiser, self.vocabulary = stack, objective, optimiser, vocabulary
         device = objective.weights.device
         self.cuda = device.type == "cuda"
@@ -201,14 +200,14 @@ class Steps:
         values, gradient = self.objective.step(scores.detach(), labels)
         scores.backward(gradient)
         self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.clear()
         self.total += values
         self.step += 1
 
     def _record(self) -> None:
         """Record a step; the steps that warm up the libraries leave no trace in the weights."""
         kept = [weight.detach().clone() for weight in self.stack.weights.values()]
-        moments = [{name: value.clone() for name, value in state.items()} for state in self.optimiser.state.values()]
+        moments = {name: value.clone() for name, value in self.optimiser.kept().items()}
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -222,22 +221,15 @@ class Steps:
         with torch.no_grad():
             for weight, value in zip(self.stack.weights.values(), kept):
                 weight.copy_(value)
-            for position, state in enumerate(self.optimiser.state.values()):
-                for name, value in state.items():
-                    value.copy_(moments[position][name]) if moments else value.zero_()
+            self.optimiser.load(moments)
 
 
 def cycle(pace: Pace, steps: int) -> Tensor:
-    """Tabulate what `adamw` needs at each step, by torch's own schedule, which turns the first moment's memory too."""
-    optimiser = torch.optim.AdamW([torch.zeros(())], lr=pace.learning_rate, weight_decay=pace.weight_decay)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, pace.learning_rate, total_steps=steps)
-    rates = []
-    for step in range(1, steps + 1):
-        rate, (first, second) = optimiser.param_groups[0]["lr"], optimiser.param_groups[0]["betas"]
+    """Tabulate what `adamw` needs at each step."""
+    second, rates = pace.betas[1], []
+    for step, (rate, first) in enumerate(one_cycle(pace.learning_rate, steps), start=1):
         bias, root = 1 - first**step, (1 - second**step) ** -0.5
         rates.append((1 - rate * pace.weight_decay, 1 - first, 1 - second, rate / bias, root))
-        optimiser.step()  # without a gradient: nothing but the order that the schedule wants
-        schedule.step()
     return torch.tensor(rates, dtype=torch.float64)
 
 
@@ -251,24 +243,25 @@ def adamw(weight: Tensor, gradient: Tensor, moment: Tensor, square: Tensor, rate
     weight.mul_(keep).sub_(length * moment / (square.sqrt() * root + 1e-8))
 
 
-class CycledAdamW(torch.optim.Optimizer):
+class CycledAdamW(Moments):
     """AdamW with rates that differ between fits and steps, on the device, where a recorded step finds them.
 
     Torch's own has one rate for a tensor, and would move a fit that is out of admissions on by its momentum.
     """
 
     def __init__(self, weights: list[Tensor], rates: Tensor) -> None:
-        super().__init__(weights, {})
+        super().__init__(weights)
         self.rates = F.pad(rates, (0, 0, 0, 0, 0, 2))  # steps x fits x 5; two more, as a recording takes them before
-        for weight in weights:
-            self.state[weight] = {name: torch.zeros_like(weight) for name in ("moment", "square")}
-        self.state[weights[0]]["step"] = self.count = torch.zeros(1, dtype=torch.int64, device=rates.device)
+        for weight, own in zip(weights, self.state):
+            own |= {name: torch.zeros_like(weight, requires_grad=False) for name in ("moment", "square")}
+        self.state[0]["step"] = self.count = torch.zeros(1, dtype=torch.int64, device=rates.device)
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self) -> None:
+        """Move each weight that has a gradient."""
         rates = self.rates.index_select(0, self.count).squeeze(0)
         move = kernels().adamw if rates.is_cuda else adamw
-        for weight, state in self.state.items():
+        for weight, state in zip(self.weights, self.state):
             if weight.grad is not None:
                 move(weight, weight.grad, state["moment"], state["square"], rates)
         self.count += 1
