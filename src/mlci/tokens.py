@@ -259,7 +259,7 @@ class Vocabulary:
         """As `encode`, with the deepest known token of each code alone, and that of the principal diagnosis marked."""
         leaf = self.leaves(admissions)
         indices, offsets = _first(without(admissions, self.ignored), self.max_codes)
-        tokens = Tokens(leaf[indices], offsets)
+        tokens = Tokens(leaf.take(indices), offsets)
         if not self.primary:
             return self._numbered(tokens, np.diff(offsets))
         rows = np.flatnonzero(tokens.counts)
@@ -372,7 +372,7 @@ def _ignored(admissions: Admissions, ignored: tuple[str, ...]) -> np.ndarray:
 
 def _first(admissions: Admissions, limit: int) -> tuple[np.ndarray, np.ndarray]:
     """The indices of each admission's first `limit` codes, and their offsets."""
-    counts = np.diff(admissions.offsets)
+    counts = admissions.counts
     if not len(counts) or counts.max() <= limit:
         return admissions.indices, admissions.offsets
     flat, offsets = positions(admissions.offsets[:-1], np.minimum(counts, limit))

@@ -38,6 +38,15 @@ class Admissions:
         return len(self.offsets) - 1
 
     @cached_property
+    def counts(self) -> np.ndarray:
+        """How many codes each admission has.
+
+        >>> Admissions.from_lists([["A", "B"], []]).counts
+        array([2, 0])
+        """
+        return np.diff(self.offsets)
+
+    @cached_property
     def mentions(self) -> np.ndarray:
         """How often each of `values` is recorded.
 
@@ -63,7 +72,7 @@ class Admissions:
         >>> Admissions.from_lists([["A", "B"], [], ["B"]]).take(np.array([2, 0])).offsets
         array([0, 1, 3])
         """
-        lengths = np.diff(self.offsets)[rows]
+        lengths = self.counts[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         poa = None if self.poa is None else self.poa[places]

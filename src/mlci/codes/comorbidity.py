@@ -102,7 +102,7 @@ class Coder:
         for met, rows, places in self.places:
             met.counts[places] += counts[rows]
         self.admissions += len(admissions)
-        self.without_codes += int((np.diff(admissions.offsets) == 0).sum())
+        self.without_codes += int((admissions.counts == 0).sum())
         self.short += admissions.short
         self.late += admissions.late if admissions.poa is None else int(late(admissions.poa).sum())
         return self.bits(admissions, skipped=self.skipped)

@@ -1,13 +1,13 @@
 """Score with a table: each token that an admission has adds its weight to every outcome's log-odds, once.
 
 In come the arrays of a table (weights, intercepts, calibration, curves) and flat tokens; out come log-odds, risks and
-the score: the sum over outcomes of a piecewise-linear curve of their log-odds. Needs NumPy and SciPy.
+the score: the sum over outcomes of a piecewise-linear curve of their log-odds. Needs NumPy alone.
 
 Sums are taken of whole numbers, so neither the order of the codes nor the company of an admission changes a bit.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,11 +55,12 @@ class TableScorer:
         """Scores and log-odds; a token brings its beginnings with it, whether or not they are among `tokens`."""
         log_odds = np.empty((len(self.state["intercepts"]), len(tokens)))
         score = np.empty(len(tokens))
-        _ = self._sums, self._family  # made once, before threads need them
+        _ = self._sums, self._behind  # made once, before threads need them
 
         def work(start: int) -> None:
             part = slice(start, start + ROWS)
-            np.multiply(self._totals(tokens, start).T, self._sums[1], out=log_odds[:, part])
+            for row, total in zip(log_odds, self._totals(tokens, start)):  # the pair of a last odd one is empty
+                np.multiply(total, self._sums[1], out=row[part])
             log_odds[:, part] += self.state["intercepts"][:, None]
             score[part] = self.score(log_odds[:, part].T)
 
@@ -133,45 +134,55 @@ class TableScorer:
 
     @cached_property
     def _sums(self) -> tuple[np.ndarray, float]:
-        """What a token and its beginnings add together to each outcome, in whole multiples of a step."""
+        """What a token and its beginnings add together, in whole multiples of a step, which is given too.
+
+        Outcomes come in pairs, as the two parts of a complex number: a sum of these costs hardly more than one.
+        """
         weights = np.concatenate([np.zeros_like(self.state["weights"][:1]), self.state["weights"][1:]])
         largest = float(np.abs(weights).max(initial=0)) * self.vocabulary.longest
         step = 2.0 ** (np.ceil(np.log2(max(largest, 1e-9))) - BITS)
-        return np.rint(weights / step)[self.vocabulary.beginnings].sum(axis=1), step
+        whole = np.rint(weights / step)[self.vocabulary.beginnings].sum(axis=1)
+        pairs = np.zeros((-(-whole.shape[1] // 2), len(whole)), dtype=np.complex128)
+        for place, column in enumerate(whole.T):
+            (pairs.imag if place % 2 else pairs.real)[place // 2] = column
+        return pairs, step
 
     @cached_property
-    def _family(self) -> np.ndarray:
-        """The shortest beginning of each token: tokens of two families share none, and families stand together."""
+    def _behind(self) -> np.ndarray:
+        """How far each token stands behind its shortest beginning: between them are tokens of this family alone."""
         beginnings = self.vocabulary.beginnings
-        return beginnings[np.arange(len(beginnings)), (beginnings > 0).argmax(axis=1)]
+        own = np.arange(len(beginnings))
+        return (own - beginnings[own, (beginnings > 0).argmax(axis=1)]).astype(np.uint32)
 
-    def _totals(self, tokens: Tokens, start: int) -> np.ndarray:
-        """What the tokens of up to `ROWS` admissions add to log-odds, in steps: all they bring, once."""
+    def _totals(self, tokens: Tokens, start: int) -> Iterator[np.ndarray]:
+        """What the tokens of up to `ROWS` admissions add to the log-odds of each outcome, in steps: all they bring, once."""
         offsets = tokens.offsets[start : start + ROWS + 1]
-        ids, counts = tokens.ids[offsets[0] : offsets[-1]], np.diff(offsets)
-        rows, common = self._again(ids, counts)
-        totals = _summed(ids, counts, self._sums[0])
-        totals -= _summed(common, np.bincount(rows, minlength=len(counts)), self._sums[0])
-        return totals
+        counts = np.diff(offsets)
+        own, again, common = self._ordered(tokens.ids[offsets[0] : offsets[-1]], counts)
+        filled, added = np.flatnonzero(counts), np.empty(len(own), dtype=np.complex128)
+        for pair in self._sums[0]:
+            pair.take(own, out=added, mode="clip")  # which spares a copy
+            added[again] -= pair.take(common)
+            total = np.zeros(len(counts), dtype=pair.dtype)
+            if len(filled):
+                total[filled] = np.add.reduceat(added, offsets[filled] - offsets[0])
+            yield from (total.real, total.imag)
 
-    def _again(self, ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens that come in once more with another token, and their admissions, in order.
+    def _ordered(self, ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The tokens of each admission in order; which of them share something with the one before, and what.
 
-        The tokens of an admission are put in order. Those that share a beginning are then neighbours, and what each has
-        in common with its left neighbour was counted there.
+        Tokens that share a beginning are neighbours then, and what a token has in common with its left neighbour was
+        counted there.
         """
-        bits = int(len(self._family) - 1).bit_length()
+        bits = int(len(self.vocabulary) - 1).bit_length()
         kind = np.uint32 if ROWS << bits <= 1 << 32 else np.uint64
         keys = np.repeat(np.arange(len(counts), dtype=kind) << kind(bits), counts)
         keys |= ids.astype(kind, copy=False)
         keys.sort()
         own = (keys & kind((1 << bits) - 1)).astype(np.intp)
-        family = self._family.take(own)
-        alike = np.flatnonzero(family[1:] == family[:-1])
-        rows = keys[alike] >> kind(bits)
-        same = rows == keys[alike + 1] >> kind(bits)
-        alike = alike[same]
-        return rows[same].astype(np.intp), self._common(own[alike], own[alike + 1])
+        family = keys - self._behind.take(own).astype(kind, copy=False)  # of the same admission
+        left = np.flatnonzero(keys[:-1] >= family[1:])
+        return own, left + 1, self._common(own[left], own[left + 1])
 
     def _common(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The deepest token that two tokens both bring."""
@@ -180,19 +191,6 @@ class TableScorer:
             own = of_depth[left]
             np.copyto(common, own, where=(own == of_depth[right]) & (own > 0))
         return common
-
-
-def _summed(ids: np.ndarray, counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The sum of these rows of `values` for runs of so many ids each."""
-    ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    if len(counts) == ROWS:
-        from scipy.sparse import csr_array  # twice as fast; for fewer admissions it is not worth its import
-
-        return csr_array((np.ones(len(ids)), ids, ends), shape=(len(counts), len(values))) @ values
-    totals, filled = np.zeros((len(counts), values.shape[1])), np.flatnonzero(counts)
-    if len(filled):
-        totals[filled] = np.add.reduceat(values.take(ids, axis=0), ends[filled], axis=0)
-    return totals
 
 
 def curve(x: np.ndarray, knots: np.ndarray, heights: np.ndarray) -> np.ndarray:

@@ -35,7 +35,17 @@ def understanding(admissions: Admissions, leaves: np.ndarray) -> Understanding:
     >>> understanding(admissions, np.array([2, UNK])).enough
     array([ True, False, False])
     """
-    counts = np.diff(admissions.offsets)
+    counts = admissions.counts
     understood = counts - admissions.count(leaves == UNK)
     share = np.divide(understood, counts, out=np.full(len(counts), np.nan), where=counts > 0)
     return Understanding(share, (share >= LEAST_UNDERSTOOD) & (understood > admissions.count(leaves == PAD)))
+
+
+def hardly(admissions: Admissions, leaves: np.ndarray) -> int:
+    """Count the admissions with codes of which fewer than half are understood: the same share, without its array.
+
+    >>> hardly(Admissions.from_lists([["I509", "WHAT"], ["WHAT"], []]), np.array([2, UNK]))
+    1
+    """
+    unknown = leaves == UNK
+    return int((admissions.count(unknown) > (1 - LEAST_UNDERSTOOD) * admissions.counts).sum()) if unknown.any() else 0

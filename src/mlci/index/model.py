@@ -36,7 +36,7 @@ from mlci.index._people import of_table, wanted
 from mlci.index._percentiles import Percentiles
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
-from mlci.index._understanding import LEAST_UNDERSTOOD, Understanding, understanding
+from mlci.index._understanding import Understanding, hardly, understanding
 from mlci.index.shift import ENOUGH, Agreement, Makeup, categories_of, counted, outcome_columns, shifts
 from mlci.judging.curves import Isotonic
 from mlci.judging.smooth import Smooth, curve_from
@@ -153,7 +153,7 @@ class Model:
 
     def unknown_share(self, admissions: Admissions) -> np.ndarray:
         """Share of each admission's codes that the vocabulary does not know; NaN without codes."""
-        counts = np.diff(admissions.offsets)
+        counts = admissions.counts
         unknown = admissions.count(~self.known(admissions))
         return np.divide(unknown, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
@@ -296,8 +296,8 @@ class Tally:
             admissions=self.admissions + len(admissions),
             codes=self.codes + len(admissions.indices),
             unknown=self.unknown + int(admissions.mentions[leaves <= UNK].sum()),
-            few=self.few + int((self.model.understanding(admissions).share < LEAST_UNDERSTOOD).sum()),
-            empty=self.empty + int((np.diff(admissions.offsets) == 0).sum()),
+            few=self.few + hardly(admissions, leaves),
+            empty=self.empty + int((admissions.counts == 0).sum()),
             foreign=foreign,
             stripped=self.stripped + max(int(admissions.mentions[looked.lost].sum()), admissions.short),
             unsaid=self.unsaid + (int(admissions.mentions[admissions.versions == 0].sum()) if len(own) > 1 else 0),

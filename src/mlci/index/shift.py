@@ -50,12 +50,10 @@ class Makeup:
     categories: Mapping[str, int] = field(default_factory=dict)  # recorded codes; rare ones are in `codes` alone
 
     def __add__(self, other: "Makeup") -> "Makeup":
-        return Makeup(
-            self.admissions + other.admissions,
-            self.codes + other.codes,
-            self.squares + other.squares,
-            Counter(self.categories) + Counter(other.categories),
-        )
+        categories = Counter(self.categories)
+        categories.update(other.categories)
+        codes, squares = self.codes + other.codes, self.squares + other.squares
+        return Makeup(self.admissions + other.admissions, codes, squares, categories)
 
     @property
     def mean(self) -> float:
@@ -119,18 +117,17 @@ def counted(
     admissions = admissions.keep(leaves != PAD)
     names, place = categories or categories_of(admissions.values)
     mentions = admissions.mentions
-    versions, counts, found = np.unique(admissions.versions[mentions > 0]), np.diff(admissions.offsets), {}
-    filled = np.flatnonzero(counts)
+    versions, counts, found = np.unique(admissions.versions[mentions > 0]), admissions.counts, {}
+    own = counts[counts > 0]
+    parts = {int(icd): own for icd in versions}
     if len(versions) > 1:
-        first = admissions.versions[admissions.indices[admissions.offsets[filled]]]
-    else:
-        first = np.repeat(versions, len(filled))
-    for icd in np.unique(first).tolist():
-        own = counts[filled[first == icd]]
+        first = admissions.versions[admissions.indices[admissions.offsets[:-1][counts > 0]]]
+        parts = {int(icd): own[first == icd] for icd in np.unique(first)}
+    for icd, own in parts.items():
         many = np.bincount(place, np.where(admissions.versions == icd, mentions, 0), minlength=len(names)).astype(int)
         there = np.flatnonzero(many)
         recorded = dict(zip(names[there].tolist(), many[there].tolist()))
-        found[icd] = Makeup(len(own), int(own.sum()), int((own**2).sum()), recorded)
+        found[icd] = Makeup(len(own), int(own.sum()), int(own @ own), recorded)
     return found
 
 
