@@ -24,8 +24,7 @@ from mlci.codes.icd import DATA
 from mlci.config import PaperConfig
 from mlci.index.export import export
 from mlci.index.model import Model, load_model
-from mlci.judging.curves import Isotonic
-from mlci.judging.theory import Cutoff
+from mlci.judging.kept import Cutoff, Isotonic
 from mlci.tokens import Vocabulary
 
 OUTCOMES = ("mortality", "mortality_30d", "long_stay", "icu_transfer")

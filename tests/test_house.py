@@ -129,8 +129,10 @@ def test_no_class_has_the_name_of_another():
 
 
 def test_every_recipe_is_a_row_of_the_configs_and_a_module_of_its_name():
+    from mlci.base import names
     from mlci.config import RECIPES
 
+    assert tuple(RECIPES) == names.RECIPES
     for name in RECIPES:
         tree = ast.parse((PACKAGE / "fitting" / f"{name}.py").read_text())
         assert "fit_splits" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -14,8 +14,8 @@ from mlci.cohort import Cohort
 from mlci.config import EncoderConfig, PaperConfig
 from mlci.index.estimator import MLCI
 from mlci.index.model import Model
-from mlci.judging.curves import Isotonic, isotonic
-from mlci.judging.theory import Cutoff
+from mlci.judging.curves import isotonic
+from mlci.judging.kept import Cutoff, Isotonic
 from mlci.tokens import Vocabulary
 
 CODES = [f"{letter}{number:02d}{last}" for letter in "ABCDEIJKN" for number in range(8) for last in range(3)]

@@ -11,7 +11,7 @@ import uvicorn
 
 from mlci.codes.admissions import as_admissions
 from mlci.index.estimator import MLCI
-from mlci.judging.smooth import Smooth
+from mlci.judging.kept import Smooth
 from mlci.web import create_app
 from mlci.web._protocol import PatientProtocol
 from toys import code_lists, random_model

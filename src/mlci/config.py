@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError
+from mlci.base.names import FORMER_RECIPES
 from mlci.base.outdated import outdated
 
 
@@ -343,7 +344,6 @@ class TableConfig(Section):
 
 # A recipe is a row here and the module of its name in `mlci.fitting`, whose `fit_splits` makes a fit.
 RECIPES = {"table": TableConfig, "deep": DeepConfig, "paper": PaperConfig}
-FORMER_RECIPES = {"mlci": "deep"}  # names that 0.1 gave them
 
 
 def current_recipe(name: str) -> str:

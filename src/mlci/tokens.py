@@ -158,7 +158,9 @@ class Vocabulary:
     @cached_property
     def _ids(self) -> tuple[dict[tuple[int, str], int], int | None]:
         """The id of each token, and the ICD version if all tokens share one."""
-        versions = {version for version, text in zip(self.versions, self.tokens) if not text.startswith(MANY)}
+        versions = set(self.versions)
+        if self.number_of_codes:
+            versions = {version for version, text in zip(self.versions, self.tokens) if not text.startswith(MANY)}
         only = versions.pop() if len(versions) == 1 else None
         return {key: number for number, key in enumerate(zip(self.versions, self.tokens), start=len(SPECIAL))}, only
 
@@ -276,13 +278,16 @@ class Vocabulary:
         """
         ids, depths = self._ids[0], sorted(self.depths)
         found = np.zeros((len(self), len(depths)), dtype=np.int32)
-        marked = [(version, text, text[0] == PRINCIPAL) for version, text in ids]
+        names = [(0, ""), (0, ""), *ids]
+        long = np.array([len(text) - text.startswith(PRINCIPAL) for _, text in names])
         for place, (before, depth) in enumerate(zip([0, *depths], depths)):
-            found[len(SPECIAL) :, place] = [
-                ids.get((version, text[: mark + depth]), PAD) if len(text) > mark + before else PAD
-                for version, text, mark in marked
+            itself, longer = np.flatnonzero((long > before) & (long <= depth)), np.flatnonzero(long > depth)
+            found[itself, place] = itself
+            found[longer, place] = [
+                ids.get((version, text[: depth + (text[0] == PRINCIPAL)]), PAD)
+                for version, text in map(names.__getitem__, longer.tolist())
             ]
-        many = [number for (_, text), number in ids.items() if text.startswith(MANY)]
+        many = [number for (_, text), number in ids.items() if text.startswith(MANY)] if self.number_of_codes else []
         found[many], found[many, 0] = PAD, many
         found[UNK, 0] = UNK
         return found

@@ -10,7 +10,7 @@ from mlci.fitting._data import Split
 from mlci.index import _aggregates
 from mlci.index._aggregates import LEAST, counted, quantiles, tokens_of_one_patient, without_small_cells
 from mlci.index.estimator import MLCI
-from mlci.judging.theory import Contrast, Cutoff, Rate
+from mlci.judging.kept import Contrast, Cutoff, Rate
 from mlci.tokens import Tokens
 
 

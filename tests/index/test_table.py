@@ -1,6 +1,10 @@
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,6 +70,31 @@ def test_many_admissions_are_scored_as_one_is(monkeypatch):
     parts = model.read(as_admissions(lists, icd_version=10))
     np.testing.assert_array_equal(parts.score, whole.score)
     np.testing.assert_array_equal(parts.log_odds, whole.log_odds)
+
+
+def test_an_outcome_alone_has_the_log_odds_that_it_has_beside_another():
+    """Outcomes are summed in pairs, and of an odd number the last has no other."""
+    scorer = MODELS["plain"].scorer
+    tokens = scorer.encode(Admissions.from_lists(deep_lists(9), icd_version=10))
+    first = {name: values[:, :1] if name == "weights" else values[:1] for name, values in scorer.state.items()}
+    found = replace(scorer, state=first).read(tokens).log_odds
+    np.testing.assert_allclose(found[:, 0], scorer.read(tokens).log_odds[:, 0], atol=1e-12)
+
+
+def test_scoring_loads_nothing_of_fitting_and_judging(tmp_path):
+    """Most of the time of a small file is start-up: curves and cutoffs are applied by NumPy alone."""
+    MODELS["plain"].save(tmp_path / "m.safetensors")
+    lists = deep_lists(_table.ROWS + 1)  # a whole block of admissions, and one more
+    pq.write_table(pa.table({"admission_id": range(len(lists)), "codes": lists}), tmp_path / "a.parquet")
+    program = (
+        "import sys; from mlci.cli import main; "
+        f"sys.argv = ['mlci', 'score', *{[str(tmp_path / name) for name in ('m.safetensors', 'a.parquet')]!r}, '-qo', "
+        f"{str(tmp_path / 's.parquet')!r}]\ntry:\n main()\nfinally:\n print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=True).stdout.split()
+    heavy = {"scipy", "sklearn", "pandas", "pydantic", "duckdb", "ibis", "rich", "narwhals", "threadpoolctl"}
+    assert not ({*heavy, "mlci.config", "mlci.fitting._data", "mlci.judging.curves", "mlci.measures"} & set(loaded))
+    assert pq.read_metadata(tmp_path / "s.parquet").num_rows == len(lists)
 
 
 def test_score_and_risks_follow_from_the_log_odds():

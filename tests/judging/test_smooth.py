@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from mlci.base.errors import InputError
-from mlci.judging.curves import Isotonic, isotonic
-from mlci.judging.smooth import Smooth, curve_from, smooth
+from mlci.judging.curves import isotonic
+from mlci.judging.kept import Isotonic, Smooth, curve_from
+from mlci.judging.smooth import smooth
 
 
 def hospital(n: int, level: float, seed: int, bend: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -29,8 +29,7 @@ from mlci.codes import icd
 from mlci.codes.admissions import as_admissions
 from mlci.codes.search import search
 from mlci.index.estimator import MLCI
-from mlci.judging.curves import Isotonic
-from mlci.judging.theory import Cutoff
+from mlci.judging.kept import Cutoff, Isotonic
 from mlci.web._case import read_case, typed
 from mlci.web._drawing import Drawing
 from mlci.web.app import create_app, percent, place, span

@@ -1,10 +1,15 @@
 """The registry of outcomes: what a column of the cohort is called in headings, in sentences, and after a percentage.
 
+The names of the recipes stand here too, for who reads them without their settings (`mlci.config`).
+
 A name comes in, words go out. An outcome that stands in `OUTCOMES` has words of its own; any other column is shown by
 its name, so that a person's own outcomes read well too. (Metrics have their registry in `mlci.measures.registry`.)
 """
 
 from dataclasses import dataclass
+
+RECIPES = ("table", "deep", "paper")
+FORMER_RECIPES = {"mlci": "deep"}  # names that 0.1 gave them
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from mlci.fitting._data import Split
-from mlci.judging.theory import Contrast, Cutoff
+from mlci.judging.kept import Contrast, Cutoff
 from mlci.measures.weighted import mean, spread
 from mlci.tokens import SPECIAL
 

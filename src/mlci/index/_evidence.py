@@ -13,8 +13,9 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.fitting._data import ENOUGH, EVENTS
-from mlci.judging.smooth import Smooth, smooth
-from mlci.judging.theory import Cutoff, certify, cutoff
+from mlci.judging.kept import Cutoff, Smooth
+from mlci.judging.smooth import smooth
+from mlci.judging.theory import certify, cutoff
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from mlci.config import FORMER_RECIPES
+from mlci.base.names import FORMER_RECIPES
 from mlci.fitting._result import DeepRecord, Epoch, PaperRecord, Trained
 
 GONE = ("stage1", "stage2", "orientation", "bandwidth", "anchor")

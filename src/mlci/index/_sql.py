@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mlci.index.model import Model
-from mlci.judging.curves import Isotonic
-from mlci.judging.smooth import FLOOR, Smooth
+from mlci.judging.kept import FLOOR, Isotonic, Smooth
 from mlci.tokens import UNK
 
 DIALECTS = ("duckdb", "postgres", "spark", "bigquery", "snowflake", "sqlite")

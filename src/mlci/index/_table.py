@@ -155,7 +155,7 @@ class TableScorer:
         return (own - beginnings[own, (beginnings > 0).argmax(axis=1)]).astype(np.uint32)
 
     def _totals(self, tokens: Tokens, start: int) -> Iterator[np.ndarray]:
-        """What the tokens of up to `ROWS` admissions add to the log-odds of each outcome, in steps: all they bring, once."""
+        """What the tokens of up to `ROWS` admissions add to each outcome's log-odds, in steps: all they bring, once."""
         offsets = tokens.offsets[start : start + ROWS + 1]
         counts = np.diff(offsets)
         own, again, common = self._ordered(tokens.ids[offsets[0] : offsets[-1]], counts)

@@ -46,7 +46,8 @@ from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.index.modelcard import about, described
 from mlci.index.ready import model_path
 from mlci.index.shift import Agreement, ShiftWarning, learned
-from mlci.judging.smooth import Smooth, smooth
+from mlci.judging.kept import Smooth
+from mlci.judging.smooth import smooth
 
 VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
 

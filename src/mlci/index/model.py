@@ -27,34 +27,30 @@ from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.poa import ONLY
 from mlci.codes.streams import ROW, ahead, stream_rows
 from mlci.codes.versions import Guess
-from mlci.config import EncoderConfig
 from mlci.fitting._people import People
-from mlci.index._deepsets import DeepSetsScorer
-from mlci.index._former import renewed
-from mlci.index._network import NetworkScorer
 from mlci.index._people import of_table, wanted
 from mlci.index._percentiles import Percentiles
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
 from mlci.index._understanding import Understanding, hardly, understanding
 from mlci.index.shift import ENOUGH, Agreement, Makeup, categories_of, counted, outcome_columns, shifts
-from mlci.judging.curves import Isotonic
-from mlci.judging.smooth import Smooth, curve_from
-from mlci.judging.theory import Cutoff
+from mlci.judging.kept import Cutoff, Isotonic, Smooth, curve_from
 from mlci.tokens import PRINCIPAL, UNK, Vocabulary
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from mlci.cohort import Cohort
+    from mlci.index._deepsets import DeepSetsScorer
+    from mlci.index._network import NetworkScorer
+
+    Scorer = DeepSetsScorer | NetworkScorer | TableScorer
 
 FORMATS = (1, 2)  # that can be read; the last one is written
 KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
 SHIFT = 20  # percentiles from the middle from which a shift is reported
 UNKNOWN = 0.1  # share of unknown codes from which it is
 PROBES, MOST_SCORE = 64, 1e9  # admissions that a file must be able to score, and what no score can reach
-
-Scorer = DeepSetsScorer | NetworkScorer | TableScorer
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class Model:
         return Percentiles(self.quantiles)
 
     @cached_property
-    def scorer(self) -> Scorer:
+    def scorer(self) -> "Scorer":
         return scorer_of(self.state, self.vocabulary, self.card["config"])
 
     def taken(self, data: Any, *, icd_version: int | None = None) -> Admissions:
@@ -209,10 +205,14 @@ class Model:
         write_tensors(path, self.state, key=KEY, facts=header)
 
 
-def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: Mapping) -> Scorer:
+def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: Mapping) -> "Scorer":
     """The scorer that these arrays are made for."""
     if "weights" in state:
         return TableScorer(state, vocabulary)
+    from mlci.config import EncoderConfig
+    from mlci.index._deepsets import DeepSetsScorer
+    from mlci.index._network import NetworkScorer
+
     encoder = EncoderConfig(**config["encoder"])
     if encoder.name == "deepsets":
         return DeepSetsScorer(state, encoder.pooling, vocabulary)
@@ -242,7 +242,7 @@ def load_model(path: str | Path) -> Model:
             curves={name: curve_from(curve) for name, curve in facts["curves"].items()},
             bands={name: Smooth.from_dict(band) for name, band in facts.get("bands", {}).items()},
             cutoff=Cutoff.from_dict(facts["cutoff"]),
-            card=renewed(facts["card"]) if header["format"] == 1 else facts["card"],
+            card=_renewed(facts["card"]) if header["format"] == 1 else facts["card"],
         )
         _check(model)
     except InputError:
@@ -253,6 +253,12 @@ def load_model(path: str | Path) -> Model:
     if header["format"] < FORMATS[-1]:
         outdated(f"{path}: model format {header['format']}", "mlci.load(path).save(path) writes the file anew")
     return model
+
+
+def _renewed(card: Mapping) -> dict[str, Any]:
+    from mlci.index._former import renewed
+
+    return renewed(card)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The ready-made indices: model files that come with the package, by name."""
 
-import csv
-import zipfile
 from pathlib import Path
 
 from mlci.base.errors import InputError
@@ -55,6 +53,8 @@ def unpack(path: Path, card: str, folder: str | Path) -> list[Path]:
     ...     [file.name for file in unpack(model_path("us2010-early"), "# Card", f"{place}/early")]
     ['model_card.md', 'us2010-early.safetensors']
     """
+    import zipfile
+
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     contents, papers = {}, DATA / f"{path.stem}.zip"
@@ -70,5 +70,7 @@ def unpack(path: Path, card: str, folder: str | Path) -> list[Path]:
 
 def judged(name: str) -> list[dict[str, str]]:
     """How a ready-made index did on the test split that its script kept apart: one row per outcome and measure."""
+    import csv
+
     with open(DATA / "us2010.csv", newline="") as file:
         return [row for row in csv.DictReader(file) if row["index"] == name]

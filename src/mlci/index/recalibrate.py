@@ -25,7 +25,7 @@ from mlci.index._reading import Reading
 from mlci.index._update import update as move_weights
 from mlci.index.model import Model
 from mlci.index.shift import makeup_of
-from mlci.judging.curves import Isotonic
+from mlci.judging.kept import Isotonic
 from mlci.judging.smooth import smooth
 from mlci.judging.theory import cutoff
 from mlci.measures.discrimination import auroc

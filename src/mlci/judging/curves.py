@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mlci.base.errors import InputError
+from mlci.judging.kept import Isotonic
 from mlci.measures._proportion import wilson
 from mlci.measures.design import Design, as_design
 from mlci.measures.weighted import quantile
@@ -39,25 +40,6 @@ class Rates:
     def mass(self) -> np.ndarray:
         """How much each group counts."""
         return self.n if self.weight is None else self.weight
-
-
-@dataclass(frozen=True)
-class Isotonic:
-    """The best nondecreasing risk, as knots: linear between them, constant beyond the ends."""
-
-    score: np.ndarray
-    risk: np.ndarray
-
-    def __call__(self, score) -> np.ndarray:
-        """Risk at new scores."""
-        return np.interp(score, self.score, self.risk)
-
-    def to_dict(self) -> dict[str, list[float]]:
-        return {"score": self.score.tolist(), "risk": self.risk.tolist()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Sequence[float]]) -> "Isotonic":
-        return cls(np.asarray(data["score"], dtype=float), np.asarray(data["risk"], dtype=float))
 
 
 def binned(

@@ -6,12 +6,10 @@ events give a plain, flatter logistic curve and many give the shape they have. (
 says 0 and 1 at its ends, and with few events says it of most admissions.) Fitting needs SciPy, applying NumPy alone.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
-from mlci.judging.curves import Isotonic, _known
+from mlci.judging.curves import _known
+from mlci.judging.kept import Smooth, expit
 from mlci.measures import weighted
 from mlci.measures.weighted import effective
 
@@ -20,43 +18,6 @@ MOST_KNOTS = 8
 EVENTS_PER_KNOT = 10
 BEND = 4.0  # precision of the difference of two neighbouring slopes, per standard deviation of the score
 SLOPE = 0.25  # precision of a slope: its prior deviation is 2 per standard deviation of the score
-FLOOR = 12.0  # log-odds beyond which nothing is said
-Z = 1.959964  # of a 95% band
-
-
-@dataclass(frozen=True)
-class Smooth:
-    """Log-odds of an outcome at knots of the score, each with its standard error; beyond the ends the slopes go on."""
-
-    score: np.ndarray
-    logit: np.ndarray
-    error: np.ndarray
-
-    def __call__(self, score) -> np.ndarray:
-        """Risk at new scores."""
-        return _risk(_through(score, self.score, self.logit))
-
-    def around(self, risk, score) -> tuple[np.ndarray, np.ndarray]:
-        """The 95% interval around a risk at these scores: the curve's own, or one that was read off more finely."""
-        risk = np.asarray(risk, dtype=float)
-        logit, error = np.log(risk) - np.log1p(-risk), np.interp(score, self.score, self.error)
-        return _risk(logit - Z * error), _risk(logit + Z * error)
-
-    def moved(self, shift: float, slope: float) -> "Smooth":
-        """The curve with its log-odds recalibrated: `shift + slope * log-odds`."""
-        return Smooth(self.score, shift + slope * self.logit, slope * self.error)
-
-    def to_dict(self) -> dict[str, list[float]]:
-        return {name: getattr(self, name).tolist() for name in ("score", "logit", "error")}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Sequence[float]]) -> "Smooth":
-        return cls(*(np.asarray(data[name], dtype=float) for name in ("score", "logit", "error")))
-
-
-def curve_from(data: Mapping[str, Sequence[float]]) -> Smooth | Isotonic:
-    """A curve of a model file: smooth, or by steps in a file of version 0.1."""
-    return Smooth.from_dict(data) if "logit" in data else Isotonic.from_dict(data)
 
 
 def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None) -> Smooth:
@@ -91,7 +52,7 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
         logit = design @ parameters
         pull = penalty @ parameters
         value = n @ np.logaddexp(0, logit) - events @ logit + parameters @ pull / 2
-        return float(value), design.T @ (n * _expit(logit) - events) + pull
+        return float(value), design.T @ (n * expit(logit) - events) + pull
 
     rate = np.clip(events.sum() / n.sum(), 1e-6, 1 - 1e-6)
     start = np.array([np.log(rate / (1 - rate)), *np.full(design.shape[1] - 1, 0.5)])
@@ -103,7 +64,7 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
 
 def _errors(design: np.ndarray, n: np.ndarray, penalty: np.ndarray, fitted: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Standard errors of the log-odds, by the curvature of the penalised likelihood in the slopes that are not 0."""
-    risk = _expit(design @ fitted)
+    risk = expit(design @ fitted)
     free = np.append(True, fitted[1:] > 1e-9)
     curvature = (design.T * (n * risk * (1 - risk))) @ design + penalty
     covariance = np.linalg.inv(curvature[np.ix_(free, free)])
@@ -145,17 +106,3 @@ def _penalty(size: int) -> np.ndarray:
     """Quadratic penalty on the parameters: none on the level, one on slopes, one on where slopes differ."""
     steps = np.diff(np.eye(size)[1:], axis=0)
     return BEND * steps.T @ steps + SLOPE * np.diag(np.append(0.0, np.full(size - 1, 1 / (size - 1))))
-
-
-def _through(x, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
-    low, high = np.diff(values)[[0, -1]] / np.diff(knots)[[0, -1]]
-    beyond = np.minimum(np.asarray(x) - knots[0], 0) * low + np.maximum(np.asarray(x) - knots[-1], 0) * high
-    return np.interp(x, knots, values) + beyond
-
-
-def _risk(logit: np.ndarray) -> np.ndarray:
-    return _expit(np.clip(logit, -FLOOR, FLOOR))
-
-
-def _expit(logit: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-logit))

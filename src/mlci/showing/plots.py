@@ -24,7 +24,8 @@ from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.base.names import label
 from mlci.index.estimator import Explanation
-from mlci.judging.curves import CalibrationCurve, Isotonic, Rates, RiskCurve
+from mlci.judging.curves import CalibrationCurve, Rates, RiskCurve
+from mlci.judging.kept import Isotonic
 from mlci.judging.theory import Scan
 from mlci.measures.registry import METRICS
 

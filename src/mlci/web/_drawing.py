@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from mlci.index.model import Model
-from mlci.judging.smooth import Smooth
+from mlci.judging.kept import Smooth
 
 WIDTH, HEIGHT = 340, 150
 LEFT, RIGHT, TOP, BOTTOM = 34, 12, 26, 24  # room for labels

@@ -1,79 +1,14 @@
 """The high-severity cutoff that follows from the shared direction, and the outcomes' rates on both sides of it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
+from mlci.judging.kept import Contrast, Cutoff, Rate
 from mlci.judging.theory._outcomes import matrix, singular, weighted
 from mlci.judging.theory._scan import scan
 from mlci.measures._proportion import wilson
 from mlci.measures.weighted import effective, mean
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Events among admissions, with the 95% Wilson interval; of weighted admissions, their weighted rate with it."""
-
-    positives: int
-    n: int
-    low: float
-    high: float
-    weighted: float | None = None
-
-    @property
-    def rate(self) -> float:
-        if self.weighted is not None:
-            return self.weighted
-        return self.positives / self.n if self.n else float("nan")
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """One outcome on both sides of a cutoff, among the admissions where it is known."""
-
-    outcome: str
-    above: Rate
-    below: Rate
-
-
-@dataclass(frozen=True)
-class Cutoff:
-    """High severity is a score of at least `score`: the cut most aligned with the direction that all outcomes share."""
-
-    score: float
-    certificate: float  # rho*^2 of the shared direction v
-    tail: int
-    n: int
-    contrasts: tuple[Contrast, ...]
-    held_out: float | None = None  # the certificate of such a cut on admissions that had no part in choosing it
-    left_out: Mapping[str, str] = field(default_factory=dict)  # outcome -> why it could not take part in the choice
-    weighted: float | None = None  # the share at or above it, where admissions count unequally
-
-    @property
-    def share(self) -> float:
-        return self.tail / self.n if self.weighted is None else self.weighted
-
-    def flag(self, score) -> np.ndarray:
-        return np.asarray(score, dtype=float) >= self.score
-
-    def to_dict(self) -> dict:
-        found = asdict(self)
-        rates = (contrast[side] for contrast in found["contrasts"] for side in ("above", "below"))
-        for part in (found, *rates):  # a file of admissions that count alike says nothing of weights
-            if part["weighted"] is None:
-                del part["weighted"]
-        return found
-
-    @classmethod
-    def from_dict(cls, data: Mapping) -> "Cutoff":
-        contrasts = tuple(
-            Contrast(contrast["outcome"], Rate(**contrast["above"]), Rate(**contrast["below"]))
-            for contrast in data["contrasts"]
-        )
-        fields: dict[str, Any] = {**data, "contrasts": contrasts}
-        return cls(**fields)
 
 
 def cutoff(score, outcomes, names: Sequence[str], *, weights=None, mass: np.ndarray | None = None) -> Cutoff:

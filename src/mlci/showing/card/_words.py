@@ -1,7 +1,7 @@
 """What a card says, as text and rows of text: the same for the page and for paper."""
 
 from mlci.base.names import label
-from mlci.judging.theory import Rate
+from mlci.judging.kept import Rate
 from mlci.showing._words import number, percent, spread, versions
 from mlci.showing.card._compute import Card
 

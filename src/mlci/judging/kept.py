@@ -1,0 +1,151 @@
+"""What a model file keeps of its judgement: risk curves and the cutoff, ready to be applied.
+
+In come facts of a file, or what `mlci.judging.smooth`, `curves` and `theory` fitted; out come risks, intervals and
+flags of scores. They stand apart from their fitting because scoring must start fast: NumPy alone is needed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+FLOOR = 12.0  # log-odds beyond which nothing is said
+Z = 1.959964  # of a 95% band
+
+
+@dataclass(frozen=True)
+class Isotonic:
+    """The best nondecreasing risk, as knots: linear between them, constant beyond the ends."""
+
+    score: np.ndarray
+    risk: np.ndarray
+
+    def __call__(self, score) -> np.ndarray:
+        """Risk at new scores."""
+        return np.interp(score, self.score, self.risk)
+
+    def to_dict(self) -> dict[str, list[float]]:
+        return {"score": self.score.tolist(), "risk": self.risk.tolist()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Sequence[float]]) -> "Isotonic":
+        return cls(np.asarray(data["score"], dtype=float), np.asarray(data["risk"], dtype=float))
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """Log-odds of an outcome at knots of the score, each with its standard error; beyond the ends the slopes go on."""
+
+    score: np.ndarray
+    logit: np.ndarray
+    error: np.ndarray
+
+    def __call__(self, score) -> np.ndarray:
+        """Risk at new scores."""
+        return _risk(_through(score, self.score, self.logit))
+
+    def around(self, risk, score) -> tuple[np.ndarray, np.ndarray]:
+        """The 95% interval around a risk at these scores: the curve's own, or one that was read off more finely."""
+        risk = np.asarray(risk, dtype=float)
+        logit, error = np.log(risk) - np.log1p(-risk), np.interp(score, self.score, self.error)
+        return _risk(logit - Z * error), _risk(logit + Z * error)
+
+    def moved(self, shift: float, slope: float) -> "Smooth":
+        """The curve with its log-odds recalibrated: `shift + slope * log-odds`."""
+        return Smooth(self.score, shift + slope * self.logit, slope * self.error)
+
+    def to_dict(self) -> dict[str, list[float]]:
+        return {name: getattr(self, name).tolist() for name in ("score", "logit", "error")}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Sequence[float]]) -> "Smooth":
+        return cls(*(np.asarray(data[name], dtype=float) for name in ("score", "logit", "error")))
+
+
+def curve_from(data: Mapping[str, Sequence[float]]) -> Smooth | Isotonic:
+    """A curve of a model file: smooth, or by steps in a file of version 0.1."""
+    return Smooth.from_dict(data) if "logit" in data else Isotonic.from_dict(data)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Events among admissions, with the 95% Wilson interval; of weighted admissions, their weighted rate with it."""
+
+    positives: int
+    n: int
+    low: float
+    high: float
+    weighted: float | None = None
+
+    @property
+    def rate(self) -> float:
+        if self.weighted is not None:
+            return self.weighted
+        return self.positives / self.n if self.n else float("nan")
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One outcome on both sides of a cutoff, among the admissions where it is known."""
+
+    outcome: str
+    above: Rate
+    below: Rate
+
+
+@dataclass(frozen=True)
+class Cutoff:
+    """High severity is a score of at least `score`: the cut most aligned with the direction that all outcomes share."""
+
+    score: float
+    certificate: float  # rho*^2 of the shared direction v
+    tail: int
+    n: int
+    contrasts: tuple[Contrast, ...]
+    held_out: float | None = None  # the certificate of such a cut on admissions that had no part in choosing it
+    left_out: Mapping[str, str] = field(default_factory=dict)  # outcome -> why it could not take part in the choice
+    weighted: float | None = None  # the share at or above it, where admissions count unequally
+
+    @property
+    def share(self) -> float:
+        return self.tail / self.n if self.weighted is None else self.weighted
+
+    def flag(self, score) -> np.ndarray:
+        return np.asarray(score, dtype=float) >= self.score
+
+    def to_dict(self) -> dict:
+        found = asdict(self)
+        rates = (contrast[side] for contrast in found["contrasts"] for side in ("above", "below"))
+        for part in (found, *rates):  # a file of admissions that count alike says nothing of weights
+            if part["weighted"] is None:
+                del part["weighted"]
+        return found
+
+    @classmethod
+    def from_dict(cls, data: Mapping) -> "Cutoff":
+        contrasts = tuple(
+            Contrast(contrast["outcome"], Rate(**contrast["above"]), Rate(**contrast["below"]))
+            for contrast in data["contrasts"]
+        )
+        fields: dict[str, Any] = {**data, "contrasts": contrasts}
+        return cls(**fields)
+
+
+def _through(x, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
+    low, high = np.diff(values)[[0, -1]] / np.diff(knots)[[0, -1]]
+    beyond = np.minimum(np.asarray(x) - knots[0], 0) * low + np.maximum(np.asarray(x) - knots[-1], 0) * high
+    return np.interp(x, knots, values) + beyond
+
+
+def _risk(logit: np.ndarray) -> np.ndarray:
+    return expit(np.clip(logit, -FLOOR, FLOOR))
+
+
+def expit(logit: np.ndarray) -> np.ndarray:
+    """Return the risk of log-odds.
+
+    >>> expit(np.array([0.0]))
+    array([0.5])
+    """
+    return 1 / (1 + np.exp(-logit))
