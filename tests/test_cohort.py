@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mlci.cohort
 from mlci import sources
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort, Step, build_cohort, read_cohort
 from mlci.index.estimator import MLCI
-from mlci.sources import Draft
+from mlci.sources import Draft, _assembled
 from toys import toy_cohort
 
 
@@ -119,12 +118,12 @@ def test_an_admission_without_codes_stays_in_mimic3(demos, tmp_path):
 
 @given(st.lists(st.integers(0, 10**9) | st.integers(-5, 5), min_size=1, max_size=50))
 def test_split_is_the_papers(subjects):
-    split = mlci.cohort._split(pa.chunked_array([pa.array(subjects)]), (0.7, 0.1, 0.2))
+    split = _assembled._split(pa.chunked_array([pa.array(subjects)]), (0.7, 0.1, 0.2))
     assert split.to_pylist() == [paper_split(subject) for subject in subjects]
 
 
 def test_split_proportions():
-    split = mlci.cohort._split(pa.chunked_array([pa.array(range(20_000))]), (0.5, 0.2, 0.3)).to_pylist()
+    split = _assembled._split(pa.chunked_array([pa.array(range(20_000))]), (0.5, 0.2, 0.3)).to_pylist()
     shares = [split.count(name) / len(split) for name in ("train", "valid", "test")]
     assert np.allclose(shares, (0.5, 0.2, 0.3), atol=0.015)  # four standard errors
 

@@ -18,9 +18,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import ClassifierTags
 
-from mlci.base.errors import InputError, kind_of
+from mlci.base.errors import InputError
 from mlci.base.extras import need
-from mlci.base.shares import md5_split
 from mlci.base.shown import html_table
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort, read_cohort
@@ -42,14 +41,13 @@ from mlci.index._people import needed, of_data, of_person, unsaid, wanted
 from mlci.index._reading import Reading
 from mlci.index._survey import drawn_by, in_words
 from mlci.index._table import TableScorer
+from mlci.index._taken import given
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.index.modelcard import about, described
 from mlci.index.ready import model_path
 from mlci.index.shift import Agreement, ShiftWarning, learned
 from mlci.judging.kept import Smooth
 from mlci.judging.smooth import smooth
-
-VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
 
 
 class MLCI(TransformerMixin, BaseEstimator):
@@ -147,10 +145,10 @@ class MLCI(TransformerMixin, BaseEstimator):
             data = read_cohort(data) if isinstance(data, str | Path) else data
             data = data.in_order() if isinstance(data, Cohort) else data
             people = needed(data, wanted(asdict(config)))
-            taken = _take(data, outcomes, self.outcomes, split, subjects, icd_version, config.tokens.poa)
-            drawn = drawn_by(data, weights, cluster, recipe=recipe, many=len(taken["labels"]))
+            found = given(data, outcomes, self.outcomes, split, subjects, icd_version, config.tokens.poa)
+            drawn = drawn_by(data, weights, cluster, recipe=recipe, many=len(found["labels"]))
             numbers = numbers_of(data, numeric, recipe=recipe)
-            splits = in_memory(**taken, tokens=config.tokens, people=people, numbers=numbers, **drawn)
+            splits = in_memory(**found, tokens=config.tokens, people=people, numbers=numbers, **drawn)
         elif isinstance(data, str | Path):
             if wanted(asdict(config)):
                 raise InputError("people.age and people.sex are for a cohort in memory; leave memory_map out.")
@@ -488,103 +486,6 @@ def load(path: str | Path) -> MLCI:
     index = MLCI(recipe=card["recipe"], config=config, outcomes=list(model.outcomes), seed=card["seed"])
     index.model_ = model
     return index
-
-
-def _take(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> dict[str, Any]:
-    """What `in_memory` learns from, whatever form it came in."""
-    if isinstance(data, Cohort):
-        if outcomes is not None or split is not None or subjects is not None:
-            raise InputError("a cohort holds its own outcomes, split and subjects; give them with codes only.")
-        rules, labels = dict(data.outcomes), data.labels()
-        admissions, parts, source = data.admissions(poa=poa), data.column("split"), data.source
-        subjects = data.column("subject_id")
-    else:
-        admissions, source = as_admissions(data, icd_version=icd_version, poa=poa), "data"
-        if outcomes is None:
-            raise InputError("fit needs outcomes beside the codes: a frame or a dict of columns of 0, 1 and null.")
-        columns = _columns(outcomes, len(admissions))
-        rules, labels = dict.fromkeys(columns, ""), np.column_stack(list(columns.values()))
-        subjects = range(len(admissions)) if subjects is None else subjects
-        parts = _hash_split(subjects) if split is None else split
-        parts = np.asarray(parts, dtype=object)
-        for name, values in (("split", parts), ("subjects", subjects)):
-            if len(values) != len(admissions):
-                raise InputError(f"{name}: has {len(values)} values for {len(admissions)} admissions.")
-    names = list(rules) if chosen is None else list(chosen)
-    for name in names:
-        if name not in rules:
-            raise InputError(f"{source}: has no outcome {name}; there is {', '.join(rules) or 'none'}.")
-    labels = labels[:, [list(rules).index(name) for name in names]]
-    return {
-        "admissions": admissions,
-        "labels": labels,
-        "outcomes": {name: rules[name] for name in names},
-        "split": parts,
-        "subjects": np.asarray(subjects),
-        "source": source,
-    }
-
-
-def _stacked(outcomes: Sequence[Any]) -> np.ndarray:
-    """A list of outcomes as an array: a value for each admission, or a row of values."""
-    widths = {len(row) if isinstance(row, list | tuple | np.ndarray) else 0 for row in outcomes}
-    if len(widths) > 1:
-        raise InputError("outcomes: the rows are of different length; each admission needs one value for each outcome.")
-    stacked = np.empty((len(outcomes), *filter(None, widths)), dtype=object)
-    stacked[:] = list(outcomes)
-    return stacked
-
-
-def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
-    """Outcomes as float64 columns, NaN = null; an array has no names, so its columns are numbered."""
-    if isinstance(outcomes, pd.Series):
-        outcomes = {outcomes.name or "outcome": outcomes.tolist()}
-    if isinstance(outcomes, list | tuple):
-        outcomes = _stacked(outcomes)
-    if isinstance(outcomes, np.ndarray):
-        if outcomes.ndim not in (1, 2):
-            raise InputError(f"outcomes: an array of one or two dimensions is needed, not of {outcomes.ndim}.")
-        if outcomes.ndim == 2 and len(outcomes) != length:
-            raise InputError(
-                f"outcomes: {len(outcomes)} rows for {length} admissions; a row for each admission is needed, or a "
-                "dict of columns."
-            )
-        outcomes = (
-            {"outcome": outcomes} if outcomes.ndim == 1 else {f"outcome_{k}": y for k, y in enumerate(outcomes.T)}
-        )
-    if not isinstance(outcomes, Mapping):
-        import narwhals as nw
-
-        try:
-            given: Any = outcomes
-            frame = nw.from_native(given, eager_only=True)
-        except TypeError:
-            raise InputError(
-                f"outcomes: an array, a frame or a dict of columns is needed, not {type(outcomes).__name__}."
-            ) from None
-        outcomes = {name: frame[name].to_list() for name in frame.columns}
-    result = {}
-    for name, values in outcomes.items():
-        values = list(values)
-        if len(values) != length:
-            raise InputError(f"outcomes: column {name} has {len(values)} values for {length} admissions.")
-        column = np.full(length, np.nan)
-        for row, value in enumerate(values):
-            if value is None or value is pd.NA or value != value:
-                continue
-            if value not in (0, 1):
-                raise InputError(
-                    f"outcomes: column {name}, row {row}: {kind_of(value)} is not allowed; 0, 1 or null is."
-                )
-            column[row] = float(value)
-        result[str(name)] = column
-    return result
-
-
-def _hash_split(subjects: Sequence) -> np.ndarray:
-    """The same subject is always on the same side."""
-    part = md5_split([str(subject) for subject in subjects], (1 - VALID_SHARE, VALID_SHARE))
-    return np.array(["train", "valid"], dtype=object)[part]
 
 
 def _read(scorer: Any, split: Split) -> Reading:

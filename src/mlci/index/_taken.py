@@ -1,0 +1,111 @@
+"""What a fit was handed becomes what it learns from: codes, outcomes as numbers, a split and patients.
+
+In come a cohort, or codes with outcomes in whatever form a person has them: lists, arrays, Series, dictionaries and
+frames; out come the arguments of `mlci.fitting._data.in_memory`. What does not fit together is said in a sentence.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mlci.base.errors import InputError, kind_of
+from mlci.base.shares import md5_split
+from mlci.codes.admissions import as_admissions
+from mlci.cohort import Cohort
+
+VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
+
+
+def given(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> dict[str, Any]:
+    """Give what `in_memory` learns from, whatever form it came in."""
+    if isinstance(data, Cohort):
+        if outcomes is not None or split is not None or subjects is not None:
+            raise InputError("a cohort holds its own outcomes, split and subjects; give them with codes only.")
+        rules, labels = dict(data.outcomes), data.labels()
+        admissions, parts, source = data.admissions(poa=poa), data.column("split"), data.source
+        subjects = data.column("subject_id")
+    else:
+        admissions, source = as_admissions(data, icd_version=icd_version, poa=poa), "data"
+        if outcomes is None:
+            raise InputError("fit needs outcomes beside the codes: a frame or a dict of columns of 0, 1 and null.")
+        columns = _columns(outcomes, len(admissions))
+        rules, labels = dict.fromkeys(columns, ""), np.column_stack(list(columns.values()))
+        subjects = range(len(admissions)) if subjects is None else subjects
+        if split is None:  # the same subject is always on the same side
+            sides = md5_split([str(subject) for subject in subjects], (1 - VALID_SHARE, VALID_SHARE))
+            split = np.array(["train", "valid"], dtype=object)[sides]
+        parts = np.asarray(split, dtype=object)
+        for name, values in (("split", parts), ("subjects", subjects)):
+            if len(values) != len(admissions):
+                raise InputError(f"{name}: has {len(values)} values for {len(admissions)} admissions.")
+    names = list(rules) if chosen is None else list(chosen)
+    for name in names:
+        if name not in rules:
+            raise InputError(f"{source}: has no outcome {name}; there is {', '.join(rules) or 'none'}.")
+    labels = labels[:, [list(rules).index(name) for name in names]]
+    return {
+        "admissions": admissions,
+        "labels": labels,
+        "outcomes": {name: rules[name] for name in names},
+        "split": parts,
+        "subjects": np.asarray(subjects),
+        "source": source,
+    }
+
+
+def _stacked(outcomes: Sequence[Any]) -> np.ndarray:
+    """A list of outcomes as an array: a value for each admission, or a row of values."""
+    widths = {len(row) if isinstance(row, list | tuple | np.ndarray) else 0 for row in outcomes}
+    if len(widths) > 1:
+        raise InputError("outcomes: the rows are of different length; each admission needs one value for each outcome.")
+    stacked = np.empty((len(outcomes), *filter(None, widths)), dtype=object)
+    stacked[:] = list(outcomes)
+    return stacked
+
+
+def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
+    """Outcomes as float64 columns, NaN = null; an array has no names, so its columns are numbered."""
+    if isinstance(outcomes, pd.Series):
+        outcomes = {outcomes.name or "outcome": outcomes.tolist()}
+    if isinstance(outcomes, list | tuple):
+        outcomes = _stacked(outcomes)
+    if isinstance(outcomes, np.ndarray):
+        if outcomes.ndim not in (1, 2):
+            raise InputError(f"outcomes: an array of one or two dimensions is needed, not of {outcomes.ndim}.")
+        if outcomes.ndim == 2 and len(outcomes) != length:
+            raise InputError(
+                f"outcomes: {len(outcomes)} rows for {length} admissions; a row for each admission is needed, or a "
+                "dict of columns."
+            )
+        outcomes = (
+            {"outcome": outcomes} if outcomes.ndim == 1 else {f"outcome_{k}": y for k, y in enumerate(outcomes.T)}
+        )
+    if not isinstance(outcomes, Mapping):
+        import narwhals as nw
+
+        try:
+            given: Any = outcomes
+            frame = nw.from_native(given, eager_only=True)
+        except TypeError:
+            raise InputError(
+                f"outcomes: an array, a frame or a dict of columns is needed, not {type(outcomes).__name__}."
+            ) from None
+        outcomes = {name: frame[name].to_list() for name in frame.columns}
+    result = {}
+    for name, values in outcomes.items():
+        values = list(values)
+        if len(values) != length:
+            raise InputError(f"outcomes: column {name} has {len(values)} values for {length} admissions.")
+        column = np.full(length, np.nan)
+        for row, value in enumerate(values):
+            if value is None or value is pd.NA or value != value:
+                continue
+            if value not in (0, 1):
+                raise InputError(
+                    f"outcomes: column {name}, row {row}: {kind_of(value)} is not allowed; 0, 1 or null is."
+                )
+            column[row] = float(value)
+        result[str(name)] = column
+    return result

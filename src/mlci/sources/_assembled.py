@@ -1,0 +1,128 @@
+"""A source's draft becomes the table of a cohort: what all sources share.
+
+In comes a draft; out comes the same draft with codes normalised (blank ones dropped), a split for each admission, the
+columns of a cohort file in their order and with its types, rows in the order of their ids, and notes on what was
+dropped or is in doubt. Admissions that are named twice, or have no codes at all, are refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mlci.base.errors import InputError, kind_of
+from mlci.base.shares import md5_split
+from mlci.codes.audit import audit
+from mlci.codes.icd import normalise_array
+from mlci.codes.zeros import restored
+from mlci.sources import Draft
+from mlci.sources._cohort_file import COLUMNS, SPLITS
+
+
+def assembled(draft: Draft, source: str, *, split_by: str, proportions: Sequence[float], restore_zeros: bool) -> Draft:
+    """Make a cohort's table of a draft; `source` is named in messages."""
+    table, notes = draft.table, list(draft.notes)
+    if not len(table):
+        rule = draft.attrition[-1].rule if draft.attrition else "the table"
+        raise InputError(f"source {source}: no admission is left after the rule {rule!r}.")
+    ids = table["admission_id"]
+    twice = len(ids) - pc.count_distinct(ids, mode="all").as_py()
+    if twice or ids.null_count:
+        reason = f"{twice} rows repeat an earlier one" if twice else f"{ids.null_count} rows have none"
+        raise InputError(f"source {source}: admission_id must name one admission, but {reason}.")
+    codes, full = _normalise(table["codes"].combine_chunks(), restore_zeros=restore_zeros)
+    if blank := int((~full).sum()):
+        notes.append(f"{blank} diagnoses hold neither letter nor digit and were dropped.")
+    if not len(codes.flatten()):
+        raise InputError(f"source {source}: none of {len(table)} admissions has a diagnosis.")
+    notes += _doubts(codes, table["icd_version"].to_numpy())
+    table = table.set_column(table.column_names.index("codes"), "codes", codes)
+    if "poa" in table.column_names:
+        flags = table["poa"].combine_chunks().flatten().filter(pa.array(full))
+        table = table.set_column(table.column_names.index("poa"), "poa", pa.ListArray.from_arrays(codes.offsets, flags))
+    table = _with_split(table, source, split_by, proportions)
+    order = (*COLUMNS[:4], *draft.outcomes, "split")
+    rest = [name for name in table.column_names if name not in order]
+    table = table.select([*order, *rest]).take(pc.sort_indices(ids))
+    table = table.cast(_canonical(table.schema)).combine_chunks()
+    return replace(draft, table=table, notes=tuple(notes))
+
+
+def _with_split(table: pa.Table, source: str, split_by: str, proportions: Sequence[float]) -> pa.Table:
+    """Draw the split of each admission where the source does not say it."""
+    if "split" in table.column_names:
+        odd = [name for name in table["split"].unique().to_pylist() if name not in SPLITS]
+        if odd:
+            raise InputError(
+                f"source {source}: column split: {kind_of(odd[0])} is not a split; allowed are {', '.join(SPLITS)}."
+            )
+        return table
+    if split_by not in table.column_names:
+        raise InputError(f"source {source}: no column {split_by} to split by; it has {', '.join(table.column_names)}.")
+    return table.append_column("split", _split(table[split_by], proportions))
+
+
+def check_proportions(proportions: Sequence[float]) -> None:
+    """Refuse what is not three shares of a whole."""
+    if len(proportions) != 3 or min(proportions) < 0 or abs(sum(proportions) - 1) > 1e-9:
+        raise InputError(
+            f"proportions {tuple(proportions)}: allowed are three shares (train, valid, test) that sum to 1."
+        )
+
+
+def _split(keys: pa.ChunkedArray, proportions: Sequence[float]) -> pa.Array:
+    """The paper's split, by the decimal text of the keys."""
+    encoded = pa.chunked_array([keys.combine_chunks()]).combine_chunks().dictionary_encode()
+    text = encoded.dictionary.cast(pa.string()).to_pylist()
+    part = md5_split(text, proportions)
+    return pa.array(SPLITS).take(pa.array(part)).take(encoded.indices)
+
+
+def _doubts(codes: pa.ListArray, versions: np.ndarray) -> list[str]:
+    """What the ICD tables have against the codes (numbers into a dictionary), a sentence each."""
+    said, flat = [], codes.flatten()
+    for number in np.unique(versions):
+        known = versions == number
+        chosen = flat if known.all() else codes.filter(pa.array(known)).flatten()
+        counts = np.bincount(chosen.indices.to_numpy(), minlength=len(flat.dictionary))
+        met = pa.array(counts > 0)
+        said += audit(flat.dictionary.filter(met), counts[counts > 0], int(number)).warnings
+    return said
+
+
+def _normalise(lists: pa.ListArray, *, restore_zeros: bool) -> tuple[pa.ListArray, np.ndarray]:
+    """Codes in capitals, letters and digits alone, as numbers into a dictionary; a list that is null becomes empty.
+
+    Also says which codes were not blank.
+    """
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    flat = lists.flatten().dictionary_encode()
+    codes = restored(flat.dictionary) if restore_zeros else normalise_array(flat.dictionary)
+    spelled = codes.dictionary_encode()  # several ways to write a code become one
+    numbers = spelled.indices.take(flat.indices)
+    blank = pc.index(spelled.dictionary, "")
+    full = pc.fill_null(pc.not_equal(numbers, blank), False).to_numpy(False)
+    if not full.all():
+        lengths = np.bincount(np.repeat(np.arange(len(lists)), lengths)[full], minlength=len(lists))
+        numbers = numbers.filter(pa.array(full))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.DictionaryArray.from_arrays(numbers, spelled.dictionary)
+    ), full
+
+
+def _canonical(schema: pa.Schema) -> pa.Schema:
+    """The cohort file's types, whatever the engine that made the rows."""
+    fields = []
+    for column in schema:
+        kind = column.type
+        if column.name == "icd_version":
+            kind = pa.int8()
+        elif column.name in ("admission_id", "subject_id"):
+            kind = pa.int64() if pa.types.is_integer(kind) else pa.string()
+        elif column.name in ("codes", "poa"):
+            kind = pa.list_(pa.string())
+        fields.append(pa.field(column.name, kind))
+    return pa.schema(fields)
