@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from mlci.base.errors import InputError
@@ -116,7 +115,7 @@ class Place:
     def trained(self) -> list[Trained]:
         """Give the records so far; none before the first epoch was over."""
         entry = self.saved.entries.get(self.name)
-        return TypeAdapter(list[Trained]).validate_python(entry.facts) if entry else []
+        return [_trained(facts) for facts in entry.facts] if entry else []
 
     def kept(self) -> dict[str, Tensor]:
         """Give the weights of the kept epochs so far."""
@@ -148,6 +147,11 @@ class Place:
             for key, array in arrays.items()
             if key.startswith(start)
         }
+
+
+def _trained(facts: Mapping[str, Any]) -> Trained:
+    history = (Epoch(tuple(e["objective"]), tuple(e["validation"]), e["quality"]) for e in facts["history"])
+    return Trained(**{**facts, "history": tuple(history)})
 
 
 def train(
