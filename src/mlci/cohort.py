@@ -7,6 +7,7 @@ asks where the rows came from.
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,8 @@ class Cohort:
         for name in names:
             if name not in SPLITS:
                 raise InputError(f"there is no split {name!r}; allowed are {', '.join(SPLITS)}.")
-        return self.where(np.isin(self.column("split"), names))
+        chosen = pc.is_in(self.table["split"], value_set=pa.array(names, pa.string()))
+        return self.where(chosen.to_numpy())
 
     def where(self, rows: np.ndarray) -> "Cohort":
         """Choose admissions; what is known about the cohort stays with them.
@@ -273,13 +275,19 @@ class Cohort:
         """
         if poa == ONLY:
             return self.present().admissions()
+        return self._lists if poa == ALL else replace(self._lists, poa=self._flags())
+
+    @cached_property
+    def _lists(self) -> Admissions:
+        """What `admissions` gives, made once: every part of a report asks for it."""
         codes = self.table["codes"].combine_chunks()
         offsets = codes.offsets.to_numpy().astype(np.int64)
         flat = codes.values.slice(offsets[0], offsets[-1] - offsets[0])
         version = np.repeat(self.column("icd_version").astype(np.int8), np.diff(offsets))
         parts = []
         for number in np.unique(version):
-            encoded = flat.filter(pa.array(version == number)).dictionary_encode()
+            alone = bool((version == number).all())
+            encoded = (flat if alone else flat.filter(pa.array(version == number))).dictionary_encode()
             parts.append((number, encoded.dictionary.to_numpy(zero_copy_only=False), encoded.indices.to_numpy()))
         indices = np.empty(len(flat), dtype=np.int32)
         start = 0
@@ -294,7 +302,6 @@ class Cohort:
             versions=np.concatenate(versions or [np.empty(0, dtype=np.int8)]),
             indices=indices,
             offsets=offsets - offsets[0],
-            poa=None if poa == ALL else self._flags(),
         )
 
     def present(self) -> "Cohort":

@@ -109,6 +109,21 @@ def title(code: str, version: int) -> str | None:
     return None if row is None else _table(version)["title"][row].as_py()
 
 
+def titles(codes: "Sequence[str] | np.ndarray", version: int) -> list[str | None]:
+    """Return the official titles of many normalised codes.
+
+    >>> titles(["I509", "I50X"], 10)
+    ['Heart failure, unspecified', None]
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if len(codes) <= FEW:
+        return [title(code, version) for code in codes]
+    table = _table(version)
+    return table["title"].take(pc.index_in(pa.array(codes, pa.string()), value_set=table["code"])).to_pylist()
+
+
 def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.ndarray:
     """Return whether each normalised code is in the ICD table of a version.
 

@@ -362,6 +362,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         reading, base = model.read(admissions, people), model.read(Admissions.from_lists([[]]))
         without = without_each(model, admissions, reading.score)
         found = shares(model, admissions, reading.score, without=without)
+        titles = self._titles(admissions)
         effects = zip(
             admissions.indices,
             model.known(admissions)[admissions.indices].tolist(),
@@ -371,7 +372,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         )
         return Explanation(
             tuple(
-                Effect(str(admissions.values[i]), self._title(admissions, i), known, effect, without, log_odds)
+                Effect(str(admissions.values[i]), titles[i], known, effect, without, log_odds)
                 for i, known, effect, without, log_odds in effects
             ),
             score=float(reading.score[0]),
@@ -405,7 +406,7 @@ class MLCI(TransformerMixin, BaseEstimator):
             {
                 "code": admissions.values,
                 "icd_version": admissions.versions,
-                "title": [self._title(admissions, value) for value in range(size)],
+                "title": self._titles(admissions),
                 "known": self._model.known(admissions),
                 "admissions": np.bincount(pairs % max(size, 1), minlength=size),
                 "mean_absolute_effect": np.bincount(admissions.indices, np.abs(effects), minlength=size) / recorded,
@@ -458,13 +459,18 @@ class MLCI(TransformerMixin, BaseEstimator):
             for sentence in doubts:
                 warnings.warn(sentence, kind, stacklevel=3)
 
-    def _title(self, admissions: Admissions, value: int) -> str | None:
-        from mlci.codes.icd import VERSIONS, title
+    def _titles(self, admissions: Admissions) -> list[str | None]:
+        """What each code is called; one without a version is taken for the model's where that has one alone."""
+        from mlci.codes.icd import VERSIONS, titles
 
-        version = int(admissions.versions[value])
-        if version not in VERSIONS and len(self._model.icd_versions) == 1:
-            version = self._model.icd_versions[0]
-        return title(str(admissions.values[value]), version) if version in VERSIONS else None
+        alone = self._model.icd_versions[0] if len(self._model.icd_versions) == 1 else 0
+        versions = np.where(np.isin(admissions.versions, VERSIONS), admissions.versions, alone)
+        found = np.full(len(versions), None)
+        for version in VERSIONS:
+            rows = versions == version
+            if rows.any():
+                found[rows] = titles(admissions.values[rows], version)
+        return found.tolist()
 
 
 def load(path: str | Path) -> MLCI:

@@ -5,6 +5,7 @@ on the admissions whose outcome is known, with intervals from resampled patients
 spacing as well as its order, so the order-only figures (AUROC, average precision, dCorr of the ranks) stand beside.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -234,8 +235,10 @@ def _judge(models, labels, risks, design: Design, widths, *, resamples, level, s
 def _drawn(pairs, metrics, design: Design, resamples: int, seed: int) -> dict[tuple[str, str], dict[str, np.ndarray]]:
     """Every figure of every pair over the same resamples of patients."""
     asked: dict[tuple, list[tuple[str, str]]] = {}  # pairs that a statistic takes together, by resampler and score
+    models = Counter((outcome, metric.name) for (_, outcome), found in metrics.items() for metric in found)
     for key in pairs:
-        for resampler in dict.fromkeys(metric.resampler for metric in metrics[key] if metric.resampler):
+        needed = (metric for metric in metrics[key] if not metric.by_influence or models[key[1], metric.name] > 1)
+        for resampler in dict.fromkeys(metric.resampler for metric in needed if metric.resampler):
             asked.setdefault((resampler, key[0] if resampler.together else key), []).append(key)
     statistics = [resampler.make(*(pairs[key] for key in keys)) for (resampler, _), keys in asked.items()]
     drawn: dict[tuple[str, str], dict[str, np.ndarray]] = {key: {} for key in pairs}

@@ -165,9 +165,9 @@ def interactions(
 
 
 def _groups(column) -> Iterator[tuple[str, np.ndarray]]:
-    found = categories(column)
-    for group in sorted(set(found), key=lambda text: (text == UNKNOWN, text)):
-        yield group, found == group
+    numbers, names = pd.factorize(categories(column))  # comparing numbers is many times faster than text
+    for place in sorted(range(len(names)), key=lambda place: (names[place] == UNKNOWN, names[place])):
+        yield names[place], numbers == place
 
 
 def _heads(name: str) -> list[str]:

@@ -18,10 +18,10 @@ from mlci.base.shares import md5_split
 from mlci.codes.comorbidity import Coder
 from mlci.cohort import Cohort
 from mlci.judging._carried import weights_of
-from mlci.measures import weighted
+from mlci.measures import discrimination, weighted
 from mlci.measures.alignment import alike
 from mlci.measures.design import Design, as_design, numbered
-from mlci.measures.discrimination import auroc, auroc_influence, log_losses, skill
+from mlci.measures.discrimination import log_losses, skill
 from mlci.measures.intervals import Reach, area
 from mlci.measures.weighted import effective
 
@@ -240,8 +240,7 @@ def compare(
         columns = {name: own, **{rival: scores[outcome] for rival, scores in rivals.items() if outcome in scores}}
         first: tuple[float, np.ndarray] | None = None  # of the index, which comes first
         for model, scores in columns.items():
-            value = auroc(scores, y, weight=design.weight)
-            influence = auroc_influence(scores, y, weight=design.weight)
+            value, influence = discrimination.area(scores, y, weight=design.weight)
             first = first or (value, influence)
             gap, apart = first[0] - value, reach * _root(first[1] - influence, design)
             found = area(value, influence, y, design)

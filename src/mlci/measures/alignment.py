@@ -322,8 +322,8 @@ def _expanded(values, mass, sums, widths, degree: int) -> _Blocks:
     if many == 1:  # the covariance itself, to the last digits
         gram = np.zeros((1, degree + 1, degree + 1))
         for rows in chunks:
-            centred = features(x[rows], degree) - mean
-            gram[0] += (centred * mass[rows, 0]) @ centred.T
+            centred = (features(x[rows], degree) - mean) * np.sqrt(mass[rows, 0])
+            gram[0] += centred @ centred.T  # of a matrix with itself BLAS computes one half
     else:  # T_a T_b = (T_(a+b) + T_|a−b|) / 2: all covariances of one weighting from 2q moments
         a = np.arange(degree + 1)
         products = (moments[a[:, None] + a] + moments[np.abs(a[:, None] - a)]) / 2

@@ -59,6 +59,26 @@ def _share_below(values: np.ndarray, others: np.ndarray, weight: np.ndarray | No
     return below / (2 * reached[-1])
 
 
+def area(score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+    """Return AUROC together with `auroc_influence`, of which it is a by-product.
+
+    >>> import numpy as np
+    >>> area(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 1, 0, 1]))
+    (0.75, array([ 0.125, -0.125, -0.125,  0.125]))
+    """
+    influence = np.zeros(len(score))
+    case, control = y == 1, y == 0
+    (cases, mass, many), (controls, other, rest) = (_placed(score, rows, weight) for rows in (case, control))
+    if not many or not rest:
+        return np.nan, np.full(len(score), np.nan)
+    above = _share_below(cases, controls, other)  # share of controls below each case
+    below = 1 - _share_below(controls, cases, mass)  # share of cases above each control
+    value = mean(above, mass)
+    influence[case] = (above - value) / many
+    influence[control] = (below - mean(below, other)) / rest
+    return float(value), influence if weight is None else influence * weight
+
+
 def auroc_influence(score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> np.ndarray:
     """Return how far each admission moves AUROC from its mean: DeLong's placements, centred and divided by their class.
 
@@ -77,16 +97,7 @@ def auroc_influence(score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | No
     >>> auroc_influence(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 1, 0, 1]))
     array([ 0.125, -0.125, -0.125,  0.125])
     """
-    influence = np.zeros(len(score))
-    case, control = y == 1, y == 0
-    (cases, mass, many), (controls, other, rest) = (_placed(score, rows, weight) for rows in (case, control))
-    if not many or not rest:
-        return np.full(len(score), np.nan)
-    above = _share_below(cases, controls, other)  # share of controls below each case
-    below = 1 - _share_below(controls, cases, mass)  # share of cases above each control
-    influence[case] = (above - mean(above, mass)) / many
-    influence[control] = (below - mean(below, other)) / rest
-    return influence if weight is None else influence * weight
+    return area(score, y, weight=weight)[1]
 
 
 def average_precision(score: Any, y: Any) -> float:

@@ -87,6 +87,17 @@ class Pair:
         return discrimination.calibration(self.risk, self.y, weight=self.weight)
 
     @cached_property
+    def placed(self) -> dict[str, tuple[float, np.ndarray]]:
+        """AUROC and influences of the score or the risk, as far as somebody asked."""
+        return {}
+
+    def areas(self, of: str) -> tuple[float, np.ndarray]:
+        """AUROC, and how far each admission moves it, of the `scores` or the `risk`."""
+        if of not in self.placed:
+            self.placed[of] = discrimination.area(np.asarray(getattr(self, of)), self.y, weight=self.weight)
+        return self.placed[of]
+
+    @cached_property
     def weighted(self) -> dict["Resampler", np.ndarray]:
         """Figures of resamplers at the survey weights, as far as somebody asked."""
         return {}
@@ -132,6 +143,7 @@ class Metric:
         resampler: its spread over resampled patients; None where it has none.
         interval: from the pair, the figure, its resamples and the reach; None where it has none.
         drawn: the figure whose resamples it shares, where it has none of its own.
+        by_influence: whether its interval rests on each admission's influence, so that resamples serve differences alone.
         unit: "nats", or nothing for a pure number.
         better: the direction, larger or smaller, or the value that is right.
         depends: what of the score it depends on, in words.
@@ -147,6 +159,7 @@ class Metric:
     resampler: Resampler | None
     interval: Callable[[Pair, float, np.ndarray, Reach], Interval] | None = None
     drawn: str = ""
+    by_influence: bool = False
     unit: str = ""
     better: Literal["larger", "smaller", "1", "0"] = "larger"
     depends: str = ""
@@ -190,8 +203,7 @@ def _floored(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Inter
 
 
 def _area(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, of: str = "scores") -> Interval:
-    influence = discrimination.auroc_influence(np.asarray(getattr(pair, of)), pair.y, weight=pair.weight)
-    return intervals.area(value, influence, pair.y, pair.design, level=reach.level)
+    return intervals.area(value, pair.areas(of)[1], pair.y, pair.design, level=reach.level)
 
 
 def _on_log_odds(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
@@ -352,9 +364,10 @@ METRICS = {
             "auroc",
             "AUROC",
             "AUROC",
-            lambda pair: discrimination.auroc(pair.scores, pair.y),
+            lambda pair: pair.areas("scores")[0],
             _RANKING,
             _area,
+            by_influence=True,
             depends="order alone",
             benchmarked=True,
             reported=True,
@@ -394,9 +407,10 @@ METRICS = {
             "risk_auroc",
             "AUROC of the risk",
             "AUROC of the risk",
-            lambda pair: discrimination.auroc(pair.risk, pair.y),
+            lambda pair: pair.areas("risk")[0],
             Resampler(("risk_auroc",), lambda pair: resample.area(np.asarray(pair.risk), pair.y)),
             partial(_area, of="risk"),
+            by_influence=True,
             applies=_has_risk,
         ),
         _BY_RISK(

@@ -19,7 +19,7 @@ import numpy as np
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.measures import alignment, discrimination
-from mlci.measures.design import as_design
+from mlci.measures.design import Design, as_design
 
 Weights = Callable[[np.ndarray], np.ndarray]  # admissions -> resamples x admissions
 Statistic = Callable[[Weights], np.ndarray]  # -> resamples x figures
@@ -54,7 +54,7 @@ def bootstrap(
     if resamples < 1:
         raise InputError(f"resamples: {resamples} is not a positive number.")
     batch = max(2, min(64, CELLS // len(design)))
-    seeds = np.random.SeedSequence(seed).spawn(-(-resamples // batch))
+    seeds, everyone = np.random.SeedSequence(seed).spawn(-(-resamples // batch)), np.arange(len(design))
 
     def run(task: int) -> list[np.ndarray]:
         rng = np.random.default_rng(seeds[task])
@@ -63,15 +63,22 @@ def bootstrap(
         for row in counts:
             row[:] = design.draw(rng)
 
+        everybody = _weights(design, counts, everyone)
+
         def weights(rows: np.ndarray) -> np.ndarray:
-            drawn = counts.take(design.cluster[rows], axis=1)
-            return drawn if design.weight is None else drawn * design.weight[rows]
+            return everybody if np.array_equal(rows, everyone) else _weights(design, counts, rows)
 
         return [statistic(weights) for statistic in statistics]
 
     with single_thread(), ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
         parts = list(pool.map(run, range(len(seeds))))
     return [np.concatenate(part) for part in zip(*parts)]
+
+
+def _weights(design: Design, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Resamples x admissions, from how often each cluster was drawn."""
+    drawn = counts.take(design.cluster[rows], axis=1)
+    return drawn if design.weight is None else drawn * design.weight[rows]
 
 
 def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, kernel: str = "rbf") -> Statistic:
@@ -121,8 +128,13 @@ class _Cases:
     """The admissions with an outcome, from the lowest score to the highest."""
 
     rows: np.ndarray  # among the ladder's
-    value: np.ndarray  # the number of its value
-    first: np.ndarray  # the number of the first of them with the same value
+    starts: np.ndarray  # among `rows`: the first with each value that some of them have
+    value: np.ndarray  # the number of each of those values
+
+    def drawn(self, weight: np.ndarray) -> np.ndarray:
+        """How many were drawn with each value: resamples x values."""
+        drawn = weight.take(self.rows, axis=1)
+        return drawn if len(self.starts) == len(self.rows) else np.add.reduceat(drawn, self.starts, axis=1)
 
 
 @dataclass(frozen=True)
@@ -131,32 +143,36 @@ class _Ladder:
 
     rows: np.ndarray
     values: np.ndarray
-    ends: np.ndarray | slice  # the last admission of each value
+    starts: np.ndarray  # the first admission of each value
     cases: tuple[_Cases, ...]  # of each outcome
 
     @classmethod
     def of(cls, scores: np.ndarray, outcomes: np.ndarray, rows: np.ndarray) -> "_Ladder":
         rows = rows[np.argsort(scores[rows], kind="stable")]
         sorted_scores = scores[rows]
-        last = np.append(sorted_scores[1:] != sorted_scores[:-1], True)[: len(rows)]
-        number = np.cumsum(last) - last
+        first = np.insert(sorted_scores[1:] != sorted_scores[:-1], 0, True)[: len(rows)]
+        number = np.cumsum(first) - 1
         cases = []
         for y in outcomes[rows].T:
             found = np.flatnonzero(y == 1)
-            cases.append(_Cases(found, number[found], np.searchsorted(number[found], number[found])))
-        ends = slice(None) if last.all() else np.flatnonzero(last)
-        return cls(rows, sorted_scores[ends], ends, tuple(cases))
+            value, starts = np.unique(number[found], return_index=True)
+            cases.append(_Cases(found, starts, value))
+        return cls(rows, sorted_scores[first], np.flatnonzero(first), tuple(cases))
+
+    def mass(self, weight: np.ndarray) -> np.ndarray:
+        """How many were drawn on each value: resamples x values."""
+        return weight if len(self.starts) == len(self.rows) else np.add.reduceat(weight, self.starts, axis=1)
 
 
 def _ranking(ladder: _Ladder, weight: np.ndarray) -> np.ndarray:
     """Resamples x outcomes x figures; nHSIC is that of the energy kernel, the squared distance correlation.
 
     With b the weight and c the cases up to each value, the energy kernel's form is the sum over gaps g of g (c - pb)²,
-    p the rate. What rests on b alone is summed once for all outcomes; the rest is a sum over cases, who are few: one
-    that lies below the gaps k to the last adds to each c there, and so adds its own multiple of their sums.
+    p the rate. What rests on b alone is summed once for all outcomes; the rest is a sum over cases, who are few: those
+    that lie below the gaps k to the last add to each c there, and so add their own multiple of their sums.
     """
-    below = np.cumsum(weight, axis=1)[:, ladder.ends]
-    mass = np.diff(below, axis=1, prepend=0)
+    mass = ladder.mass(weight)
+    below = np.cumsum(mass, axis=1)
     n = below[:, -1]
     seen = n[:, None] - below + mass  # from the highest score down to each value
     seen[seen <= 0] = 1  # where nobody was drawn yet, and so no case
@@ -165,13 +181,11 @@ def _ranking(ladder: _Ladder, weight: np.ndarray) -> np.ndarray:
     sums = [_beyond(np.diff(scale), below) for scale in scales]
     figures = np.full((len(weight), len(ladder.cases), len(RANKING)), np.nan)
     for place, cases in enumerate(ladder.cases):
-        drawn = weight.take(cases.rows, axis=1)
+        drawn = cases.drawn(weight)
         reached = np.cumsum(drawn, axis=1)
         n1 = drawn.sum(axis=1)
         mixed = (n1 > 0) & (n1 < n)
-        found = n1[:, None] - (reached - drawn).take(
-            cases.first, axis=1
-        )  # from the highest score down to that of each case
+        found = n1[:, None] - reached + drawn  # from the highest score down to that of each case
         precision = _sum(drawn, found / seen.take(cases.value, axis=1))
         won = _sum(drawn, middle.take(cases.value, axis=1)) - n1 * n1 / 2
         grown, rate = drawn * (2 * reached - drawn), n1 / n
@@ -201,15 +215,14 @@ def _sum(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def _nhsic(ladder: _Ladder, weight: np.ndarray, kernel: str, sigma: float | None) -> np.ndarray:
     """Resamples x outcomes, all resamples at once: the kernel's features cost more than what is done with them."""
-    mass = np.diff(np.cumsum(weight, axis=1)[:, ladder.ends], axis=1, prepend=0)
+    mass = ladder.mass(weight)
     n, n1 = weight.sum(axis=1), np.zeros((len(weight), len(ladder.cases)))
     profiles = np.empty((mass.shape[1], len(weight), len(ladder.cases)))
     for place, cases in enumerate(ladder.cases):
-        drawn = weight.take(cases.rows, axis=1)
+        drawn = cases.drawn(weight)
         n1[:, place] = drawn.sum(axis=1)
         profiles[:, :, place] = -(mass * (n1[:, place] / n)[:, None]).T
-        starts = np.unique(cases.first)
-        profiles[cases.value[starts], :, place] += np.add.reduceat(drawn, starts, axis=1).T
+        profiles[cases.value, :, place] += drawn.T
     forms, norm = alignment.rbf(ladder.values, mass.T, profiles, kernel, sigma)
     mixed = (n1 > 0) & (n1 < n[:, None])
     return np.where(mixed, _ratio(forms, norm[:, None] * n1 * (1 - n1 / n[:, None])), np.nan)
@@ -237,8 +250,9 @@ def area(scores: np.ndarray, y: np.ndarray) -> Statistic:
         if not len(ladder.rows):
             return np.full((len(weight), 1), np.nan)
         [cases] = ladder.cases
-        below = np.cumsum(weight, axis=1)[:, ladder.ends]
-        drawn, middle = weight.take(cases.rows, axis=1), below - np.diff(below, axis=1, prepend=0) / 2
+        mass = ladder.mass(weight)
+        below = np.cumsum(mass, axis=1)
+        drawn, middle = cases.drawn(weight), below - mass / 2
         n, n1 = below[:, -1], drawn.sum(axis=1)
         won = _sum(drawn, middle.take(cases.value, axis=1)) - n1 * n1 / 2
         pairs = n1 * (n - n1)
