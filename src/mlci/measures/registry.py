@@ -143,7 +143,7 @@ class Metric:
         resampler: its spread over resampled patients; None where it has none.
         interval: from the pair, the figure, its resamples and the reach; None where it has none.
         drawn: the figure whose resamples it shares, where it has none of its own.
-        by_influence: whether its interval rests on each admission's influence, so that resamples serve differences alone.
+        by_influence: whether its interval rests on influences, so that resamples serve differences alone.
         unit: "nats", or nothing for a pure number.
         better: the direction, larger or smaller, or the value that is right.
         depends: what of the score it depends on, in words.

@@ -6,7 +6,7 @@ from typing import Any
 from mlci.cohort import Cohort
 from mlci.index.estimator import MLCI
 from mlci.showing.report._compute import compute
-from mlci.showing.report._draw import draw
+from mlci.showing.report._draw import Drawing
 from mlci.showing.report._render import render
 from mlci.showing.report._tripod import read_study
 
@@ -31,5 +31,6 @@ def build(index: MLCI, cohort: Cohort, *, command: str, study: Mapping[str, str]
     >>> build(mlci.load("us2010"), cohort, command="an example", resamples=20)[:15]
     '<!doctype html>'
     """
-    findings = compute(index, cohort, **options)
-    return render(findings, draw(findings), command=command, study=study or {})
+    drawing = Drawing(index.model_.cutoff.score)
+    findings = compute(index, cohort, shown=drawing.part, **options)
+    return render(findings, drawing.whole(findings), command=command, study=study or {})

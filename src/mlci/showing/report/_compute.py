@@ -6,9 +6,9 @@ admissions, one class, no age) is empty or None, never an error.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,9 @@ class Codes:
     admissions: int  # averaged over
 
 
+Part = OutcomeFigures | Codes | theory.Diagnosis | pd.DataFrame  # what pictures show; the frame is of `rivals.compare`
+
+
 @dataclass(frozen=True)
 class Judgement:
     """How good the index is; what has too little behind it is None or empty."""
@@ -150,6 +153,20 @@ class Findings:
     survey: str = ""  # how the judged admissions were drawn, where that counts
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be judged, on whom, and how."""
+
+    index: MLCI
+    cohort: Cohort
+    judged: Cohort  # of the cohort
+    columns: Mapping[str, np.ndarray]  # what the model says of them
+    names: Sequence[str]  # of outcomes
+    by: Sequence[str]
+    drawn: Mapping[str, str]
+    options: Mapping[str, Any]  # of resampling
+
+
 def compute(
     index: MLCI,
     cohort: Cohort,
@@ -160,12 +177,14 @@ def compute(
     seed: int = 12345,
     drawn: Mapping[str, str | None] | None = None,
     refitting: Mapping[str, Any] | None = None,
+    shown: Callable[[Part], object] = lambda part: None,
 ) -> Findings:
     """Everything about an index on a cohort.
 
     `by` names the columns to tell subgroups by (without it, `BY`), `resample_training` how often to fit it again (with
     the options `refitting` of `vary.resample_training`), `drawn` the columns that say how admissions were drawn:
-    weights, cluster, strata.
+    weights, cluster, strata. `shown` is told each part that has a picture as soon as it is found, so that one is drawn
+    while others are computed.
     """
     model, drawn = index.model_, {name: column for name, column in (drawn or {}).items() if column}
     cohort = model.of_cohort(cohort)
@@ -181,20 +200,23 @@ def compute(
         raise InputError("the cohort has no admissions to report on.")
     columns = model.columns(judged.admissions(), people=of_data(judged, model.people, len(judged)))
     doubtful = model.understanding(judged.admissions()).share < LEAST_UNDERSTOOD
-    people = _people(index, cohort, judged, names, bool(len(test)), int(doubtful.sum()))
+    tally = Tally(model).add(judged.admissions())
     if by is None:
         by = [name for name in BY if name.removesuffix("_band") in cohort.table.column_names]
     judgement, why_not = None, ""
-    if people.unknown > people.codes * (1 - LEAST_UNDERSTOOD):
-        why_not = "fewer than half of the recorded codes are known to the model"
-    else:
-        scored = judged.where(~doubtful)
-        columns = {name: np.asarray(values)[~doubtful] for name, values in columns.items()}
-        why_not = _unjudgeable(columns["score"], scored.labels(*names))
-        if not why_not:
-            judgement = _judge(index, cohort, scored, columns, names, by, drawn, {"resamples": resamples, "seed": seed})
+    with single_thread(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        people = pool.submit(_people, index, cohort, judged, names, bool(len(test)), int(doubtful.sum()), tally)
+        if tally.unknown > tally.codes * (1 - LEAST_UNDERSTOOD):
+            why_not = "fewer than half of the recorded codes are known to the model"
+        else:
+            scored = judged.where(~doubtful) if doubtful.any() else judged
+            columns = {name: np.asarray(values)[~doubtful] for name, values in columns.items()}
+            why_not = _unjudgeable(columns["score"], scored.labels(*names))
+            if not why_not:
+                asked = _Asked(index, cohort, scored, columns, names, by, drawn, {"resamples": resamples, "seed": seed})
+                judgement = _judge(asked, pool, shown)
     return Findings(
-        people=people,
+        people=people.result(),
         made=model.card,
         facts=facts(model),
         limits=tuple(limits(model)),
@@ -212,9 +234,8 @@ def compute(
     )
 
 
-def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int) -> Population:
-    admissions = judged.admissions()
-    tally, whole = Tally(index.model_).add(admissions), cohort.admissions()
+def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int, tally: Tally) -> Population:
+    admissions, whole = judged.admissions(), cohort.admissions()
     found = counted(whole, index.model_.vocabulary.leaves(whole))  # all of them: a test split may be too small to tell
     patients = len(np.unique(judged.column("subject_id")))
     return Population(
@@ -246,54 +267,79 @@ def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
     return ""
 
 
-def _judge(
-    index: MLCI, cohort: Cohort, judged: Cohort, columns, names, by, drawn: dict[str, str], options: dict[str, Any]
-) -> Judgement:
-    model, score = index.model_, columns["score"]
-    labels = judged.labels(*names)
+def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], object]) -> Judgement:
+    """All figures, computed side by side; none waits for another but for those that were begun before it."""
+    index, judged, names = asked.index, asked.judged, asked.names
+    score, labels, patients = asked.columns["score"], judged.labels(*names), design_of(judged, **asked.drawn)
     known = {name: y for name, y in zip(names, labels.T) if not np.isnan(y).all()}
-    risks = {name: columns[f"risk_{name}"] for name in known if f"risk_{name}" in columns}
-    patients = design_of(judged, **drawn)
-    weights, parts = _weights(model.card.get("weights"), names), {name: subgroup(judged, name) for name in by}
-    with single_thread(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # none waits for another
-        others = pool.submit(_rivals, index, cohort, judged, score, known, risks, drawn.get("weights"), options["seed"])
-        judging = pool.submit(
-            judge,
-            {OWN: score, **rivals.classic(judged)},
-            known,
-            groups=patients,
-            risks={OWN: risks},
-            kernel="energy",  # this page shows nHSIC of the index alone, from the diagnosis
-            metrics={*FIGURES, *reported()},
-            **options,
-        )
-        codes = pool.submit(_codes, index, judged, options["seed"])
-        groups = pool.submit(by_group, score, risks, known, parts, patients=patients)
-        tests = pool.submit(interactions, risks, known, parts, patients=patients)
-        alpha = list(weights.values())
-        try:
-            diagnosis = theory.diagnose(score, labels, names, weights=alpha)
-            anew = cutoff_range(score, labels, names, weights=alpha, patients=patients, **options)
-            certificate = theory.certify(score, labels, names, model.cutoff.score, weights=alpha, mass=patients.weight)
-        except InputError:  # no outcome has both classes among the admissions where all are known
-            diagnosis, anew, certificate = None, None, None
-        aurocs = pool.submit(compare, score, others.result(), known, patients=patients)
-        gains = pool.submit(rivals.increments, others.result(), known, patients=patients)
-        metrics = judging.result().table
-        alone = patients if drawn else None  # where nobody asked, curves take each admission for itself
-        return Judgement(
-            outcomes=tuple(_outcome(name, score, y, risks.get(name), metrics, alone) for name, y in known.items()),
-            aurocs=aurocs.result(),
-            gains=gains.result(),
-            metrics=metrics,
-            groups=groups.result(),
-            interactions=tests.result(),
-            weights=weights,
-            cut=_cut(model, score, known, anew, certificate, patients.weight),
-            diagnosis=diagnosis,
-            codes=codes.result(),
-            spread=float(weighted.spread(score, patients.weight)),
-        )
+    risks = {name: asked.columns[f"risk_{name}"] for name in known if f"risk_{name}" in asked.columns}
+    weights = _weights(index.model_.card.get("weights"), names)
+    parts = {name: subgroup(judged, name) for name in asked.by}
+    alone = patients if asked.drawn else None  # where nobody asked, curves take each admission for itself
+    points = pool.submit(rivals.classic, judged)
+    outcomes = [pool.submit(_outcome, name, score, y, risks.get(name), alone) for name, y in known.items()]
+    beside = pool.submit(_beside, asked, points, score, known, risks, patients)
+    metrics = pool.submit(_metrics, asked, points, score, known, risks, patients)
+    diagnosis = pool.submit(_diagnosis, asked, score, labels, weights, patients)
+    codes = pool.submit(_codes, index, judged, asked.options["seed"])
+    groups = pool.submit(by_group, score, risks, known, parts, patients=patients)
+    tests = pool.submit(interactions, risks, known, parts, patients=patients)
+    for part in (*outcomes, codes):
+        shown(part.result())
+    diagnosed, anew, certificate = diagnosis.result()
+    if diagnosed is not None:
+        shown(diagnosed)
+    aurocs, gains = beside.result()
+    shown(aurocs)
+    table = metrics.result()
+    return Judgement(
+        outcomes=tuple(replace(part.result(), figures=_figures(part.result().name, table)) for part in outcomes),
+        aurocs=aurocs,
+        gains=gains,
+        metrics=table,
+        groups=groups.result(),
+        interactions=tests.result(),
+        weights=weights,
+        cut=_cut(index.model_, score, known, anew, certificate, patients.weight),
+        diagnosis=diagnosed,
+        codes=codes.result(),
+        spread=float(weighted.spread(score, patients.weight)),
+    )
+
+
+def _metrics(asked: _Asked, points: Future, score, known, risks, patients: Design) -> pd.DataFrame:
+    """The index and the published ones, by every figure of the page."""
+    return judge(
+        {OWN: score, **points.result()},
+        known,
+        groups=patients,
+        risks={OWN: risks},
+        kernel="energy",  # this page shows nHSIC of the index alone, from the diagnosis
+        metrics={*FIGURES, *reported()},
+        **asked.options,
+    ).table
+
+
+def _diagnosis(asked: _Asked, score, labels, weights: Mapping[str, float], patients: Design):
+    """The theory's tables, the cut chosen anew, and what the model's is worth here; None where nothing can be told."""
+    options: dict[str, Any] = {"weights": list(weights.values())}
+    cut = asked.index.model_.cutoff.score
+    try:
+        diagnosis = theory.diagnose(score, labels, asked.names, **options)
+        anew = cutoff_range(score, labels, asked.names, patients=patients, **options, **asked.options)
+        return diagnosis, anew, theory.certify(score, labels, asked.names, cut, mass=patients.weight, **options)
+    except InputError:  # no outcome has both classes among the admissions where all are known
+        return None, None, None
+
+
+def _figures(name: str, metrics: pd.DataFrame) -> dict[str, Interval]:
+    """Those of `FIGURES` that the index has for an outcome."""
+    own = metrics[(metrics["model"] == OWN) & (metrics["outcome"] == name)].set_index("metric")
+    return {
+        metric: Interval(*own.loc[metric, ["value", "low", "high"]].astype(float))
+        for metric in FIGURES
+        if metric in own.index
+    }
 
 
 def _cut(model, score, known: Mapping[str, np.ndarray], anew, certificate, weight: np.ndarray | None) -> Cut:
@@ -316,15 +362,21 @@ def _cut(model, score, known: Mapping[str, np.ndarray], anew, certificate, weigh
     )
 
 
-def _rivals(
-    index, cohort: Cohort, judged: Cohort, score, known, risks, weights: str | None, seed: int
-) -> dict[str, dict[str, np.ndarray]]:
+def _beside(asked: _Asked, points: Future, score, known, risks, patients: Design) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The index beside its rivals: AUROCs, and what it adds to those that know age and sex."""
+    found = _rivals(asked, points, score, known, risks)
+    return compare(score, found, known, patients=patients), rivals.increments(found, known, patients=patients)
+
+
+def _rivals(asked: _Asked, points: Future, score, known, risks) -> dict[str, dict[str, np.ndarray]]:
     """Every other order of the same admissions, by name and outcome."""
+    index, cohort, judged = asked.index, asked.cohort, asked.judged
+    weights, seed = asked.drawn.get("weights"), asked.options["seed"]
     found: dict[str, dict[str, np.ndarray]] = {}
     order = np.argsort(score, kind="stable")
     if any((np.diff(risk[order]) < -1e-12).any() for risk in risks.values()):  # not a mere curve over the score
         found[f"{OWN}, own risks"] = risks
-    found |= {name: dict.fromkeys(known, values) for name, values in rivals.classic(judged).items()}
+    found |= {name: dict.fromkeys(known, values) for name, values in points.result().items()}
     scorer = lambda part: score if part is judged else index.model_.score(part.admissions())  # noqa: E731
     found |= rivals.refitted(cohort.split("train"), judged, list(known), index=scorer, weights=weights, seed=seed)
     admissions = judged.admissions()
@@ -342,18 +394,13 @@ def _weights(given: Mapping[str, float] | None, names: Sequence[str]) -> dict[st
 
 
 def _outcome(
-    name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | None, metrics: pd.DataFrame, drawn: Design | None
+    name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | None, drawn: Design | None
 ) -> OutcomeFigures:
+    """An outcome along score and risk; its figures are found elsewhere."""
     weight = None if drawn is None else drawn.weight
     fit = curves.isotonic(score, y, weight=weight)
     risk = fit(score) if risk is None else risk
     known = ~np.isnan(y)
-    own = metrics[(metrics["model"] == OWN) & (metrics["outcome"] == name)].set_index("metric")
-    figures = {
-        metric: Interval(*own.loc[metric, ["value", "low", "high"]].astype(float))
-        for metric in FIGURES
-        if metric in own.index
-    }
     low, high = np.quantile(score, [0.001, 0.999])
     edges = np.linspace(low, high, 31)
     shares, medians = zip(*(_spread_of(score, y == value, edges, weight) for value in (0, 1)))
@@ -368,7 +415,7 @@ def _outcome(
         smooth=curves.calibration_curve(risk, y, patients=drawn),
         predicted=float(weighted.mean(risk[known], None if weight is None else weight[known])),
         rate=theory.rate_of(y[known], None if weight is None else weight[known]).rate,
-        figures=figures,
+        figures={},
         medians=(medians[0], medians[1]),
         share=(edges, *shares),
     )

@@ -10,61 +10,71 @@ from mlci.judging.theory import Diagnosis
 from mlci.showing import plots
 from mlci.showing._pages import Album, Picture
 from mlci.showing._words import percent
-from mlci.showing.report._compute import Findings, Judgement
+from mlci.showing.report._compute import Codes, Findings, OutcomeFigures, Part
 
 
-def draw(findings: Findings) -> dict[str, list[Picture]]:
-    """Section → pictures; a section without anything to show is missing."""
-    album = Album()
-    if findings.people.attrition:
-        steps = [(step.rule, step.removed, step.left) for step in findings.people.attrition]
-        gone, last = sum(step[1] for step in steps), steps[-1][2]
-        album.add("attrition", plots.attrition(steps), f"{gone:,} admissions were left out and {last:,} kept.")
-    if findings.judgement is not None:
-        _judgement(album, findings.judgement)
-    for curve in findings.made.get("record", {}).get("curves", ()):
+class Drawing:
+    """Pictures by section: of parts of the findings as they are found, and at last of what the whole alone shows."""
+
+    def __init__(self, cutoff: float) -> None:
+        self.album, self.cutoff = Album(), cutoff
+
+    def part(self, found: Part) -> None:
+        """Draw a part of the judgement."""
+        if isinstance(found, OutcomeFigures):
+            _outcome(self.album, found, self.cutoff)
+        elif isinstance(found, Codes):
+            _codes(self.album, found)
+        elif isinstance(found, Diagnosis):
+            _theory(self.album, found)
+        else:
+            _aurocs(self.album, found)
+
+    def whole(self, findings: Findings) -> dict[str, list[Picture]]:
+        """Draw whom the report is about and how the index was made: section → pictures, with those of the parts."""
+        if findings.people.attrition:
+            steps = [(step.rule, step.removed, step.left) for step in findings.people.attrition]
+            gone, last = sum(step[1] for step in steps), steps[-1][2]
+            said = f"{gone:,} admissions were left out and {last:,} kept."
+            self.album.add("attrition", plots.attrition(steps), said)
+        for curve in findings.made.get("record", {}).get("curves", ()):
+            lines = plots.learning_curves(curve["lines"], best=curve["kept"], ylabel=curve["unit"])
+            self.album.add("learning", lines, curve["title"])
+        return self.album.pictures
+
+
+def _outcome(album: Album, outcome: OutcomeFigures, cut: float) -> None:
+    name = label(outcome.name)
+    album.add(
+        "risk",
+        plots.risk_curve(outcome.name, outcome.rates, outcome.fit, cutoff=cut),
+        f"{name}: observed risk in {len(outcome.rates.n)} groups along the score, and the monotone fit, which "
+        f"rises by {100 * outcome.trend.mean:.1f} points from the 5th to the 95th percentile of the score.",
+    )
+    album.add(
+        "calibration",
+        plots.calibration(outcome.name, outcome.groups, outcome.smooth),
+        f"{name}: mean predicted risk {percent(outcome.predicted)}, observed {percent(outcome.rate)}.",
+    )
+    if 0 < outcome.positives < outcome.n:
+        edges, *shares = outcome.share
+        counts = (outcome.n - outcome.positives, outcome.positives)
         album.add(
-            "learning", plots.learning_curves(curve["lines"], best=curve["kept"], ylabel=curve["unit"]), curve["title"]
+            "distribution",
+            plots.score_distribution(outcome.name, edges, shares, counts, cutoff=cut),
+            f"{name}: the median score is {outcome.medians[1]:.2f} with and {outcome.medians[0]:.2f} without the "
+            "outcome.",
         )
-    return album.pictures
 
 
-def _judgement(album: Album, judgement: Judgement) -> None:
-    cut = judgement.cut.cutoff.score
-    for outcome in judgement.outcomes:
-        name = label(outcome.name)
-        album.add(
-            "risk",
-            plots.risk_curve(outcome.name, outcome.rates, outcome.fit, cutoff=cut),
-            f"{name}: observed risk in {len(outcome.rates.n)} groups along the score, and the monotone fit, which "
-            f"rises by {100 * outcome.trend.mean:.1f} points from the 5th to the 95th percentile of the score.",
-        )
-        album.add(
-            "calibration",
-            plots.calibration(outcome.name, outcome.groups, outcome.smooth),
-            f"{name}: mean predicted risk {percent(outcome.predicted)}, observed {percent(outcome.rate)}.",
-        )
-        if 0 < outcome.positives < outcome.n:
-            edges, *shares = outcome.share
-            album.add(
-                "distribution",
-                plots.score_distribution(
-                    outcome.name, edges, shares, (outcome.n - outcome.positives, outcome.positives), cutoff=cut
-                ),
-                f"{name}: the median score is {outcome.medians[1]:.2f} with and {outcome.medians[0]:.2f} without the "
-                "outcome.",
-            )
-    for name, part in judgement.aurocs.groupby("outcome", sort=False):
+def _aurocs(album: Album, aurocs: pd.DataFrame) -> None:
+    for name, part in aurocs.groupby("outcome", sort=False):
         values = ", ".join(f"{row.model} {row.value:.3f}" for row in part.itertuples())
         frame = part.assign(metric="auroc")
         album.add("auroc", plots.benchmark(frame, "auroc"), f"{label(str(name))}, AUROC: {values}.", caption=False)
-    _codes(album, judgement)
-    if judgement.diagnosis is not None:
-        _theory(album, judgement.diagnosis)
 
 
-def _codes(album: Album, judgement: Judgement) -> None:
-    codes = judgement.codes
+def _codes(album: Album, codes: Codes) -> None:
     charts: dict[str, pd.DataFrame] = {"": codes.every}
     if any(codes.every["tells"]):
         charts = {"with codes that tell an outcome (hollow, †)": codes.every, "without them": codes.plain}
