@@ -5,7 +5,7 @@ asks where the rows came from.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -374,9 +374,16 @@ class Cohort:
         >>> {len(values) for values in Cohort.from_frame(visits, icd_version=10).describe().values()}
         {4}
         """
+        lists, light = self._lists, self.table.drop_columns([*{"codes", "poa"} & set(self.table.column_names)])
+        lengths, splits = np.diff(lists.offsets), light["split"]
         lines: dict[str, list[str]] = {}
-        for part in (self, *map(self.split, SPLITS)):
-            for name, text in _table_one(part):
+        for rows in (
+            np.ones(len(self), bool),
+            *(pc.is_in(splits, value_set=pa.array([name])).to_numpy() for name in SPLITS),
+        ):
+            found = np.bincount(lists.indices[np.repeat(rows, lengths)], minlength=len(lists.values)) > 0
+            distinct = pa.array(lists.values[found], pa.string()).unique()
+            for name, text in _table_one(light.filter(pa.array(rows)), lengths[rows], distinct, self.outcomes):
                 lines.setdefault(name, []).append(text)
         return lines
 
@@ -543,26 +550,28 @@ def _unusable(cohort: Cohort) -> list[str]:
     return notes
 
 
-def _table_one(cohort: Cohort) -> Iterator[tuple[str, str]]:
-    """The lines of Table 1; those on age and sex where the cohort carries them."""
-    n = len(cohort)
-    codes = cohort.table["codes"]
-    lengths = codes.combine_chunks().value_lengths().to_numpy()
-    distinct = codes.combine_chunks().flatten().unique()
+def _table_one(
+    table: pa.Table, lengths: np.ndarray, distinct: pa.Array, outcomes: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """The lines of Table 1 of some admissions, from their number of codes and the distinct ones.
+
+    Those on age and sex where the cohort carries them.
+    """
+    n = table.num_rows
     yield "admissions", f"{n:,}"
-    yield "patients", f"{pc.count_distinct(cohort.table['subject_id']).as_py():,}"
+    yield "patients", f"{pc.count_distinct(table['subject_id']).as_py():,}"
     yield "codes per admission, median [IQR]", _quartiles(lengths)
     yield "admissions without codes", f"{np.sum(lengths == 0):,}"
     yield "vocabulary: distinct codes", f"{len(distinct):,}"
     yield "vocabulary: first four characters", f"{len(pc.utf8_slice_codeunits(distinct, 0, 4).unique()):,}"
-    if "age" in cohort.table.column_names:
-        ages = cohort.table["age"].cast(pa.float64()).drop_null().to_numpy()
+    if "age" in table.column_names:
+        ages = table["age"].cast(pa.float64()).drop_null().to_numpy()
         yield "age, median [IQR]", _quartiles(ages)
-    if "sex" in cohort.table.column_names:
-        women = pc.sum(pc.equal(cohort.table["sex"], "F")).as_py() or 0
-        yield "women", _share(women, n - cohort.table["sex"].null_count)
-    for name in cohort.outcomes:
-        column = cohort.table[name]
+    if "sex" in table.column_names:
+        women = pc.sum(pc.equal(table["sex"], "F")).as_py() or 0
+        yield "women", _share(women, n - table["sex"].null_count)
+    for name in outcomes:
+        column = table[name]
         yield name, _share(pc.sum(column).as_py() or 0, n - column.null_count)
         yield f"{name}: not known", f"{column.null_count:,}"
 

@@ -50,6 +50,7 @@ def command(
     """
     import shlex
     import sys
+    from concurrent.futures import ThreadPoolExecutor
 
     from mlci.base.files import atomic
 
@@ -58,10 +59,14 @@ def command(
         click.echo(f"Judging {model} on {cohort}.", err=True)
 
     from mlci.cohort import read_cohort
-    from mlci.index.estimator import load
-    from mlci.index.ready import model_path
-    from mlci.showing.report import build, read_study
 
+    with ThreadPoolExecutor(1) as pool:  # the cohort is read while the libraries are imported
+        reading = pool.submit(read_cohort, cohort)
+        from mlci.index.estimator import load
+        from mlci.index.ready import model_path
+        from mlci.showing.report import build, read_study
+
+        index = load(model_path(model))
     answers = read_study(study) if study else {}
     words = shlex.join(["mlci", *sys.argv[1:]])
     columns = by.split(",") if by else None
@@ -69,7 +74,7 @@ def command(
     state = output.with_name(f".{output.name}.refits")
     options |= {"resample_training": resample_training or 0, "drawn": drawn}
     options |= {"refitting": {"state": state, "on_fit": None if quiet else told(resample_training)}}
-    page = build(load(model_path(model)), read_cohort(cohort), **options)
+    page = build(index, reading.result(), **options)
     with atomic(output) as temporary:
         temporary.write_text(page, encoding="utf-8")
     state.unlink(missing_ok=True)

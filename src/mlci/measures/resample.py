@@ -111,10 +111,11 @@ def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, ke
             weight = weights(ladder.rows)
             found = np.full((len(weight), len(columns), len(RANKING)), np.nan)
             if len(ladder.values) > 1:
-                step = max(1, CACHED // len(ladder.rows))
+                mass, drawn = ladder.mass(weight), [cases.drawn(weight) for cases in ladder.cases]
+                step = max(1, CACHED // len(ladder.values))
                 for start in range(0, len(weight), step):
                     part = slice(start, start + step)
-                    found[part] = _ranking(ladder, weight[part])
+                    found[part] = _ranking(ladder, mass[part], [columns[part] for columns in drawn])
                 if kernel != "energy":
                     found[:, :, RANKING.index("nhsic")] = _nhsic(ladder, weight, kernel, sigma)
             figures.update(zip(columns, found.transpose(1, 0, 2)))
@@ -164,14 +165,15 @@ class _Ladder:
         return weight if len(self.starts) == len(self.rows) else np.add.reduceat(weight, self.starts, axis=1)
 
 
-def _ranking(ladder: _Ladder, weight: np.ndarray) -> np.ndarray:
-    """Resamples x outcomes x figures; nHSIC is that of the energy kernel, the squared distance correlation.
+def _ranking(ladder: _Ladder, mass: np.ndarray, drawn_cases: list[np.ndarray]) -> np.ndarray:
+    """Resamples x outcomes x figures, from the weight on each value and that of each outcome's cases.
+
+    nHSIC is that of the energy kernel, the squared distance correlation.
 
     With b the weight and c the cases up to each value, the energy kernel's form is the sum over gaps g of g (c - pb)²,
     p the rate. What rests on b alone is summed once for all outcomes; the rest is a sum over cases, who are few: those
     that lie below the gaps k to the last add to each c there, and so add their own multiple of their sums.
     """
-    mass = ladder.mass(weight)
     below = np.cumsum(mass, axis=1)
     n = below[:, -1]
     seen = n[:, None] - below + mass  # from the highest score down to each value
@@ -179,9 +181,8 @@ def _ranking(ladder: _Ladder, weight: np.ndarray) -> np.ndarray:
     middle = below - mass / 2  # mid-ranks
     scales = ladder.values / (np.abs(ladder.values).max() or 1.0), middle
     sums = [_beyond(np.diff(scale), below) for scale in scales]
-    figures = np.full((len(weight), len(ladder.cases), len(RANKING)), np.nan)
-    for place, cases in enumerate(ladder.cases):
-        drawn = cases.drawn(weight)
+    figures = np.full((len(mass), len(ladder.cases), len(RANKING)), np.nan)
+    for place, (cases, drawn) in enumerate(zip(ladder.cases, drawn_cases)):
         reached = np.cumsum(drawn, axis=1)
         n1 = drawn.sum(axis=1)
         mixed = (n1 > 0) & (n1 < n)

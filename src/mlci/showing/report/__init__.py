@@ -1,13 +1,15 @@
-"""One self-contained HTML page about an index on a cohort: computed, drawn, rendered, each in a file of its own."""
+"""One self-contained HTML page about an index on a cohort: computed, drawn, rendered, each in a file of its own.
+
+A part is drawn as soon as it is found, while threads compute the others; matplotlib is imported meanwhile too.
+"""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from mlci.cohort import Cohort
 from mlci.index.estimator import MLCI
 from mlci.showing.report._compute import compute
-from mlci.showing.report._draw import Drawing
-from mlci.showing.report._render import render
 from mlci.showing.report._tripod import read_study
 
 __all__ = ["build", "read_study"]
@@ -31,6 +33,15 @@ def build(index: MLCI, cohort: Cohort, *, command: str, study: Mapping[str, str]
     >>> build(mlci.load("us2010"), cohort, command="an example", resamples=20)[:15]
     '<!doctype html>'
     """
-    drawing = Drawing(index.model_.cutoff.score)
-    findings = compute(index, cohort, shown=drawing.part, **options)
-    return render(findings, drawing.whole(findings), command=command, study=study or {})
+
+    @cache
+    def drawing():
+        from mlci.showing.report._draw import Drawing
+
+        return Drawing(index.model_.cutoff.score)
+
+    findings = compute(index, cohort, shown=lambda part: drawing().part(part), **options)
+    pictures = drawing().whole(findings)
+    from mlci.showing.report._render import render
+
+    return render(findings, pictures, command=command, study=study or {})
