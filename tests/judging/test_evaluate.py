@@ -206,3 +206,14 @@ def test_figures_that_are_asked_for_are_those_of_all(hospital):
     whole = judge(scores, labels, resamples=20).table
     some = judge(scores, labels, resamples=20, metrics={"auroc", "mi"}).table
     pd.testing.assert_frame_equal(some, whole[whole["metric"].isin(["auroc", "mi"])].reset_index(drop=True))
+
+
+def test_an_interval_that_rests_on_influences_is_not_resampled_where_no_score_is_beside(monkeypatch):
+    y, risk = np.arange(60) % 3 == 0, np.linspace(0.05, 0.9, 60)
+    given = {"outcomes": {"died": y.astype(float)}, "risks": {"a": {"died": risk}, "b": {"died": risk**2}}}
+    metrics = {"metrics": ["risk_auroc"], "resamples": 20}
+    whole = judge({"a": risk, "b": -risk}, **given, **metrics)
+    monkeypatch.setattr("mlci.measures.resample.area", lambda *_: pytest.fail("resampled"))
+    alone = judge({"a": risk}, **given, **metrics).table
+    pd.testing.assert_frame_equal(alone, whole.table[whole.table["model"] == "a"])
+    assert len(whole.differences) == 1
