@@ -36,8 +36,12 @@ Judge = Callable[[Tensor], tuple[Sequence[float], Sequence[Sequence[float]]]]  #
 class Engine(Protocol):
     """Trains models of one shape, one or several at once; the first axis of every tensor counts the models."""
 
-    optimiser: Moments
     pause: float  # seconds between checkpoints
+
+    @property
+    def optimiser(self) -> Moments:
+        """What moves the weights."""
+        ...
 
     def aim(self, objective: Objective) -> None:
         """Say what the models are after."""

@@ -227,7 +227,7 @@ class Learners:
                 engine = stacked.Stacked(models, split, pace, seeds, rows=rows)
             else:
                 [model], [seed], [own] = models, seeds, rows
-                engine = single.of_tokens(model, split, pace, seed, rows=own, stop=self.stop)
+                engine = single.quickest(model, split, pace, seed, autograd=True, rows=own, stop=self.stop)
             engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
             facts = {"epochs": options.epochs, "tell": tell, "rate": self.rate}
             done, _ = _loop.train(engine, [UNTRAINED] * len(models), held_out=held_out, judge=judge, **facts)

@@ -171,7 +171,11 @@ class Dropout(nn.Dropout):
         """Give a random part of what comes in, made larger, in training; all of it otherwise."""
         if not self.training or not self.p:
             return input
-        return input * torch.empty_like(input).bernoulli_(1 - self.p, generator=self.generator).div_(1 - self.p)
+        return input * self.mask(torch.empty_like(input))
+
+    def mask(self, room: Tensor) -> Tensor:
+        """Fill `room` with what a tensor of its shape is multiplied by in training."""
+        return room.bernoulli_(1 - self.p, generator=self.generator).div_(1 - self.p)
 
 
 class DeepSets(Encoder):

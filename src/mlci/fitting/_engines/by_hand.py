@@ -1,10 +1,10 @@
-"""The passes of the paper's encoder, DeepSets with mean and max pooling, written out for the CPU.
+"""The passes of DeepSets with mean and max pooling, the encoder of both recipes, written out for the CPU.
 
 There a step is so short that recording it for autograd and filling a gradient of the whole vocabulary would cost as
 much as the matrix products.
 """
 
-from typing import cast
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,78 +16,121 @@ from mlci.tokens import PAD, Tokens
 aten = torch.ops.aten
 
 
+@dataclass(frozen=True)
+class Batch:
+    """The tokens of some admissions, laid out for a step; made of them alone, so that it can be made ahead."""
+
+    tokens: np.ndarray  # the distinct ones
+    where: Tensor  # the place of each token among them
+    offsets: Tensor
+    holders: Tensor  # who has each of the distinct ones: admissions, one after another
+    held: Tensor  # where those of each begin
+    share: Tensor  # of a token in the mean of its admission, a row each
+    masks: tuple[Tensor, ...]  # what enters each hidden layer is multiplied by; none where nothing is dropped
+
+
 class ByHand:
     """Forward through a DeepSets, and the scores' gradient back into every weight.
 
     `sparse`: nobody else adds to the gradients, so that only the last step's rows of the embeddings' are not zero.
+    `autograd`: the gradients have autograd's bits; else sums are taken in an order that is a little quicker.
     """
 
-    def __init__(self, model: DeepSets, *, sparse: bool = True) -> None:
-        self.model, self.sparse, self.parameters = model, sparse, list(model.parameters())
+    def __init__(self, model: DeepSets, *, sparse: bool = True, autograd: bool = False) -> None:
+        self.model, self.sparse, self.autograd, self.parameters = model, sparse, autograd, list(model.parameters())
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
-        self.tokens = np.array([PAD])
         self.embedding = model.embedding.weight.detach()
         self.gradient: np.ndarray = model.embedding.weight.grad.numpy()  # pyright: ignore
         self.phi = [_Linear(model.phi[place]) for place in (0, 2)]
         self.rho = [_Linear(model.rho[place]) for place in (0, 2, 4)]
         self.columns = torch.arange(model.embedding.embedding_dim)
+        self.batch: Batch | None = None
+
+    def lay_out(self, tokens: Tokens) -> Batch:
+        """Find the distinct tokens, where each token stands among them, and who has each; draw what is dropped."""
+        number = np.full(len(self.embedding), -1)
+        number[PAD] = 0  # always among them, so that there is one
+        number[tokens.ids] = 0
+        distinct = np.flatnonzero(number == 0)
+        number[distinct] = np.arange(len(distinct))
+        where, counts = number[tokens.ids], tokens.counts
+        if self.autograd:
+            order = torch.from_numpy(where).sort().indices.numpy()
+        else:
+            order = np.argsort(where.astype(np.min_scalar_type(len(distinct))), kind="stable")
+        ends = np.cumsum(np.bincount(where, minlength=len(distinct)))
+        holders, held = np.repeat(np.arange(len(counts)), counts)[order], np.concatenate([[0], ends])
+        share = torch.from_numpy(1 / np.maximum(counts, 1)[:, None]).to(self.embedding.dtype)
+        drop = self.model.dropout
+        widths = [layer.weight.shape[1] for layer in self.rho[:2]] if drop.p else []
+        masks = [drop.mask(self.embedding.new_empty(len(counts), width)) for width in widths]
+        flat, offsets, holders, held = map(torch.from_numpy, (where, tokens.offsets, holders, held))
+        return Batch(distinct, flat, offsets, holders, held, share, tuple(masks))
 
     @torch.no_grad()
-    def forward(self, tokens: Tokens) -> Tensor:
-        self._lay_out(tokens)
-        self.first = self.embedding.index_select(0, torch.from_numpy(self.tokens))
+    def forward(self, batch: Batch) -> Tensor:
+        if self.batch is not None:
+            self.gradient[self.batch.tokens if self.sparse else slice(None)] = 0
+        self.batch = batch
+        self.first = self.embedding.index_select(0, torch.from_numpy(batch.tokens))
         self.second = self.phi[0].forward(self.first).relu_()
         self.table = self.phi[1].forward(self.second).relu_()
-        sums = torch.embedding_bag(self.table, self.where, self.offsets, mode=0, include_last_offset=True)[0]
-        best, self.winners = largest(self.where, self.table, self.offsets)
-        self.pooled = torch.cat([sums.mul_(self.share), best], dim=1)
+        bags = (self.table, batch.where, batch.offsets)
+        mean = torch.embedding_bag(*bags, mode=int(self.autograd), include_last_offset=True)[0]
+        best, self.winners = largest(batch.where, self.table, batch.offsets)
+        self.pooled = torch.cat([mean if self.autograd else mean.mul_(batch.share), best], dim=1)
         norm = self.model.norm
         self.normed, *self.moments = torch.native_layer_norm(
             self.pooled, norm.normalized_shape, norm.weight, norm.bias, norm.eps
         )
-        self.third = self.rho[0].forward(self.normed).relu_()
-        self.fourth = self.rho[1].forward(self.third).relu_()
+        self.entered = [self._dropped(0, self.normed)]
+        self.third = self.rho[0].forward(self.entered[0]).relu_()
+        self.entered.append(self._dropped(1, self.third))
+        self.fourth = self.rho[1].forward(self.entered[1]).relu_()
         return self.rho[2].forward(self.fourth).squeeze(1)
 
-    def _lay_out(self, tokens: Tokens) -> None:
-        """Find the distinct tokens, where each token stands among them, and who has each of them."""
-        number = np.full(len(self.embedding), -1)
-        number[PAD] = 0  # always among them, so that there is one
-        number[tokens.ids] = 0
-        self.gradient[self.tokens[number[self.tokens] < 0] if self.sparse else slice(None)] = 0
-        self.tokens = distinct = np.flatnonzero(number == 0)
-        number[distinct] = np.arange(len(distinct))
-        where = number[tokens.ids]
-        counts = tokens.counts
-        order = np.argsort(where.astype(np.min_scalar_type(len(distinct))), kind="stable")
-        ends = np.cumsum(np.bincount(where, minlength=len(distinct)))
-        holders, held = np.repeat(np.arange(len(counts)), counts)[order], np.concatenate([[0], ends])
-        laid_out = (where, tokens.offsets, holders, held)
-        self.where, self.offsets, self.holders, self.held = map(torch.from_numpy, laid_out)
-        self.share = torch.from_numpy(1 / np.maximum(counts, 1)[:, None]).to(self.embedding.dtype)
+    def _dropped(self, layer: int, x: Tensor) -> Tensor:
+        """What enters a hidden layer; also its gradient on the way back."""
+        assert self.batch is not None
+        return x * self.batch.masks[layer] if self.batch.masks else x
 
     @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
-        width = len(self.columns)
-        back = self.rho[2].back(self.fourth, gradient[:, None])
-        back = self.rho[1].back(self.third, aten.threshold_backward(back, self.fourth, 0))
-        back = self.rho[0].back(self.normed, aten.threshold_backward(back, self.third, 0))
+        back = self.rho[2].back(self.fourth, gradient.view(len(self.fourth), -1))
+        back = self.rho[1].back(self.entered[1], aten.threshold_backward(back, self.fourth, 0))
+        back = aten.threshold_backward(self._dropped(1, back), self.third, 0)
+        back = self._dropped(0, self.rho[0].back(self.entered[0], back))
         norm = self.model.norm
         back, *own = aten.native_layer_norm_backward(
             back, self.pooled, norm.normalized_shape, *self.moments, norm.weight, norm.bias, [True, True, True]
         )
         for part, value in zip((norm.weight, norm.bias), own):
             part.grad.copy_(value)  # pyright: ignore
-        # A mean's gradient goes to all who have a token, a maximum's to its winner; at zero, ReLU lets nothing through.
-        mean = back[:, :width] * self.share
-        best = aten.threshold_backward(back[:, width:], self.pooled[:, width:], 0)
-        back = torch.embedding_bag(mean, self.holders, self.held, mode=0, include_last_offset=True)[0]
-        places = torch.add(self.columns, self.winners, alpha=width)
-        back.view(-1).scatter_add_(0, places.view(-1), best.reshape(-1))
+        back = self._unpooled(back)
         back = self.phi[1].back(self.second, aten.threshold_backward(back, self.table, 0))
         back = self.phi[0].back(self.first, aten.threshold_backward(back, self.second, 0))
-        self.gradient[self.tokens] = back.numpy()
+        assert self.batch is not None
+        self.gradient[self.batch.tokens] = back.numpy()
+
+    def _unpooled(self, back: Tensor) -> Tensor:
+        """Bring the gradient to the distinct tokens: a mean's to all who are in it, a maximum's to its winner.
+
+        At zero, ReLU lets nothing through.
+        """
+        batch, width = self.batch, len(self.columns)
+        assert batch is not None
+        best = aten.threshold_backward(back[:, width:], self.pooled[:, width:], 0).reshape(-1)
+        places = torch.add(self.columns, self.winners, alpha=width).view(-1)
+        bags = {"mode": 0, "include_last_offset": True}
+        if self.autograd:
+            share = batch.share[:, 0].index_select(0, batch.holders)
+            mean = back[:, :width].contiguous()
+            found = torch.embedding_bag(mean, batch.holders, batch.held, per_sample_weights=share, **bags)[0]
+            return found.add_(torch.zeros_like(found).view(-1).scatter_add_(0, places, best).view_as(found))
+        found = torch.embedding_bag(back[:, :width] * batch.share, batch.holders, batch.held, **bags)[0]
+        found.view(-1).scatter_add_(0, places, best)
+        return found
 
 
 class _Linear:
@@ -110,8 +153,8 @@ class _Linear:
 
 def takes(model: nn.Module) -> bool:
     """Say whether this is a model that goes by hand."""
-    if not isinstance(model, DeepSets) or model.poolings != ["mean", "max"] or model.dropout.p:
+    if not isinstance(model, DeepSets) or model.poolings != ["mean", "max"]:
         return False
     if (len(model.phi), len(model.rho)) != (4, 5):  # two layers and three, each but the last with its ReLU
         return False
-    return model.embedding.weight.device.type == "cpu" and cast(nn.Linear, model.rho[-1]).out_features == 1
+    return model.embedding.weight.device.type == "cpu"

@@ -5,27 +5,33 @@ In come a model, what it reads and what it is after; several processes may share
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mlci.codes.streams import ahead
 from mlci.fitting._data import Split
 from mlci.fitting._engines import by_hand
 from mlci.fitting._loop import Pace, Stopped, torch_seed
 from mlci.fitting._objectives import Objective
 from mlci.fitting._processes import ALONE, Group
-from mlci.fitting.encoders import Dropout, on, predict
+from mlci.fitting.encoders import DeepSets, Dropout, on, predict
 from mlci.tokens import Tokens
 
 
 class Passes(Protocol):
     """A step's two passes through a model; `parameters` are what an optimiser moves, with their gradients."""
 
-    model: nn.Module
     parameters: list[nn.Parameter]
+
+    @property
+    def model(self) -> nn.Module:
+        """What the passes go through."""
+        ...
 
     def forward(self, batch: Any, /) -> Tensor:
         """Give the scores of a batch."""
@@ -110,13 +116,14 @@ class Single:
                 part.generator = draws
         order = self.rows[rng.permutation(len(self.rows))]
         total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=self.device)
-        for first, last in pairwise(self.cuts):
+        batches = [order[first:last] for first, last in pairwise(self.cuts)]
+        taken = ahead(self.take(rows[self.group.share(len(rows))], rng) for rows in batches)
+        for rows, batch in zip(batches, taken):
             if self.stop is not None and self.stop.is_set():
                 raise Stopped
-            rows = order[first:last]
             own = self.group.share(len(rows))
             outcomes = torch.from_numpy(self.outcomes[rows]).to(self.device)
-            scores = self.group.gather(self.passes.forward(self.take(rows[own], rng)), len(rows))
+            scores = self.group.gather(self.passes.forward(batch), len(rows))
             values, gradient = objective.step(scores[None], objective.labels(outcomes[None]))
             self.passes.backward(gradient[0, own])
             self.group.sum_gradients(self.passes.parameters)
@@ -138,18 +145,25 @@ class Single:
 def of_tokens(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], **options: Any) -> Single:
     """Make the engine of an encoder, by autograd; a share of the tokens is left out at random."""
     device = next(model.parameters()).device
-
-    def take(rows: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        tokens = split.tokens.take(rows)
-        return on(device, thin(tokens, pace.token_dropout, rng) if pace.token_dropout else tokens)
-
-    return Single(Autograd(model), take, split.outcomes, pace, seed, **options)
+    return Single(Autograd(model), _reader(split, pace, partial(on, device)), split.outcomes, pace, seed, **options)
 
 
-def quickest(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], **options: Any) -> Single:
-    """Make the engine of an encoder, by hand where that is written out."""
+def quickest(
+    model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], *, autograd: bool = False, **options: Any
+) -> Single:
+    """Make the engine of an encoder, by hand where that is written out; with `autograd`, to the bits of `of_tokens`."""
     if not by_hand.takes(model):
         return of_tokens(model, split, pace, seed, **options)
     sparse = options.get("group", ALONE).count == 1
-    passes = by_hand.ByHand(model, sparse=sparse)  # pyright: ignore[reportArgumentType]
-    return Single(passes, lambda rows, _: split.tokens.take(rows), split.outcomes, pace, seed, **options)
+    passes = by_hand.ByHand(cast(DeepSets, model), sparse=sparse, autograd=autograd)
+    return Single(passes, _reader(split, pace, passes.lay_out), split.outcomes, pace, seed, **options)
+
+
+def _reader(split: Split, pace: Pace, lay_out: Callable[[Tokens], Any]) -> Callable[..., Any]:
+    """Make what takes the tokens of some admissions, without those that are left out."""
+
+    def take(rows: np.ndarray, rng: np.random.Generator) -> Any:
+        tokens = split.tokens.take(rows)
+        return lay_out(thin(tokens, pace.token_dropout, rng) if pace.token_dropout else tokens)
+
+    return take
