@@ -251,6 +251,17 @@ class DistilConfig(LearningConfig):
 
 
 @dataclass(frozen=True)
+class HeadsConfig(Section):
+    """How the encoder of the model file, which stays as it is, learns to tell the ensemble's risk of each outcome."""
+
+    epochs: int = within(2, 1)
+    batch: int = within(512, 1)
+    steps: int = within(64, 1)  # of an epoch at least
+    learning_rate: float = within(2e-2, 0)  # at the cycle's top
+    weight_decay: float = within(0.01, 0)
+
+
+@dataclass(frozen=True)
 class AnchorConfig(Section):
     """The outcome that a larger score must mean more of."""
 
@@ -267,6 +278,7 @@ class DeepConfig(Section):
     collapse: CollapseConfig = CollapseConfig()
     spacing: SpacingConfig = SpacingConfig()
     distil: DistilConfig = DistilConfig()
+    heads: HeadsConfig = HeadsConfig()
     selection: AnchorConfig = AnchorConfig()
 
     extra: ClassVar = "deep"  # the optional libraries that it needs

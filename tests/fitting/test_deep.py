@@ -95,7 +95,7 @@ def test_the_score_serves_both_outcomes(fitted):
 def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
     """Stopped anywhere: after each member in turn, and while the score is distilled."""
     place = tmp_path / "checkpoint"
-    for stop in ("member 2/3, epoch 1/", "member 3/3, epoch 3/", "distil, epoch 2/"):
+    for stop in ("member 2/3, epoch 1/", "member 3/3, epoch 3/", "distil, epoch 2/", "one encoder, epoch 1/"):
 
         def on_event(event, stop=stop):
             if stop in event.text:
@@ -105,7 +105,7 @@ def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
             run(checkpoint=place, on_event=on_event)
     told = []
     again = run(checkpoint=place, on_event=told.append)
-    assert [event.text.split(",")[0] for event in told] == ["distil"] * 6
+    assert [event.text.split(",")[0] for event in told] == ["distil"] * 6 + ["risks of the one encoder"] * 2
     assert told[-1].eta == 0
     assert all(array.tobytes() == again.state[name].tobytes() for name, array in fitted.state.items())
     assert replace(again, state={}) == replace(fitted, state={})
@@ -137,8 +137,8 @@ def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float6
         run(config, on_event=stop, **facts)
     monkeypatch.setattr(stacked, "PAYS", ("cpu",))
     for expected in (
-        ["risks, members 2-3/3"] * 2 + ["distil"] * 3,
-        ["distil"] * 3,
+        ["risks, members 2-3/3"] * 2 + ["distil"] * 3 + ["risks of the one encoder"] * 2,
+        ["distil"] * 3 + ["risks of the one encoder"] * 2,
     ):  # the second time, members are done
         told.clear()
         together = run(config, on_event=told.append, **facts)

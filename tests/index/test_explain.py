@@ -55,7 +55,7 @@ def test_a_beginning_is_split_evenly_among_the_codes_that_share_it():
 def test_many_admissions_have_the_shares_of_each():
     index, lists = TABLES["principal"], deep_lists(40, seed=2)
     admissions = as_admissions(lists, icd_version=10)
-    together = shares(index.model_, admissions, index.model_.score(admissions)).score
+    together = shares(index.model_, admissions, index.model_.read(admissions)).score
     alone = [effect.effect for each in lists for effect in index.explain(each, icd_version=10)]
     np.testing.assert_allclose(together, alone, atol=1e-12)
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from mlci.fitting.table import UNDECIDED, calibrate
+from mlci.fitting._calibrate import UNDECIDED, calibrate
 
 NEGLIGIBLE = 0.005  # a share below this is none
 

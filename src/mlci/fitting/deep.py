@@ -3,9 +3,9 @@
 What an alignment can reach depends on an admission only through the risks of its outcomes. So an ensemble learns these
 first, one logit per outcome, each member without a fold of the training split; then a small network collapses them to
 one score by kernel alignment, on risks of admissions that the risk's member has not seen; then one DeepSets learns
-that score from codes, so that model file and scoring are those of the paper's recipe. What is drawn at random is a
-function of (seed, step, epoch); members that a stopped run had finished are not trained again. On a GPU the members are
-trained at once.
+that score from codes, so that model file and scoring are those of the paper's recipe; and heads on it (`_heads`) learn
+the ensemble's risks, which the same pass then gives. What is drawn at random is a function of (seed, step, epoch);
+members that a stopped run had finished are not trained again. On a GPU the members are trained at once.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mlci.base.errors import InputError
 from mlci.config import CollapseConfig, DeepConfig, EncoderConfig, LearningConfig, ObjectiveConfig, WeightConfig
-from mlci.fitting import _loop
+from mlci.fitting import _heads, _loop
 from mlci.fitting._checkpoint import open_checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._data import Split, Splits, folds_by_subject
@@ -34,12 +34,13 @@ from mlci.fitting._objectives import Alignments, MeanLosses, cross_entropy, entr
 from mlci.fitting._processes import ALONE, Group, own_errors
 from mlci.fitting._result import DeepRecord, Epoch, Fit, Trained
 from mlci.fitting._weighting import check_outcomes, stage2_weights
-from mlci.fitting.encoders import TRITON, mlp
+from mlci.fitting.encoders import TRITON, DeepSets, loaded, mlp
 from mlci.judging.theory import best_spacing
 from mlci.measures.alignment import nhsic
 
 SCORED = 65_536  # admissions whose logits are collapsed at once
-MEMBERS, COLLAPSE, DISTIL = 100, 2, 3  # which step draws
+MEMBERS, COLLAPSE, DISTIL, HEADS = 100, 2, 3, 4  # which step draws
+PASSING = 0.5  # what an epoch costs in which the encoder stays as it is, beside one in which it learns
 UNTRAINED = Trained(0, -np.inf, None, ())
 CPU = torch.device("cpu")
 Tell = Callable[..., None]  # `Clock.tell`, or what hears the same
@@ -75,7 +76,7 @@ def fit(
 
     Returns:
         A fit whose `honest` is the score from risks of members that have not seen the admission, which is what risk
-        curves must be drawn on.
+        curves must be drawn on, and whose `log_odds` are of those members too.
     """
     where = torch.device(device)
     _check(train, valid, config)
@@ -86,7 +87,7 @@ def fit(
     saved = open_checkpoint(checkpoint, train, valid, *facts, group=group)
     left = range(len(saved.entries), config.posterior.members)
     work = seen(config) * len(rounds(left, config, where, group.count)) * config.posterior.epochs
-    clock = Clock(work + config.distil.epochs, on_event)
+    clock = Clock(work + config.distil.epochs + PASSING * config.heads.epochs, on_event)
     logits = [saved.entries[f"member {number}"].arrays["logits"] for number in range(left.start)]
     threads = torch.get_num_threads() if where.type == "cpu" else 1
     with _loop.torch_threads(1):
@@ -100,13 +101,22 @@ def fit(
         with own_errors():  # each process does the same
             taught = teach(posteriors, train, valid, config=config, seed=seed, device=where)
             state, history = distil(train, valid, taught, **common)
-    if not history[-1].quality > 0:  # this is so for NaN, too
-        raise InputError(
-            "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
-        )
+            if not history[-1].quality > 0:  # this is so for NaN, too
+                raise InputError(
+                    "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
+                )
+            heads = keep_risks(train, valid, posteriors, state, **common)
     weights = dict(zip(train.names, taught.weights.tolist()))
     record = DeepRecord(config.posterior.members, dict(zip(train.names, taught.strength)), weights, history)
-    return Fit(state, weights, record, seconds=clock.seconds, honest=taught.honest)
+    return Fit(
+        state | heads.state,
+        weights,
+        record,
+        seconds=clock.seconds,
+        honest=taught.honest,
+        log_odds=posteriors.honest[: len(train)],
+        held_out=heads.held_out,
+    )
 
 
 def rounds(numbers: Sequence[int], config: DeepConfig, device: torch.device, many: int) -> list[list[Sequence[int]]]:
@@ -150,14 +160,7 @@ def members(
     On the CPU so many `threads` train a member each; the bits are the same for any number of them.
     """
     options, held_out = config.posterior, others[0]
-    stop, speaking = threading.Event(), threading.Lock()
-    known = torch.from_numpy(held_out.outcomes)
-    counts = (known == known).sum(0).clamp(min=1)
-
-    def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
-        losses = [cross_entropy(logits.view_as(known), known).sum(0) / counts for logits in scores.cpu()]
-        values = [loss.tolist() for loss in losses]
-        return [-sum(loss) for loss in values], values
+    stop, speaking, judge = threading.Event(), threading.Lock(), by_entropy(held_out)
 
     def trained(some: Sequence[int]) -> list[np.ndarray]:
         who = f"members {some[0] + 1}-{some[-1] + 1}" if len(some) > 1 else f"member {some[0] + 1}"
@@ -186,6 +189,19 @@ def members(
         shape = (sum(map(len, (train, *others))), len(train.names))
         for number in (number for share in shares for number in share):
             yield group.sum(found[number] if number in found else np.zeros(shape, np.float32))
+
+
+def by_entropy(split: Split) -> _loop.Judge:
+    """Judge logits by the mean cross-entropy of each outcome of a split, summed."""
+    known = torch.from_numpy(split.outcomes)
+    counts = (known == known).sum(0).clamp(min=1)
+
+    def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
+        losses = [cross_entropy(logits.view_as(known), known).sum(0) / counts for logits in scores.cpu()]
+        values = [loss.tolist() for loss in losses]
+        return [-sum(loss) for loss in values], values
+
+    return judge
 
 
 @dataclass(frozen=True)
@@ -367,6 +383,40 @@ def distil(
     rows, seeds = [np.arange(len(train))], [(seed, DISTIL)]
     engine, [record] = learners.learn(wanted, rows, seeds, squares, valid, judge, told)
     return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
+
+
+def keep_risks(
+    train: Split,
+    valid: Split,
+    posteriors: Posteriors,
+    state: dict[str, np.ndarray],
+    *,
+    config: DeepConfig,
+    seed: int,
+    device: torch.device,
+    tell: Tell,
+) -> _heads.Learned:
+    """Teach the encoder that holds the score the ensemble's risks as well; what it has learned stays."""
+    n, options = len(train), config.heads
+    source = posteriors.honest if config.distil.source == "out-of-fold" else posteriors.ensemble
+
+    def told(epoch: int, records: list[Trained]) -> None:
+        last = records[0].history[-1]
+        found = {"cross-entropy": sum(last.objective), "validation": -last.quality}
+        tell("risks of the one encoder", epoch, options.epochs, found, work=PASSING)
+
+    encoder = loaded(config.encoder, {name: torch.from_numpy(array).to(device) for name, array in state.items()})
+    assert isinstance(encoder, DeepSets)
+    return _heads.learn(
+        encoder,
+        source[:n],
+        posteriors.honest[:n],
+        (train, valid),
+        options=options,
+        seed=(seed, HEADS),
+        judge=by_entropy(valid),
+        tell=told,
+    )
 
 
 def _check(train: Split, valid: Split, config: DeepConfig) -> None:

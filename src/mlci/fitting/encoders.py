@@ -211,14 +211,17 @@ class DeepSets(Encoder):
             self.gate = nn.Sequential(*mlp(width, width), nn.Linear(width, 1))
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        return self.rho[-1](self.hidden(ids, offsets)).squeeze(1)
+
+    def hidden(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        """Give what enters the last layer."""
         table, where = looked_up(self.embedding, ids)
         features = self.phi(table)
         pooled = torch.cat([self.pool(how, features, where, offsets) for how in self.poolings], dim=1)
         hidden = self.norm(pooled)
-        for place, layer in enumerate(self.rho):
-            enters = place % 2 == 0 and place < len(self.rho) - 1  # a hidden layer
-            hidden = layer(self.dropout(hidden) if enters else hidden)
-        return hidden.squeeze(1)
+        for place, layer in enumerate(list(self.rho)[:-1]):
+            hidden = layer(hidden if place % 2 else self.dropout(hidden))
+        return hidden
 
     def pool(self, how: str, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
         """Pool the features of each admission's tokens; gates are the weights of an average, too."""
@@ -461,14 +464,14 @@ def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor
 
 
 def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
-    """Make an encoder with the given weights, which are taken as they are; nothing is drawn at random.
+    """Make an encoder with its part of the given weights, which are taken as they are; nothing is drawn at random.
 
     >>> loaded(EncoderConfig(pooling="sum"), build(EncoderConfig(pooling="sum"), 100).state_dict()).poolings
     ['sum']
     """
     with torch.device("meta"):
         model = build(config, len(state["embedding.weight"]))
-    model.load_state_dict(state, assign=True)
+    model.load_state_dict({name: state[name] for name in model.state_dict()}, assign=True)
     return model
 
 

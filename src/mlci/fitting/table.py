@@ -17,6 +17,7 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.config import TableConfig
+from mlci.fitting._calibrate import calibrate
 from mlci.fitting._checkpoint import Checkpoint, open_checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._copies import COUNT, copies
@@ -41,7 +42,6 @@ SHARES = ((0.2, 0.05), (0.85, 0.97))  # of the variance that is common to all ou
 CHOSEN_ON = 40_000  # admissions that penalties are chosen on: variances of weights do not depend on how many there are
 RARITY = 0.3  # the penalty of a token grows with the number of its admissions to this power
 ROUGH, FINE = 1e-3, 1e-6  # tolerances of the regressions
-UNDECIDED = 10.0  # events that would have to speak for a change of calibration before half of it is made
 
 
 @dataclass(frozen=True)
@@ -241,46 +241,6 @@ def _kinds(targets: Targets) -> dict[str, np.ndarray]:
     if not targets.scales:
         return {}
     return {"kinds": np.array([KINDS.index(family.kind) for family in targets.families], dtype=np.float64)}
-
-
-def calibrate(
-    log_odds: np.ndarray,
-    outcome: np.ndarray,
-    weight: np.ndarray | None = None,
-    family: Family = LOGISTIC,
-    *,
-    unit: float = 1.0,
-) -> np.ndarray:
-    """Find a and b of the risk expit(a + b * log-odds), drawn towards 0 and 1 where events are few.
-
-    Shift and slope are fitted around the log-odds where the outcome is least certain, where they hardly depend on each
-    other; each has a normal prior that `UNDECIDED` events outweigh. `weight` says how much each admission counts. The
-    slope's prior is by so many log-odds: with their standard deviation as `unit`, what is firm gives way sooner than
-    what is spread widely. Of another `family` the mean takes the place of the risk.
-    """
-    known = ~np.isnan(outcome)
-    x, y = log_odds[known].astype(np.float64), outcome[known].astype(np.float64)
-    mass = np.ones(len(x)) if weight is None else weight[known]
-    centre = float(np.average(x, weights=mass * family.curvature(family.mean(x))))
-    basis = np.stack([np.ones_like(x), (x - centre) / unit])
-    found, prior = np.zeros(2), np.eye(2) * UNDECIDED
-
-    def loss(values: np.ndarray) -> float:
-        return float(mass @ family.loss(x + values @ basis, y) + values @ prior @ values / 2)
-
-    value = loss(found)
-    for _ in range(100):
-        expected = family.mean(x + found @ basis)
-        gradient = basis @ (mass * family.slope(expected, y)) + prior @ found
-        step = np.linalg.solve((basis * (mass * family.curvature(expected))) @ basis.T + prior, gradient)
-        step /= max(1.0, float(np.abs(step).max()))
-        while (there := loss(found - step)) > value + 1e-9 * abs(value) and np.abs(step).max() >= 1e-10:
-            step /= 2  # the whole way leads uphill
-        found, value = found - step, there
-        if np.abs(step).max() < 1e-10:
-            break
-    slope = found[1] / unit
-    return np.array([found[0] - slope * centre, 1 + slope])
 
 
 def _choose(

@@ -1,8 +1,9 @@
 """Score with a DeepSets encoder by NumPy alone: phi once per vocabulary entry, then a gather, a pool, products.
 
-In come the weights of a trained set encoder and flat tokens; out comes one float64 per admission. Neither the order of
-the codes nor the company an admission is scored in can change a single bit of its score: plain sums are exact
-(`_pooling`), and averages by attention or gates take the codes in the vocabulary's order.
+In come the weights of a trained set encoder and flat tokens; out come one float64 per admission and, where the encoder
+has heads for them, the log-odds of each outcome, from one pass. Neither the order of the codes nor the company an
+admission is scored in can change a single bit of them: plain sums are exact (`_pooling`), and averages by attention or
+gates take the codes in the vocabulary's order.
 """
 
 import os
@@ -15,6 +16,7 @@ import numpy as np
 
 from mlci.base.blas import single_thread
 from mlci.codes.admissions import Admissions
+from mlci.index._heads import MOST, Heads, shapes
 from mlci.index._pooling import PoolingTable
 from mlci.index._reading import Reading
 from mlci.tokens import Tokens, Vocabulary, positions
@@ -27,7 +29,11 @@ SMALLER = (64, 512)  # rooms for few admissions, such as those of a page
 
 @dataclass(frozen=True)
 class DeepSetsScorer:
-    """The encoder's weights by name (`embedding.weight`, `phi.0.weight`, ...), ready to score."""
+    """The encoder's weights by name (`embedding.weight`, `phi.0.weight`, ...), ready to score.
+
+    Where it has heads, the log-odds of an outcome are an output of the last layer (`heads.weight`, `heads.bias`) plus
+    what each token adds (`heads.tokens`); the risk is expit(a + b * log-odds), by `calibration`.
+    """
 
     state: Mapping[str, np.ndarray]
     pooling: str  # mean, max, sum, attention, gated; several joined by +
@@ -40,13 +46,21 @@ class DeepSetsScorer:
         deepest = self.vocabulary.deepest(admissions)
         return Tokens(deepest.ids + np.int32(self._table.codes), deepest.offsets)
 
-    def read(self, tokens: Tokens) -> Reading:
-        """Scores alone, of plain tokens or of what `encode` gave: what the encoder learned is one number."""
-        return Reading(self(tokens))
+    @property
+    def risky(self) -> int:
+        """How many outcomes have a risk of their own."""
+        return len(self.state.get("heads.bias", ()))
 
     def risks(self, reading: Reading) -> np.ndarray:
-        """None: nothing was learned of an outcome by itself."""
-        return np.empty((len(reading.score), 0))
+        """The risk of each outcome that has one of its own, a column each."""
+        return 1 / (1 + np.exp(np.clip(-self.risk_log_odds(reading), -MOST, MOST)))
+
+    def risk_log_odds(self, reading: Reading) -> np.ndarray:
+        """The log-odds of each risk."""
+        if reading.log_odds is None:
+            return np.empty((len(reading.score), 0))
+        shift, slope = self.state["calibration"].T
+        return shift + slope * reading.log_odds
 
     def check(self, outcomes: int) -> None:
         """Refuse arrays that do not fit together, of a file that somebody made by hand."""
@@ -63,6 +77,7 @@ class DeepSetsScorer:
             **{f"rho.{layer}.bias": (width,) for layer in hidden},
             f"rho.{last}.weight": (1, width if hidden else pooled),
             f"rho.{last}.bias": (1,),
+            **shapes(state, width if hidden else pooled, len(self.vocabulary)),
         }
         if "attention" in poolings:
             wanted |= {"query": (width,)}
@@ -70,25 +85,31 @@ class DeepSetsScorer:
             wanted |= {"gate.0.weight": (width, width), "gate.0.bias": (width,)}
             wanted |= {"gate.2.weight": (1, width), "gate.2.bias": (1,)}
         found = {name: values.shape for name, values in state.items()}
-        if found != wanted:
+        if found != wanted or self.risky > outcomes:
             raise ValueError(f"tensors {found}, wanted {wanted}")
-        if not all(values.dtype == np.float32 and np.isfinite(values).all() for values in state.values()):
+        kinds = {name: np.float64 if name == "calibration" else np.float32 for name in state}
+        if not all(values.dtype == kinds[name] and np.isfinite(values).all() for name, values in state.items()):
             raise ValueError("weights that are not finite 32-bit numbers")
 
-    def __call__(self, tokens: Tokens) -> np.ndarray:
-        _ = self._table, self._layers, self._logits  # made once, before threads need them
+    def read(self, tokens: Tokens) -> Reading:
+        """Scores, and log-odds where there are heads, of plain tokens or of what `encode` gave."""
+        _ = self._table, self._layers, self._logits, self._heads  # made once, before threads need them
         scores, share = np.empty(len(tokens)), (1 / np.maximum(self._table.sizes(tokens), 1)).astype(np.float32)
+        by_tokens, by_layer = (np.empty((len(tokens), self.risky), dtype=kind) for kind in (np.float64, np.float32))
         shortest_last = np.argsort(-tokens.counts, kind="stable")
 
         with single_thread():
             size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
 
         def work(start: int) -> None:
-            room = _Room.of(len(self._table.step), self.pooling, size)
+            room = _Room.of(len(self._table.step), self.pooling, size, self.risky)
             for at in range(start, min(start + SHARE * size, len(tokens)), size):
                 rows = shortest_last[at : at + size]
                 self._pool(tokens, rows, share[rows], room)
                 scores[rows] = self._head(room)[: len(rows)]
+                by_layer[rows] = room.log_odds[: len(rows)]
+            part = slice(start, start + SHARE * size)
+            by_tokens[part] = self._heads.of_tokens(tokens, part)
 
         starts = range(0, len(tokens), SHARE * size)
         with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
@@ -97,7 +118,10 @@ class DeepSetsScorer:
             else:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
                     list(pool.map(work, starts))
-        return scores
+        return Reading(scores, by_tokens + by_layer if self.risky else None)
+
+    def __call__(self, tokens: Tokens) -> np.ndarray:
+        return self.read(tokens).score
 
     def _numbers(self, part: str) -> list[int]:
         """The numbers of the linear layers of phi or rho."""
@@ -148,11 +172,15 @@ class DeepSetsScorer:
         return folded
 
     @cached_property
+    def _heads(self) -> Heads:
+        return Heads.of(self.state, self._layers, self.vocabulary, codes=self._table.codes > 0)
+
+    @cached_property
     def _sizes(self) -> tuple[int, ...]:
         """Of the smaller rooms, those in which matrix products give the bits of `ROWS` rows on this machine."""
-        widest = max(len(matrix) for matrix, _ in self._layers)
-        rows = np.random.default_rng(0).normal(size=(ROWS, widest)).astype(np.float32)
-        inputs = [(np.ascontiguousarray(rows[:, : len(matrix)]), matrix) for matrix, _ in self._layers[:-1]]
+        matrices = [*(matrix for matrix, _ in self._layers[:-1]), self._heads.matrix]
+        rows = np.random.default_rng(0).normal(size=(ROWS, max(map(len, matrices), default=0))).astype(np.float32)
+        inputs = [(np.ascontiguousarray(rows[:, : len(matrix)]), matrix) for matrix in matrices]
         whole = [(x, matrix, x @ matrix) for x, matrix in inputs]
         return tuple(size for size in SMALLER if all(np.array_equal(x[:size] @ m, y[:size]) for x, m, y in whole))
 
@@ -192,7 +220,10 @@ class DeepSetsScorer:
         return (total / np.maximum(mass, 1e-30)[:, None]).astype(np.float32)
 
     def _head(self, room: "_Room") -> np.ndarray:
-        """LayerNorm and rho, always on a whole room: matrix products then sum in the same order in every batch."""
+        """LayerNorm and rho, always on a whole room: matrix products then sum in the same order in every batch.
+
+        What the heads make of it is left in the room.
+        """
         hidden = room.pooled
         size = hidden.shape[1]
         hidden -= np.einsum("ij->i", hidden)[:, None] / size
@@ -202,6 +233,8 @@ class DeepSetsScorer:
         for place, (matrix, shift) in enumerate(inner):
             hidden = np.matmul(hidden, matrix, out=room.hidden[place % 2])
             np.maximum(hidden, -shift, out=hidden)
+        if self.risky:
+            np.matmul(hidden, self._heads.matrix, out=room.log_odds)
         return np.einsum("ij,j->i", hidden, weight[:, 0]) + bias[0]
 
 
@@ -211,9 +244,10 @@ class _Room:
 
     pooled: np.ndarray
     hidden: tuple[np.ndarray, np.ndarray]
+    log_odds: np.ndarray
 
     @classmethod
-    def of(cls, width: int, pooling: str, rows: int) -> "_Room":
+    def of(cls, width: int, pooling: str, rows: int, outcomes: int) -> "_Room":
         pooled = np.zeros((rows, width * len(pooling.split("+"))), dtype=np.float32)
         hidden = np.empty((rows, width), dtype=np.float32), np.empty((rows, width), dtype=np.float32)
-        return cls(pooled, hidden)
+        return cls(pooled, hidden, np.empty((rows, outcomes), dtype=np.float32))

@@ -1,9 +1,9 @@
 """What each recorded code of an admission does: its share of the log-odds and of the score, or the score without it.
 
-In come a model and admissions; out come numbers, one per recorded code. A table's shares are exact and add up: the
+In come a model and admissions; out come numbers, one row per recorded code. A table's shares are exact and add up: the
 weight of a token is split evenly among the codes that bring it, and a code's share of the score is its share of each
 outcome's log-odds times that curve's mean slope between the admission and one without codes. A network is no sum:
-there every code is left out in turn and the admission scored again.
+there every code is left out in turn and the admission read again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ import numpy as np
 
 from mlci.base.names import label
 from mlci.codes.admissions import Admissions
+from mlci.index._reading import Reading
 from mlci.index._table import TableScorer, curve
 from mlci.index.model import Model
 from mlci.tokens import PAD, PRINCIPAL, UNK, Vocabulary, positions
@@ -31,14 +32,15 @@ class Effect:
     known: bool  # in the vocabulary
     effect: float  # its share of the score where shares add up, else the score minus the score without it
     score_without: float
-    log_odds: Mapping[str, float] | None  # its share of each outcome's log-odds, where the recipe learns them
+    log_odds: Mapping[str, float] | None  # its effect on each outcome's log-odds, likewise, where the index has them
 
 
 @dataclass(frozen=True)
 class Explanation(Sequence[Effect]):
     """The effects of an admission's codes, in recorded order; `base` is an admission without codes.
 
-    Where `additive`, the score is `base_score` plus all effects, and likewise for each outcome's log-odds.
+    Where `additive`, the score is `base_score` plus all effects, and likewise for each outcome's log-odds; else an
+    effect is what changes when the code is left out.
     """
 
     effects: tuple[Effect, ...]
@@ -46,14 +48,11 @@ class Explanation(Sequence[Effect]):
     base_score: float
     log_odds: Mapping[str, float] | None
     base_log_odds: Mapping[str, float] | None
-    # Of each outcome's risk, where the recipe learns them: expit(shift + slope * log-odds + what age and sex add).
+    additive: bool = False
+    # Of each outcome's risk, where the index has them: expit(shift + slope * log-odds + what age and sex add).
     risk_log_odds: Mapping[str, float] | None = None
     calibration: Mapping[str, tuple[float, float]] | None = None  # shift and slope
     people: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # band of age, sex -> what it adds
-
-    @property
-    def additive(self) -> bool:
-        return self.log_odds is not None
 
     @overload
     def __getitem__(self, index: int) -> Effect: ...
@@ -90,26 +89,28 @@ def _row(code: str, title: str, value: float, bar: float, parts: list[float]) ->
     return f"<tr>{''.join(f'<td>{text}</td>' for text in texts)}</tr>"
 
 
-@dataclass(frozen=True)
-class Shares:
-    """What each recorded code adds, aligned with `Admissions.indices`."""
+def shares(model: Model, admissions: Admissions, reading: Reading, *, without: Reading | None = None) -> Reading:
+    """What each recorded code of each admission, of which `reading` is, does to its score and log-odds.
 
-    score: np.ndarray
-    log_odds: np.ndarray | None  # a column per outcome
-
-
-def shares(model: Model, admissions: Admissions, score: np.ndarray, *, without: np.ndarray | None = None) -> Shares:
-    """What each recorded code of each admission does to its `score`, and to its log-odds where there are such.
-
-    `without`, if it is at hand, spares a network what `without_each` says.
+    A row is a recorded code, as `Admissions.indices` has them. `without`, if it is at hand, spares a network what
+    `without_each` says.
     """
     if isinstance(model.scorer, TableScorer):
         return _split(model.scorer, admissions)
-    without = without_each(model, admissions, score) if without is None else without
-    return Shares(np.repeat(score, np.diff(admissions.offsets)) - without, None)
+    without = without_each(model, admissions, reading) if without is None else without
+    whole = _repeated(reading, np.diff(admissions.offsets))
+    if whole.log_odds is None or without.log_odds is None:
+        return Reading(whole.score - without.score)
+    return Reading(whole.score - without.score, whole.log_odds - without.log_odds)
 
 
-def _split(scorer: TableScorer, admissions: Admissions) -> Shares:
+def _repeated(reading: Reading, counts: np.ndarray) -> Reading:
+    """A row for each recorded code."""
+    score, log_odds = reading.score, reading.log_odds
+    return Reading(np.repeat(score, counts), None if log_odds is None else np.repeat(log_odds, counts, axis=0))
+
+
+def _split(scorer: TableScorer, admissions: Admissions) -> Reading:
     weights, counts = scorer.state["weights"], np.diff(admissions.offsets)
     row = np.repeat(np.arange(len(counts)), counts)
     brought = _tokens(scorer.vocabulary, admissions, row)
@@ -119,7 +120,7 @@ def _split(scorer: TableScorer, admissions: Admissions) -> Shares:
     parts = weights[tokens] / sharing[pair][:, None]
     log_odds = np.column_stack([np.bincount(code, part, minlength=len(row)) for part in parts.T])
     slopes = _mean_slopes(scorer, scorer.read(scorer.encode(admissions)).log_odds)
-    return Shares((log_odds * slopes[row]).sum(axis=1), log_odds)
+    return Reading((log_odds * slopes[row]).sum(axis=1), log_odds)
 
 
 def _tokens(vocabulary: Vocabulary, admissions: Admissions, row: np.ndarray) -> np.ndarray:
@@ -152,14 +153,17 @@ def _mean_slopes(scorer: TableScorer, log_odds: np.ndarray | None) -> np.ndarray
     return np.column_stack(columns)
 
 
-def without_each(model: Model, admissions: Admissions, score: np.ndarray) -> np.ndarray:
-    """The score of an admission, which has `score`, without each of its codes in turn, as `admissions.indices`.
+def without_each(model: Model, admissions: Admissions, reading: Reading) -> Reading:
+    """Score and log-odds of admissions, of which `reading` is, without each of their codes in turn.
 
     Codes beyond the `max_codes` first never counted; when an earlier one is left out, the first of them moves up.
     """
-    without = np.repeat(score, np.diff(admissions.offsets))
+    without = _repeated(reading, np.diff(admissions.offsets))
     for variants, recorded in _variants(admissions, model.vocabulary.max_codes):
-        without[recorded] = model.score(variants)
+        found = model.read(variants)
+        without.score[recorded] = found.score
+        if without.log_odds is not None:
+            without.log_odds[recorded] = found.log_odds
     return without
 
 

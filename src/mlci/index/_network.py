@@ -37,9 +37,18 @@ class NetworkScorer:
 
         return Reading(score(self.encoder, self.state, tokens).astype(np.float64))
 
+    @property
+    def risky(self) -> int:
+        """How many outcomes have a risk of their own: none."""
+        return 0
+
     def risks(self, reading: Reading) -> np.ndarray:
         """None: nothing was learned of an outcome by itself."""
-        return np.empty((len(reading.score), 0))
+        return self.risk_log_odds(reading)
+
+    def risk_log_odds(self, reading: Reading) -> np.ndarray:
+        """None, likewise."""
+        return np.empty((len(reading.score), self.risky))
 
     def check(self, outcomes: int) -> None:
         """Refuse arrays that do not fit together, of a file that somebody made by hand."""

@@ -1,4 +1,4 @@
-"""What a scorer makes of admissions: the score, and the log-odds of each outcome where the recipe learns them."""
+"""What a scorer makes of admissions: the score, and the log-odds of each outcome where the index has its own."""
 
 from dataclasses import dataclass
 

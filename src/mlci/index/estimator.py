@@ -40,7 +40,6 @@ from mlci.index._numbers import numbers_of
 from mlci.index._people import needed, of_data, of_person, unsaid, wanted
 from mlci.index._reading import Reading
 from mlci.index._survey import drawn_by, in_words
-from mlci.index._table import TableScorer
 from mlci.index._taken import given
 from mlci.index.model import Model, Tally, load_model, scorer_of
 from mlci.index.modelcard import about, described
@@ -349,7 +348,8 @@ class MLCI(TransformerMixin, BaseEstimator):
 
         Returns:
             One `Effect` per recorded code. Where the recipe is `table`, effects are exact shares that add up to the
-            score; else each is the score minus the score of the admission without that code.
+            score; else each is the score minus the score of the admission without that code. The same holds for each
+            outcome's log-odds, where the index has them (`table`, `deep`).
 
         >>> explanation = load("us2010").explain(["I50.9", "N17.9"], icd_version=10)
         >>> [effect.title for effect in explanation]
@@ -360,14 +360,14 @@ class MLCI(TransformerMixin, BaseEstimator):
         admissions, model = as_admissions([list(codes)], icd_version=icd_version), self._model
         people = of_person(model.people, age, sex)
         reading, base = model.read(admissions, people), model.read(Admissions.from_lists([[]]))
-        without = without_each(model, admissions, reading.score)
-        found = shares(model, admissions, reading.score, without=without)
+        without = without_each(model, admissions, reading)
+        found = shares(model, admissions, reading, without=without)
         titles = self._titles(admissions)
         effects = zip(
             admissions.indices,
             model.known(admissions)[admissions.indices].tolist(),
             found.score.tolist(),
-            without.tolist(),
+            without.score.tolist(),
             _named(model, found.log_odds, len(found.score)),
         )
         return Explanation(
@@ -379,6 +379,7 @@ class MLCI(TransformerMixin, BaseEstimator):
             base_score=float(base.score[0]),
             log_odds=_named(model, reading.log_odds, 1)[0],
             base_log_odds=_named(model, base.log_odds, 1)[0],
+            additive=model.additive,
             **_risk_parts(model, reading, people),
         )
 
@@ -398,7 +399,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         {'N179': 1, 'I509': 2}
         """
         admissions = self._model.taken(data, icd_version=icd_version)
-        effects = shares(self._model, admissions, self._model.score(admissions)).score
+        effects = shares(self._model, admissions, self._model.read(admissions)).score
         size, counts = len(admissions.values), np.diff(admissions.offsets)
         recorded = np.bincount(admissions.indices, minlength=size)
         pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * np.int64(max(size, 1)) + admissions.indices)
@@ -528,7 +529,8 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     halves = halved(splits.valid.together, len(splits.valid))
     weights = list(fit.weights.values())
     evidence = Evidence(scores, labels, names, weights, honest=fit.honest is not None, halves=halves, mass=mass)
-    chosen, judged = evidence.cutoff(), dict(zip(names, scorer.risks(readings["valid"]).T))
+    own = scorer.risks(readings["valid"]) if fit.held_out is None else fit.held_out
+    chosen, judged = evidence.cutoff(), dict(zip(names, own.T))
     for place, name in enumerate(names):
         risk = evidence.judged(labels["valid"][:, place], place) if name not in judged else None
         judged |= {} if risk is None else {name: risk}
@@ -571,7 +573,7 @@ def _named(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[st
 
 def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> dict[str, Any]:
     """What makes the log-odds of each risk of those by codes, for an explanation of one admission."""
-    if not isinstance(model.scorer, TableScorer):
+    if not model.scorer.risky:
         return {}
     names, found = list(model.outcomes), model.scorer.risk_log_odds(reading)[0].tolist()
     parts, added = model.state["calibration"][: len(found)], {}

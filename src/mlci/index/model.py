@@ -87,7 +87,7 @@ class Model:
         return cohort.present() if self.vocabulary.poa == ONLY else cohort
 
     def read(self, admissions: Admissions, people: np.ndarray | None = None) -> Reading:
-        """Scores, and log-odds where the recipe learns them; with `people`, what age and sex add to those of risks."""
+        """Scores, and log-odds where the index has them; with `people`, what age and sex add to those of risks."""
         reading = self.scorer.read(self.scorer.encode(admissions))
         if people is None or "people" not in self.state:
             return reading
@@ -110,8 +110,12 @@ class Model:
     @property
     def learned(self) -> list[str]:
         """The outcomes that the scorer's columns are of: those with a risk of their own, then numbers."""
-        numbers = list(self.numbers)
-        return [*list(self.outcomes)[: len(self.state["intercepts"]) - len(numbers)], *numbers]
+        return [*list(self.outcomes)[: self.scorer.risky], *self.numbers]
+
+    @property
+    def additive(self) -> bool:
+        """Whether a score is a sum over codes, and so are log-odds."""
+        return isinstance(self.scorer, TableScorer)
 
     def score(self, admissions: Admissions) -> np.ndarray:
         """One float64 per admission, in order."""

@@ -17,8 +17,8 @@ from scipy.special import expit, logit
 from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions
 from mlci.cohort import Cohort
+from mlci.fitting._calibrate import calibrate
 from mlci.fitting._people import People
-from mlci.fitting.table import calibrate
 from mlci.index._aggregates import LEAST, counted, quantiles, without_small_cells
 from mlci.index._people import of_data
 from mlci.index._reading import Reading

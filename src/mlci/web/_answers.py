@@ -27,11 +27,11 @@ class CodeEffect(BaseModel):
     title: str | None = Field(description="official title, where the code is in the ICD table")
     known: bool = Field(description="whether the model knows the code")
     effect: float = Field(
-        description="share of the score where `log_odds` is given: shares add up; else score minus score_without"
+        description="share of the score by a table, where shares add up; by a network, score minus score_without"
     )
     score_without: float = Field(description="score of the admission without the code")
     log_odds: dict[str, float] | None = Field(
-        description="share of each outcome's log-odds, where the model learned them; null where it did not"
+        description="effect on each outcome's log-odds, likewise; null where the model has none of its own"
     )
 
 

@@ -46,7 +46,7 @@ class Autograd:
     """Through any module, which takes the tensors of a batch."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.model, self.parameters = model, list(model.parameters())
+        self.model, self.parameters = model, [weight for weight in model.parameters() if weight.requires_grad]
 
     def forward(self, batch: tuple[Tensor, ...]) -> Tensor:
         for parameter in self.parameters:

@@ -1,0 +1,52 @@
+"""Make risks of log-odds: shift and slope, fitted to what happened, and drawn towards none where events are few.
+
+In come log-odds of admissions that had no part in them, and outcomes; out come two numbers. Needs NumPy alone.
+"""
+
+import numpy as np
+
+from mlci.fitting._families import LOGISTIC, Family
+
+UNDECIDED = 10.0  # events that would have to speak for a change of calibration before half of it is made
+
+
+def calibrate(
+    log_odds: np.ndarray,
+    outcome: np.ndarray,
+    weight: np.ndarray | None = None,
+    family: Family = LOGISTIC,
+    *,
+    unit: float = 1.0,
+) -> np.ndarray:
+    """Find a and b of the risk expit(a + b * log-odds), drawn towards 0 and 1 where events are few.
+
+    Shift and slope are fitted around the log-odds where the outcome is least certain, where they hardly depend on each
+    other; each has a normal prior that `UNDECIDED` events outweigh. `weight` says how much each admission counts. The
+    slope's prior is by so many log-odds: with their standard deviation as `unit`, what is firm gives way sooner than
+    what is spread widely. Of another `family` the mean takes the place of the risk.
+    """
+    known = ~np.isnan(outcome)
+    if not known.any():
+        return np.array([0.0, 1.0])
+    x, y = log_odds[known].astype(np.float64), outcome[known].astype(np.float64)
+    mass = np.ones(len(x)) if weight is None else weight[known]
+    centre = float(np.average(x, weights=mass * family.curvature(family.mean(x))))
+    basis = np.stack([np.ones_like(x), (x - centre) / unit])
+    found, prior = np.zeros(2), np.eye(2) * UNDECIDED
+
+    def loss(values: np.ndarray) -> float:
+        return float(mass @ family.loss(x + values @ basis, y) + values @ prior @ values / 2)
+
+    value = loss(found)
+    for _ in range(100):
+        expected = family.mean(x + found @ basis)
+        gradient = basis @ (mass * family.slope(expected, y)) + prior @ found
+        step = np.linalg.solve((basis * (mass * family.curvature(expected))) @ basis.T + prior, gradient)
+        step /= max(1.0, float(np.abs(step).max()))
+        while (there := loss(found - step)) > value + 1e-9 * abs(value) and np.abs(step).max() >= 1e-10:
+            step /= 2  # the whole way leads uphill
+        found, value = found - step, there
+        if np.abs(step).max() < 1e-10:
+            break
+    slope = found[1] / unit
+    return np.array([found[0] - slope * centre, 1 + slope])

@@ -1,0 +1,120 @@
+"""The risks that an ensemble learned, told by one encoder: log-odds per outcome from the pass that gives its score.
+
+In come an encoder, which stays as it is, and the ensemble's log-odds; out come further outputs of the encoder's last
+layer, to which each token adds a weight of its own (a score leaves out what raises one outcome and lowers another), and
+shift and slope by which log-odds become risks. The heads follow the ensemble's risks by cross-entropy. Shift and slope
+are first those of members for admissions that they have not seen, then, as far as events speak for it, those of the
+heads for the validation split. Needs NumPy and torch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mlci.config import HeadsConfig
+from mlci.fitting._calibrate import calibrate
+from mlci.fitting._data import Split, folds_by_subject
+from mlci.fitting._engines import single
+from mlci.fitting._loop import Judge, Pace, train
+from mlci.fitting._objectives import MeanLosses, entropy
+from mlci.fitting._result import Trained
+from mlci.fitting.encoders import DeepSets
+
+
+class Heads(nn.Module):
+    """Log-odds that are further outputs of an encoder's last layer, with a weight of each token besides."""
+
+    def __init__(self, encoder: DeepSets, intercepts: Tensor) -> None:
+        super().__init__()
+        self.encoder, outcomes = encoder.requires_grad_(False), len(intercepts)
+        last = cast(nn.Linear, encoder.rho[-1])
+        self.tokens = nn.Parameter(intercepts.new_zeros(encoder.embedding.num_embeddings, outcomes))
+        self.weight = nn.Parameter(intercepts.new_zeros(outcomes, last.in_features))
+        self.bias = nn.Parameter(intercepts.clone())
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        """Give a row of log-odds for each admission."""
+        with torch.no_grad():
+            hidden = self.encoder.hidden(ids, offsets)
+        tokens = F.embedding_bag(ids, self.tokens, offsets, mode="sum", include_last_offset=True)
+        return F.linear(hidden, self.weight, self.bias) + tokens
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Arrays of the heads by name, and the risks of validation admissions by calibrations that have not seen them."""
+
+    state: dict[str, np.ndarray]
+    held_out: np.ndarray
+
+
+def learn(
+    encoder: DeepSets,
+    log_odds: np.ndarray,
+    honest: np.ndarray,
+    splits: tuple[Split, Split],
+    *,
+    options: HeadsConfig,
+    seed: tuple[int, ...],
+    judge: Judge,
+    tell: Callable[[int, list[Trained]], None],
+) -> Learned:
+    """Teach an encoder's heads the log-odds of training admissions, and calibrate them.
+
+    Args:
+        encoder: what the heads see through; its weights stay.
+        log_odds: of training admissions, by the ensemble.
+        honest: of the same, by members that have not seen them.
+        splits: training and validation.
+        options: every constant.
+        seed: of the order of admissions.
+        judge: of log-odds of the validation split.
+        tell: hears of each epoch.
+    """
+    known, valid = splits
+    device = next(encoder.parameters()).device
+    wanted = replace(known, outcomes=_risks(log_odds).astype(np.float32))
+    start = torch.from_numpy(log_odds.mean(0).astype(np.float32)).to(device)
+    pace = Pace(options.batch, options.learning_rate, options.weight_decay, cycle=options.epochs, steps=options.steps)
+    engine = single.of_tokens(Heads(encoder, start), wanted, pace, seed)
+    engine.aim(MeanLosses(entropy, torch.ones(1, len(start), device=device)))
+    begun = [Trained(0, -np.inf, None, ())]
+    train(engine, begun, epochs=options.epochs, tell=tell, held_out=valid, judge=judge, rate="heads.learning_rate")
+    told = engine.predict(valid)[0].cpu().numpy().astype(np.float64)
+    arrays = {name: engine.state()[name][0].cpu().numpy().copy() for name in ("tokens", "weight", "bias")}
+    first = _lines(honest, known.outcomes)
+    last = _after(first, _lines(_moved(first, told), valid.outcomes))
+    state = {f"heads.{name}": array for name, array in arrays.items()} | {"calibration": last}
+    return Learned(state, _crosswise(first, told, valid))
+
+
+def _crosswise(first: np.ndarray, told: np.ndarray, valid: Split) -> np.ndarray:
+    """The risks of validation admissions, those of each half by shift and slope of the other."""
+    folds, found = folds_by_subject(valid, 2, seed=0), np.empty_like(told)
+    for half in (folds == 0, folds == 1):
+        lines = _after(first, _lines(_moved(first, told[~half]), valid.outcomes[~half]))
+        found[half] = _risks(_moved(lines, told[half]))
+    return found
+
+
+def _lines(log_odds: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
+    """Shift and slope of each outcome, a row each."""
+    return np.stack([calibrate(column, outcome) for column, outcome in zip(log_odds.T, outcomes.T)])
+
+
+def _moved(lines: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
+    return lines[:, 0] + lines[:, 1] * log_odds
+
+
+def _after(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Both lines, one after the other, as a line."""
+    return np.column_stack([second[:, 0] + second[:, 1] * first[:, 0], second[:, 1] * first[:, 1]])
+
+
+def _risks(log_odds: np.ndarray) -> np.ndarray:
+    return 0.5 + 0.5 * np.tanh(log_odds.astype(np.float64) / 2)

@@ -1,0 +1,73 @@
+"""An encoder's heads: the log-odds of each outcome, by further outputs of its last layer and a sum over tokens.
+
+In come the heads' arrays of a model file; out come a matrix for the last layer, and what tokens add. Sums are taken of
+whole numbers, so neither the order of the codes nor the company of an admission changes a bit. Needs NumPy alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlci.tokens import PAD, Tokens, Vocabulary
+
+BITS = 52  # a 64-bit number holds whole numbers of so many bits exactly
+MOST = 12.0  # log-odds of a risk: nothing is said beyond, so that none is 0 or 1
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Of outcomes that have log-odds of their own; of none where a model file has no heads."""
+
+    matrix: np.ndarray  # what the numbers that enter the last layer add
+    start: np.ndarray  # of each outcome
+    columns: np.ndarray  # outcomes x rows of the table of pooling: what a row adds, in whole multiples of `step`
+    step: float
+
+    @classmethod
+    def of(
+        cls,
+        state: Mapping[str, np.ndarray],
+        layers: Sequence[tuple[np.ndarray, np.ndarray]],
+        vocabulary: Vocabulary,
+        *,
+        codes: bool,
+    ) -> "Heads":
+        """Fold what the pass leaves out into the heads: the bias of the last ReLU, or of LayerNorm where there is none.
+
+        `layers` are rho's matrices and biases as the pass has them; with `codes`, rows of codes follow those of tokens.
+        """
+        if "heads.bias" not in state:
+            return cls(np.empty((0, 0)), np.empty(0), np.empty((0, 0)), 1.0)
+        matrix, weights = (state[f"heads.{name}"].astype(np.float64) for name in ("weight", "tokens"))
+        start = state["heads.bias"] + matrix @ (layers[-2][1] if len(layers) > 1 else state["norm.bias"])
+        matrix = matrix if len(layers) > 1 else matrix * state["norm.weight"]
+        largest = float(np.abs(weights).max(initial=0)) * vocabulary.longest
+        step = 2.0 ** (np.ceil(np.log2(max(largest, 1e-9))) - BITS)
+        whole = np.rint(weights / step)
+        whole[PAD] = 0
+        rows = [whole, whole[vocabulary.beginnings].sum(axis=1)] if codes else [whole]
+        return cls(matrix.astype(np.float32).T, start, np.ascontiguousarray(np.concatenate(rows).T), step)
+
+    def of_tokens(self, tokens: Tokens, part: slice) -> np.ndarray:
+        """Give what the tokens of some admissions bring to the log-odds of each outcome, with its start."""
+        offsets = tokens.offsets[part.start : part.stop + 1]
+        ids, filled = tokens.ids[offsets[0] : offsets[-1]], np.flatnonzero(np.diff(offsets))
+        found = np.tile(self.start, (len(offsets) - 1, 1))
+        if len(filled):
+            for place, column in enumerate(self.columns):
+                found[filled, place] += self.step * np.add.reduceat(column.take(ids), offsets[filled] - offsets[0])
+        return found
+
+
+def shapes(state: Mapping[str, np.ndarray], entering: int, tokens: int) -> dict[str, tuple[int, ...]]:
+    """Give the shapes that the heads' arrays must have, where there are heads; so many numbers enter the last layer."""
+    if "heads.bias" not in state:
+        return {}
+    many = len(state["heads.bias"])
+    return {
+        "heads.bias": (many,),
+        "heads.tokens": (tokens, many),
+        "heads.weight": (many, entering),
+        "calibration": (many, 2),
+    }

@@ -1,0 +1,103 @@
+"""Heads on an encoder that stays as it is: they follow an ensemble, and their risks are calibrated on others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from mlci.config import EncoderConfig, HeadsConfig
+from mlci.fitting import Split, _heads, encoders
+from mlci.fitting._calibrate import calibrate
+from mlci.tokens import Tokens
+
+SIZE, NAMES = 50, ("mortality", "long_stay")
+
+
+def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
+    """Outcomes by tokens that raise one and lower the other, and their log-odds; some outcomes are not known."""
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.poisson(5, n))])
+    ids = rng.integers(2, SIZE, offsets[-1]).astype(np.int32)
+    weight = np.random.default_rng(99).normal(0, 0.8, (SIZE, 2))
+    sums = np.zeros((n, 2))
+    np.add.at(sums, np.repeat(np.arange(n), np.diff(offsets)), weight[ids])
+    log_odds = sums - [2.0, 0.5]
+    outcomes = (rng.random((n, 2)) < 1 / (1 + np.exp(-log_odds))).astype(np.float32)
+    outcomes[rng.random((n, 2)) < 0.2] = np.nan
+    return Split(Tokens(ids, offsets), outcomes, NAMES, SIZE), log_odds
+
+
+@pytest.fixture(scope="module")
+def learned():
+    (train, true), (valid, _) = hospital(1, 3000), hospital(2, 800)
+    torch.manual_seed(0)
+    encoder = encoders.build(EncoderConfig(width=16), SIZE)
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    told = []
+    found = _heads.learn(
+        encoder,
+        true,
+        1.5 * true + 0.7,  # members that are too sure of themselves, and see too much of everything
+        (train, valid),
+        options=HeadsConfig(epochs=4),
+        seed=(5, 4),
+        judge=lambda scores: ([-1.0], [[0.5, 0.5]]),
+        tell=lambda epoch, _: told.append(epoch),
+    )
+    assert told == [1, 2, 3, 4]
+    assert all(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
+    return encoder, found, valid
+
+
+def test_heads_follow_the_ensemble(learned):
+    encoder, found, _ = learned
+    test, true = hospital(3, 2000)
+    heads = _heads.Heads(encoder, torch.zeros(2))
+    arrays = {name.removeprefix("heads."): torch.from_numpy(array) for name, array in found.state.items()}
+    heads.load_state_dict({name: arrays[name] for name in ("tokens", "weight", "bias")}, strict=False)
+    told = encoders.predict(heads, test.tokens).numpy()
+    assert np.corrcoef(told[:, 0], true[:, 0])[0, 1] > 0.97
+    assert np.corrcoef(told[:, 1], true[:, 1])[0, 1] > 0.97
+    shift, slope = found.state["calibration"].T
+    assert (np.abs(slope - 1) < 0.35).all()  # the validation split has the last word over sure members
+    risk = 1 / (1 + np.exp(-shift - slope * told))
+    assert np.abs(risk.mean(0) - (1 / (1 + np.exp(-true))).mean(0)).max() < 0.05
+
+
+def test_held_out_risks_are_those_of_the_other_half(learned):
+    _, found, valid = learned
+    assert found.held_out.shape == valid.outcomes.shape
+    assert ((found.held_out > 0) & (found.held_out < 1)).all()
+    for outcome, risk in zip(valid.outcomes.T, found.held_out.T):
+        known = ~np.isnan(outcome)
+        assert abs(risk[known].mean() - outcome[known].mean()) < 0.05
+
+
+def test_lines_one_after_the_other():
+    first, second = np.array([[1.0, 2.0]]), np.array([[-3.0, 0.5]])
+    x = np.array([[0.0], [4.0]])
+    np.testing.assert_allclose(
+        _heads._moved(_heads._after(first, second), x), _heads._moved(second, _heads._moved(first, x))
+    )
+
+
+def test_nothing_known_changes_nothing():
+    assert calibrate(np.zeros(3), np.full(3, np.nan)).tolist() == [0.0, 1.0]
+
+
+def test_missing_outcomes_of_a_whole_half_leave_the_members_calibration():
+    (train, true), (valid, _) = hospital(1, 400), hospital(2, 100)
+    blank = replace(valid, outcomes=np.full_like(valid.outcomes, np.nan))
+    found = _heads.learn(
+        encoders.build(EncoderConfig(width=8), SIZE),
+        true,
+        true,
+        (train, blank),
+        options=HeadsConfig(epochs=1),
+        seed=(5, 4),
+        judge=lambda scores: ([-1.0], [[0.5, 0.5]]),
+        tell=lambda *_: None,
+    )
+    expected = np.stack([calibrate(column, outcome) for column, outcome in zip(true.T, train.outcomes.T)])
+    np.testing.assert_array_equal(found.state["calibration"], expected)
