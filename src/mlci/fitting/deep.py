@@ -30,7 +30,7 @@ from mlci.fitting._data import Split, Splits, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._objectives import Alignments, MeanLosses, cross_entropy, entropy, squares
+from mlci.fitting._objectives import Alignments, MeanLosses, SortedAlignments, cross_entropy, entropy, squares
 from mlci.fitting._processes import ALONE, Group, own_errors
 from mlci.fitting._result import DeepRecord, Epoch, Fit, Trained
 from mlci.fitting._weighting import check_outcomes, stage2_weights
@@ -333,7 +333,8 @@ def collapse(
         return torch.from_numpy(((logits - centre) / scale).astype(np.float32)).to(device)
 
     inputs = standard(logits)
-    pace = _loop.Pace(options.batch, options.learning_rate, cycle=options.epochs, even=True, fused=False)
+    gpu = device.type == "cuda"
+    pace = _loop.Pace(options.batch, options.learning_rate, cycle=options.epochs, even=True, fused=gpu)
     kernel = ObjectiveConfig(kernel="rbf" if options.objective == "rbf" else "energy")
     with _loop.seeded(seed, COLLAPSE, device=CPU):
         net = nn.Sequential(
@@ -345,8 +346,11 @@ def collapse(
         return (inputs[torch.from_numpy(rows).to(device)],)
 
     engine = single.Single(single.Autograd(net), take, wanted, pace, (seed, COLLAPSE), rng=lambda _: rng)
-    alignments = kernels().StackedAlignments if device.type == "cuda" and TRITON else Alignments
-    engine.aim(alignments(kernel, [1.0], torch.from_numpy(np.float32(weights)).to(device)[None]))
+    pull = torch.from_numpy(np.float32(weights)).to(device)[None]
+    if gpu and not kernel.widths:
+        engine.aim(SortedAlignments(kernel, pull))
+    else:
+        engine.aim((kernels().StackedAlignments if gpu and TRITON else Alignments)(kernel, [1.0], pull))
     _loop.train(engine, [UNTRAINED], epochs=options.epochs, tell=lambda *_: None)
 
     def score(logits: np.ndarray) -> np.ndarray:
