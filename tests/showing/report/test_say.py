@@ -9,6 +9,7 @@ import pytest
 from mlci.measures.intervals import Interval
 from mlci.showing.report import _say as say
 from mlci.showing.report._compute import Findings, compute
+from mlci.showing.report._render import _varied
 from toys import random_index, toy_cohort
 
 
@@ -96,3 +97,16 @@ def test_the_cutoff_says_its_range(findings):
     assert f"between {cut.anew.low:.3g} and {cut.anew.high:.3g}" in text
     for one, caught in zip(cut.contrasts, cut.caught):
         assert caught.rate == one.above.positives / (one.above.positives + one.below.positives)
+
+
+def test_refits_are_told_per_outcome_with_how_far_risks_move(findings):
+    rows = [("died", figure, 0.8, 0.79, 0.01, 0.78, 0.8) for figure in ("auroc", "risk_auroc", "deviance")]
+    rows += [("died", "risk moved", np.nan, 0.02, 0.01, 0.01, 0.03), ("score", "rank correlation", np.nan, 0.9, 0, 0, 1)]
+    rows += [("score", "moved by a tenth", np.nan, 0.3, 0, 0, 1)]
+    frame = pd.DataFrame(rows, columns=["outcome", "figure", "value", "mean", "sd", "least", "largest"])
+    told = _varied(replace(findings, refits=2, varied=frame))
+    assert told is not None
+    assert (told["times"], told["correlation"], told["moved"]) == (2, 0.9, 0.3)
+    [row] = told["rows"]
+    assert len(row["cells"]) == len(told["names"]) == 3
+    assert row["moved"] == 0.02
