@@ -101,7 +101,8 @@ def test_the_cutoff_says_its_range(findings):
 
 def test_refits_are_told_per_outcome_with_how_far_risks_move(findings):
     rows = [("died", figure, 0.8, 0.79, 0.01, 0.78, 0.8) for figure in ("auroc", "risk_auroc", "deviance")]
-    rows += [("died", "risk moved", np.nan, 0.02, 0.01, 0.01, 0.03), ("score", "rank correlation", np.nan, 0.9, 0, 0, 1)]
+    rows += [("died", "risk moved", np.nan, 0.02, 0.01, 0.01, 0.03)]
+    rows += [("score", "rank correlation", np.nan, 0.9, 0, 0, 1)]
     rows += [("score", "moved by a tenth", np.nan, 0.3, 0, 0, 1)]
     frame = pd.DataFrame(rows, columns=["outcome", "figure", "value", "mean", "sd", "least", "largest"])
     told = _varied(replace(findings, refits=2, varied=frame))
