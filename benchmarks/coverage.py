@@ -1,6 +1,7 @@
 """How often a 95% interval holds the truth when events are few: those of `mlci evaluate` beside plain percentiles.
 
     python benchmarks/coverage.py [--replicates 500] [--resamples 100] [--seed 1] [--events 11,20,82] [-o FILE]
+    python benchmarks/coverage.py --replicates 3000 --seed 2029 --events 200 --score weak --admissions several
 
 Each replicate is a hospital of 1,000 admissions of which 11, 20, 82 or 200 are expected to have the outcome, with a
 strong or a weak score, and with one admission per patient or about two that are alike in score and in fate. The score
@@ -141,14 +142,17 @@ def main() -> None:
     parser.add_argument("--resamples", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--events", default=",".join(map(str, EVENTS)), help="separated by commas")
+    parser.add_argument("--score", choices=STRENGTHS, action="append", help="of this strength alone")
+    parser.add_argument("--admissions", choices=ALIKE, action="append", help="per patient")
     parser.add_argument("-o", "--output", type=Path, help="the whole table (CSV)")
     options = parser.parse_args()
     begun, parts = time.process_time(), []
     size = {"replicates": options.replicates, "seed": options.seed}
     for events in map(int, options.events.split(",")):
-        for admissions, alike in ALIKE.items():
-            for strength, slope in STRENGTHS.items():
-                found = coverage(Hospital(events, slope, alike), resamples=options.resamples, **size)
+        for admissions, alike in ((name, ALIKE[name]) for name in options.admissions or ALIKE):
+            for strength in options.score or STRENGTHS:
+                hospital = Hospital(events, STRENGTHS[strength], alike)
+                found = coverage(hospital, resamples=options.resamples, **size)
                 parts.append(found.assign(events=events, score=strength, admissions=admissions))
             noise = errs(Hospital(events, 0.0, alike), **size)
             print(

@@ -85,8 +85,9 @@ def test_training_admissions_of_a_small_hospital_are_scored_by_fits_that_have_no
         return fitted
 
     monkeypatch.setattr(paper, "fit", fit_others)
-    honest = paper.crosswise(fitted, train, VALID, config=SMALL, seed=5, device="cpu")
+    honest, crossed = paper.crosswise(fitted, train, VALID, config=SMALL, seed=5, device="cpu")
     assert honest == pytest.approx(scores(fitted, TRAIN), abs=1e-4)  # the same fit, so the same scale
+    assert crossed == pytest.approx(np.tile(scores(fitted, VALID), (5, 1)), abs=1e-4)
     left_out = [set(train.subjects) - others for others in seen]
     assert sorted(subject for fold in left_out for subject in fold) == list(range(len(TRAIN) // 2))
 
@@ -95,6 +96,17 @@ def test_training_admissions_of_a_small_hospital_are_scored_by_fits_that_have_no
 
     monkeypatch.setattr(paper, "fit", refuse)
     assert paper.crosswise(fitted, train, VALID, config=SMALL, seed=5, device="cpu") is None
+
+
+def test_a_few_deaths_in_validation_do_not_turn_the_score_around(fitted):
+    """Of a small hospital the three who died in the validation split happen to be the mildest."""
+    outcomes, mildest = VALID.outcomes.copy(), np.argsort(scores(fitted, VALID))[:3]
+    outcomes[:, 0] = 0
+    outcomes[mildest] = 1
+    result = run(valid=replace(VALID, outcomes=outcomes))
+    known = ~np.isnan(TRAIN.outcomes[:, 0])
+    assert np.corrcoef(scores(result, VALID), outcomes[:, 0])[0, 1] < 0
+    assert np.corrcoef(scores(result, TRAIN)[known], TRAIN.outcomes[known, 0])[0, 1] > 0.3
 
 
 def test_a_split_tells_risks_with_ten_of_each_class():

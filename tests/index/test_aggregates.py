@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from mlci.cli.fit import summary
 from mlci.fitting._data import Split
 from mlci.index import _aggregates
-from mlci.index._aggregates import LEAST, counted, quantiles, tokens_of_one_patient, without_small_cells
+from mlci.index._aggregates import (
+    LEAST,
+    as_shipped,
+    counted,
+    quantiles,
+    tokens_of_one_patient,
+    without_small_cells,
+)
+from mlci.index._percentiles import Percentiles
 from mlci.index.estimator import MLCI
 from mlci.judging.kept import Contrast, Cutoff, Rate
 from mlci.tokens import Tokens
@@ -73,3 +81,16 @@ def test_a_fit_says_how_many_tokens_are_of_one_patient():
     index = MLCI().fit(codes, outcomes, subjects=subjects, split=split, icd_version=10)
     assert index.model_.card["tokens_of_one_patient"] == 2  # Q87 and Q871
     assert "(2 of one person alone: `min_admissions` leaves rare ones out)" in summary(index.model_)
+
+
+def test_percentiles_of_a_score_that_many_share_are_those_of_the_index_that_ships():
+    """Parts of an index that spread less, and a third of all scores in one place, as curves with a flat piece give."""
+    rng = np.random.default_rng(0)
+    flat = lambda latent: np.where(np.abs(latent) < 0.4, 0.0, np.expm1(latent))  # noqa: E731
+    train, valid, others = (rng.normal(size=n) for n in (900, 125, 20_000))
+    crossed = np.stack([flat(0.8 * valid + rng.normal(0, 0.2, 125)) for _ in range(5)])
+    moved = as_shipped(flat(0.8 * train + rng.normal(0, 0.2, 900)), flat(valid), crossed)
+    shared = (others > -0.4).mean()
+    for level, expected in ((10, 0.9), (25, 0.75), (50, shared), (75, 0.25), (90, 0.1), (95, 0.05)):
+        reached = np.mean(Percentiles(quantiles(moved))(flat(others)) >= level)
+        assert abs(reached - expected) < 0.05, level

@@ -56,6 +56,7 @@ class Fit:
     record: RecipeRecord
     seconds: float = field(compare=False)
     honest: np.ndarray | None = field(default=None, compare=False)  # training scores as if the outcomes were not seen
+    crossed: np.ndarray | None = field(default=None, compare=False)  # validation scores by the parts behind `honest`
     log_odds: np.ndarray | None = field(default=None, compare=False)  # of each outcome, likewise
     held_out: np.ndarray | None = field(default=None, compare=False)  # risks of validation admissions, likewise
     bandwidth: float | None = None  # of the kernel by which the score was learned, where it has one

@@ -114,6 +114,7 @@ def fit(
         record,
         seconds=clock.seconds,
         honest=taught.honest,
+        crossed=taught.crossed,
         log_odds=posteriors.honest[: len(train)],
         held_out=heads.held_out,
     )
@@ -276,6 +277,7 @@ class Taught:
     train: np.ndarray
     valid: np.ndarray
     honest: np.ndarray  # of the training admissions, from the risks of members that have not seen them
+    crossed: np.ndarray  # of the validation admissions, from the risks of each member
     weights: np.ndarray  # of the outcomes, mean 1
     strength: list[float]  # of each outcome's risk: its distance correlation with the anchor, squared
     score: Callable[[np.ndarray], np.ndarray]  # from logits of any admission
@@ -312,7 +314,8 @@ def teach(
         return (space(sign * raw(logits)) - centre) / scale
 
     source = logits if config.distil.source == "out-of-fold" else posteriors.ensemble[:n]
-    return Taught(score(source), score(held_out), score(logits), weights, strength, score)
+    crossed = np.stack([score(part) for part in posteriors.logits[:, n : n + len(valid)]])
+    return Taught(score(source), score(held_out), score(logits), crossed, weights, strength, score)
 
 
 def collapse(

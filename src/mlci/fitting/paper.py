@@ -24,7 +24,7 @@ from mlci.base.errors import InputError
 from mlci.config import PaperConfig
 from mlci.fitting import _loop, _objectives, encoders
 from mlci.fitting._checkpoint import open_checkpoint
-from mlci.fitting._data import Split, Splits, folds_by_subject
+from mlci.fitting._data import EVENTS, Split, Splits, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
@@ -58,12 +58,13 @@ def fit_splits(splits: Splits, *, config: PaperConfig, **options: Any) -> Fit:
     if splits.valid.tells_risks or len(splits.train) > CROSSED or options.get("group", ALONE).count > 1:
         return found
     facts = {"seed": options["seed"], "device": options.get("device", "cpu")}
-    return replace(found, honest=crosswise(found, splits.train, splits.valid, config=config, **facts))
+    honest, crossed = crosswise(found, splits.train, splits.valid, config=config, **facts) or (None, None)
+    return replace(found, honest=honest, crossed=crossed)
 
 
 def crosswise(
     whole: Fit, train: Split, valid: Split, *, config: PaperConfig, seed: int, device: str
-) -> np.ndarray | None:
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Score each training admission by a fit of the other patients, on the scale of `whole` on the validation split.
 
     Args:
@@ -71,21 +72,22 @@ def crosswise(
         train, valid, config, seed, device: what it was fitted with.
 
     Returns:
-        One score per training admission; None where some of the patients alone cannot be learned from.
+        One score per training admission, and the validation scores of these fits (fits x admissions); None where some
+        of the patients alone cannot be learned from.
 
     >>> from mlci.config import OptimiserConfig
     >>> from mlci.tokens import Tokens
     >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
     >>> split = Split(tokens, np.tile([[1], [0]], (10, 1)).astype(np.float32), ("mortality",), 4)
     >>> facts = {"config": PaperConfig(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1)), "seed": 11}
-    >>> crosswise(fit(split, split, **facts), split, split, device="cpu", **facts).shape
-    (20,)
+    >>> [scores.shape for scores in crosswise(fit(split, split, **facts), split, split, device="cpu", **facts)]
+    [(20,), (5, 20)]
     """
 
     def scored(state: Mapping[str, np.ndarray], part: Split) -> np.ndarray:
         return encoders.score(config.encoder, state, part.tokens, device=device).astype(np.float64)
 
-    folds, found = folds_by_subject(train, FOLDS, seed=seed), np.empty(len(train))
+    folds, found, crossed = folds_by_subject(train, FOLDS, seed=seed), np.empty(len(train)), []
     middle, scale = scored(whole.state, valid).mean(), scored(whole.state, valid).std()
     for fold in np.unique(folds):
         inside = folds == fold
@@ -95,7 +97,8 @@ def crosswise(
             return None
         known = scored(other.state, valid)
         found[inside] = (scored(other.state, train.take(np.flatnonzero(inside))) - known.mean()) / (known.std() or 1.0)
-    return middle + scale * found
+        crossed.append((known - known.mean()) / (known.std() or 1.0))
+    return middle + scale * found, middle + scale * np.stack(crossed)
 
 
 def fit(train: Split, valid: Split, *, config: PaperConfig, seed: int, **options: Any) -> Fit:
@@ -323,16 +326,18 @@ class _Run:
         best: dict[str, Tensor],
         outcomes: Sequence[str],
     ) -> Fit:
-        """Turn the kept model so that larger means sicker, by the anchor on the validation split."""
+        """Turn the kept model so that larger means sicker, by the anchor on the validation split.
+
+        A few events there would turn it by chance: of a small hospital the training admissions count as well.
+        """
         config, valid = self.config, self.valid
         model = encoders.loaded(config.encoder, {name: tensor.to(self.device) for name, tensor in best.items()})
         orientation = 1
         if config.objective.kind == "alignment":  # to which a score and its negative are equally good
-            column = valid.names.index(config.selection.anchor)
-            known = _objectives.known_rows(valid.outcomes, config.objective.validity)
-            rows = np.broadcast_to(known, valid.outcomes.shape)[:, column]
-            scores = encoders.predict(model, valid.tokens).cpu().numpy()
-            if np.cov(scores[rows], valid.outcomes[rows, column])[0, 1] < 0:
+            scores, anchors = self._anchored(model, valid)
+            if min((anchors == kind).sum() for kind in (0, 1)) < EVENTS:
+                scores, anchors = map(np.concatenate, zip((scores, anchors), self._anchored(model, self.train)))
+            if np.cov(scores, anchors)[0, 1] < 0:
                 orientation = -1
                 model.negate()
         counted = dict(zip(valid.names, weights.tolist()))
@@ -344,6 +349,14 @@ class _Run:
             seconds=self.clock.seconds,
             bandwidth=stage2.bandwidth,
         )
+
+
+    def _anchored(self, model: encoders.Encoder, split: Split) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and anchor of the admissions of a split that count."""
+        column = split.names.index(self.config.selection.anchor)
+        known = _objectives.known_rows(split.outcomes, self.config.objective.validity)
+        rows = np.broadcast_to(known, split.outcomes.shape)[:, column]
+        return encoders.predict(model, split.tokens).cpu().numpy()[rows], split.outcomes[rows, column]
 
 
 def judges(valid: Split, config: PaperConfig, number: int) -> np.ndarray:

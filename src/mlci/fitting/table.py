@@ -131,7 +131,7 @@ def fit(
         `state` with `weights` (tokens x outcomes), `intercepts`, `calibration` (outcomes x 2: the risk is
         expit(a + b * log-odds)), `people` where the split knows age or sex (`fit_people`), `knots` and `heights`
         (outcomes x points) of the curves whose sum is the score; `log_odds` and `honest`, the training scores, of
-        regressions that have not seen the admission.
+        regressions that have not seen the admission; `crossed`, the validation scores of these.
     """
     _check(train, config)
     parents = np.zeros(train.vocabulary_size, np.int32) if parents is None else parents
@@ -150,7 +150,8 @@ def fit(
     weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
     honest = whole.log_odds(weights)[: len(train)]  # of admissions as they are
     clock.tell("weights", 1, 1, {"deviance explained": 1 - kept.unexplained}, work=6)
-    return _fit(train, targets, honest, weights[:, -1], config, tried, clock)
+    found = _fit(train, targets, honest, weights[:, -1], config, tried, clock)
+    return replace(found, crossed=_crossed(found.state, weights[:, :-1], valid.tokens))
 
 
 def _fit(
@@ -199,6 +200,12 @@ def _fit(
         honest=curves(honest),
         log_odds=honest,
     )
+
+
+def _crossed(state: Mapping[str, np.ndarray], parts: np.ndarray, tokens: Tokens) -> np.ndarray:
+    """Scores by each of the regressions that leave out a fold."""
+    presence, curves = Presence.of(tokens, len(parts)), Curves(state["knots"], state["heights"])
+    return np.stack([curves(presence.times(part) + part[0]) for part in np.moveaxis(parts, 1, 0)])
 
 
 def score(state: Mapping[str, np.ndarray], tokens: Tokens) -> np.ndarray:

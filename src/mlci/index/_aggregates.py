@@ -11,12 +11,11 @@ import numpy as np
 
 from mlci.fitting._data import Split
 from mlci.judging.kept import Contrast, Cutoff
-from mlci.measures.weighted import mean, spread
+from mlci.measures.matching import matched
 from mlci.tokens import SPECIAL
 
 LEAST = 10  # admissions behind every figure
 MOST_STEPS = 1000
-UNSURE = 20  # validation admissions that outweigh the training scores' own spread
 AT_ONCE = 100_000  # admissions, as tokens may lie on disk
 
 
@@ -42,29 +41,33 @@ def quantiles(scores: np.ndarray, weight: np.ndarray | None = None) -> np.ndarra
 
 
 def as_shipped(
-    scores: np.ndarray, unseen: np.ndarray, weight: np.ndarray | None = None, other: np.ndarray | None = None
+    scores: np.ndarray,
+    unseen: np.ndarray,
+    crossed: np.ndarray | None = None,
+    weight: np.ndarray | None = None,
+    other: np.ndarray | None = None,
 ) -> np.ndarray:
     """Training scores as the index that ships gives them to admissions it has not seen.
 
     Scores from cross-fitted parts of an index spread otherwise than the whole one's (its members are noisier, its folds
-    more shrunk), and those of admissions it was learned from too far. So they are brought to mean and spread of the
-    validation scores, the nearer the more of these there are.
+    more shrunk), and those of admissions it was learned from too far. So they move as the parts' scores of validation
+    admissions must move to spread like those of the index itself.
 
     Args:
-        scores: of training admissions.
+        scores: of training admissions, by parts of the index that have not seen them.
         unseen: of validation admissions, by the index that ships.
-        weight, other: how much the former and the latter count, where they count unequally.
+        crossed: of the same, by the parts (parts x admissions); None: `scores` stand for them.
+        weight, other: how much training and validation admissions count, where they count unequally.
 
     >>> round(float(as_shipped(np.arange(1000.0), np.arange(1000.0) / 2).std()))
-    146
+    147
     """
     if len(unseen) < LEAST or not scores.std() > 0 or not unseen.std() > 0:
         return scores
-    sure = len(unseen) / (len(unseen) + UNSURE)
-    centre = mean(scores, weight)
-    scale = (spread(unseen, other) / spread(scores, weight)) ** sure
-    middle = centre + sure * (mean(unseen, other) - centre)
-    return middle + scale * (scores - centre)
+    if crossed is None:
+        return matched(scores, scores, unseen, weight=weight, other=other)
+    every = None if other is None else np.tile(other, len(crossed))
+    return matched(scores, crossed.ravel(), unseen, weight=every, other=other)
 
 
 def counted(names: Sequence[str], outcomes: np.ndarray) -> dict[str, int]:

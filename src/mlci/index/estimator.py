@@ -524,7 +524,7 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     if fit.log_odds is not None:
         readings["train"] = replace(readings["train"], log_odds=fit.log_odds)
     mass = {part: taken.weight for part, taken in data.items()}
-    scores["train"] = as_shipped(scores["train"], scores["valid"], mass["train"], mass["valid"])
+    scores["train"] = as_shipped(scores["train"], scores["valid"], fit.crossed, mass["train"], mass["valid"])
     labels = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}
     halves = halved(splits.valid.together, len(splits.valid))
     weights = list(fit.weights.values())
