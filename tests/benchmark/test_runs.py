@@ -251,7 +251,8 @@ def test_tables_in_every_form(done, cohort, tmp_path):
     numbers = sorted(path.name[:6] + path.suffix for path in paths if path.name.startswith("table"))
     assert numbers == sorted(f"table{number}.{ending}" for number in range(1, 9) for ending in ("txt", "md", "tex"))
     assert silent == []
-    first = made[0]
+    assert made[0].name == "headline"
+    first = next(table for table in made if table.name == "table1_dcorr")
     seeds = frame.query("model == 'paper' and metric == 'dcorr' and outcome == 'mortality'")["value"]
     rows = {title: row for part in first.sections for title, row in part.rows}
     text = f"{100 * seeds.mean():.2f} ± {100 * seeds.std(ddof=1):.2f}"
@@ -338,7 +339,12 @@ def test_command_line(cohort, mlci_cli, tmp_path):
     assert "logistic, seed 42: done" in shown.stderr
     results = pd.read_csv(tmp_path / "out" / "tables" / "results.csv")
     refitted = results["family"].str.startswith("Refitted")
-    assert set(results[refitted]["metric"]) == {"auroc", "deviance"}
+    assert set(results[refitted]["metric"]) == {"auroc", "deviance", "nagelkerke", "brier_skill"}
+    values = results[results["model"] == "logistic"].groupby("metric")["mean"].mean()
+    headline = (tmp_path / "out" / "tables" / "headline.md").read_text()
+    [line] = [line for line in headline.splitlines() if "FusedLogits LR" in line]
+    for name in ("auroc", "deviance", "nagelkerke", "brier_skill", "dcorr", "mi"):
+        assert f"{100 * values[name]:.2f}" in line, name
     results = results[~refitted]
     assert set(results["model"]) == {"charlson", "logistic", "ward"}
     assert (tmp_path / "out" / "tables" / "dcorr.svg").read_text().startswith("<?xml")

@@ -40,6 +40,7 @@ from mlci.judging.smooth import smooth
 from mlci.measures.registry import Pair, benchmarked
 
 SEEDS = (11, 101, 1001)
+SKILLS = ("deviance", "nagelkerke", "brier_skill")  # of risks
 MODEL = "model.safetensors"
 
 
@@ -255,14 +256,14 @@ def _values(pairs: Mapping[str, Pair]) -> dict[str, dict[str, float | None]]:
 
 
 def rival_metrics(cohort: Cohort) -> dict[str, dict]:
-    """AUROC and deviance explained of age and sex, and of flags, refitted on the training split for each outcome."""
+    """AUROC and skill of age and sex, and of flags, refitted on the training split for each outcome."""
     test = cohort.split("test")
     labels = dict(zip(cohort.outcomes, test.labels().T))
     found = {}
     for rival, columns in rivals.refitted(cohort.split("train"), test, list(labels)).items():
         pairs = {name: Pair(odds, labels[name], expit(odds)) for name, odds in columns.items()}
         values = _values(pairs)
-        found[rival] = {metric: values[metric] for metric in ("auroc", "deviance")}
+        found[rival] = {metric: values[metric] for metric in ("auroc", *SKILLS)}
     return found
 
 

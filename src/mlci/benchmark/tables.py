@@ -10,7 +10,7 @@ from mlci.base.grids import Grid, GridCell, RowGroup, files_of, power, write
 from mlci.base.parquet import read_parquet
 from mlci.benchmark import models as baselines
 from mlci.benchmark.models import FAMILIES
-from mlci.benchmark.runs import Run, read_metrics
+from mlci.benchmark.runs import SKILLS, Run, read_metrics
 from mlci.cohort import Cohort
 from mlci.measures.registry import METRICS, benchmarked
 
@@ -25,6 +25,7 @@ TABLES = PAPER | {
     for name, metric in benchmarked().items()
     if name not in {metric for _, metric, _ in PAPER.values()}
 }
+HEADLINE = ("auroc", *SKILLS, "dcorr", "mi")  # what the means over outcomes are of
 OWN = "Own scores"
 RIVALS = "Refitted on the training split, one score per outcome"
 
@@ -69,9 +70,9 @@ def summarise(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def tables(frame: pd.DataFrame, notes: Sequence[str] = ()) -> list[Grid]:
-    """The paper's tables of a benchmark's results, and their order-only companions."""
+    """The headline of a benchmark's results, the paper's tables of them, and companions."""
     summary, reported = summarise(frame), baselines.paper_rows()
-    built = []
+    built = [headline(frame, notes)] if len(frame) else []
     for name, (number, metric, title) in TABLES.items():
         part = summary[summary["metric"] == metric]
         if number in ("1", "2"):  # the main tables leave out what the paper shows in the wide ones only
@@ -80,6 +81,30 @@ def tables(frame: pd.DataFrame, notes: Sequence[str] = ()) -> list[Grid]:
         if len(part):
             built.append(_table(name, title, part, metric, tuple(notes)))
     return built
+
+
+def headline(frame: pd.DataFrame, notes: Sequence[str] = ()) -> Grid:
+    """Means over the outcomes of each run's figures, with their spread over seeds, in hundredths."""
+    about = ["family", "model", "title"]
+    runs = frame[frame["metric"].isin(HEADLINE)].groupby([*about, "seed", "metric"], sort=False)["value"]
+    found = runs.agg(lambda values: values.mean(skipna=False)).groupby([*about, "metric"], sort=False)
+    cells = found.agg(["mean", "std", "count"]).rename(columns={"std": "sd", "count": "seeds"})
+    wide = cells["mean"].unstack("metric").reindex(columns=list(HEADLINE))
+    places = wide.round(12).rank(ascending=False, method="min")
+    sections: dict[str, list[tuple[str, tuple[GridCell, ...]]]] = {}
+    for key in wide.index:
+        row = tuple(
+            GridCell("", 0)
+            if np.isnan(wide.at[key, name])
+            else GridCell(
+                _scaled(cells.loc[(*key, name)], 2), int(place) if (place := places.at[key, name]) <= 2 else 0
+            )
+            for name in HEADLINE
+        )
+        sections.setdefault(key[0], []).append((key[2], row))
+    heads = ("model", *(f"{METRICS[name].short} ({power(2)})" for name in HEADLINE))
+    groups = tuple(RowGroup(family, tuple(rows)) for family, rows in sections.items())
+    return Grid("headline", "Means over outcomes, test split", heads, groups, tuple(notes))
 
 
 def _table(name: str, title: str, part: pd.DataFrame, metric: str, notes: tuple[str, ...]) -> Grid:

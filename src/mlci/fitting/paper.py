@@ -350,7 +350,6 @@ class _Run:
             bandwidth=stage2.bandwidth,
         )
 
-
     def _anchored(self, model: encoders.Encoder, split: Split) -> tuple[np.ndarray, np.ndarray]:
         """Scores and anchor of the admissions of a split that count."""
         column = split.names.index(self.config.selection.anchor)

@@ -301,6 +301,7 @@ _RANKING = Resampler(resample.RANKING, _ranking, together=True)
 _CALIBRATION = Resampler(
     resample.CALIBRATION, lambda pair: resample.calibration(np.asarray(pair.risk), pair.y, weight=pair.weight)
 )
+_CURVE = "risks, of a score those of a curve over it that validation admissions gave"
 _BY_RISK = partial(Metric, resampler=_CALIBRATION, interval=_plain, applies=_has_risk)
 
 METRICS = {
@@ -418,11 +419,25 @@ METRICS = {
             "Deviance explained",
             "deviance explained",
             lambda pair: pair.calibration.deviance,
-            depends="risks, of a score those of a curve over it that validation admissions gave",
+            depends=_CURVE,
             benchmarked=True,
         ),
-        _BY_RISK("nagelkerke", "Nagelkerke's R²", "Nagelkerke's R²", lambda pair: pair.calibration.nagelkerke),
-        _BY_RISK("brier_skill", "Brier skill", "Brier skill", lambda pair: pair.calibration.brier_skill),
+        _BY_RISK(
+            "nagelkerke",
+            "Nagelkerke's R²",
+            "Nagelkerke's R²",
+            lambda pair: pair.calibration.nagelkerke,
+            depends=_CURVE,
+            benchmarked=True,
+        ),
+        _BY_RISK(
+            "brier_skill",
+            "Brier skill",
+            "Brier skill",
+            lambda pair: pair.calibration.brier_skill,
+            depends=_CURVE,
+            benchmarked=True,
+        ),
         Metric(
             "observed_expected",
             "Observed / expected events",
@@ -461,7 +476,7 @@ def benchmarked() -> dict[str, Metric]:
     """Return the metrics of the benchmark's tables, by name.
 
     >>> [*benchmarked()]
-    ['dcorr', 'mi', 'auroc', 'rank_dcorr', 'deviance']
+    ['dcorr', 'mi', 'auroc', 'rank_dcorr', 'deviance', 'nagelkerke', 'brier_skill']
     """
     return {name: metric for name, metric in METRICS.items() if metric.benchmarked}
 
