@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import zlib
+from types import SimpleNamespace
 
 import duckdb
 import pyarrow as pa
@@ -105,3 +106,15 @@ def test_the_first_line_of_a_file_without_header_is_not_repeated():
 )
 def test_a_file_that_is_not_there_is_named(mlci_cli, words):
     assert "none." in mlci_cli(*words, code=2).stderr.splitlines()[-1]
+
+
+def test_after_work_on_a_gpu_the_process_ends_at_once(monkeypatch, capfd):
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))
+    left = []
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(os, "_exit", lambda code: left.append((code, capfd.readouterr().out)))
+    monkeypatch.setattr(cli.cli, "main", lambda **_: print("done", end="") or 0)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit):  # where leaving at once did nothing
+        cli.main()
+    assert left == [(0, "done")]  # nothing that was said is lost

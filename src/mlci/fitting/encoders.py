@@ -464,12 +464,12 @@ def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor
 
 
 def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
-    """Make an encoder with its part of the given weights, which are taken as they are; nothing is drawn at random.
+    """Make an encoder with its part of the given weights, which are taken as they are; torch's generator stays.
 
     >>> loaded(EncoderConfig(pooling="sum"), build(EncoderConfig(pooling="sum"), 100).state_dict()).poolings
     ['sum']
     """
-    with torch.device("meta"):
+    with torch.random.fork_rng([]):  # on the meta device, whose kernels import torch's compiler, nothing would be drawn
         model = build(config, len(state["embedding.weight"]))
     model.load_state_dict({name: state[name] for name in model.state_dict()}, assign=True)
     return model

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mlci.codes.streams import ahead
+from mlci.fitting._backward import backward
 from mlci.fitting._data import Split
 from mlci.fitting._engines import by_hand
 from mlci.fitting._loop import Pace, Stopped, torch_seed
@@ -55,7 +56,7 @@ class Autograd:
         return self.scores.detach()
 
     def backward(self, gradient: Tensor) -> None:
-        self.scores.backward(gradient)
+        backward(self.scores, gradient)
 
 
 def thin(tokens: Tokens, share: float, rng: np.random.Generator) -> Tokens:

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from mlci.config import EncoderConfig
 from mlci.fitting._adamw import AdamW, Moments, one_cycle
+from mlci.fitting._backward import backward
 from mlci.fitting._data import Split
 from mlci.fitting._engines.layout import EpochSteps, Resident, thinned
 from mlci.fitting._engines.stacks import Stack, build, kernels
@@ -198,7 +199,7 @@ class Steps:
         tokens, where, offsets, *labels = parts
         scores = self.stack.scores(tokens, where, offsets)
         values, gradient = self.objective.step(scores.detach(), labels)
-        scores.backward(gradient)
+        backward(scores, gradient)
         self.optimiser.step()
         self.optimiser.clear()
         self.total += values

@@ -1,0 +1,32 @@
+"""Begin a backward pass at a gradient that is known already.
+
+`tensor.backward(gradient)` does the same, and to compare two shapes imports torch's symbolic algebra, which takes one
+to two seconds.
+"""
+
+import torch
+from torch import Tensor
+
+
+class _Known(torch.autograd.Function):
+    """A number whose gradient by the scores is the given one."""
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return scores.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, _: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return ctx.saved_tensors[0], None
+
+
+def backward(scores: Tensor, gradient: Tensor) -> None:
+    """Fill the gradients of what the scores were made of, from that by the scores.
+
+    >>> weight = torch.ones(2, requires_grad=True)
+    >>> backward(3 * weight, torch.tensor([1.0, 5.0]))
+    >>> weight.grad
+    tensor([ 3., 15.])
+    """
+    _Known.apply(scores, gradient.view_as(scores)).backward()
