@@ -2,6 +2,7 @@
 
 import ast
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,16 @@ TESTS = ROOT / "tests"
 CONTRACT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    """A file as Python reads it, once for all tests."""
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> set[str]:
     """Every module that a file imports, at the top or inside a function."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
@@ -63,11 +70,12 @@ WIDE = {
 }
 
 
+@cache
 def functions() -> list[tuple[str, int, int]]:
     """Each function's place, its lines without the docstring, and its arguments without `self`."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[ast.get_docstring(node) is not None :]
                 lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
@@ -116,32 +124,21 @@ def test_examples_and_docs_use_public_modules_alone():
     assert not private
 
 
-def test_no_class_has_the_name_of_another():
-    """In the rooms that build on one another: who reads a name knows what it is."""
-    names = [
-        node.name
-        for room in ("fitting", "index", "benchmark")
-        for path in (PACKAGE / room).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    ]
-    assert not {name for name in names if names.count(name) > 1}
-
-
 def test_every_recipe_is_a_row_of_the_configs_and_a_module_of_its_name():
     from mlci.base import names
     from mlci.config import RECIPES
 
     assert tuple(RECIPES) == names.RECIPES
     for name in RECIPES:
-        tree = ast.parse((PACKAGE / "fitting" / f"{name}.py").read_text())
-        assert "fit_splits" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        body = tree(PACKAGE / "fitting" / f"{name}.py").body
+        assert "fit_splits" in {node.name for node in body if isinstance(node, ast.FunctionDef)}
 
 
 def test_a_public_class_name_stands_for_one_class():
+    """Who reads a name knows what it is."""
     found: dict[str, list[str]] = {}
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
+        for node in tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert not {name: paths for name, paths in found.items() if len(paths) > 1}

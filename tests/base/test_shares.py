@@ -1,10 +1,8 @@
-import doctest
 import hashlib
 
 import numpy as np
 import pytest
 
-from mlci.base import shares
 from mlci.base.shares import md5_split
 
 KEYS = [str(number) for number in range(4000)] + ["é", ""]
@@ -20,7 +18,3 @@ def test_the_rule_is_the_papers(proportions):
 
 def test_no_keys_fall_nowhere():
     assert len(md5_split([], (0.7, 0.1, 0.2))) == 0
-
-
-def test_the_example_holds():
-    assert doctest.testmod(shares).failed == 0

@@ -49,7 +49,11 @@ def as_grid(frame: pd.DataFrame) -> Grid:
 
 
 def remark(ours: Mapping[str, float], paper: Mapping[str, float]) -> str:
-    """Whether this is the paper's cohort, and what follows for the comparison if not."""
+    """Whether this is the paper's cohort, and what follows for the comparison if not.
+
+    >>> remark({"train": 700, "valid": 100, "test": 200}, {"train": 700, "valid": 100, "test": 200})
+    "The cohort has the paper's size in every split: 700, 100, 200."
+    """
     sizes = {name: int(ours[name]) for name in SPLITS}
     if all(sizes[name] == paper[name] for name in SPLITS):
         return f"The cohort has the paper's size in every split: {', '.join(f'{n:,}' for n in sizes.values())}."

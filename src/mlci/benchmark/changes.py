@@ -42,7 +42,12 @@ def read_changes(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def changed(model: Baseline, changes: Mapping[str, Mapping[str, Any]], *, where: str = "config") -> Baseline:
-    """A model with the settings that its family's table and then its own table give it."""
+    """A model with the settings that its family's table and then its own table give it.
+
+    >>> [knn] = [model for model in discover().values() if model.name == "knn"]
+    >>> changed(knn, {"knn": {"k": 20}}).k
+    20
+    """
     given: dict[str, Any] = {}
     for table in (model.family, model.name):
         given = merged(given, changes.get(table, {}))

@@ -100,6 +100,11 @@ def beside(ours: pd.DataFrame, paper: pd.DataFrame, keys: list[str]) -> pd.DataF
 
     The deviation of a difference is the root of the sum of both squared deviations over seeds; where neither side has
     one, there is nothing to measure the difference by.
+
+    >>> ours = pd.DataFrame({"outcome": ["mortality"], "mean": [0.31], "sd": [0.03]})
+    >>> paper = pd.DataFrame({"outcome": ["mortality"], "value": [0.36], "sd": [0.04]})
+    >>> round(float(beside(ours, paper, ["outcome"])["in_sds"].iloc[0]), 2)
+    -1.0
     """
     theirs = paper.rename(columns={"value": "paper", "sd": "paper_sd"})[[*keys, "paper", "paper_sd"]]
     joined = ours[[*keys, "mean", "sd"]].merge(theirs, on=keys, how="left")
@@ -147,7 +152,11 @@ def compare_curves(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
 
 
 def paper_figures(dataset: str) -> dict[str, float]:
-    """What the paper counts of its data."""
+    """What the paper counts of its data.
+
+    >>> int(paper_figures("mimic4")["train"])
+    178178
+    """
     rows = paper_diagnostics(dataset).to_dict("records")
     return {row["quantity"]: row["value"] for row in rows if row["table"] in ("splits", "data")}
 

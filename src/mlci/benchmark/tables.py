@@ -63,7 +63,13 @@ def _cells(metrics: Mapping[str, Mapping[str, float | None]]) -> Iterable[tuple[
 
 
 def summarise(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard deviation (n - 1) over seeds; order of models and outcomes as they came."""
+    """Mean and standard deviation (n - 1) over seeds; order of models and outcomes as they came.
+
+    >>> frame = pd.DataFrame({"seed": [1, 2], "value": [0.2, 0.4]})
+    >>> frame = frame.assign(family="f", model="m", title="M", metric="dcorr", outcome="mortality")
+    >>> summarise(frame)[["mean", "sd", "seeds"]].round(3).to_dict("records")
+    [{'mean': 0.3, 'sd': 0.141, 'seeds': 2}]
+    """
     keys = ["family", "model", "title", "metric", "outcome"]
     summary = frame.groupby(keys, sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
     return summary.rename(columns={"std": "sd", "count": "seeds"})
@@ -134,7 +140,11 @@ def _scaled(cell: Mapping, exponent: int) -> str:
 
 
 def power_of_ten(values: np.ndarray) -> int:
-    """The paper's scaling of a column of mutual information: the middle cell has two digits before the point."""
+    """The paper's scaling of a column of mutual information: the middle cell has two digits before the point.
+
+    >>> power_of_ten(np.array([0.0021, 0.0034])), power_of_ten(np.array([0.12]))
+    (4, 2)
+    """
     middle = float(np.nanmedian(values))
     return 2 if middle <= 0 else max(2, 1 - int(np.floor(np.log10(middle))))
 

@@ -6,7 +6,11 @@ import numpy as np
 
 
 def percent(share: float) -> str:
-    """A share as people write it: three digits at most, and a rare event never as 0%."""
+    """A share as people write it: three digits at most, and a rare event never as 0%.
+
+    >>> [percent(share) for share in (0, 0.00004, 0.0043, 0.0312, 0.47)]
+    ['0%', 'under 0.01%', '0.43%', '3.1%', '47%']
+    """
     if np.isnan(share):
         return "not known"
     value = 100 * share
@@ -18,23 +22,39 @@ def percent(share: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A figure with so many decimals; a dash where it is not defined."""
+    """A figure with so many decimals; a dash where it is not defined.
+
+    >>> number(0.87654), number(np.nan)
+    ('0.877', '–')
+    """
     return f"{value:.{digits}f}" if np.isfinite(value) else "–"
 
 
 def spread(low: float, high: float, digits: int = 3) -> str:
-    """An interval in words, or nothing where it is not defined."""
+    """An interval in words, or nothing where it is not defined.
+
+    >>> spread(0.1, 0.2, 2)
+    '0.10 to 0.20'
+    """
     return f"{low:.{digits}f} to {high:.{digits}f}" if np.isfinite([low, high]).all() else ""
 
 
 def listing(items: Sequence[str]) -> str:
-    """a, b and c."""
+    """a, b and c.
+
+    >>> listing(["death", "long stay", "ICU"])
+    'death, long stay and ICU'
+    """
     items = list(items)
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 def versions(numbers: Sequence[int]) -> str:
-    """ICD-9 and ICD-10."""
+    """ICD-9 and ICD-10.
+
+    >>> versions([9, 10])
+    'ICD-9 and ICD-10'
+    """
     return (
         listing([f"ICD-{version}" if version else "ICD of no stated version" for version in numbers])
         or "no ICD version"

@@ -68,7 +68,11 @@ def totals(tables: Tables) -> dict[str, int]:
 
 
 def capped(age: Any) -> Any:
-    """Age in years, 90 for everyone over 89, null where negative."""
+    """Age in years, 90 for everyone over 89, null where negative.
+
+    >>> float(capped(ibis.literal(93)).execute())
+    90.0
+    """
     return ibis.cases((age > 89, 90.0), (age >= 0, age.cast("float64")))
 
 
@@ -138,7 +142,11 @@ def draft(
 
 
 def paper_outcomes(icu_hours: int, death_day_counts: bool) -> dict[str, str]:
-    """The paper's outcomes in words."""
+    """The paper's outcomes in words.
+
+    >>> paper_outcomes(24, death_day_counts=False)["icu_transfer"]
+    'first ICU entry more than 24 h after admission'
+    """
     after = f"more than {icu_hours} h after admission" if icu_hours else "after admission"
     return {
         "mortality": "death in hospital: DEATHTIME is recorded",

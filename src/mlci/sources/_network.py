@@ -66,6 +66,10 @@ def treated(rng: np.random.Generator, severity: np.ndarray) -> np.ndarray:
 
 
 def shifted(risk: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
-    """A risk with so much added to its log-odds; nothing added leaves it as it is, to the last bit."""
+    """A risk with so much added to its log-odds; nothing added leaves it as it is, to the last bit.
+
+    >>> shifted(np.array([0.1, 0.5]), np.array([0.0, 1.0])).round(3)
+    array([0.1  , 0.731])
+    """
     odds = np.exp(log_odds)
     return risk * odds / (1 + risk * (odds - 1))

@@ -17,7 +17,11 @@ BELOW = "00000"  # in place of a position below 0
 
 
 def elapsed(later: Expression, earlier: Expression) -> Expression:
-    """Whole seconds from `earlier` to `later`."""
+    """Whole seconds from `earlier` to `later`.
+
+    >>> elapsed(ibis.timestamp("2020-01-02 01:00:00"), ibis.timestamp("2020-01-01")).execute() == 25 * HOUR
+    True
+    """
     return later.truncate("s").epoch_seconds() - earlier.truncate("s").epoch_seconds()
 
 
@@ -31,6 +35,10 @@ def died_within(days: int, death: Expression, admitted: Expression, *, death_day
 
     A date of death without time of day is its midnight, so that a death on the day of admission comes out before the
     admission, hence false, unless `death_day_counts`.
+
+    >>> death, admitted = ibis.timestamp("2020-01-01"), ibis.timestamp("2020-01-01 14:30:00")  # a date is its midnight
+    >>> [bool(died_within(30, death, admitted, death_day_counts=counts).execute()) for counts in (False, True)]
+    [False, True]
     """
     x = elapsed(death, admitted)
     after = (x >= 0) | same_day(death, admitted) if death_day_counts else x >= 0
@@ -42,13 +50,21 @@ def same_day(first: Expression, second: Expression) -> Expression:
 
 
 def years_between(born: Expression, day: Expression) -> Expression:
-    """Birthdays up to and including a day; someone born on 29 February has theirs on 1 March of other years."""
+    """Birthdays up to and including a day; someone born on 29 February has theirs on 1 March of other years.
+
+    >>> float(years_between(ibis.date("1952-02-29"), ibis.date("2023-02-28")).execute())
+    70.0
+    """
     early = day.month() * 100 + day.day() < born.month() * 100 + born.day()
     return (day.year() - born.year() - ibis.ifelse(early, 1, 0)).cast("float64")
 
 
 def stayed_longer(days: int, discharged: Expression, admitted: Expression) -> Expression:
-    """A stay of strictly more than `days` elapsed days; null where a time is missing or the stay is negative."""
+    """A stay of strictly more than `days` elapsed days; null where a time is missing or the stay is negative.
+
+    >>> bool(stayed_longer(7, ibis.timestamp("2020-01-08 00:00:01"), ibis.timestamp("2020-01-01")).execute())
+    True
+    """
     x = elapsed(discharged, admitted)
     return ibis.ifelse(x >= 0, x > days * DAY, ibis.null("boolean"))
 
@@ -65,6 +81,9 @@ def placed(code: Expression, position: Expression) -> Expression:
 
     Five digits and a code of up to seven characters are what DuckDB keeps in place; later positions count as the last,
     and a position below 0 is marked, to be refused.
+
+    >>> str(placed(ibis.literal("I509"), ibis.literal(2)).execute())
+    '10002I509'
     """
     place: Expression = ibis.least(ibis.coalesce(position, LAST), LAST)
     return ibis.ifelse(place < 0, BELOW, (place + FIRST).cast("string")) + code

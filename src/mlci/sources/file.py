@@ -154,6 +154,10 @@ def read(
     """A cohort from one table: a file, `-` for standard input, or a frame; what nobody says is guessed by name.
 
     `tell` is called with what was understood, before the rows are read.
+
+    >>> import pandas as pd
+    >>> read(pd.DataFrame({"visit_id": [1, 2], "DX1": ["I50.9", "E11.9"], "died": [1, 0]}), icd_version=10).outcomes
+    {'mortality': 'column died says yes'}
     """
     said = {"id": id, "subject": subject, "codes": codes, "icd_version": icd_version, "outcomes": outcomes}
     said |= {"age": age, "sex": sex, "split": split, "admitted": admitted, "keep": keep}
@@ -188,7 +192,14 @@ class _Frame:
 
 
 def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> Meaning:
-    """Match what a person said, in options or in a TOML file, with the columns that a table has, and guess the rest."""
+    """Match what a person said, in options or in a TOML file, with the columns that a table has, and guess the rest.
+
+    >>> import pandas as pd
+    >>> with opened(pd.DataFrame({"visit_id": [1, 2], "DX1": ["I50.9", "E11.9"], "died": [1, 0]})) as table:
+    ...     meaning = understand(table, {"icd_version": 10})
+    ...     {name: rule.column for name, rule in meaning.rules.items()}
+    {'mortality': 'died'}
+    """
     said = {**_configured(config), **{name: value for name, value in said.items() if value not in (None, (), {}, [])}}
     number, column = said_version(said.get("icd_version"))
     layout = file_layout(file, id=said.get("id"), codes=said.get("codes"), version=column, poa=poa.ANY)
@@ -394,7 +405,13 @@ def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray
 
 
 def preview(file: TableFile, meaning: Meaning, *, restore_zeros: bool = False) -> pa.Table:
-    """The first rows as they are understood."""
+    """The first rows as they are understood.
+
+    >>> import pandas as pd
+    >>> with opened(pd.DataFrame({"visit_id": [1, 2], "DX1": ["I50.9", "E11.9"], "died": ["Y", None]})) as table:
+    ...     preview(table, understand(table, {"icd_version": 10}))["mortality"].to_pylist()
+    [True, None]
+    """
     first = next((rows for rows in file.read(file.names, rows=200) if len(rows)), None)
     if first is None:
         raise InputError(f"{file.where}: has no rows; at least one admission is needed.")

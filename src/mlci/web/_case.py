@@ -62,7 +62,12 @@ class Case:
 
 
 def typed(index: MLCI, text: str, version: int) -> Parsed:
-    """What the page makes of a text, within its limits."""
+    """What the page makes of a text, within its limits.
+
+    >>> from mlci.index.estimator import load
+    >>> [code.code for code in typed(load("us2010"), "I50.9; acute kidney failure N17.9", 10).codes]
+    ['I509', 'N179']
+    """
     if len(text) > MOST_TEXT:
         raise InputError(f"That is too much text: {len(text):,} characters; the page takes {MOST_TEXT:,}.")
     reading = read(text, version, seen=_seen(index, version))

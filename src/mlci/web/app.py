@@ -335,21 +335,33 @@ def _renderer(index: MLCI, name: str):
 
 
 def percent(risk: float) -> str:
-    """A risk with as many digits as a person can use; never 0 or 100%."""
+    """A risk with as many digits as a person can use; never 0 or 100%.
+
+    >>> percent(0.0004), percent(0.123), percent(0.9999)
+    ('under 0.1%', '12.3%', 'over 99.9%')
+    """
     if risk < 0.001:
         return "under 0.1%"
     return "over 99.9%" if risk > 0.999 else f"{100 * risk:.1f}%"
 
 
 def span(bounds: tuple[float, float]) -> str:
-    """An interval of risks."""
+    """An interval of risks.
+
+    >>> span((0.02, 0.045))
+    '2.0 to 4.5%'
+    """
     low, high = (percent(bound) for bound in bounds)
     return low if low == high else f"{low.removesuffix('%')} to {high}"
 
 
 def place(percentile: float) -> str:
-    """A percentile; 100 would say that nobody could be graver."""
-    return f"{percentile:.1f}" if 99 < percentile < 100 else f"{percentile:.0f}"
+    """A percentile; 100 would say that nobody could be graver.
+
+    >>> place(61.4), place(99.96)
+    ('61', '99.9')
+    """
+    return f"{min(percentile, 99.9):.1f}" if 99 < percentile < 100 else f"{percentile:.0f}"
 
 
 def _style() -> FileResponse:

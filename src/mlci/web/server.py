@@ -49,6 +49,11 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None],
 
 
 def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches a host.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, False)
+    """
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

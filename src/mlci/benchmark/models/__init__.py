@@ -105,7 +105,11 @@ class Learned(Baseline):
 
 
 def merged(whole: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, in which what is changed is replaced."""
+    """Nested dictionaries, in which what is changed is replaced.
+
+    >>> merged({"encoder": {"width": 128, "pooling": "sum"}}, {"encoder": {"width": 64}})
+    {'encoder': {'width': 64, 'pooling': 'sum'}}
+    """
     return dict(whole) | {
         name: merged(whole[name], value) if isinstance(value, dict) and isinstance(whole.get(name), dict) else value
         for name, value in changed.items()
@@ -148,7 +152,11 @@ def paper_scores() -> tuple[dict[str, str], ...]:
 
 @cache
 def paper_rows() -> dict[str, tuple[int, list[str]]]:
-    """Where the paper reports a model, by title: its row in the widest tables, and the tables."""
+    """Where the paper reports a model, by title: its row in the widest tables, and the tables.
+
+    >>> paper_rows()["Charlson (CCI)"][1]  # the tables that report it
+    ['1', '2', '6', '7']
+    """
     rows: dict[str, tuple[int, list[str]]] = {}
     for cell in paper_scores():
         tables = rows.setdefault(cell["model"], (int(cell["row"]), []))[1]
@@ -170,7 +178,11 @@ def discover() -> dict[str, Baseline]:
 
 
 def choose(names: Sequence[str] = ()) -> list[Baseline]:
-    """Models by name or by family, in the paper's order; all of them by default."""
+    """Models by name or by family, in the paper's order; all of them by default.
+
+    >>> [model.name for model in choose(["clinical"])]
+    ['charlson', 'elixhauser', 'cci_eci']
+    """
     models = discover()
     unknown = [name for name in names if name not in models and name not in FAMILIES]
     if unknown:
@@ -204,7 +216,12 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> Parts:
 
 
 def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[tuple[Baseline, list[int]]]:
-    """Group jobs, a model and a seed each, by what is best fitted at once on this device: a model with its seeds."""
+    """Group jobs, a model and a seed each, by what is best fitted at once on this device: a model with its seeds.
+
+    >>> [knn] = choose(["knn"])
+    >>> [seeds for _, seeds in at_once([(knn, 1), (knn, 2)], "cpu")]  # one by one
+    [[1], [2]]
+    """
     groups: dict[Hashable, tuple[Baseline, list[int]]] = {}
     for model, seed in jobs:
         groups.setdefault((model, None if model.at_once(device) else seed), (model, []))[1].append(seed)

@@ -44,12 +44,20 @@ def inverse_frequency(train: Split) -> np.ndarray:
 
 
 def cross_entropy(logit: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Binary cross-entropy of each admission, from logits; NaN where the outcome is not known."""
+    """Binary cross-entropy of each admission, from logits; NaN where the outcome is not known.
+
+    >>> cross_entropy(np.array([0.0, 2.0]), np.array([1.0, np.nan])).round(3)
+    array([0.693,   nan])
+    """
     return np.logaddexp(0, logit) - logit * y
 
 
 def validation_loss(logit: np.ndarray, y: np.ndarray) -> float:
-    """The mean over batches of 256 of the batch's mean over known outcomes; a batch without any counts as zero."""
+    """The mean over batches of 256 of the batch's mean over known outcomes; a batch without any counts as zero.
+
+    >>> round(validation_loss(np.zeros(300), np.ones(300)), 3)
+    0.693
+    """
     starts = np.arange(0, len(y), BATCH)
     known = np.isfinite(y)
     total = np.add.reduceat(np.where(known, cross_entropy(logit, y), 0.0), starts)
@@ -63,7 +71,11 @@ def known(part: Split, outcome: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def active(outcomes: np.ndarray) -> np.ndarray:
-    """Which outcomes can be learned: enough known values, of both classes."""
+    """Which outcomes can be learned: enough known values, of both classes.
+
+    >>> active(np.array([[0, 0.0]] * 9 + [[0, 1.0]]))  # nobody has the first
+    array([False,  True])
+    """
     known = np.isfinite(outcomes).sum(axis=0)
     positive = np.nansum(outcomes, axis=0)
     return (known >= FEWEST) & (positive > 0) & (positive < known)
@@ -73,6 +85,9 @@ def outcome_weights(losses: np.ndarray) -> np.ndarray:
     """The paper's weights from validation losses: the harder the outcome, the heavier; mean one over those that count.
 
     A loss that is not finite marks an outcome that takes no part; its weight is zero.
+
+    >>> outcome_weights(np.array([0.2, 0.6, np.nan])).round(3)
+    array([0.795, 1.205, 0.   ])
     """
     weights, taking = np.zeros(len(losses)), np.isfinite(losses)
     if taking.any():

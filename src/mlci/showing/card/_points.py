@@ -27,7 +27,12 @@ EVENTS = 10  # training admissions with and without an outcome, or the points do
 
 
 def groups(admissions: Admissions) -> tuple[sparse.csr_array, list[tuple[int, str]]]:
-    """Which admissions have which groups (ICD version, category): a 0-1 matrix and its columns."""
+    """Which admissions have which groups (ICD version, category): a 0-1 matrix and its columns.
+
+    >>> present, names = groups(Admissions.from_lists([["I509", "I501"], ["E119"]], icd_version=10))
+    >>> names, present.toarray().tolist()
+    ([(10, 'E11'), (10, 'I50')], [[0, 1], [1, 0]])
+    """
     keys = [(int(version), _category(value, version)) for value, version in zip(admissions.values, admissions.versions)]
     names = sorted(set(keys))
     number = {key: place for place, key in enumerate(names)}
@@ -45,7 +50,11 @@ def _category(code: str, version: int) -> str:
 
 
 def ages(years: np.ndarray) -> sparse.csr_array:
-    """Whether each admission has reached each of `AGES`; an age that is not known has reached none."""
+    """Whether each admission has reached each of `AGES`; an age that is not known has reached none.
+
+    >>> ages(np.array([44.0, 80.0, np.nan])).toarray().tolist()
+    [[0, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
+    """
     return sparse.csr_array((years[:, None] >= np.array(AGES)).astype(np.int64))
 
 
@@ -86,6 +95,9 @@ def fit_points(present: sparse.csr_array, aim: np.ndarray, *, size: int, free: i
 
     Groups enter one by one, each time the one that most reduces the squared error, and all weights are then refitted
     (nonnegative least squares); at last they are rounded in the coarsest unit that loses next to nothing.
+
+    >>> fit_points(sparse.csr_array(np.repeat([[0, 0], [1, 0], [0, 1]], 9, axis=0)), np.repeat([0.0, 1, 3], 9), size=2)
+    array([1, 3])
     """
     n, mean = len(aim), np.asarray(present.mean(axis=0)).ravel()
     gram = np.asarray((present.T @ present).todense(), dtype=float) - n * np.outer(mean, mean)

@@ -57,6 +57,11 @@ def lines(card: Card) -> list[tuple[str, str, str]]:
 
 
 def band(low: int, high: int | None) -> str:
+    """Say which points a band holds.
+
+    >>> band(0, 0), band(3, 5), band(9, None)
+    ('0', '3 to 5', '9 or more')
+    """
     if high is None:
         return f"{low} or more"
     return f"{low}" if high == low else f"{low} to {high}"

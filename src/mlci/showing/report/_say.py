@@ -65,7 +65,11 @@ def flags(findings: Findings) -> list[str]:
 
 
 def side(gaps: pd.DataFrame) -> str:
-    """Better than every one of these rivals, worse than at least one, or too close to call."""
+    """Better than every one of these rivals, worse than at least one, or too close to call.
+
+    >>> [side(pd.DataFrame({"gap_low": low, "gap_high": high})) for low, high in (([0.01], [0.03]), ([-0.01], [0.02]))]
+    ['better', 'too close to call']
+    """
     if all(gaps["gap_low"] > 0):
         return SIDES[0]
     return SIDES[2] if any(gaps["gap_high"] < 0) else SIDES[1]
