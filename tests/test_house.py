@@ -64,6 +64,7 @@ WIDE = {
     "judging/evaluate.py:_judge",
     "judging/evaluate.py:judge",
     "judging/theory/_setting.py:settle",
+    "showing/report/_compute.py:compute",
     "sources/_hospital.py:draft",
     "sources/file.py:read",
     "spark.py:indices",

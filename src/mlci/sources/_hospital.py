@@ -70,7 +70,7 @@ def totals(tables: Tables) -> dict[str, int]:
 def capped(age: Any) -> Any:
     """Age in years, 90 for everyone over 89, null where negative.
 
-    >>> float(capped(ibis.literal(93)).execute())
+    >>> capped(ibis.literal(93)).to_pyarrow().as_py()
     90.0
     """
     return ibis.cases((age > 89, 90.0), (age >= 0, age.cast("float64")))
