@@ -28,7 +28,8 @@ def outputs_and_gradients(function, *inputs):
 @pytest.mark.parametrize(
     ("kernel", "validity"),
     [
-        *(("rbf", "intersection"), ("rbf", "outcome"), ("multi-rbf", "intersection"), ("energy", "intersection")),
+        *(("rbf", "outcome"), ("multi-rbf", "intersection"), ("energy", "intersection")),
+        pytest.param("rbf", "intersection", marks=pytest.mark.slow),
         pytest.param("multi-rbf", "outcome", marks=pytest.mark.slow),
         pytest.param("energy", "outcome", marks=pytest.mark.slow),
     ],

@@ -44,12 +44,13 @@ def ablation(model: str, objective: str) -> PaperConfig:
     [
         *(("mean+max", objective) for objective in OBJECTIVES),
         *(("mean", "bce"), ("sum", "rbf"), ("attention", "multi-rbf"), ("gated", "bce"), ("gated+max", "energy")),
-        *(("set_transformer", "rbf"), ("set_transformer", "bce")),
+        ("set_transformer", "rbf"),
+        pytest.param("set_transformer", "bce", marks=pytest.mark.slow),
     ],
 )
 def test_stacked_fits_equal_fits_on_their_own(model, objective, float64):
     """In float64 only the algebra is left to differ."""
-    train, valid, config, seeds = made(200, 1), made(90, 2), ablation(model, objective), (11, 101)
+    train, valid, config, seeds = made(140, 1), made(60, 2), ablation(model, objective), (11, 101)
     if model == "set_transformer":
         # Equal admissions are rounded alike by one code, not by the other; a median of nonzero differences counts that.
         config = replace(config, bandwidth=BandwidthConfig(floor=1.5))
