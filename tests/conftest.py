@@ -179,6 +179,16 @@ def _in_this_process(arguments: list[str], cwd: Path) -> subprocess.CompletedPro
     return subprocess.CompletedProcess(arguments, ended.value.code, printed.getvalue(), told.getvalue())
 
 
+@pytest.fixture(scope="module")
+def uncrossed():
+    """Fits of the recipe `paper` alone, without the five more for which a small validation split asks."""
+    from mlci.fitting import paper
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paper, "CROSSED", 0)
+        yield
+
+
 @pytest.fixture
 def float64():
     """Where two ways to compute the same are compared, only their algebra is left to differ."""

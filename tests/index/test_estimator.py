@@ -16,6 +16,8 @@ from mlci.index.estimator import MLCI, load
 from mlci.judging.smooth import smooth
 from toys import CODES, code_lists, random_model, toy_cohort, toy_outcomes
 
+pytestmark = pytest.mark.usefixtures("uncrossed")
+
 QUICK = PaperConfig(encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=2))
 PATIENTS = code_lists(1500)
 OUTCOMES = toy_outcomes(PATIENTS)
@@ -88,7 +90,7 @@ def test_without_a_split_one_subject_in_eight_validates():
 def test_twenty_outcomes_of_any_name():
     names = [f"outcome {number}: ü/?" for number in range(20)]
     config = PaperConfig(encoder=EncoderConfig(width=8), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
-    cohort = toy_cohort(600, names=names)
+    cohort = toy_cohort(200, names=names)
     index = MLCI(config=config, anchor=names[4]).fit(cohort)
     assert list(index.risk(cohort).columns) == names
     some = MLCI(config=config, anchor=names[4], outcomes=names[3:5]).fit(cohort)

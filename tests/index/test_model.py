@@ -234,7 +234,7 @@ def test_files_are_scored_as_lists_are(suffix, long, tmp_path, monkeypatch):
     source, target = tmp_path / "admissions.parquet", tmp_path / f"scores.{suffix}"
     pq.write_table(table, source)
     monkeypatch.setattr(module, "stream_rows", lambda path, **o: stream(path, batch=7, **o))
-    stream = __import__("mlci.codes.admissions", fromlist=["x"]).stream_rows
+    stream = __import__("mlci.codes.streams", fromlist=["x"]).stream_rows
     model = random_model()
     done: list[int] = []
     assert score_file(model, source, target, on_batch=done.append).admissions == len(codes) == done[-1]

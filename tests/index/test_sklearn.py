@@ -53,7 +53,7 @@ def test_outcomes_as_array_series_and_frame(index):
 
 
 def test_lists_of_several_outcomes_are_columns_or_refused():
-    from mlci.index.estimator import _columns
+    from mlci.index._taken import _columns
 
     rows = [[0, 1], [1, 0], [1, None]]
     for given in (rows, [tuple(row) for row in rows], [np.array(row, dtype=object) for row in rows]):
