@@ -53,7 +53,7 @@ def learned():
 def test_heads_follow_the_ensemble(learned):
     encoder, found, _ = learned
     test, true = hospital(3, 2000)
-    heads = _heads.Heads(encoder, torch.zeros(2))
+    heads = _heads.RiskHeads(encoder, torch.zeros(2))
     arrays = {name.removeprefix("heads."): torch.from_numpy(array) for name, array in found.state.items()}
     heads.load_state_dict({name: arrays[name] for name in ("tokens", "weight", "bias")}, strict=False)
     told = encoders.predict(heads, test.tokens).numpy()

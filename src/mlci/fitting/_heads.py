@@ -26,7 +26,7 @@ from mlci.fitting._result import Trained
 from mlci.fitting.encoders import DeepSets
 
 
-class Heads(nn.Module):
+class RiskHeads(nn.Module):
     """Log-odds that are further outputs of an encoder's last layer, with a weight of each token besides."""
 
     def __init__(self, encoder: DeepSets, intercepts: Tensor) -> None:
@@ -46,7 +46,7 @@ class Heads(nn.Module):
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedHeads:
     """Arrays of the heads by name, and the risks of validation admissions by calibrations that have not seen them."""
 
     state: dict[str, np.ndarray]
@@ -63,7 +63,7 @@ def learn(
     seed: tuple[int, ...],
     judge: Judge,
     tell: Callable[[int, list[Trained]], None],
-) -> Learned:
+) -> LearnedHeads:
     """Teach an encoder's heads the log-odds of training admissions, and calibrate them.
 
     Args:
@@ -81,7 +81,7 @@ def learn(
     wanted = replace(known, outcomes=_risks(log_odds).astype(np.float32))
     start = torch.from_numpy(log_odds.mean(0).astype(np.float32)).to(device)
     pace = Pace(options.batch, options.learning_rate, options.weight_decay, cycle=options.epochs, steps=options.steps)
-    engine = single.of_tokens(Heads(encoder, start), wanted, pace, seed)
+    engine = single.of_tokens(RiskHeads(encoder, start), wanted, pace, seed)
     engine.aim(MeanLosses(entropy, torch.ones(1, len(start), device=device)))
     begun = [Trained(0, -np.inf, None, ())]
     train(engine, begun, epochs=options.epochs, tell=tell, held_out=valid, judge=judge, rate="heads.learning_rate")
@@ -90,7 +90,7 @@ def learn(
     first = _lines(honest, known.outcomes)
     last = _after(first, _lines(_moved(first, told), valid.outcomes))
     state = {f"heads.{name}": array for name, array in arrays.items()} | {"calibration": last}
-    return Learned(state, _crosswise(first, told, valid))
+    return LearnedHeads(state, _crosswise(first, told, valid))
 
 
 def _crosswise(first: np.ndarray, told: np.ndarray, valid: Split) -> np.ndarray:

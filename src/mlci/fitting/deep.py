@@ -402,7 +402,7 @@ def keep_risks(
     seed: int,
     device: torch.device,
     tell: Tell,
-) -> _heads.Learned:
+) -> _heads.LearnedHeads:
     """Teach the encoder that holds the score the ensemble's risks as well; what it has learned stays."""
     n, options = len(train), config.heads
     source = posteriors.honest if config.distil.source == "out-of-fold" else posteriors.ensemble

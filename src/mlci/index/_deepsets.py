@@ -16,7 +16,7 @@ import numpy as np
 
 from mlci.base.blas import single_thread
 from mlci.codes.admissions import Admissions
-from mlci.index._heads import MOST, Heads, shapes
+from mlci.index._heads import MOST, OutcomeHeads, shapes
 from mlci.index._pooling import PoolingTable
 from mlci.index._reading import Reading
 from mlci.tokens import Tokens, Vocabulary, positions
@@ -172,8 +172,8 @@ class DeepSetsScorer:
         return folded
 
     @cached_property
-    def _heads(self) -> Heads:
-        return Heads.of(self.state, self._layers, self.vocabulary, codes=self._table.codes > 0)
+    def _heads(self) -> OutcomeHeads:
+        return OutcomeHeads.of(self.state, self._layers, self.vocabulary, codes=self._table.codes > 0)
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ MOST = 12.0  # log-odds of a risk: nothing is said beyond, so that none is 0 or 
 
 
 @dataclass(frozen=True)
-class Heads:
+class OutcomeHeads:
     """Of outcomes that have log-odds of their own; of none where a model file has no heads."""
 
     matrix: np.ndarray  # what the numbers that enter the last layer add
@@ -32,7 +32,7 @@ class Heads:
         vocabulary: Vocabulary,
         *,
         codes: bool,
-    ) -> "Heads":
+    ) -> "OutcomeHeads":
         """Fold what the pass leaves out into the heads: the bias of the last ReLU, or of LayerNorm where there is none.
 
         `layers` are rho's matrices and biases as the pass has them; with `codes`, rows of codes follow those of tokens.
