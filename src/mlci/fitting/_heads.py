@@ -47,10 +47,11 @@ class RiskHeads(nn.Module):
 
 @dataclass(frozen=True)
 class LearnedHeads:
-    """Arrays of the heads by name, and the risks of validation admissions by calibrations that have not seen them."""
+    """Arrays of the heads by name, and what they reached."""
 
     state: dict[str, np.ndarray]
-    held_out: np.ndarray
+    held_out: np.ndarray  # risks of validation admissions, by calibrations that have not seen them
+    entropy: tuple[float, ...]  # of each outcome on the validation split, not yet calibrated
 
 
 def learn(
@@ -84,13 +85,15 @@ def learn(
     engine = single.of_tokens(RiskHeads(encoder, start), wanted, pace, seed)
     engine.aim(MeanLosses(entropy, torch.ones(1, len(start), device=device)))
     begun = [Trained(0, -np.inf, None, ())]
-    train(engine, begun, epochs=options.epochs, tell=tell, held_out=valid, judge=judge, rate="heads.learning_rate")
+    [done], _ = train(
+        engine, begun, epochs=options.epochs, tell=tell, held_out=valid, judge=judge, rate="heads.learning_rate"
+    )
     told = engine.predict(valid)[0].cpu().numpy().astype(np.float64)
     arrays = {name: engine.state()[name][0].cpu().numpy().copy() for name in ("tokens", "weight", "bias")}
     first = _lines(honest, known.outcomes)
     last = _after(first, _lines(_moved(first, told), valid.outcomes))
     state = {f"heads.{name}": array for name, array in arrays.items()} | {"calibration": last}
-    return LearnedHeads(state, _crosswise(first, told, valid))
+    return LearnedHeads(state, _crosswise(first, told, valid), done.history[-1].validation)
 
 
 def _crosswise(first: np.ndarray, told: np.ndarray, valid: Split) -> np.ndarray:

@@ -132,6 +132,8 @@ class DeepRecord:
     strength: dict[str, float]  # squared distance correlation of each outcome's risk with the anchor, on validation
     weights: dict[str, float]
     history: tuple[Epoch, ...]  # of the encoder: squared error in training, R² on validation
+    # Of each outcome's risk: cross-entropy of ensemble and encoder on validation, shift and slope; {} in former files.
+    kept: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def r2(self) -> float:
@@ -155,4 +157,11 @@ class DeepRecord:
             {"Validation split": tuple(epoch.quality for epoch in self.history)},
             len(self.history),
         )
-        return Record(f"{reached} learned by one encoder", (risks, distillation), (curve,))
+        figures = ("Cross-entropy on validation: ensemble", "The encoder", "Calibration: shift", "Calibration: slope")
+        kept = RecordTable(
+            "The ensemble's risks, told by the same encoder",
+            ("Outcome", *figures),
+            tuple((name, *found) for name, found in self.kept.items()),
+        )
+        tables = (risks, distillation, *[kept] * bool(self.kept))
+        return Record(f"{reached} learned by one encoder", tables, (curve,))

@@ -107,7 +107,9 @@ def fit(
                 )
             heads = keep_risks(train, valid, posteriors, state, **common)
     weights = dict(zip(train.names, taught.weights.tolist()))
-    record = DeepRecord(config.posterior.members, dict(zip(train.names, taught.strength)), weights, history)
+    [before] = by_entropy(valid)(torch.from_numpy(posteriors.ensemble[None, len(train) :]))[1]
+    kept = dict(zip(train.names, zip(before, heads.entropy, *heads.state["calibration"].T.tolist())))
+    record = DeepRecord(config.posterior.members, dict(zip(train.names, taught.strength)), weights, history, kept)
     return Fit(
         state | heads.state,
         weights,

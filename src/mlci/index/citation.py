@@ -28,7 +28,8 @@ RECIPES = {
     "table": "A penalised logistic regression gives each diagnosis code a weight for each outcome; the severity score "
     "is the sum of one monotone curve per outcome over the summed weights, fitted by distance-correlation alignment.",
     "deep": "An ensemble of set encoders learns the risk of each outcome from the diagnosis codes; the risks are "
-    "collapsed to one severity score by distance-correlation alignment, and one set encoder reproduces it from codes.",
+    "collapsed to one severity score by distance-correlation alignment, and one set encoder reproduces score and risks "
+    "from codes.",
     "paper": "A set encoder maps the diagnosis codes to one severity score; it is trained in two stages to maximise "
     "normalised HSIC with all outcomes.",
 }

@@ -43,6 +43,7 @@ BY = ("sex", "age_band")  # subgroups, where the cohort knows them
 EXPLAINED = 5_000  # admissions that the influence of codes is averaged over
 LEAST = 10  # admissions behind any figure about a code, with and without the outcome behind any about a group
 CODES = 25  # listed
+ALONG = "score_deviance"  # explained by the curve over the score, where risks are not read from it
 FIGURES = (
     *("auroc", "risk_auroc", "deviance", "nagelkerke", "brier_skill"),
     *("slope", "intercept", "calibration_error", "brier"),
@@ -309,7 +310,7 @@ def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], obje
 
 def _metrics(asked: _Asked, points: Future, score, known, risks, patients: Design) -> pd.DataFrame:
     """The index and the published ones, by every figure of the page."""
-    return judge(
+    found = judge(
         {OWN: score, **points.result()},
         known,
         groups=patients,
@@ -318,6 +319,12 @@ def _metrics(asked: _Asked, points: Future, score, known, risks, patients: Desig
         metrics={*FIGURES, *reported()},
         **asked.options,
     ).table
+    model = asked.index.model_
+    along = {name: curve(score) for name, curve in model.curves.items() if name in known and name in model.learned}
+    if not along:
+        return found
+    by_score = judge({OWN: score}, known, groups=patients, risks={OWN: along}, metrics={"deviance"}, **asked.options)
+    return pd.concat([found, by_score.table.assign(metric=ALONG)], ignore_index=True)
 
 
 def _diagnosis(asked: _Asked, score, labels, weights: Mapping[str, float], patients: Design):
@@ -337,7 +344,7 @@ def _figures(name: str, metrics: pd.DataFrame) -> dict[str, Interval]:
     own = metrics[(metrics["model"] == OWN) & (metrics["outcome"] == name)].set_index("metric")
     return {
         metric: Interval(*own.loc[metric, ["value", "low", "high"]].astype(float))
-        for metric in FIGURES
+        for metric in (*FIGURES, ALONG)
         if metric in own.index
     }
 

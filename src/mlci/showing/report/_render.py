@@ -15,7 +15,7 @@ from mlci.measures.registry import METRICS, reported
 from mlci.showing._pages import Picture, environment
 from mlci.showing._words import number, percent, spread
 from mlci.showing.report import _say as say
-from mlci.showing.report._compute import LEAST, OWN, Findings, Judgement
+from mlci.showing.report._compute import ALONG, LEAST, OWN, Findings, Judgement
 from mlci.showing.report._tripod import items
 
 SKILLS = ("auroc", "risk_auroc", "deviance", "nagelkerke", "brier_skill")
@@ -123,12 +123,14 @@ def _p(value: float) -> str:
 
 
 def _skills(judgement: Judgement) -> dict[str, list]:
-    """Outcomes down; AUROC of score and risk, and what the risk explains, across; the mean of the column last."""
+    """Outcomes down; order by score and risk, and what they explain, across; the mean of the column last."""
     shown = [outcome for outcome in judgement.outcomes if all(name in outcome.figures for name in SKILLS)]
-    rows = [{"outcome": label(outcome.name), "cells": [outcome.figures[name] for name in SKILLS]} for outcome in shown]
+    skills = (*SKILLS[:2], *[ALONG] * all(ALONG in outcome.figures for outcome in shown), *SKILLS[2:])
+    rows = [{"outcome": label(outcome.name), "cells": [outcome.figures[name] for name in skills]} for outcome in shown]
     table = np.array([[at.value for at in row["cells"]] for row in rows])
+    own = {"auroc": f"{METRICS['auroc'].short} of the score", ALONG: "Deviance explained by the score"}
     return {
-        "names": [METRICS["auroc"].short + " of the score", *(METRICS[name].label for name in SKILLS[1:])],
+        "names": [own.get(name) or METRICS[name].label for name in skills],
         "rows": rows,
         "means": table.mean(axis=0).tolist() if len(rows) > 1 else [],
     }
