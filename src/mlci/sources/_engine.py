@@ -10,6 +10,7 @@ import re
 import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,6 +29,8 @@ from ibis.expr import datatypes as dt
 from mlci.base.errors import InputError, address, columns_of, kind_of, without_secrets
 from mlci.base.extras import need
 from mlci.base.files import scratch
+from mlci.sources._csv import is_packed
+from mlci.sources._csv import read as read_csv
 from mlci.sources._rules import BELOW, FIRST
 
 Columns = Mapping[str, str]  # column -> Ibis type; a type that ends in "?" may be missing and is then null
@@ -160,16 +163,25 @@ def _open_folder(
     weakref.finalize(backend, spill.close)
     # The order of rows and of collected codes is made later, so that DuckDB need not keep the files'.
     backend.raw_sql("SET enable_progress_bar = false; SET preserve_insertion_order = false")
-    tables, where = {}, {}
-    for name, columns in wanted.items():
-        file = _find_file(folder, f"{prefix}{name}", aliases.get(name), optional=name in optional)
-        if file is None:
-            continue
-        where[name] = str(file)
-        tables[name] = (
-            _read_csv(backend, file, columns) if ".csv" in file.name.lower() else _read_parquet(backend, file)
-        )
-    return backend, tables, where
+    found = {
+        name: _find_file(folder, f"{prefix}{name}", aliases.get(name), optional=name in optional) for name in wanted
+    }
+    files = {name: file for name, file in found.items() if file is not None}
+    kinds = {name: _kinds(file, wanted[name]) for name, file in files.items() if ".csv" in file.name.lower()}
+    with ThreadPoolExecutor(max(1, len(kinds))) as pool:
+        read = dict(zip(kinds, pool.map(lambda name: _in_memory(files[name], kinds[name], wanted[name]), kinds)))
+    tables = {}
+    for name, file in files.items():
+        table = read.get(name)
+        if table is not None:
+            view = name.replace(".", "_")
+            backend.con.register(view, table)  # nothing is copied
+            tables[name] = backend.table(view)
+        elif name in kinds:
+            tables[name] = _read_csv(backend, file, kinds[name])
+        else:
+            tables[name] = _read_parquet(backend, file)
+    return backend, tables, {name: str(file) for name, file in files.items()}
 
 
 def _find_file(folder: Path, name: str, alias: str | None = None, *, optional: bool = False) -> Path | None:
@@ -194,8 +206,8 @@ def _find_file(folder: Path, name: str, alias: str | None = None, *, optional: b
     return found[0]
 
 
-def _read_csv(backend: ibis.BaseBackend, file: Path, columns: Columns) -> ir.Table:
-    """Only the wanted columns get a type, so that nothing else is parsed and nothing is guessed."""
+def _kinds(file: Path, columns: Columns) -> dict[str, str]:
+    """The columns of a CSV file, each with its type: of the wanted ones that which is wanted, and of others text."""
     header = _header(file)
     lower = [name.lower() for name in header]
     missing = [name for name, kind in columns.items() if name not in lower and not kind.endswith("?")]
@@ -203,14 +215,23 @@ def _read_csv(backend: ibis.BaseBackend, file: Path, columns: Columns) -> ir.Tab
         raise InputError(f"{file}: the first line has one column; the separator must be a comma.")
     if missing:
         raise InputError(f"{file}: lacks the column {missing[0]}; {columns_of(header, columns)}.")
-    types = {name: DUCKDB_TYPES[columns.get(name.lower(), "string").removesuffix("?")] for name in header}
-    return backend.read_csv(
-        _literal(file), columns=types, header=True, auto_detect=False, delim=",", quote='"', escape='"'
-    )
+    return {name: columns.get(name.lower(), "string").removesuffix("?") for name in header}
+
+
+def _in_memory(file: Path, kinds: Mapping[str, str], columns: Columns) -> pa.Table | None:
+    return read_csv(file, {name: kind for name, kind in kinds.items() if name.lower() in columns})
+
+
+def _read_csv(backend: ibis.BaseBackend, file: Path, kinds: Mapping[str, str]) -> ir.Table:
+    """Nothing is guessed, and text that nobody asks for is not parsed."""
+    types = {name: DUCKDB_TYPES[kind] for name, kind in kinds.items()}
+    form: dict[str, Any] = {"header": True, "auto_detect": False, "delim": ",", "quote": '"', "escape": '"'}
+    form["compression"] = "gzip" if is_packed(file) else "none"  # DuckDB looks for .gz in lower case alone
+    return backend.read_csv(_literal(file), columns=types, **form)
 
 
 def _header(file: Path) -> list[str]:
-    opened = gzip.open if file.name.lower().endswith(".gz") else open
+    opened = gzip.open if is_packed(file) else open
     try:
         with opened(file, "rt", encoding="utf-8-sig", newline="") as lines:
             header = next(csv.reader(lines), [])
