@@ -2,10 +2,10 @@
 
 import gzip
 
-import hospitals
 import pyarrow as pa
 import pytest
 
+import hospitals
 from mlci.cohort import build_cohort
 from mlci.sources import _csv
 from mlci.sources._engine import open_tables
