@@ -168,7 +168,8 @@ def _open_folder(
     }
     files = {name: file for name, file in found.items() if file is not None}
     kinds = {name: _kinds(file, wanted[name]) for name, file in files.items() if ".csv" in file.name.lower()}
-    with ThreadPoolExecutor(max(1, len(kinds))) as pool:
+    with ThreadPoolExecutor(1 + len(kinds)) as pool:
+        pool.submit(import_module, "pyarrow.dataset")  # with pandas: DuckDB imports it once it is handed a table
         read = dict(zip(kinds, pool.map(lambda name: _in_memory(files[name], kinds[name], wanted[name]), kinds)))
     tables = {}
     for name, file in files.items():
