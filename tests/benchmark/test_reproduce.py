@@ -116,10 +116,13 @@ def test_difference_in_deviations():
     assert both["difference"].isna().tolist() == [False, False, True]
 
 
-def test_command_line(mlci_cli, demos, tmp_path):
+def test_command_line(mlci_cli, demos, tmp_path, monkeypatch):
+    drawn = []  # the pictures are those of `mlci benchmark`, whose test draws them
+    monkeypatch.setattr("mlci.cli.benchmark.draw", lambda folder, *_: drawn.append(folder))
     words = ("reproduce", "mimic4", demos / "mimic4_demo", "-o", tmp_path / "out", "--models", "charlson")
     shown = mlci_cli(*words, "--seeds", "11").stdout
     assert "mean nothing" in " ".join(shown.split())
     assert "12.59" in shown
     assert "in SDs" in shown
+    assert drawn == [tmp_path / "out"]
     assert "allowed are mimic3, mimic4" in mlci_cli("reproduce", "omop", tmp_path, "-o", tmp_path / "x", code=2).stderr
