@@ -50,10 +50,10 @@ class Story(click.Group):
         """Refuse an option whose value was forgotten: click would take the next option for the value."""
         name, command, rest = super().resolve_command(ctx, args)
         options = [option for option in command.params if isinstance(option, click.Option)] if command else []
-        flags = {word for option in options if option.is_flag or option.count for word in option.opts}
+        valued = {word for option in options if not (option.is_flag or option.count) for word in option.opts}
         words = {word for option in options for word in (*option.opts, *option.secondary_opts)}
         for word, follower in pairwise(takewhile(lambda said: said != "--", rest)):
-            if word in words - flags and follower in words:
+            if word in valued and follower in words:
                 raise click.UsageError(f"{word} needs a value; {follower} follows it.", ctx)
         return name, command, rest
 
