@@ -69,10 +69,10 @@ def changes(
     >>> [round(row["change"], 3) for row in rows if (row["codes"], row["metric"]) == ("better", "auroc")]
     [0.475]
     """
-    found = judge(scores, judged, resamples=resamples, seed=seed)
+    found = judge(scores, judged, metrics=METRICS, resamples=resamples, seed=seed)
     gaps = found.differences.set_index(["model", "outcome", "metric"])[["value", "low", "high"]]
     gaps.columns = CHANGE
-    for row in found.table[found.table["metric"].isin(METRICS)].to_dict("records"):
+    for row in found.table.to_dict("records"):
         if min(row["positives"], row["n"] - row["positives"]) < LEAST:
             continue
         key = (row["model"], row["outcome"], row["metric"])
