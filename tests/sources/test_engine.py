@@ -106,10 +106,9 @@ def test_postgres_gives_the_same_cohort(source, demo, postgres):
     assert there == build_cohort(source, folder, **{name: options[name] for name in options if name != "schema"})
 
 
+@pytest.mark.slow  # what a second decides, below, is asked of Spark in every run
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize(
-    "source", [pytest.param(source, marks=[pytest.mark.slow] * (source != "mimic4")) for source in DEMOS]
-)
+@pytest.mark.parametrize("source", DEMOS)
 def test_spark_gives_the_same_cohort(source, demo, spark):
     folder = demo(source)
     there = build_cohort(source, load_spark(spark, source, folder), look_back=365)
@@ -220,22 +219,16 @@ def edges(request, tmp_path):
     return folder
 
 
-def test_a_second_decides_on_every_engine(edges):
+def test_a_second_and_the_day_of_admission_decide_on_every_engine(edges):
     cohort = build_cohort("mimic4", edges)
     *timed, untimed = zip(*(cohort.table[name].to_pylist() for name in cohort.outcomes))
     assert timed == [expected for _, expected in hospitals.EDGES]
     # Without a time of admission only death in hospital can be known.
     assert untimed == (False, None, None, None)
-
-
-def test_death_on_the_day_of_admission(edges):
+    assert any(note.startswith("1 admissions have a date of death on the day of admission") for note in cohort.notes)
     counted = build_cohort("mimic4", edges, death_day_counts=True)
-    default = build_cohort("mimic4", edges)
-    changed = [
-        a != b for a, b in zip(counted.table["mortality_30d"].to_pylist(), default.table["mortality_30d"].to_pylist())
-    ]
-    assert [i for i, differs in enumerate(changed) if differs] == [7]
-    assert any(note.startswith("1 admissions have a date of death on the day of admission") for note in default.notes)
+    pairs = zip(*(each.table["mortality_30d"].to_pylist() for each in (cohort, counted)))
+    assert [row for row, (before, after) in enumerate(pairs) if before != after] == [7]
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])
