@@ -72,13 +72,21 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
     >>> report.codes, report.unknown, report.other
     (4, 1, 1)
     """
-    heading = zeros.heading(codes, version)
-    unknown = ~icd.known(codes, version) & ~heading
+    unknown = ~icd.known(codes, version)
+    if unknown.any():  # headings and the other version's table are made for these alone
+        unknown[unknown] = ~zeros.heading(codes.filter(unknown), version)
     stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
-    other = unknown & ~stripped & (icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version]))
+    other = unknown & ~stripped
+    if other.any():
+        other[other] = _of_other(codes.filter(other), version)
     # A short code without its dot may look like one that was stripped: count it once.
     eaten = max(int(counts[stripped].sum()), short)
     return Audit(version, int(counts.sum()), int(counts[unknown].sum()), int(counts[other].sum()), eaten)
+
+
+def _of_other(codes: Any, version: int) -> np.ndarray:
+    """Whether each code is one, or a heading, of the other ICD version."""
+    return icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version])
 
 
 @dataclass(frozen=True)
@@ -112,17 +120,20 @@ def findings(codes: Any, counts: np.ndarray, version: int) -> Iterator[Finding]:
     table = icd.billable(version)
     valid = pc.is_in(codes, value_set=table).to_numpy(zero_copy_only=False)
     stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
+    odd = (counts > 0) & ~(valid & ~stripped)
+    if not odd.any():
+        return
+    codes, counts, stripped = codes.filter(odd), counts[odd], stripped[odd]
     tests = {
         "newer": np.array([version == 10 and code in years.added() for code in codes.to_pylist()], dtype=bool),
         "heading": (icd.known(codes, version) | zeros.heading(codes, version)) & ~stripped,
         "zero": stripped,
-        "other": icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version]),
+        "other": _of_other(codes, version),
         "long": pc.is_in(pc.utf8_slice_codeunits(codes, 0, -1), value_set=table).to_numpy(zero_copy_only=False),
     }
     kinds = np.select(list(tests.values()), list(tests), "unknown")
-    for code, kind, count, good in zip(codes.to_pylist(), kinds.tolist(), counts.tolist(), valid & ~stripped):
-        if count and not good:
-            yield Finding(version, code, kind, count)
+    for code, kind, count in zip(codes.to_pylist(), kinds.tolist(), counts.tolist()):
+        yield Finding(version, code, kind, count)
 
 
 def out_of_year(seen: years.ByYear) -> Iterator[Finding]:

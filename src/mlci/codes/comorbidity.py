@@ -177,10 +177,10 @@ class Coder:
                 found.append(audit(met.codes, met.counts, version, short=self.short if version == 9 else 0))
         return found
 
-    def findings(self, by_year: ByYear | None = None) -> list[Finding]:
+    def findings(self, by_year: ByYear) -> list[Finding]:
         """The codes met so far that are no codes as they stand, or were none in their year, the commonest first."""
         found = [code for version, met in self.met.items() for code in findings(met.codes, met.counts, version)]
-        found += [] if by_year is None else out_of_year(by_year)
+        found += out_of_year(by_year)
         return sorted(found, key=lambda code: (-code.count, code.version, code.code))
 
 
@@ -463,7 +463,7 @@ def write_scores(
     where the file has one, else on all its admissions. Its moments are known only at the end, so the scores wait in a
     temporary file. `look_back` counts the categories of a patient's earlier admissions too, and holds those in memory;
     with it, unless `poa` says so, codes whose flags say that they arose during the admission itself do not count.
-    `by_year` counts codes by the year of their admission.
+    `by_year` counts codes by the year of their admission, and asks what is wrong with each of them (`findings`).
     """
     import pyarrow as pa
 
@@ -506,7 +506,7 @@ def write_scores(
         combined = combined if pair else None
         for table in ahead(_spooled(spool, combined, 1 + len(columns))):
             write(table)
-    told = coder.audit(), coder.findings(by_year), coder.unlisted()
+    told = coder.audit(), [] if by_year is None else coder.findings(by_year), coder.unlisted()
     return Written(coder.admissions, coder.without_codes, *told, combined, split, coder.late)
 
 

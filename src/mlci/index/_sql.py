@@ -16,6 +16,7 @@ from mlci.tokens import UNK
 
 DIALECTS = ("duckdb", "postgres", "spark", "bigquery", "snowflake", "sqlite")
 HOLDS = ("duckdb", "postgres", "sqlite")  # a common table expression is made once if one says so
+STREAMED = ("recorded", "log_odds", "scored")  # DuckDB passes these on row by row; held, they would fill the memory
 NEAR = 1e-9  # engines sum in any order: a score so little below a knot, or the cutoff, is on it
 CELLS, FAR = 4096, 1e30  # cells of scores that DuckDB looks percentiles up in; beyond every score
 WEIGHTS, VIEW, ROWS = "mlci_weights", "mlci_scores", 500
@@ -35,9 +36,11 @@ def statements(model: Model, dialect: str, table: str = "diagnoses") -> Iterator
 
     def written(text: str) -> str:
         tree = sqlglot.parse_one(text, read="duckdb")
-        if dialect not in HOLDS:
-            for part in tree.find_all(exp.CTE):
+        for part in tree.find_all(exp.CTE):
+            if dialect not in HOLDS:
                 part.set("materialized", None)
+            elif dialect == "duckdb" and part.alias in STREAMED:
+                part.set("materialized", False)
         return tree.sql(dialect=dialect, pretty=True)
 
     outcomes = range(1, model.state["weights"].shape[1] + 1)
