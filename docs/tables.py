@@ -26,6 +26,7 @@ from mlci.judging.theory import best_spacing
 
 PAGE = Path(__file__).parent / "benchmarks.md"
 TRUTH = "true_severity"
+MEANS = {"auroc": "mean AUROC", "deviance": "mean deviance explained, %", "brier_skill": "mean Brier skill, %"}
 COLUMNS = ("dcorr", "mi", "rank_dcorr", "auroc")
 
 
@@ -35,11 +36,16 @@ def truth(cohort: Cohort, runs: list[Run]) -> pd.DataFrame:
     """
     test, train = cohort.split("test"), cohort.split("train")
     severity = pd.Series(test.column(TRUTH))
-    spaced = best_spacing(train.column(TRUTH), train.labels()).apply(severity)
-    ideal = {"True severity": severity.to_numpy(), "True severity, best spaced": spaced}
+    spacing = best_spacing(train.column(TRUTH), train.labels())
+    ideal = {"True severity": severity.to_numpy(), "True severity, best spaced": spacing.apply(severity)}
     scores = [(run.model.name, run.model.title, run.seed, score_of(run)[-len(test) :]) for run in runs]
     scores += [(title, title, 0, score) for title, score in ideal.items()]
-    own = {title: benchmark.measure(score, test) for title, score in ideal.items()}
+    valid = cohort.split("valid")
+    known = {"True severity": valid.column(TRUTH), "True severity, best spaced": spacing.apply(valid.column(TRUTH))}
+    own = {
+        title: benchmark.measure(score, test, learned=(np.asarray(known[title], dtype=float), valid))
+        for title, score in ideal.items()
+    }
     frame = tables.results([], own)
     rows = [
         ("", name, title, seed, "spearman", TRUTH, severity.corr(pd.Series(score), method="spearman"))
@@ -62,19 +68,20 @@ def score_of(run: Run) -> np.ndarray:
 
 def overview(frame: pd.DataFrame) -> str:
     """A line for each model: the means over seeds, outcome by outcome."""
-    heads = ["model", "dCorr", "MI (nats)", "dCorr of ranks", "AUROC", "sum of squared dCorr"]
+    heads = ["model", *MEANS.values(), "dCorr", "MI (nats)", "dCorr of ranks", "AUROC", "sum of squared dCorr"]
     known = (frame["metric"] == "spearman").any()
     heads += ["Spearman with severity"] if known else []
-    lines = [f"| {' | '.join(heads)} |", "|---" * 5 + "|---:" * (len(heads) - 5) + "|"]
+    lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * len(MEANS) + "|---" * 4 + "|---:" * (len(heads) - 8) + "|"]
     for title, part in frame.groupby("title", sort=False):
         wide = {
             metric: 100 * one.pivot(index="seed", columns="outcome", values="value")
             for metric, one in part.groupby("metric")
         }
         order = list(part[part["metric"] == "dcorr"]["outcome"].unique())
-        cells = [numbers(wide[metric][order].mean(), 2 if metric == "mi" else 1) for metric in COLUMNS]
+        cells = [f"{wide[metric][order].mean().mean():.1f}" if metric in wide else "" for metric in MEANS]
+        cells += [numbers(wide[metric][order].mean(), 2 if metric == "mi" else 1) for metric in COLUMNS]
         if len(wide["dcorr"]) > 1:
-            cells[0] += f" ({numbers(wide['dcorr'][order].std(), 1)})"
+            cells[len(MEANS)] += f" ({numbers(wide['dcorr'][order].std(), 1)})"
         cells.append(f"{(wide['dcorr'] / 100).pow(2).sum(axis=1).mean():.3f}")
         if known:
             spearman = wide["spearman"][TRUTH]

@@ -138,7 +138,7 @@ def test_bad_input_is_named(hospital):
 
 
 def test_command(hospital, tmp_path, mlci_cli):
-    scores, _, cohort, risk = hospital
+    scores, labels, cohort, risk = hospital
     ids = cohort.column("admission_id")
     cohort.write(tmp_path / "cohort.parquet")
     mine = pd.DataFrame({"admission_id": ids, "score": scores["good"], "percentile": 0.5, "risk_death": risk})
@@ -168,6 +168,10 @@ def test_command(hospital, tmp_path, mlci_cli):
     assert "mine beside rivals" in done.stdout
     rivals = pd.read_csv(tmp_path / "metrics_rivals.csv")
     assert {"mine", "Charlson", "Age and sex", "mine, age, sex"} <= set(rivals["model"])
+    shares = rivals[rivals["outcome"] == "death"].set_index("model")["deviance"]
+    assert shares["mine"] == pytest.approx(discrimination.calibration(risk[100:850], labels["death"][100:850]).deviance)
+    assert shares.notna().all()
+    assert abs(shares["Charlson"]) < 0.05 < shares["mine, age, sex"]
     gains = pd.read_csv(tmp_path / "metrics_increments.csv").set_index(["outcome", "base"])
     assert gains.loc[("death", "Age and sex"), "gain_low"] > 0
     table = pd.read_csv(tmp_path / "metrics.csv", keep_default_na=False).query("by == ''")

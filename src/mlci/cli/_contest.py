@@ -3,16 +3,19 @@
 from pathlib import Path
 
 
-def contest(cohort: Path, judged, scores, first, design, weights: str | None):
-    """The first score beside its rivals, and what it adds to age and sex: two tables of AUROC, empty where none can be.
+def contest(cohort: Path, judged, scores, first, design, *, weights: str | None, risks):
+    """The first score beside its rivals, and what it adds to age and sex: two tables, empty where none can be.
 
     `scores` are those of the first file; where they cover the split train, the score with age and sex is a rival too.
     Rivals are fitted with the column `weights`, and judged by the `design` of the judged admissions. Where these are
-    the training admissions as well, a patient is judged by rivals that other patients taught.
+    the training admissions as well, a patient is judged by rivals that other patients taught. Deviance explained is
+    that of `risks`, of the rivals' own, and of a published index by a curve over its points that the split train gave.
     """
+    from scipy.special import expit
+
     from mlci.base.errors import InputError
     from mlci.cohort import read_cohort
-    from mlci.judging.rivals import classic, compare, cross_refitted, increments, refitted
+    from mlci.judging.rivals import classic, compare, cross_refitted, curved, increments, refitted
     from mlci.judging.scores import match
 
     name, values = first
@@ -27,16 +30,35 @@ def contest(cohort: Path, judged, scores, first, design, weights: str | None):
     except InputError:  # the file has no score of a training admission
         index = None
     outcomes = dict(zip(judged.outcomes, judged.labels().T))
-    others = {rival: dict.fromkeys(outcomes, points) for rival, points in classic(judged).items()}
+    published = {rival: dict.fromkeys(outcomes, points) for rival, points in classic(judged).items()}
     common = {"index": index, "name": name, "weights": weights}
-    if learned_from(judged):
-        others |= cross_refitted(judged, list(outcomes), **common)
-    else:
-        others |= refitted(train, judged, list(outcomes), **common)
+    crossed = learned_from(judged)
+    learned = (
+        cross_refitted(judged, list(outcomes), **common)
+        if crossed
+        else refitted(train, judged, list(outcomes), **common)
+    )
+    told = {name: risks} | {
+        rival: {key: expit(odds) for key, odds in found.items()} for rival, found in learned.items()
+    }
+    told |= {} if crossed else curved(train, judged, list(outcomes), weights=weights)
+    others = published | learned
     return (
-        compare(values, others, outcomes, patients=design, name=name),
+        explained(compare(values, others, outcomes, patients=design, name=name), told, outcomes, design.weight),
         increments(others, outcomes, patients=design, name=name),
     )
+
+
+def explained(table, risks, outcomes, weight):
+    """The table with a column of the deviance that each model's risk explains; NaN where it has none."""
+    from mlci.measures.discrimination import calibration
+
+    def share(row) -> float:
+        risk = risks.get(row.model, {}).get(row.outcome)
+        return float("nan") if risk is None else calibration(risk, outcomes[row.outcome], weight=weight).deviance
+
+    table.insert(5, "deviance", [share(row) for row in table.itertuples()])
+    return table
 
 
 def learned_from(judged) -> bool:
@@ -44,18 +66,22 @@ def learned_from(judged) -> bool:
     return "train" in judged.column("split")
 
 
-def show_contest(table, gains, *, crossed: bool) -> None:
-    """Print the two tables; `crossed` says that rivals were learned from the judged admissions, crosswise."""
+def show_contest(table, gains, *, crossed: bool, who: str) -> None:
+    """Print the two tables; `crossed` says that rivals were learned from the judged admissions, crosswise by `who`."""
     from mlci.cli._tables import show
 
     if len(table):
         own = table["model"].iloc[0]
         body = [
-            [row.outcome, row.model, _area(row), "" if row.model == own else _gap(row.gap, row.gap_low, row.gap_high)]
+            [
+                *(row.outcome, row.model, _area(row), "" if row.deviance != row.deviance else f"{row.deviance:.4f}"),
+                "" if row.model == own else _gap(row.gap, row.gap_low, row.gap_high),
+            ]
             for row in table.itertuples()
         ]
-        how = ", which other patients taught (a score that these admissions taught is flattered)" if crossed else ""
-        show(f"{own} beside rivals{how}", ["outcome", "model", "AUROC", f"{own} is higher by"], body, left=2)
+        how = f", which other {who} taught (a score that these admissions taught is flattered)" if crossed else ""
+        heads = ["outcome", "model", "AUROC", "deviance explained", f"{own} is higher by (AUROC)"]
+        show(f"{own} beside rivals{how}", heads, body, left=2)
     if len(gains):
         body = [
             [row.outcome, row.base, _gap(row.gain, row.gain_low, row.gain_high), _shares(row)]

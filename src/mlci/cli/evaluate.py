@@ -109,9 +109,12 @@ def command(
     beside = ()
     left = missed_codes(models, judged, wanted=missed, quiet=quiet)
     if rivals:
-        beside = contest(cohort, judged, frames[0][1], next(iter(models.items())), design, weights)
+        first, values = next(iter(models.items()))
+        own = {"weights": weights, "risks": risks.get(first, {})}
+        beside = contest(cohort, judged, frames[0][1], (first, values), design, **own)
         if not quiet:
-            show_contest(*beside, crossed=learned_from(judged))
+            who = "patients" if design.clusters < len(design) else "admissions"
+            show_contest(*beside, crossed=learned_from(judged), who=who)
     for path, frame in zip(outputs[1:], (found.table, found.differences, moved, counted, left, *beside)):
         _write(path, frame, quiet=quiet)
 

@@ -84,4 +84,4 @@ def command(
 
 def told(times: int | None):
     """Say after each new fit how many are done."""
-    return lambda done: click.echo(f"Fitted again on resampled patients: {done} of {times}.", err=True)
+    return lambda done: click.echo(f"Fitted again on resampled training admissions: {done} of {times}.", err=True)

@@ -18,6 +18,7 @@ from mlci.base.shares import md5_split
 from mlci.codes.comorbidity import Coder
 from mlci.cohort import Cohort
 from mlci.judging._carried import weights_of
+from mlci.judging.smooth import smooth
 from mlci.measures import discrimination, weighted
 from mlci.measures.alignment import alike
 from mlci.measures.design import Design, as_design, numbered
@@ -49,6 +50,38 @@ def classic(cohort: Cohort) -> dict[str, np.ndarray]:
     """
     found = Coder().scores(cohort.admissions(), list(CLASSIC.values()))
     return {name: found[column].astype(float) for name, column in CLASSIC.items()}
+
+
+def curved(
+    train: Cohort, judged: Cohort, outcomes: Sequence[str], *, weights: str | None = None
+) -> dict[str, dict[str, np.ndarray]]:
+    """Tell risks along the points of published indices, by curves that a cohort gave.
+
+    Args:
+        train: the admissions that give the curves.
+        judged: the admissions whose risks are wanted.
+        outcomes: names of outcomes; one that no training admission knows is left out.
+        weights: a column of `train`: how much each admission counts.
+
+    Returns:
+        Index → outcome → risk of each judged admission; nothing where there is no training admission.
+
+    >>> from mlci.cohort import build_cohort
+    >>> cohort = build_cohort("synthetic", 600)
+    >>> risks = curved(cohort.split("train"), cohort.split("test"), ["long_stay"])
+    >>> [*risks], bool((risks["Charlson"]["long_stay"] > 0).all())
+    (['Elixhauser', 'Charlson'], True)
+    """
+    if not len(train):
+        return {}
+    points, weight = classic(judged), None if weights is None else weights_of(train, weights)
+    known = dict(zip(outcomes, train.labels(*outcomes).T))
+    return {
+        index: {
+            name: smooth(taught, y, weight=weight)(points[index]) for name, y in known.items() if not np.isnan(y).all()
+        }
+        for index, taught in classic(train).items()
+    }
 
 
 def refitted(
