@@ -321,6 +321,7 @@ class CurveConfig(Section):
     observed: float = within(0.3, 0, 1)  # share of the outcome itself beside its risk in what the score is aligned with
     balance: float = within(0.3, 0, 1)  # outcomes count by their variance to this power: the common ones more
     importance: dict[str, float] = field(default_factory=dict)  # outcome -> factor on its weight, e.g. mortality = 2.0
+    straight: float = within(0.0, 0, 1)  # share of the score that is the plain mean of log-odds, rising everywhere
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,14 @@ def encoded(lists: list[list[str]]) -> list[list[int]]:
 
 
 def forms(seed: int) -> list[list[list[int]]]:
+    """Each form without its own token, which is the last of every copy and of no admission itself."""
     tokens = copies(VOCABULARY.encode(as_admissions(LISTS, icd_version=10)), VOCABULARY.parents, seed=seed)
     rows = [tokens.ids[a:b].tolist() for a, b in zip(tokens.offsets, tokens.offsets[1:])]
     assert len(rows) == COUNT * len(LISTS)
-    return [rows[start : start + len(LISTS)] for start in range(0, len(rows), len(LISTS))]
+    found = [rows[start : start + len(LISTS)] for start in range(0, len(rows), len(LISTS))]
+    for number, copied in enumerate(found[1:]):
+        assert {row[-1] for row in copied} == {len(VOCABULARY) + number}
+    return [found[0], *([row[:-1] for row in copied] for copied in found[1:])]
 
 
 def test_copies_are_of_codes_cut_and_left_out():
@@ -46,4 +50,4 @@ def test_what_is_left_out_depends_on_the_seed_alone():
 def test_an_unknown_code_is_a_code():
     narrow = replace(VOCABULARY, tokens=VOCABULARY.tokens[:3], versions=VOCABULARY.versions[:3], support=())
     tokens = narrow.encode(as_admissions([["ZZZ1", "ZZZ2", "ZZZ3", "ZZZ4"]], icd_version=10))
-    assert copies(tokens, narrow.parents, seed=1).offsets[:5].tolist() == [0, 4, 8, 11, 14]
+    assert copies(tokens, narrow.parents, seed=1).offsets[:5].tolist() == [0, 4, 9, 13, 17]

@@ -47,6 +47,17 @@ def test_curves_rise_and_align_better_than_straight_lines():
     assert nhsic(score, outcomes, kernel="energy") @ weights > straight + 0.01
 
 
+def test_a_straight_share_rises_everywhere_and_the_whole_is_the_plain_mean():
+    log_odds, outcomes = hospital()
+    curves = fit_curves(log_odds, outcomes, np.ones(2), points=8, straight=0.1)
+    assert (np.diff(curves.heights) > 0).all()
+    score, plain = (
+        fit_curves(log_odds, outcomes, np.ones(2), points=8, straight=1.0)(log_odds),
+        log_odds / log_odds.std(axis=0),
+    )
+    np.testing.assert_allclose([curves(log_odds).std(), np.corrcoef(score, plain.sum(axis=1))[0, 1]], 1, rtol=1e-9)
+
+
 def test_a_curve_passes_its_points_and_goes_on_straight():
     curves = Curves(np.array([[0.0, 1.0, 3.0]]), np.array([[5.0, 6.0, 10.0]]))
     found = curves(np.array([[-1.0], [0.0], [0.5], [1.0], [2.0], [3.0], [5.0]]))

@@ -62,6 +62,19 @@ def test_a_common_part_and_own_parts_are_one_ridge():
     np.testing.assert_allclose(alone(OUTCOMES, prior)[1:], (parts[0] + parts[1:]).T, atol=2e-3)
 
 
+def test_what_is_alike_is_drawn_towards_a_free_mean():
+    """As if how many of these tokens an admission has were a column whose weight costs next to nothing."""
+    alike, known = np.arange(5, COLUMNS), ~np.isnan(OUTCOMES[:, 0])
+    several = Regressions(
+        PRESENCE, OUTCOMES[:, :1], np.ones(len(OUTCOMES), int), PARENTS, np.ones(COLUMNS), 1, alike=alike
+    )
+    found = several.solve(Prior(0.0, 0.05), several.start(), tolerance=1e-13)[:, 0, 0]
+    more = np.column_stack([DENSE[known, 1:], 100 * DENSE[known][:, alike].sum(axis=1)])
+    other = LogisticRegression(C=0.05, tol=1e-12, max_iter=10_000).fit(more, OUTCOMES[known, 0]).coef_[0]
+    other[alike - 1] += 100 * other[-1]
+    np.testing.assert_allclose(found[1:], other[:-1], atol=1e-3)
+
+
 def test_a_missing_outcome_costs_only_itself():
     prior = Prior(0.0, 0.3)
     fewer = OUTCOMES.copy()

@@ -150,20 +150,33 @@ def test_importance_of_no_outcome_is_refused():
         TableConfig(tokens=TableTokenConfig(primary=True), copies=True)
 
 
-def test_copies_make_short_lists_count_more():
-    """What one code alone says is learned from the copies that have it alone."""
-    penalty = PenaltyConfig(0.1, 0.2)
-    first = TRAIN.tokens.offsets[:-1][TRAIN.tokens.counts > 0]
-    alone = Split(
-        Tokens(TRAIN.tokens.ids[first], np.arange(len(first) + 1)), TRAIN.outcomes[TRAIN.tokens.counts > 0], NAMES, SIZE
+def test_copies_tell_what_a_code_says_alone():
+    """Token 2 does no harm, its companion 3 does; where the companion is cut off, the first speaks for it."""
+    rng = np.random.default_rng(4)
+    first, second = rng.random(1500) < 0.5, rng.random(1500) < 0.8
+    lists = [[2, 3] if a and b else [2] if a else [4] for a, b in zip(first, second)]
+    outcomes = (rng.random((1500, 2)) < np.where(first & second, 0.5, 0.1)[:, None]).astype(np.float32)
+    tokens = Tokens(np.concatenate(lists).astype(np.int32), np.cumsum([0, *map(len, lists)]))
+    split, penalty = Split(tokens, outcomes, NAMES, 5), PenaltyConfig(0.1, 0.2)
+    plain, copied = (
+        table.fit(split, split, config=TableConfig(penalty=penalty, copies=copies), seed=3, parents=np.zeros(5, int))
+        for copies in (False, True)
     )
-    losses = []
-    for copies in (False, True):
-        config = TableConfig(penalty=penalty, copies=copies)
-        state = table.fit(TRAIN, VALID, config=config, seed=3, parents=PARENTS).state
-        x, y = log_odds(state, alone)[:, 0], alone.outcomes[:, 0]
-        losses.append(float((np.logaddexp(0, x) - y * x).mean()))
-    assert losses[1] < losses[0] - 0.01
+    assert plain.state["weights"].shape == copied.state["weights"].shape == (5, 2)
+    gained = copied.state["weights"] - plain.state["weights"]
+    assert (gained[2] - gained[4] > 0.1).all()
+
+
+def test_a_further_code_does_no_good_for_copies():
+    """Every code does harm, and the copies, with the same outcomes and fewer codes, do not make it look otherwise."""
+    rng = np.random.default_rng(5)
+    many = rng.integers(1, 9, 1500)
+    ids = np.concatenate([rng.choice(np.arange(2, 30), count, replace=False) for count in many]).astype(np.int32)
+    outcomes = (rng.random((1500, 2)) < expit(0.15 * many - 2)[:, None]).astype(np.float32)
+    split = Split(Tokens(ids, np.concatenate([[0], many.cumsum()])), outcomes, NAMES, 30)
+    config = TableConfig(penalty=PenaltyConfig(0.001, 0.001), copies=True)
+    weights = table.fit(split, split, config=config, seed=3, parents=np.zeros(30, int)).state["weights"]
+    assert weights[2:].mean() > 0.08  # drawn towards their mean, which is free
 
 
 @pytest.mark.slow

@@ -36,7 +36,13 @@ class Curves:
 
 
 def fit_curves(
-    log_odds: np.ndarray, labels: np.ndarray, weights: np.ndarray, *, points: int, mass: np.ndarray | None = None
+    log_odds: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray,
+    *,
+    points: int,
+    straight: float = 0.0,
+    mass: np.ndarray | None = None,
 ) -> Curves:
     """Find the curves whose sum has the largest weighted sum of squared distance correlations with the labels.
 
@@ -45,6 +51,8 @@ def fit_curves(
         labels: admissions x outcomes, from 0 to 1, all known.
         weights: how much each outcome counts.
         points: of each curve.
+        straight: the share of the score that is the plain mean of the log-odds, each in its standard deviations. Where
+            an outcome is rare the best curve is flat; this share keeps an order there, for hospitals of other patients.
         mass: how much each admission counts, where they count unequally.
 
     Returns:
@@ -66,6 +74,16 @@ def fit_curves(
     start = scale.reshape(knots.shape[0], -1) / spread(log_odds, mass)[:, None]
     found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", bounds=[(0, None)] * basis.shape[1])
     slopes = np.divide(found.x, scale, out=np.zeros_like(scale), where=scale > 1e-9).reshape(len(knots), -1)
+    curves = _standard(knots, slopes, log_odds, mass)
+    if straight:
+        lines = np.repeat(1 / spread(log_odds, mass)[:, None], knots.shape[1] - 1, axis=1) / len(knots)
+        curved = np.diff(curves.heights) / np.diff(knots)
+        curves = _standard(knots, (1 - straight) * curved + straight * lines, log_odds, mass)
+    return curves
+
+
+def _standard(knots: np.ndarray, slopes: np.ndarray, log_odds: np.ndarray, mass: np.ndarray | None) -> Curves:
+    """Curves of these slopes, whose sum has mean 0 and standard deviation 1."""
     heights = np.concatenate([np.zeros((len(knots), 1)), np.cumsum(slopes * np.diff(knots), axis=1)], axis=1)
     plain = Curves(knots, heights)(log_odds)
     unit = spread(plain, mass)

@@ -55,6 +55,7 @@ class Regressions:
     offset: np.ndarray | None = None  # admissions x outcomes: log-odds that the weights add to, those of another table
     weight: np.ndarray | None = None  # how much each admission counts; None: once
     families: tuple[Family, ...] = ()  # of the outcomes; none: all happen or not
+    alike: np.ndarray | None = None  # tokens whose weights are drawn towards their mean, which is free, instead of 0
 
     def start(self) -> np.ndarray:
         """Weights of 0, and the intercepts that give each outcome's rate; beside an offset, those of 0 too."""
@@ -145,7 +146,13 @@ class Regressions:
         total[0] += values.sum(axis=0, dtype=np.float64)
 
     def _pull(self, weights: np.ndarray, precision: np.ndarray) -> np.ndarray:
-        """The penalty's gradient; intercepts are free."""
+        """The penalty's gradient; intercepts are free.
+
+        The mean that costs least is that by tightness, and at it the penalty does not change with the mean.
+        """
+        if self.alike is not None:
+            tightness, weights = self.tightness[self.alike], weights.copy()
+            weights[self.alike] -= np.tensordot(tightness, weights[self.alike], (0, 0)) / tightness.sum()
         pull = np.einsum("vbi,ij->vbj", weights, precision)
         pull *= self.tightness[:, None, None]
         pull[0] = 0

@@ -20,7 +20,7 @@ from mlci.config import TableConfig
 from mlci.fitting._calibrate import calibrate
 from mlci.fitting._checkpoint import Checkpoint, open_checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
-from mlci.fitting._copies import COUNT, copies
+from mlci.fitting._copies import COUNT, MASS, copies
 from mlci.fitting._curves import Curves, fit_curves
 from mlci.fitting._data import Split, Splits, folds_by_subject
 from mlci.fitting._events import Clock, Event
@@ -33,13 +33,14 @@ from mlci.fitting._result import Fit, Record, RecordTable
 from mlci.fitting._ridge import Prior, Regressions
 from mlci.fitting._weighting import check_values, with_classes
 from mlci.measures.weighted import mean
-from mlci.tokens import Tokens
+from mlci.tokens import SPECIAL, Tokens
 
 SPREAD = 4.0**-3  # the first variance of a weight that is tried; wider ones follow, or narrower ones
 STEP, MOST = 4.0, 6  # by what factor they differ, and how many at most
 ROUNDS = 8  # that are usual
 SHARES = ((0.2, 0.05), (0.85, 0.97))  # of the variance that is common to all outcomes, instead of half of it
 CHOSEN_ON = 40_000  # admissions that penalties are chosen on: variances of weights do not depend on how many there are
+FREE = 1e-3  # of the usual penalty: what holds the level of a form of admissions
 RARITY = 0.3  # the penalty of a token grows with the number of its admissions to this power
 ROUGH, FINE = 1e-3, 1e-6  # tolerances of the regressions
 
@@ -150,8 +151,9 @@ def fit(
     weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
     honest = whole.log_odds(weights)[: len(train)]  # of admissions as they are
     clock.tell("weights", 1, 1, {"deviance explained": 1 - kept.unexplained}, work=6)
-    found = _fit(train, targets, honest, weights[:, -1], config, tried, clock)
-    return replace(found, crossed=_crossed(found.state, weights[:, :-1], valid.tokens))
+    learned = weights[: train.vocabulary_size]  # the levels of copies stay behind
+    found = _fit(train, targets, honest, learned[:, -1], config, tried, clock)
+    return replace(found, crossed=_crossed(found.state, learned[:, :-1], valid.tokens))
 
 
 def _fit(
@@ -174,7 +176,7 @@ def _fit(
         targets.halves(mass), names, balance=options.balance, importance=options.importance, weight=mass
     )
     labels, counted = _aligned(honest, targets, calibration, alpha, options.observed, mass)
-    curves = fit_curves(honest, labels, counted, points=options.points, mass=mass)
+    curves = fit_curves(honest, labels, counted, points=options.points, straight=options.straight, mass=mass)
     clock.tell("curves", 1, 1, {}, work=clock.left)
     rest = _unexplained(honest, targets.outcomes, calibration, targets.families, mass)
     return Fit(
@@ -323,13 +325,24 @@ def _best(tried: Sequence[Tried]) -> Tried:
 def _regressions(
     train: Split, targets: Targets, tokens: Tokens, folds: np.ndarray, parents: np.ndarray, count: int
 ) -> Regressions:
-    """One regression for each fold left out, and one of all; `tokens` may hold each admission in several forms."""
-    presence, forms = Presence.of(tokens, train.vocabulary_size), len(tokens) // len(train)
+    """One regression for each fold left out, and one of all; `tokens` may hold each admission in several forms.
+
+    Of several forms, each has a level of its own, and the weights of categories are drawn towards their mean: what is
+    learned of a category in few admissions is that it is a further diagnosis.
+    """
+    forms = len(tokens) // len(train)
+    presence = Presence.of(tokens, train.vocabulary_size + forms - 1)
     weight = None if train.weight is None else np.tile(train.weight, forms)
+    alike = None
+    if forms > 1:
+        weight = np.repeat(MASS, len(train)) * (1.0 if weight is None else weight)
+        alike = np.flatnonzero(parents == 0)[len(SPECIAL) :]
+        parents = np.pad(parents, (0, forms - 1))
     many, outcomes = _counted(presence, weight), np.tile(targets.outcomes, (forms, 1))
     families = targets.families if targets.scales else ()
     tightness = (many / np.exp(np.average(np.log(many), weights=many))) ** RARITY
-    options = {"weight": weight, "families": families}
+    tightness[train.vocabulary_size :] = FREE
+    options = {"weight": weight, "families": families, "alike": alike}
     return Regressions(presence, outcomes, np.tile(folds, forms), parents, tightness, count, **options)
 
 

@@ -43,9 +43,10 @@ from mlci.measures.discrimination import auroc
 FOLDER = Path(__file__).parent
 LEAST = 10  # training admissions behind every token of a table that is given away
 PLAIN = TableConfig(tokens=replace(TableConfig().tokens, min_admissions=LEAST))
+STURDY = replace(PLAIN, copies=True, curve=replace(PLAIN.curve, straight=0.1))
 CONFIGS = {
-    "us2010": replace(PLAIN, copies=True),
-    "us2010-early": replace(PLAIN, copies=True, tokens=replace(PLAIN.tokens, without_outcome_codes=True)),
+    "us2010": STURDY,
+    "us2010-early": replace(STURDY, tokens=replace(PLAIN.tokens, without_outcome_codes=True)),
 }
 SEED = 2010
 
