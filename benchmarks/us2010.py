@@ -2,8 +2,8 @@
 
     python benchmarks/us2010.py NHDS10.PU.txt.bz2 MIMIC3_DEMO MIMIC4_DEMO [--seeds 5] [--synthetic 10000]
 
-In come the NHDS file and the folders of both MIMIC demos; out come Markdown tables, of these and of synthetic hospitals
-of several seeds. Nothing is fitted.
+In come the NHDS file and the folders of both MIMIC demos; out come Markdown tables, of these, of parts of the survey
+that could be hospitals, and of synthetic hospitals of several seeds. Nothing is fitted.
 """
 
 import argparse
@@ -23,6 +23,19 @@ from mlci.judging.evaluate import evaluate
 from mlci.judging.rivals import compare
 from mlci.measures.discrimination import auroc
 
+CHAPTERS = {  # of ICD-9-CM, by the first and the last category
+    "infection": ("001", "139"),
+    "neoplasm": ("140", "239"),
+    "mental disorder": ("290", "319"),
+    "circulation": ("390", "459"),
+    "respiration": ("460", "519"),
+    "digestion": ("520", "579"),
+    "kidney or genitals": ("580", "629"),
+    "pregnancy": ("630", "679"),
+    "bones or joints": ("710", "739"),
+    "injury": ("800", "999"),
+}
+FEWEST = 20  # admissions with an outcome, and without it, in a part of the survey
 RIVALS = {
     "Charlson": "cci_charlson",
     "Charlson (Quan 2011)": "cci_quan",
@@ -104,6 +117,47 @@ def lost(survey: str) -> None:
     print()
 
 
+def parts_of(cohort: Cohort) -> dict[str, np.ndarray]:
+    """Admissions that could be a hospital's: by region, size, owner, age, length of list, reason, critical care."""
+    table, lists = cohort.table, cohort.table["codes"].to_pylist()
+    many, age = np.array(list(map(len, lists))), np.asarray(table["age"])
+    reason = np.array([codes[0][:3] if codes else "" for codes in lists])
+    found = {"all": many >= 0, "critical care": cohort.labels("critical_care")[:, 0] == 1}
+    for name in ("region", "beds", "ownership"):
+        values = np.array(table[name].to_pylist())
+        found |= {f"{name} {value}": values == value for value in np.unique(values)}
+    for low, high in ((18, 44), (45, 64), (65, 79), (80, 120)):
+        found[f"age {low} to {high}"] = (age >= low) & (age <= high)
+    for low, high in ((1, 4), (5, 8), (9, 12), (13, 15)):
+        found[f"{low} to {high} codes"] = (many >= low) & (many <= high)
+    return found | {f"reason: {name}": (reason >= low) & (reason <= high) for name, (low, high) in CHAPTERS.items()}
+
+
+def sliced(survey: str) -> None:
+    """In how many parts of the test split, and for which outcomes, score and own risk lead Charlson and Elixhauser."""
+    test = mlci.build_cohort("nhds", survey, not_stated="null").split("test")
+    index, rivals = mlci.load("us2010"), others(test)
+    score, risks, rows = index.score(test), index.risk(test), []
+    for part, here in parts_of(test).items():
+        for outcome in test.outcomes:
+            label = test.labels(outcome)[:, 0]
+            known = here & ~np.isnan(label)
+            events = int(label[known].sum())
+            if min(events, known.sum() - events) >= FEWEST:
+                found = {"score": score, "own risk": risks[outcome].to_numpy(), **rivals}
+                figures = {name: 100 * auroc(values[known], label[known]) for name, values in found.items()}
+                rows.append({"part": part, "outcome": outcome, "events": events, **figures})
+    table = pd.DataFrame(rows)
+    best = table[list(rivals)].max(axis=1)
+    print(f"### Parts of the survey's test split: {len(table)} of at least {FEWEST} events\n")
+    for name in ("score", "own risk"):
+        ahead, lead = (table[name] > best).sum(), (table[name] - best).mean()
+        print(f"The {name} leads every rival in {ahead}, on average by {lead:.1f} points.")
+    behind = table[(table["score"] <= best) | (table["own risk"] <= best)]
+    print("\nBehind, AUROC x 100:", behind.to_string(index=False, float_format="%.1f") if len(behind) else "nowhere")
+    print(flush=True)
+
+
 def gaps(cohort: Cohort, found: dict[str, np.ndarray]) -> None:
     """How far the own risk of each outcome lies above the rivals, paired."""
     risks, rivals = mlci.load("us2010").risk(cohort), {name: found[name] for name in found if "us2010" not in name}
@@ -182,6 +236,7 @@ def main() -> None:
     both = [mlci.build_cohort("mimic4", given.mimic4, icd_version=version) for version in (9, 10)]
     coverage(both[1])
     lost(given.survey)
+    sliced(given.survey)
     travels("MIMIC-III demo", mlci.build_cohort("mimic3", given.mimic3))
     table = pa.concat_tables([each.table for each in both], promote_options="default")
     travels("MIMIC-IV demo", Cohort(table, both[1].source, both[1].outcomes))
