@@ -12,6 +12,7 @@ from scipy.special import expit
 from mlci.base.errors import InputError
 from mlci.config import CurveConfig, PenaltyConfig, TableConfig, TableTokenConfig
 from mlci.fitting import table
+from mlci.fitting._calibrate import UNDECIDED, calibrate
 from mlci.fitting._curves import Curves
 from mlci.fitting._data import Split
 from mlci.fitting._presence import Presence
@@ -71,12 +72,12 @@ def test_few_events_leave_calibration_alone():
     rng = np.random.default_rng(0)
     x = rng.normal(size=4000)
     y = (rng.random(4000) < expit(2 * x - 1)).astype(float)
-    assert np.abs(table.calibrate(x, y) - [-1, 2]).max() < 0.2
-    firm = [table.calibrate(x[:200] / 5, y[:200], unit=unit)[1] for unit in (1.0, float(x.std() / 5))]
+    assert np.abs(calibrate(x, y) - [-1, 2]).max() < 0.2
+    firm = [calibrate(x[:200] / 5, y[:200], unit=unit)[1] for unit in (1.0, float(x.std() / 5))]
     assert 1 < firm[0] < firm[1]  # by its own unit, a slope that must be steep becomes so sooner
-    few = table.calibrate(x[:12], y[:12])
+    few = calibrate(x[:12], y[:12])
     assert np.abs(few - [0, 1]).max() < 0.5
-    np.testing.assert_allclose(table.calibrate(np.full(5, -2.0), np.array([0, 0, 0, 0, np.nan]))[1], 1, atol=0.3)
+    np.testing.assert_allclose(calibrate(np.full(5, -2.0), np.array([0, 0, 0, 0, np.nan]))[1], 1, atol=0.3)
 
 
 def test_the_same_seed_gives_the_same_bits_and_a_stopped_fit_goes_on(fitted, tmp_path):
@@ -206,7 +207,7 @@ def test_calibration_finds_its_way_where_newtons_steps_go_back_and_forth():
 
     def loss(values: np.ndarray) -> float:
         sums = x + values[0] + values[1] * (x - centre)
-        return float((np.logaddexp(0, sums) - y * sums).sum() + table.UNDECIDED / 2 * values @ values)
+        return float((np.logaddexp(0, sums) - y * sums).sum() + UNDECIDED / 2 * values @ values)
 
     shift, stretch = minimize(loss, np.zeros(2)).x
-    np.testing.assert_allclose(table.calibrate(x, y), [shift - stretch * centre, 1 + stretch], atol=1e-3)
+    np.testing.assert_allclose(calibrate(x, y), [shift - stretch * centre, 1 + stretch], atol=1e-3)
