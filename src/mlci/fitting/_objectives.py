@@ -165,6 +165,41 @@ def _by_cosines(scores: Tensor, centred: Tensor, widths: list[float]) -> tuple[T
     return (whole.T @ centred).square().sum(0), (whole.T @ whole).square().sum()
 
 
+def sorted_alignment(
+    scores: Tensor, outcomes: Tensor, weights: Tensor, *, config: ObjectiveConfig
+) -> tuple[Tensor, Tensor]:
+    """Compute the same for the energy kernel with its gradient, by one sort and without waiting for a GPU.
+
+    With g the gaps between neighbouring scores, n admissions that count and b of them below a gap, the squared norm of
+    the centred Gram matrix is a double sum over gaps, whose derivative by a gap is a sum of those before it and one of
+    those after it.
+
+    Returns:
+        The value of each outcome, and the gradient of the loss, their sum by `weights`, by the scores.
+    """
+    ordered, order = scores.double().sort()
+    gaps = ordered.diff()[:, None]
+    mask = known_rows(outcomes, config.validity)[order].double()
+    y = outcomes[order].double().nan_to_num() * mask
+    n = mask.sum(0)
+    centred = (y - y.sum(0) / n.clamp(min=1)) * mask
+    energy = centred.square().sum(0)
+    below = mask.cumsum(0)[:-1]
+    low, high = (below / n.clamp(min=1)).square(), (n - below).square()
+    before, after = (gaps * low).cumsum(0), (gaps * high).flip(0).cumsum(0).flip(0)
+    square = 4 * (gaps * high * (2 * before - gaps * low)).sum(0)
+    by_square = 8 * (high * before + low * after - gaps * low * high)
+    least = max(config.floor**2, torch.finfo(torch.float64).tiny)
+    norm = square.clamp(min=least).sqrt()
+    scale = torch.where((n >= config.least_rows) & (energy > 0), 1 / (norm * energy), 0)
+    by_forms = 2 * centred.cumsum(0)[:-1].square()
+    values = (gaps * by_forms).sum(0) * scale
+    shrink = torch.where(square > least, values / (2 * norm.square()), 0)
+    by_gaps = ((by_square * shrink - by_forms * scale) * weights).sum(1)
+    gradient = torch.zeros_like(ordered).scatter_(0, order, F.pad(by_gaps, (1, 0)) - F.pad(by_gaps, (0, 1)))
+    return values.to(scores.dtype), gradient.to(scores.dtype)
+
+
 class Alignments:
     """Maximise each model's weighted sum of normalised HSIC; `sigmas` are the kernels' widths."""
 
@@ -180,6 +215,8 @@ class Alignments:
         return torch.stack(values), torch.stack(gradients)
 
     def _model_step(self, scores: Tensor, outcomes: Tensor, sigma: float, weights: Tensor) -> tuple[Tensor, Tensor]:
+        if scores.is_cuda and not self.config.widths:
+            return sorted_alignment(scores, outcomes, weights, config=self.config)
         if len(scores) > LARGE:
             scores = scores.detach().requires_grad_()
             values = large_alignment(scores, outcomes, sigma=sigma, config=self.config)
@@ -206,49 +243,6 @@ class Alignments:
         known = np.where(known_rows(outcomes.numpy(), self.config.validity), outcomes, np.nan)
         options = {"sigma": sigma, "kernel": self.config.kernel, "floor": self.config.floor}
         return torch.from_numpy(np.atleast_1d(nhsic(scores.numpy().astype(np.float64), known, **options)))
-
-
-class SortedAlignments:
-    """`Alignments` with the energy kernel of many scores on a GPU: by one sort, without waiting for the device.
-
-    With g the gaps between neighbouring scores, n admissions that count and b of them below a gap, the squared norm of
-    the centred Gram matrix is a double sum over gaps, whose derivative by a gap is a sum of those before it and one of
-    those after it.
-    """
-
-    def __init__(self, config: ObjectiveConfig, weights: Tensor) -> None:
-        self.config, self.weights = config, weights
-
-    def labels(self, outcomes: Tensor) -> tuple[Tensor, ...]:
-        return (outcomes,)
-
-    def step(self, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        models = [self._model_step(*model) for model in zip(scores, labels[0], self.weights)]
-        values, gradients = zip(*models)
-        return torch.stack(values), torch.stack(gradients)
-
-    def _model_step(self, scores: Tensor, outcomes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        ordered, order = scores.double().sort()
-        gaps = ordered.diff()[:, None]
-        mask = known_rows(outcomes, self.config.validity)[order].double()
-        y = outcomes[order].double().nan_to_num() * mask
-        n = mask.sum(0)
-        centred = (y - y.sum(0) / n.clamp(min=1)) * mask
-        energy = centred.square().sum(0)
-        below = mask.cumsum(0)[:-1]
-        low, high = (below / n.clamp(min=1)).square(), (n - below).square()
-        before, after = (gaps * low).cumsum(0), (gaps * high).flip(0).cumsum(0).flip(0)
-        square = 4 * (gaps * high * (2 * before - gaps * low)).sum(0)
-        by_square = 8 * (high * before + low * after - gaps * low * high)
-        least = max(self.config.floor**2, torch.finfo(torch.float64).tiny)
-        norm = square.clamp(min=least).sqrt()
-        scale = torch.where((n >= self.config.least_rows) & (energy > 0), 1 / (norm * energy), 0)
-        by_forms = 2 * centred.cumsum(0)[:-1].square()
-        values = (gaps * by_forms).sum(0) * scale
-        shrink = torch.where(square > least, values / (2 * norm.square()), 0)
-        by_gaps = ((by_square * shrink - by_forms * scale) * weights).sum(1)
-        gradient = torch.zeros_like(ordered).scatter_(0, order, F.pad(by_gaps, (1, 0)) - F.pad(by_gaps, (0, 1)))
-        return values.to(scores.dtype), gradient.to(scores.dtype)
 
 
 def cross_entropy(logits: Tensor, outcomes: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from mlci.fitting._data import Split, Splits, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._objectives import Alignments, MeanLosses, SortedAlignments, cross_entropy, entropy, squares
+from mlci.fitting._objectives import Alignments, MeanLosses, cross_entropy, entropy, squares
 from mlci.fitting._processes import ALONE, Group, own_errors
 from mlci.fitting._result import DeepRecord, Epoch, Fit, Trained
 from mlci.fitting._weighting import check_outcomes, stage2_weights
@@ -200,9 +200,9 @@ def by_entropy(split: Split) -> _loop.Judge:
     counts = (known == known).sum(0).clamp(min=1)
 
     def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
-        losses = [cross_entropy(logits.view_as(known), known).sum(0) / counts for logits in scores.cpu()]
-        values = [loss.tolist() for loss in losses]
-        return [-sum(loss) for loss in values], values
+        means = (cross_entropy(logits.view_as(known), known).sum(0) / counts for logits in scores.cpu())
+        values = [mean.tolist() for mean in means]
+        return [-sum(losses) for losses in values], values
 
     return judge
 
@@ -352,10 +352,8 @@ def collapse(
 
     engine = single.Single(single.Autograd(net), take, wanted, pace, (seed, COLLAPSE), rng=lambda _: rng)
     pull = torch.from_numpy(np.float32(weights)).to(device)[None]
-    if gpu and not kernel.widths:
-        engine.aim(SortedAlignments(kernel, pull))
-    else:
-        engine.aim((kernels().StackedAlignments if gpu and TRITON else Alignments)(kernel, [1.0], pull))
+    alignments = kernels().StackedAlignments if gpu and TRITON and kernel.widths else Alignments
+    engine.aim(alignments(kernel, [1.0], pull))
     _loop.train(engine, [UNTRAINED], epochs=options.epochs, tell=lambda *_: None)
 
     def score(logits: np.ndarray) -> np.ndarray:
@@ -366,14 +364,7 @@ def collapse(
 
 
 def distil(
-    train: Split,
-    valid: Split,
-    taught: Taught,
-    *,
-    config: DeepConfig,
-    seed: int,
-    device: torch.device,
-    tell: Tell,
+    train: Split, valid: Split, taught: Taught, *, config: DeepConfig, seed: int, device: torch.device, tell: Tell
 ) -> tuple[dict[str, np.ndarray], tuple[Epoch, ...]]:
     """Teach one encoder the score: its weights, and R² on the validation split after each epoch."""
     options = config.distil
