@@ -155,3 +155,10 @@ def test_a_table_that_does_not_fit_together_is_refused(change, tmp_path):
     replace(model, state={**model.state, **change}).save(tmp_path / "m")
     with pytest.raises(InputError, match="does not have the parts"):
         load_model(tmp_path / "m")
+
+
+def test_few_numbers_lie_on_the_same_curve_as_many():
+    rng = np.random.default_rng(0)
+    knots, heights = np.sort(rng.normal(size=12)), np.cumsum(rng.random(12))
+    x = np.concatenate([rng.normal(size=200) * 2, knots])  # at the knots too
+    assert np.array_equal(curve(x, knots, heights), [curve(x[i : i + 1], knots, heights)[0] for i in range(len(x))])

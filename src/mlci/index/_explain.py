@@ -16,7 +16,7 @@ import numpy as np
 from mlci.base.names import label
 from mlci.codes.admissions import Admissions
 from mlci.index._reading import Reading
-from mlci.index._table import TableScorer, curve
+from mlci.index._table import TableScorer, along
 from mlci.index.model import Model
 from mlci.tokens import PAD, PRINCIPAL, UNK, Vocabulary, positions
 
@@ -145,11 +145,9 @@ def _mean_slopes(scorer: TableScorer, log_odds: np.ndarray | None) -> np.ndarray
     """Of each outcome's curve, between an admission and one without codes."""
     assert log_odds is not None
     columns = []
-    for here, base, knots, heights in zip(
-        log_odds.T, scorer.state["intercepts"], scorer.state["knots"], scorer.state["heights"]
-    ):
+    for here, base, pieces in zip(log_odds.T, scorer.state["intercepts"], scorer.pieces):
         away = np.where(np.abs(here - base) < NEAR, NEAR, here - base)
-        columns.append((curve(base + away, knots, heights) - curve(np.array([base]), knots, heights)) / away)
+        columns.append((along(base + away, *pieces) - along(np.array([base]), *pieces)) / away)
     return np.column_stack(columns)
 
 

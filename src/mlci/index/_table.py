@@ -24,6 +24,7 @@ from mlci.tokens import Tokens, Vocabulary
 
 ROWS = 16_384  # admissions worked on at once: what a core's cache holds
 BITS = 52  # a 64-bit number holds whole numbers of so many bits exactly
+FEW = 64  # numbers that are looked up among the knots one by one
 COUNTED = KINDS.index("poisson")
 STATE = ("calibration", "heights", "intercepts", "knots", "weights")
 
@@ -74,8 +75,13 @@ class TableScorer:
 
     def score(self, log_odds: np.ndarray) -> np.ndarray:
         """The score at these log-odds, a column per outcome."""
-        columns = zip(log_odds.T, self.state["knots"], self.state["heights"])
-        return sum((curve(column, knots, heights) for column, knots, heights in columns), np.zeros(len(log_odds)))
+        columns = zip(log_odds.T, self.pieces)
+        return sum((along(column, *pieces) for column, pieces in columns), np.zeros(len(log_odds)))
+
+    @cached_property
+    def pieces(self) -> list[tuple[np.ndarray, ...]]:
+        """Of each outcome's curve, as `along` takes them."""
+        return [_pieces(*points) for points in zip(self.state["knots"], self.state["heights"])]
 
     def risks(self, reading: Reading) -> np.ndarray:
         """The risk of each outcome, a column each."""
@@ -199,13 +205,25 @@ def curve(x: np.ndarray, knots: np.ndarray, heights: np.ndarray) -> np.ndarray:
     >>> curve(np.array([-1.0, 0.5, 3.0]), np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 3.0]))
     array([-1. ,  0.5,  5. ])
     """
+    return along(x, *_pieces(knots, heights))
+
+
+def _pieces(knots: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The knots, and of each piece between, before and behind them: where it starts, how high and how steep it is."""
     slopes = np.diff(heights) / np.diff(knots)
-    slopes = slopes[[0, *range(len(slopes)), -1]]
-    passed = np.zeros(len(x), dtype=np.min_scalar_type(len(knots)))
-    for knot in knots:  # so few that counting is faster than searching
-        passed += (x >= knot).view(np.uint8)
-    place = passed.astype(np.intp)
-    found = x - knots[[0, *range(len(knots))]].take(place)
+    return knots, np.insert(knots, 0, knots[0]), np.insert(heights, 0, heights[0]), slopes[[0, *range(len(slopes)), -1]]
+
+
+def along(x: np.ndarray, knots: np.ndarray, starts: np.ndarray, heights: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """Piecewise linear, from what `_pieces` gives."""
+    if len(x) < FEW:
+        place = np.searchsorted(knots, x, side="right")
+    else:  # knots are so few that counting is faster than searching
+        passed = np.zeros(len(x), dtype=np.min_scalar_type(len(knots)))
+        for knot in knots:
+            passed += (x >= knot).view(np.uint8)
+        place = passed.astype(np.intp)
+    found = x - starts.take(place)
     found *= slopes.take(place)
-    found += heights[[0, *range(len(heights))]].take(place)
+    found += heights.take(place)
     return found

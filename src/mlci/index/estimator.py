@@ -336,12 +336,17 @@ class MLCI(TransformerMixin, BaseEstimator):
         return pd.DataFrame({"admission_id": admissions.ids, **columns})
 
     def explain(
-        self, codes: Sequence[str], *, icd_version: int | None = None, age: float | None = None, sex: str | None = None
+        self,
+        codes: Sequence[str] | Admissions,
+        *,
+        icd_version: int | None = None,
+        age: float | None = None,
+        sex: str | None = None,
     ) -> Explanation:
         """Say what each code of one admission contributes.
 
         Args:
-            codes: of the admission.
+            codes: of the admission (or `Admissions`, of one).
             icd_version: 9 or 10.
             age: in years, where the index's risks take it.
             sex: F or M, likewise.
@@ -357,9 +362,10 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> abs(explanation.base_score + sum(effect.effect for effect in explanation) - explanation.score) < 1e-9
         True
         """
-        admissions, model = as_admissions([list(codes)], icd_version=icd_version), self._model
+        ready = isinstance(codes, Admissions)
+        admissions, model = codes if ready else as_admissions([list(codes)], icd_version=icd_version), self._model
         people = of_person(model.people, age, sex)
-        reading, base = model.read(admissions, people), model.read(Admissions.from_lists([[]]))
+        reading, base = model.read(admissions, people), model.nothing
         without = without_each(model, admissions, reading)
         found = shares(model, admissions, reading, without=without)
         titles = self._titles(admissions)

@@ -75,6 +75,11 @@ class Model:
     def scorer(self) -> "Scorer":
         return scorer_of(self.state, self.vocabulary, self.card["config"])
 
+    @cached_property
+    def nothing(self) -> Reading:
+        """What it reads in an admission without codes."""
+        return self.read(Admissions.from_lists([[]]))
+
     def taken(self, data: Any, *, icd_version: int | None = None) -> Admissions:
         """The codes of a cohort, of lists or of a frame as this model takes them: all, or those present on admission.
 

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from mlci.codes import icd
-from mlci.codes.admissions import as_admissions
+from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.comorbidity import Coder
 from mlci.codes.rules import rules
 from mlci.index._people import unsaid
@@ -117,7 +117,7 @@ def answers(
                 else None,
                 high_severity=said.get("high_severity"),
                 unknown=[codes_of[code] for code in distinct if not known[code]],
-                effects=_effects(index, recorded, codes_of, known, said["score"], icd_version)
+                effects=_effects(index, admissions.take(np.array([row])), known, said["score"], icd_version)
                 if explain and enough
                 else None,
                 **{
@@ -132,24 +132,21 @@ def answers(
     return found, tally.add(admissions).doubts(strict=True)
 
 
-def _effects(
-    index: MLCI, recorded: list[int], codes_of: list[str], known: np.ndarray, score: float, icd_version: int
-) -> list[CodeEffect]:
-    """What each recorded code does; one that is not understood does nothing."""
-    counted = index.explain([codes_of[code] for code in recorded if known[code]], icd_version=icd_version)
-    effects = iter(counted)
+def _effects(index: MLCI, admission: Admissions, known: np.ndarray, score: float, icd_version: int) -> list[CodeEffect]:
+    """What each recorded code of one admission does; one that is not understood does nothing."""
+    effects = iter(index.explain(admission.keep(known), icd_version=icd_version))
     return [
         CodeEffect.model_validate(next(effects), from_attributes=True)
         if known[code]
         else CodeEffect(
-            code=codes_of[code],
-            title=icd.title(codes_of[code], icd_version),
+            code=(text := str(admission.values[code])),
+            title=icd.title(text, icd_version),
             known=False,
             effect=0.0,
             score_without=score,
             log_odds=None,
         )
-        for code in recorded
+        for code in admission.indices.tolist()
     ]
 
 

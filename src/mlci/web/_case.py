@@ -13,7 +13,7 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.codes import icd
-from mlci.codes.admissions import as_admissions
+from mlci.codes.admissions import Admissions
 from mlci.codes.parse import Missed, Parsed, Understood, read
 from mlci.index.estimator import MLCI
 from mlci.tokens import UNK
@@ -159,7 +159,7 @@ def _uncounted(code: str, version: int, index: MLCI) -> str:
 def _read_as(index: MLCI, codes: list[str], version: int) -> dict[str, str]:
     """What the model reads a code as: the longest of its beginnings that it has seen, as far as it looks."""
     vocabulary = index.model_.vocabulary
-    admissions = as_admissions([codes], icd_version=version)
+    admissions = Admissions.from_lists([codes], icd_version=version)
     names = {
         str(value): vocabulary.tokens[leaf - 2] if leaf > UNK else ""
         for value, leaf in zip(admissions.values, vocabulary.leaves(admissions).tolist())

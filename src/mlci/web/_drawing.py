@@ -67,6 +67,10 @@ class Drawing:
             for edge, height in zip(edges, heights)
         ]
 
+    def below(self, x: float) -> int:
+        """How many of the bars have their middle at a place or left of it."""
+        return sum(left + width / 2 <= x for left, _, width, _ in self.bars)
+
     @cached_property
     def curves(self) -> dict[str, RiskLine]:
         return {name: self._curve(name) for name in self.model.curves}

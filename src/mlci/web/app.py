@@ -319,7 +319,16 @@ def _renderer(index: MLCI, name: str):
         "place": place,
         "cell": cell,
     }
+    kept: dict[tuple[object, ...], str] = {}
+
+    def remembered(*key: object, caller: Callable[[], str]) -> str:
+        """What a part of a template renders, once for each key: of parts that rest on the model and the key alone."""
+        if key not in kept:
+            kept[key] = caller()
+        return kept[key]
+
     environment.globals |= {
+        "remembered": remembered,
         "mlci_version": mlci.__version__,
         "model": index.model_,
         "model_name": name or f"recipe {index.model_.card['recipe']}",
