@@ -10,6 +10,7 @@ have it by percentiles of their own: where many share a score, not every share c
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,6 @@ import pandas as pd
 
 from mlci.base.shares import md5_split
 from mlci.cohort import Cohort, build_cohort
-from mlci.index._aggregates import quantiles
-from mlci.index._percentiles import Percentiles
 from mlci.index.estimator import MLCI
 from mlci.judging.curves import isotonic
 from mlci.measures.discrimination import auroc, calibration, log_losses
@@ -53,7 +52,8 @@ def judged(
     risk, y = table[f"risk_{OUTCOME}"].to_numpy(), others.labels(OUTCOME)[:, 0]
     own = small.labels(OUTCOME)[:, 0]
     steps = isotonic(index.score(small), own)(table["score"].to_numpy())
-    figures, own_percentile = calibration(risk, y), Percentiles(quantiles(table["score"].to_numpy()))
+    score, figures = table["score"].to_numpy(), calibration(risk, y)
+    own_percentile = replace(index.model_, quantiles=np.quantile(score, np.linspace(0, 1, 1001))).percentile
     return {
         "least risk": float(risk.min()),
         "log-loss": float(log_losses(risk, y).mean()),
@@ -64,7 +64,7 @@ def judged(
         "AUROC": auroc(risk, y),
         "AUROC of the score": auroc(table["score"], y),
         **{f"reach the {p}th": float(np.mean(table["percentile"] >= p)) for p in REACHED},
-        **{f"could reach the {p}th": float(np.mean(own_percentile(table["score"].to_numpy()) >= p)) for p in REACHED},
+        **{f"could reach the {p}th": float(np.mean(own_percentile(score) >= p)) for p in REACHED},
         "high severity": float(table["high_severity"].mean()),
         "high severity, said": float(index.model_.cutoff.share),
     }

@@ -60,9 +60,6 @@ def command(
     missed: bool,
     bounds: bool,
     numeric: str | None,
-    weights: str | None,
-    cluster: str | None,
-    strata: str | None,
     force: bool,
     quiet: bool,
     **options,
@@ -80,20 +77,20 @@ def command(
     from mlci.judging.evaluate import judge, subgroup
 
     looking = {name: options.pop(name) for name in ("look_back", "index", "carry", "model", "fit")}
-    _check_asked(scores, weights=weights, missed=missed, numeric=numeric, **looking)
+    drawn = {name: options.pop(name) for name in ("weights", "cluster", "strata")}
+    _check_asked(scores, weights=drawn["weights"], missed=missed, numeric=numeric, **looking)
     endings = ("_look_back", "", "_differences", "_bounds", "_numeric", "_missed", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
     for path in filter(None, outputs):
         check_output(path, inputs=[*scores, cohort], force=force)
     if looking["look_back"]:
-        drawn = {"resamples": options["resamples"], "seed": options["seed"]}
-        _write(outputs[0], windows(cohort, **looking, split=split, quiet=quiet, **drawn), quiet=quiet)
+        resampling = {"resamples": options["resamples"], "seed": options["seed"]}
+        _write(outputs[0], windows(cohort, **looking, split=split, quiet=quiet, **resampling), quiet=quiet)
     if not scores:
         return
     judged, frames = _read(scores, cohort, split, columns, quiet=quiet)
     models, risks, expected = _named(frames, judged, columns)
     groups = {name: subgroup(judged, name) for name in by.split(",")} if by else None
-    drawn = {"weights": weights, "cluster": cluster, "strata": strata}
     design = design_of(judged, **drawn)
     found = judge(models, judged, groups=design, risks=risks, by=groups, **options)
     if not quiet:
@@ -110,7 +107,7 @@ def command(
     left = missed_codes(models, judged, wanted=missed, quiet=quiet)
     if rivals:
         first, values = next(iter(models.items()))
-        own = {"weights": weights, "risks": risks.get(first, {})}
+        own = {"weights": drawn["weights"], "risks": risks.get(first, {})}
         beside = contest(cohort, judged, frames[0][1], (first, values), design, **own)
         if not quiet:
             who = "patients" if design.clusters < len(design) else "admissions"
