@@ -4,7 +4,6 @@ There a step is so short that recording it for autograd and filling a gradient o
 much as the matrix products.
 """
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +45,6 @@ class ByHand:
         self.phi = [_Linear(model.phi[place]) for place in (0, 2)]
         self.rho = [_Linear(model.rho[place]) for place in (0, 2, 4)]
         self.columns = torch.arange(model.embedding.embedding_dim)
-        self.beside = ThreadPoolExecutor(1, initializer=_alike, initargs=(torch.get_num_threads(),))
         self.batch: Batch | None = None
 
     def lay_out(self, tokens: Tokens) -> Batch:
@@ -99,11 +97,10 @@ class ByHand:
 
     @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
-        filling: list[Future[None]] = []
-        back = self._through(self.rho[2], self.fourth, gradient.view(len(self.fourth), -1), filling)
-        back = self._through(self.rho[1], self.entered[1], aten.threshold_backward(back, self.fourth, 0), filling)
+        back = self.rho[2].back(self.fourth, gradient.view(len(self.fourth), -1))
+        back = self.rho[1].back(self.entered[1], aten.threshold_backward(back, self.fourth, 0))
         back = aten.threshold_backward(self._dropped(1, back), self.third, 0)
-        back = self._dropped(0, self._through(self.rho[0], self.entered[0], back, filling))
+        back = self._dropped(0, self.rho[0].back(self.entered[0], back))
         norm = self.model.norm
         back, *own = aten.native_layer_norm_backward(
             back, self.pooled, norm.normalized_shape, *self.moments, norm.weight, norm.bias, [True, True, True]
@@ -111,17 +108,10 @@ class ByHand:
         for part, value in zip((norm.weight, norm.bias), own):
             part.grad.copy_(value)  # pyright: ignore
         back = self._unpooled(back)
-        back = self._through(self.phi[1], self.second, aten.threshold_backward(back, self.table, 0), filling)
-        back = self._through(self.phi[0], self.first, aten.threshold_backward(back, self.second, 0), filling)
+        back = self.phi[1].back(self.second, aten.threshold_backward(back, self.table, 0))
+        back = self.phi[0].back(self.first, aten.threshold_backward(back, self.second, 0))
         assert self.batch is not None
         self.gradient[self.batch.tokens] = back.numpy()
-        for part in filling:
-            part.result()
-
-    def _through(self, layer: "_Linear", x: Tensor, gradient: Tensor, filling: list[Future[None]]) -> Tensor:
-        """Pass the gradient on to what a layer was given; its weights' are filled beside, as nothing waits for them."""
-        filling.append(self.beside.submit(layer.fill, x, gradient))
-        return torch.mm(gradient, layer.weight)
 
     def _unpooled(self, back: Tensor) -> Tensor:
         """Bring the gradient to the distinct tokens: a mean's to all who are in it, a maximum's to its winner.
@@ -154,16 +144,11 @@ class _Linear:
     def forward(self, x: Tensor) -> Tensor:
         return torch.addmm(self.bias, x, self.turned)
 
-    def fill(self, x: Tensor, gradient: Tensor) -> None:
-        """Fill the weights' gradients, from what the layer was given and the gradient by what it gave."""
+    def back(self, x: Tensor, gradient: Tensor) -> Tensor:
+        """Into the weights' gradients, and on to what it was given."""
         torch.mm(gradient.T, x, out=self.by_weight)
         torch.sum(gradient, 0, out=self.by_bias)
-
-
-def _alike(threads: int) -> None:
-    """Let a thread reckon as the one that trains, to the last bit (`_loop.torch_threads`)."""
-    torch.set_flush_denormal(True)
-    torch.set_num_threads(threads)
+        return torch.mm(gradient, self.weight)
 
 
 def takes(model: nn.Module) -> bool:
