@@ -60,6 +60,7 @@ WIDE = {
     "fitting/deep.py:members",
     "fitting/paper.py:fit_seeds",
     "index/estimator.py:fit",
+    "index/learning.py:learn",
     "index/model.py:score_file",
     "judging/evaluate.py:_judge",
     "judging/evaluate.py:judge",

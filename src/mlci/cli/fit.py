@@ -118,23 +118,23 @@ def command(
 
     from mlci.fitting._processes import joined
     from mlci.index._enough import in_words
-    from mlci.index.estimator import MLCI
+    from mlci.index.learning import Asked, learn
+    from mlci.index.modelcard import described
 
     checkpoint = target.with_name(f".{target.name}.checkpoint")
     folder = target.with_name(f".{target.name}.tokens") if memory_map else None
     with joined(device) as (device, group), progress(quiet or group.rank > 0) as on_event:
-        options = {"outcomes": outcomes or None, "anchor": anchor, "seed": seed, "few_events": few_events}
-        index = MLCI(recipe=recipe, config=settings, device=device, **options)
-        index.fit(cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event, **learned)
+        asked = Asked(recipe, settings, outcomes or None, anchor, seed, device, few_events)
+        model = learn(asked, cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event, **learned)
         if group.rank:
             return
-    index.save(target, about=about)
+    described(model, about).save(target)
     checkpoint.unlink(missing_ok=True)
     if folder:
         shutil.rmtree(folder)
     if not quiet:
-        click.echo(f"{target}: {summary(index.model_)}", err=True)
-        for doubt in (*in_words(index.model_.card), *unasked(cohort, index.model_)):
+        click.echo(f"{target}: {summary(model)}", err=True)
+        for doubt in (*in_words(model.card), *unasked(cohort, model)):
             click.echo(f"Note: {doubt}", err=True)
 
 

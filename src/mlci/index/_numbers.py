@@ -9,7 +9,6 @@ from typing import Any
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.fitting._numbers import Numbers
-from mlci.judging.numbers import numeric_column
 
 LEARNED = ("table",)  # recipes that learn from numbers
 
@@ -25,5 +24,7 @@ def numbers_of(data: Any, names: Mapping[str, str] | Sequence[str], *, recipe: s
     taken = [name for name in names if name in data.outcomes]
     if taken:
         raise InputError(f"numeric: {taken[0]} is an outcome of the cohort already; leave it out.")
+    from mlci.judging.numbers import numeric_column
+
     kinds = dict(names) if isinstance(names, Mapping) else {}
     return Numbers.of({name: numeric_column(data, name) for name in names}, kinds)

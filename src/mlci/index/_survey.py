@@ -11,7 +11,6 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.fitting._data import Splits
-from mlci.judging._carried import column, weights_of
 from mlci.measures.weighted import effective
 
 WEIGHTED = ("table",)  # recipes that learn from admissions which count unequally
@@ -30,6 +29,8 @@ def drawn_by(
         if isinstance(given, str):
             if not isinstance(data, Cohort):
                 raise InputError(f"{name}: {given} names a column of a cohort; beside codes give a value for each.")
+            from mlci.judging._carried import column, weights_of
+
             found[name] = weights_of(data, given) if name == "weight" else column(data, given)
             continue
         values = np.asarray(given)

@@ -6,9 +6,7 @@ Torch is imported to fit `deep` and `paper`, never to fit `table` nor to score.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,35 +16,20 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import ClassifierTags
 
-from mlci.base.errors import InputError
-from mlci.base.extras import need
 from mlci.base.shown import html_table
 from mlci.codes.admissions import Admissions, as_admissions
-from mlci.cohort import Cohort, read_cohort
-from mlci.config import RECIPES, DeepConfig, PaperConfig, TableConfig, config_from, current_recipe, read_config
-from mlci.fitting._data import Split, Splits, in_memory
-from mlci.fitting._mapped import map_cohort
-from mlci.fitting._people import ROWS, UNKNOWN, People
-from mlci.fitting._processes import check_device, world
-from mlci.fitting._result import Fit
-from mlci.index._aggregates import LEAST, as_shipped, counted, quantiles, tokens_of_one_patient, without_small_cells
-from mlci.index._enough import refuse_few, shortfalls
-from mlci.index._evidence import Evidence, halved
+from mlci.cohort import Cohort
+from mlci.config import DeepConfig, PaperConfig, TableConfig, config_from
+from mlci.fitting._people import ROWS, UNKNOWN
 from mlci.index._explain import Effect, Explanation, shares, without_each
-from mlci.index._held_out import held_out
-from mlci.index._looking import card_entry, doubt
-from mlci.index._masked import masking
-from mlci.index._numbers import numbers_of
-from mlci.index._people import needed, of_data, of_person, unsaid, wanted
+from mlci.index._looking import doubt
+from mlci.index._people import of_data, of_person, unsaid
 from mlci.index._reading import Reading
-from mlci.index._survey import drawn_by, in_words
-from mlci.index._taken import given
-from mlci.index.model import Model, Tally, load_model, scorer_of
-from mlci.index.modelcard import about, described
+from mlci.index.learning import Asked, learn
+from mlci.index.model import Model, Tally, load_model
+from mlci.index.modelcard import described
 from mlci.index.ready import model_path
-from mlci.index.shift import Agreement, ShiftWarning, learned
-from mlci.judging.kept import Smooth
-from mlci.judging.smooth import smooth
+from mlci.index.shift import Agreement, ShiftWarning
 
 
 class MLCI(TransformerMixin, BaseEstimator):
@@ -126,58 +109,12 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> bool(heart_failure > diabetes)
         True
         """
-        recipe = self.recipe or next((name for name, kind in RECIPES.items() if isinstance(self.config, kind)), "table")
-        recipe = current_recipe(recipe)
-        if recipe not in RECIPES:
-            raise InputError(f"recipe is {recipe!r}; allowed is {', '.join(RECIPES)}.")
-        kind = RECIPES[recipe]
-        config = self._config(recipe)
-        if not isinstance(config, kind):
-            raise InputError(f"recipe {recipe} takes a {kind.__name__}, not a {type(config).__name__}.")
-        if self.anchor is not None:
-            config = config.anchored(self.anchor)
-        if config.extra:
-            need(config.extra, to=f"fit the recipe {recipe}")
-        group = world()
-        check_device(self.device)
-        if memory_map is None:
-            data = read_cohort(data) if isinstance(data, str | Path) else data
-            data = data.in_order() if isinstance(data, Cohort) else data
-            people = needed(data, wanted(asdict(config)))
-            found = given(data, outcomes, self.outcomes, split, subjects, icd_version, config.tokens.poa)
-            drawn = drawn_by(data, weights, cluster, recipe=recipe, many=len(found["labels"]))
-            numbers = numbers_of(data, numeric, recipe=recipe)
-            splits = in_memory(**found, tokens=config.tokens, people=people, numbers=numbers, **drawn)
-        elif isinstance(data, str | Path):
-            if wanted(asdict(config)):
-                raise InputError("people.age and people.sex are for a cohort in memory; leave memory_map out.")
-            if weights is not None or cluster is not None or numeric:
-                raise InputError("weights, clusters and numbers are for a cohort in memory; leave memory_map out.")
-            splits = map_cohort(data, memory_map, outcomes=self.outcomes, tokens=config.tokens, group=group)
-        else:
-            raise InputError("memory_map is for the name of a cohort file.")
-        if not self.few_events:
-            refuse_few(list(splits.outcomes), splits.train.outcomes)
-        fit = import_module(f"mlci.fitting.{recipe}").fit_splits(
-            splits,
-            config=config,
-            seed=self.seed,
-            device=self.device,
-            group=group,
-            checkpoint=None if checkpoint is None else Path(checkpoint),
-            on_event=on_event,
-        )
-        survey = {**in_words(splits, weights, cluster), **card_entry(data)}
-        self.model_ = model_of(fit, splits, {"recipe": recipe, "seed": self.seed, "config": asdict(config), **survey})
+        asked = Asked(**self.get_params(deep=False))
+        handed = {"split": split, "subjects": subjects, "icd_version": icd_version, "on_event": on_event}
+        handed |= {"checkpoint": checkpoint, "memory_map": memory_map}
+        handed |= {"weights": weights, "cluster": cluster, "numeric": numeric}
+        self.model_ = learn(asked, data, outcomes, **handed)
         return self
-
-    def _config(self, recipe: str) -> Any:
-        """The constants of the fit, however they were said."""
-        if isinstance(self.config, str | Path):
-            return read_config(self.config, recipe=recipe)
-        if isinstance(self.config, Mapping):
-            return config_from(dict(self.config), recipe=recipe, where="config")
-        return self.config or RECIPES[recipe]()
 
     def transform(self, data: Any) -> np.ndarray:
         """Score admissions as one column, for a `Pipeline`.
@@ -501,77 +438,6 @@ def load(path: str | Path) -> MLCI:
     return index
 
 
-def _read(scorer: Any, split: Split) -> Reading:
-    """What the scorer makes of a split, with age and sex where risks take them."""
-    reading = scorer.read(split.tokens)
-    if split.people is None:
-        return reading
-    return replace(reading, people=People(scorer.state["people"]).added(split.people))
-
-
-def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
-    """Give what a fit gave, with the percentiles, risks and cutoff of the admissions that it saw.
-
-    Args:
-        fit: of a recipe.
-        splits: what it learned from.
-        card: recipe, seed and config, to which the facts of the fit are added.
-
-    >>> model_of.__name__  # `MLCI.fit` and the runs of `mlci benchmark` end here
-    'model_of'
-    """
-    names = list(splits.outcomes)
-    data = {"train": splits.train, "valid": splits.valid}
-    scorer = scorer_of(fit.state, splits.vocabulary, card["config"])
-    readings = {part: _read(scorer, taken) for part, taken in data.items()}
-    scores = {part: reading.score for part, reading in readings.items()}
-    if fit.honest is not None:
-        scores["train"] = fit.honest
-    if fit.log_odds is not None:
-        readings["train"] = replace(readings["train"], log_odds=fit.log_odds)
-    mass = {part: taken.weight for part, taken in data.items()}
-    scores["train"] = as_shipped(scores["train"], scores["valid"], fit.crossed, mass["train"], mass["valid"])
-    labels = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}
-    halves = halved(splits.valid.together, len(splits.valid))
-    weights = list(fit.weights.values())
-    evidence = Evidence(scores, labels, names, weights, honest=fit.honest is not None, halves=halves, mass=mass)
-    own = scorer.risks(readings["valid"]) if fit.held_out is None else fit.held_out
-    chosen, judged = evidence.cutoff(), dict(zip(names, own.T))
-    for place, name in enumerate(names):
-        risk = evidence.judged(labels["valid"][:, place], place) if name not in judged else None
-        judged |= {} if risk is None else {name: risk}
-    reference = "train" if "train" in evidence.splits else "valid"
-    return Model(
-        state=fit.state,
-        vocabulary=splits.vocabulary,
-        icd_versions=splits.icd_versions,
-        outcomes=splits.outcomes,
-        quantiles=quantiles(scores[reference], mass[reference]),
-        curves=evidence.curves(least=LEAST),
-        bands=_bands(readings, labels, names, mass),
-        cutoff=without_small_cells(chosen),
-        card={
-            **card,
-            "weights": fit.weights,
-            **({} if fit.bandwidth is None else {"bandwidth": fit.bandwidth}),
-            "record": asdict(fit.record.shown()),
-            "source": splits.source,
-            "fitted_on": evidence.words,
-            "in_sample": evidence.in_sample(),
-            "about": about(splits.source),
-            "makeup": learned(splits.vocabulary, splits.train.tokens),
-            "admissions": {part: len(taken) for part, taken in data.items()},
-            "validation": held_out(scores["valid"], judged, labels["valid"], names, least=LEAST, drawn=splits.valid),
-            "positives": counted(names, splits.train.outcomes),
-            "needed": shortfalls(names, splits.train.outcomes),
-            "no_part_in_cutoff": dict(chosen.left_out),
-            **({"masked": masked} if (masked := masking(*evidence.took_part(chosen))) else {}),
-            "tokens_of_one_patient": tokens_of_one_patient(splits.train),
-            **({} if splits.train.numbers is None else {"numbers": splits.train.numbers.by_kind}),
-        },
-    )
-
-
 def _named(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[str, float] | None]:
     """Each row of log-odds by the outcomes' names; None where there are none."""
     return [None] * rows if log_odds is None else [dict(zip(model.learned, row)) for row in log_odds.tolist()]
@@ -591,23 +457,4 @@ def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> di
         "risk_log_odds": dict(zip(names, found)),
         "calibration": {name: (float(shift), float(slope)) for name, (shift, slope) in zip(names, parts)},
         "people": added,
-    }
-
-
-def _bands(
-    readings: Mapping[str, Reading],
-    labels: Mapping[str, np.ndarray],
-    names: list[str],
-    mass: Mapping[str, np.ndarray | None],
-) -> dict[str, Smooth]:
-    """How sure the own log-odds of a recipe are, from the validation split, or else from what was cross-fitted."""
-    part = "valid" if len(labels["valid"]) else "train"
-    own = readings[part].log_odds
-    if own is None:
-        return {}
-    columns = zip(names, own.T, labels[part].T)
-    return {
-        name: smooth(x, column, least=LEAST, weight=mass[part])
-        for name, x, column in columns
-        if (~np.isnan(column)).any()
     }
