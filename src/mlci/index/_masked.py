@@ -40,7 +40,7 @@ def masking(names: Sequence[str], outcomes: np.ndarray) -> dict[str, Any]:
         if np.nansum(y) >= LEAST and 2 * np.nansum(y[rows]) < np.nansum(y)
     }
     missing = {name: many for name, many in counts.items() if many >= LEAST}
-    return {"known": _told(rows.sum()), "of": len(rows), "missing": missing, "events": events}
+    return {"known": _told(rows.sum()), "of": len(outcomes), "missing": missing, "events": events}
 
 
 def in_words(card: Mapping[str, Any]) -> list[str]:
