@@ -18,6 +18,7 @@ from mlci.config import RECIPES, config_from, current_recipe, read_config
 from mlci.fitting._data import Splits, in_memory
 from mlci.fitting._mapped import map_cohort
 from mlci.fitting._processes import check_device, world
+from mlci.fitting._result import Fit
 from mlci.index._enough import refuse_few
 from mlci.index._looking import card_entry
 from mlci.index._numbers import numbers_of
@@ -87,25 +88,20 @@ def learn(
     recipe, config = asked.settled()
     if config.extra:
         need(config.extra, to=f"fit the recipe {recipe}")
-    group = world()
-    check_device(asked.device)
-    if memory_map is None:
-        data = read_cohort(data) if isinstance(data, str | Path) else data
-        data = data.in_order() if isinstance(data, Cohort) else data
-        splits = _in_memory(asked, recipe, config, data, outcomes, weights, cluster, handed)
-    elif not isinstance(data, str | Path):
-        raise InputError("memory_map is for the name of a cohort file.")
-    elif wanted(asdict(config)):
-        raise InputError("people.age and people.sex are for a cohort in memory; leave memory_map out.")
-    elif weights is not None or cluster is not None or handed.get("numeric"):
-        raise InputError("weights, clusters and numbers are for a cohort in memory; leave memory_map out.")
-    else:
-        splits = map_cohort(data, memory_map, outcomes=asked.outcomes, tokens=config.tokens, group=group)
-    if not asked.few_events:
-        refuse_few(list(splits.outcomes), splits.train.outcomes)
-    with ThreadPoolExecutor(1) as beside:
-        making = beside.submit(import_module, "mlci.index.making")  # SciPy comes while the fit waits for its device
-        fit = import_module(f"mlci.fitting.{recipe}").fit_splits(
+    group, beside = world(), ThreadPoolExecutor(1)
+    with beside:  # what is imported comes while the cohort is read, and then while the fit waits for its device
+        coming = beside.submit(_recipe, recipe, asked.device)
+        if memory_map is None:
+            data = read_cohort(data) if isinstance(data, str | Path) else data
+            data = data.in_order() if isinstance(data, Cohort) else data
+            splits = _in_memory(asked, recipe, config, data, outcomes, weights, cluster, handed)
+        else:
+            _check_mapped(config, data, weights, cluster, handed)
+            splits = map_cohort(data, memory_map, outcomes=asked.outcomes, tokens=config.tokens, group=group)
+        if not asked.few_events:
+            refuse_few(list(splits.outcomes), splits.train.outcomes)
+        fit_splits, making = coming.result(), beside.submit(import_module, "mlci.index.making")
+        fit = fit_splits(
             splits,
             config=config,
             seed=asked.seed,
@@ -117,6 +113,22 @@ def learn(
     survey = {**in_words(splits, weights, cluster), **card_entry(data)}
     card = {"recipe": recipe, "seed": asked.seed, "config": asdict(config), **survey}
     return making.result().model_of(fit, splits, card)
+
+
+def _recipe(name: str, device: str) -> Callable[..., Fit]:
+    """Import what fits by a recipe, if this machine has the device."""
+    check_device(device)
+    return import_module(f"mlci.fitting.{name}").fit_splits
+
+
+def _check_mapped(config: Any, data: Any, weights: Any, cluster: Any, handed: Mapping[str, Any]) -> None:
+    """Refuse what needs the whole cohort in memory."""
+    if not isinstance(data, str | Path):
+        raise InputError("memory_map is for the name of a cohort file.")
+    if wanted(asdict(config)):
+        raise InputError("people.age and people.sex are for a cohort in memory; leave memory_map out.")
+    if weights is not None or cluster is not None or handed.get("numeric"):
+        raise InputError("weights, clusters and numbers are for a cohort in memory; leave memory_map out.")
 
 
 def _in_memory(
