@@ -160,10 +160,6 @@ def alone(config: DeepConfig, seed: int, device: str) -> dict[str, float]:
     return {"start": awake - start, "fit": fitted.seconds}
 
 
-def silent(*_, **__) -> None:
-    pass
-
-
 def members(kind: str, seed: int, config: DeepConfig, device: str) -> np.ndarray:
     """The logits of all members, side by side."""
     import torch
@@ -172,16 +168,9 @@ def members(kind: str, seed: int, config: DeepConfig, device: str) -> np.ndarray
 
     data = SOURCE.data[kind]
     folds = recipe.folds_by_subject(data["train"], config.posterior.members, seed=seed)
-    found = recipe.members(
-        data["train"],
-        [data["valid"], data["test"]],
-        folds,
-        range(config.posterior.members),
-        config=config,
-        seed=seed,
-        device=torch.device(device),
-        tell=silent,
-    )
+    given = recipe.Given(config, seed, torch.device(device))
+    others = [data["valid"], data["test"]]
+    found = recipe.members(given, data["train"], others, folds, range(config.posterior.members))
     return np.stack(list(found))
 
 
@@ -196,17 +185,9 @@ def finish(kind: str, seed: int, config: DeepConfig, logits: np.ndarray, device:
     train, valid, test = (data[name] for name in SPLITS)
     folds = recipe.folds_by_subject(train, config.posterior.members, seed=seed)
     posteriors = recipe.Posteriors(logits, folds)
-    taught = recipe.teach(posteriors, train, valid, config=config, seed=seed)
+    taught = recipe.teach(recipe.Given(config, seed), posteriors, train, valid)
     collapsed = time.perf_counter()
-    state, history = recipe.distil(
-        train,
-        valid,
-        taught,
-        config=config,
-        seed=seed,
-        device=torch.device(device),
-        tell=silent,
-    )
+    state, history = recipe.distil(recipe.Given(config, seed, torch.device(device)), train, valid, taught)
     cost = {"collapse": collapsed - start, "distil": time.perf_counter() - collapsed, "r2": history[-1].quality}
     _, own, others = np.split(posteriors.ensemble, np.cumsum([len(train), len(valid)]))
     scores = {

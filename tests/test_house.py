@@ -57,7 +57,6 @@ WIDE = {
     "cohort.py:from_frame",
     "fitting/_engines/single.py:__init__",
     "fitting/_loop.py:train",
-    "fitting/deep.py:members",
     "fitting/paper.py:fit_seeds",
     "index/estimator.py:fit",
     "index/learning.py:learn",

@@ -70,7 +70,7 @@ def run(config: DeepConfig = SMALL, *, train: Split = TRAIN, seed: int = 5, **op
 
 def teach(cuts: int = 0, **collapse) -> recipe.Taught:
     config = replace(SMALL, collapse=replace(SMALL.collapse, **collapse), spacing=SpacingConfig(cuts=cuts))
-    return recipe.teach(KNOWN, TRAIN, VALID, config=config, seed=5)
+    return recipe.teach(recipe.Given(config, 5), KNOWN, TRAIN, VALID)
 
 
 def squares(taught: recipe.Taught) -> np.ndarray:
@@ -176,9 +176,9 @@ def test_processes_share_all_members_and_the_first_has_some(monkeypatch):
 def test_threads_train_members_to_the_same_bits(threads):
     """Dropout is drawn from generators of their own."""
     config = replace(SMALL, posterior=replace(SMALL.posterior, epochs=1, dropout=0.3))
-    common = {"config": config, "seed": 5, "device": torch.device("cpu"), "tell": lambda *_, **__: None}
+    given = recipe.Given(config, 5)
     alone, aside = (
-        np.stack([*recipe.members(TRAIN, [VALID], FOLDS, range(3), **common, threads=many)]) for many in (1, threads)
+        np.stack([*recipe.members(given, TRAIN, [VALID], FOLDS, range(3), threads=many)]) for many in (1, threads)
     )
     np.testing.assert_array_equal(alone, aside)
 
@@ -220,7 +220,7 @@ def test_spacing_keeps_the_order_and_does_not_lower_the_alignment():
 
 def test_the_score_points_upwards():
     opposite = recipe.Posteriors(-KNOWN.logits, FOLDS)
-    taught = recipe.teach(opposite, TRAIN, VALID, config=SMALL, seed=5)
+    taught = recipe.teach(recipe.Given(SMALL, 5), opposite, TRAIN, VALID)
     assert np.corrcoef(taught.train, TRAIN.outcomes[:, 0])[0, 1] > 0.3
 
 

@@ -15,14 +15,14 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mlci.base.errors import InputError
-from mlci.config import CollapseConfig, DeepConfig, EncoderConfig, LearningConfig, ObjectiveConfig, WeightConfig
+from mlci.config import DeepConfig, ObjectiveConfig, WeightConfig
 from mlci.fitting import _heads, _loop
 from mlci.fitting._checkpoint import open_checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
@@ -43,7 +43,6 @@ MEMBERS, COLLAPSE, DISTIL, HEADS = 100, 2, 3, 4  # which step draws
 PASSING = 0.5  # what an epoch costs in which the encoder stays as it is, beside one in which it learns
 UNTRAINED = Trained(0, -np.inf, None, ())
 CPU = torch.device("cpu")
-Tell = Callable[..., None]  # `Clock.tell`, or what hears the same
 
 
 def fit_splits(splits: Splits, **options: Any) -> Fit:
@@ -86,26 +85,26 @@ def fit(
     facts = ("deep", asdict(config), seed, hashlib.sha256(folds.tobytes()).hexdigest())
     saved = open_checkpoint(checkpoint, train, valid, *facts, group=group)
     left = range(len(saved.entries), config.posterior.members)
-    work = seen(config) * len(rounds(left, config, where, group.count)) * config.posterior.epochs
-    clock = Clock(work + config.distil.epochs + PASSING * config.heads.epochs, on_event)
+    steps = len(rounds(left, config, where, group.count)) * config.posterior.epochs
+    clock = Clock(Given(config, seed).seen * steps + config.distil.epochs + PASSING * config.heads.epochs, on_event)
+    given = Given(config, seed, where, clock.tell)
     logits = [saved.entries[f"member {number}"].arrays["logits"] for number in range(left.start)]
     threads = torch.get_num_threads() if where.type == "cpu" else 1
     with _loop.torch_threads(1):
-        common = {"config": config, "seed": seed, "device": where, "tell": clock.tell}
-        for number, found in zip(left, members(train, [valid], folds, left, **common, group=group, threads=threads)):
+        for number, found in zip(left, members(given, train, [valid], folds, left, group=group, threads=threads)):
             logits.append(found)
             saved.keep(f"member {number}", None, {"logits": found} if saved.writes else {})
         posteriors = Posteriors(np.stack(logits), folds)
         del logits
         saved.entries.clear()
         with own_errors():  # each process does the same
-            taught = teach(posteriors, train, valid, config=config, seed=seed, device=where)
-            state, history = distil(train, valid, taught, **common)
+            taught = teach(given, posteriors, train, valid)
+            state, history = distil(given, train, valid, taught)
             if not history[-1].quality > 0:  # this is so for NaN, too
                 raise InputError(
                     "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
                 )
-            heads = keep_risks(train, valid, posteriors, state, **common)
+            heads = keep_risks(given, train, valid, posteriors, state)
     weights = dict(zip(train.names, taught.weights.tolist()))
     [before] = by_entropy(valid)(torch.from_numpy(posteriors.ensemble[None, len(train) :]))[1]
     kept = dict(zip(train.names, zip(before, heads.entropy, *heads.state["calibration"].T.tolist())))
@@ -136,25 +135,68 @@ def rounds(numbers: Sequence[int], config: DeepConfig, device: torch.device, man
     return [[numbers[start : start + 1] for start in range(at, at + many)] for at in range(0, len(numbers), many)]
 
 
-def seen(config: DeepConfig) -> float:
-    """Give the share of the training split that a member sees.
+@dataclass(frozen=True)
+class Given:
+    """What every step of a fit is given."""
 
-    >>> seen(DeepConfig())
-    0.8
-    """
-    return 1 - 1 / config.posterior.members
+    config: DeepConfig
+    seed: int
+    device: torch.device = CPU
+    tell: Callable[..., None] = lambda *_, **__: None  # hears of each epoch, as `Clock.tell` does
+
+    @property
+    def seen(self) -> float:
+        """The share of the training split that a member sees."""
+        return 1 - 1 / self.config.posterior.members
+
+    def learn(
+        self,
+        step: Literal["posterior", "distil"],
+        split: Split,
+        rows: Sequence[np.ndarray],
+        seeds: Sequence[tuple[int, ...]],
+        held_out: Split,
+        judge: _loop.Judge,
+        tell: Callable[[int, list[Trained]], None],
+        stop: threading.Event | None = None,
+    ) -> tuple[_loop.Engine, list[Trained]]:
+        """Train encoders of outcomes (`posterior`) or of a score (`distil`), with an output for each; no epoch is lost.
+
+        There is one for each of `rows`, which it sees, and of `seeds`: a single one, whose training ends when `stop` is
+        set, or several where that pays.
+        """
+        options, encoder, outputs = getattr(self.config, step), self.config.encoder, split.outcomes.shape[1]
+        stack = stacked.pays(encoder, options.batch, self.device)
+        pace = _loop.Pace(
+            options.batch,
+            options.learning_rate,
+            options.weight_decay,
+            cycle=options.epochs,
+            steps=options.steps,
+            token_dropout=options.token_dropout,
+        )
+        start = {"spread": options.spread, "outputs": outputs, "dropout": options.dropout}
+        with _loop.memory_errors(f"{len(rows)} encoders at once") if stack else nullcontext():
+            models = [_loop.new_encoder(encoder, split.vocabulary_size, s, self.device, **start) for s in seeds]
+            if stack:
+                engine = stacked.Stacked(models, split, pace, seeds, rows=rows)
+            else:
+                [model], [seed], [own] = models, seeds, rows
+                engine = single.quickest(model, split, pace, seed, autograd=True, rows=own, stop=stop)
+            loss = entropy if step == "posterior" else squares
+            engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
+            facts = {"epochs": options.epochs, "tell": tell, "rate": f"{step}.learning_rate"}
+            done, _ = _loop.train(engine, [UNTRAINED] * len(models), held_out=held_out, judge=judge, **facts)
+        return engine, done
 
 
 def members(
+    given: Given,
     train: Split,
     others: Sequence[Split],
     folds: np.ndarray,
     numbers: Sequence[int],
     *,
-    config: DeepConfig,
-    seed: int,
-    device: torch.device,
-    tell: Tell,
     group: Group = ALONE,
     threads: int = 1,
 ) -> Iterator[np.ndarray]:
@@ -162,7 +204,7 @@ def members(
 
     On the CPU so many `threads` train a member each; the bits are the same for any number of them.
     """
-    options, held_out = config.posterior, others[0]
+    config, options, held_out = given.config, given.config.posterior, others[0]
     stop, speaking, judge = threading.Event(), threading.Lock(), by_entropy(held_out)
 
     def trained(some: Sequence[int]) -> list[np.ndarray]:
@@ -173,19 +215,18 @@ def members(
             loss = float(np.mean([sum(reached.objective) for reached in last]))
             found = {"cross-entropy": loss, "validation": -float(np.mean([reached.quality for reached in last]))}
             with speaking:
-                tell(f"risks, {who}/{options.members}", epoch, options.epochs, found, work=seen(config))
+                given.tell(f"risks, {who}/{options.members}", epoch, options.epochs, found, work=given.seen)
 
-        learners = Learners(options, config.encoder, device, rate="posterior.learning_rate", stop=stop)
         rows = [np.flatnonzero(folds != number) for number in some]
-        seeds = [(seed, MEMBERS + number) for number in some]
-        engine, _ = learners.learn(train, rows, seeds, entropy, held_out, judge, told)
+        seeds = [(given.seed, MEMBERS + number) for number in some]
+        engine, _ = given.learn("posterior", train, rows, seeds, held_out, judge, told, stop)
         logits = torch.cat([engine.predict(split) for split in (train, *others)], 1)
         return [member.cpu().numpy().reshape(-1, len(train.names)) for member in logits]
 
-    if threads > 1 and group.count == 1 and not stacked.pays(config.encoder, options.batch, device):
+    if threads > 1 and group.count == 1 and not stacked.pays(config.encoder, options.batch, given.device):
         yield from _loop.side_by_side(lambda number: trained([number])[0], numbers, threads, stop)
         return
-    for shares in rounds(numbers, config, device, group.count):
+    for shares in rounds(numbers, config, given.device, group.count):
         own = shares[group.rank]
         with own_errors():
             found = dict(zip(own, trained(own))) if own else {}
@@ -205,52 +246,6 @@ def by_entropy(split: Split) -> _loop.Judge:
         return [-sum(losses) for losses in values], values
 
     return judge
-
-
-@dataclass(frozen=True)
-class Learners:
-    """How encoders learn outcomes, or a score, with one output for each: every epoch is used."""
-
-    options: LearningConfig
-    encoder: EncoderConfig
-    device: torch.device
-    rate: str
-    stop: threading.Event | None = None  # set, the training of an encoder by itself ends
-
-    def learn(
-        self,
-        split: Split,
-        rows: Sequence[np.ndarray],
-        seeds: Sequence[tuple[int, ...]],
-        loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
-        held_out: Split,
-        judge: _loop.Judge,
-        tell: Callable[[int, list[Trained]], None],
-    ) -> tuple[_loop.Engine, list[Trained]]:
-        """Train an encoder for each of `rows`, which it sees, and of `seeds`: one, or several where that pays."""
-        options, outputs = self.options, split.outcomes.shape[1]
-        stack = stacked.pays(self.encoder, options.batch, self.device)
-        pace = _loop.Pace(
-            options.batch,
-            options.learning_rate,
-            options.weight_decay,
-            cycle=options.epochs,
-            steps=options.steps,
-            token_dropout=options.token_dropout,
-        )
-        shape = (self.encoder, split.vocabulary_size)
-        start = {"spread": options.spread, "outputs": outputs, "dropout": options.dropout}
-        with _loop.memory_errors(f"{len(rows)} encoders at once") if stack else nullcontext():
-            models = [_loop.new_encoder(*shape, seed, self.device, **start) for seed in seeds]
-            if stack:
-                engine = stacked.Stacked(models, split, pace, seeds, rows=rows)
-            else:
-                [model], [seed], [own] = models, seeds, rows
-                engine = single.quickest(model, split, pace, seed, autograd=True, rows=own, stop=self.stop)
-            engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
-            facts = {"epochs": options.epochs, "tell": tell, "rate": self.rate}
-            done, _ = _loop.train(engine, [UNTRAINED] * len(models), held_out=held_out, judge=judge, **facts)
-        return engine, done
 
 
 @dataclass(frozen=True)
@@ -285,11 +280,10 @@ class Taught:
     score: Callable[[np.ndarray], np.ndarray]  # from logits of any admission
 
 
-def teach(
-    posteriors: Posteriors, train: Split, valid: Split, *, config: DeepConfig, seed: int, device: torch.device = CPU
-) -> Taught:
+def teach(given: Given, posteriors: Posteriors, train: Split, valid: Split) -> Taught:
     """Collapse the risks to one score and space it."""
-    options, n, outcomes = config.collapse, len(train), train.names
+    config, n, outcomes = given.config, len(train), train.names
+    options = config.collapse
     anchor = outcomes.index(config.selection.anchor)
     logits = posteriors.honest[:n]
     held_out = posteriors.ensemble[n : n + len(valid)]
@@ -303,7 +297,7 @@ def teach(
         weights = weights * stage2_weights(strength, WeightConfig())
         weights = weights / weights.mean()
     labels = soften(logits, train.outcomes, observed=options.preset("observed"))
-    raw = collapse(logits, labels, options=options, weights=weights, seed=seed, device=device)
+    raw = collapse(given, logits, labels, weights)
     known = ~np.isnan(train.outcomes[:, anchor])
     sign = 1.0 if np.cov(raw(logits)[known], train.outcomes[known, anchor])[0, 1] >= 0 else -1.0
     space: Callable[[np.ndarray], np.ndarray] = lambda score: score  # noqa: E731
@@ -321,15 +315,10 @@ def teach(
 
 
 def collapse(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    *,
-    options: CollapseConfig,
-    weights: np.ndarray,
-    seed: int,
-    device: torch.device = CPU,
+    given: Given, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Learn one score from the logits, in no particular direction."""
+    options, seed, device = given.config.collapse, given.seed, given.device
     if options.method == "sum":
         return lambda logits: logits.astype(np.float64) @ weights
     centre, scale = logits.mean(0), np.maximum(logits.std(0), 1e-6)
@@ -363,11 +352,8 @@ def collapse(
     return score
 
 
-def distil(
-    train: Split, valid: Split, taught: Taught, *, config: DeepConfig, seed: int, device: torch.device, tell: Tell
-) -> tuple[dict[str, np.ndarray], tuple[Epoch, ...]]:
+def distil(given: Given, train: Split, valid: Split, taught: Taught) -> tuple[dict[str, np.ndarray], tuple[Epoch, ...]]:
     """Teach one encoder the score: its weights, and R² on the validation split after each epoch."""
-    options = config.distil
 
     def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
         error = scores.cpu().numpy().ravel() - taught.valid
@@ -376,36 +362,28 @@ def distil(
 
     def told(epoch: int, records: list[Trained]) -> None:
         last = records[0].history[-1]
-        tell("distil", epoch, options.epochs, {"squared error": last.objective[0], "validation R²": last.quality})
+        found = {"squared error": last.objective[0], "validation R²": last.quality}
+        given.tell("distil", epoch, given.config.distil.epochs, found)
 
-    learners = Learners(options, config.encoder, device, rate="distil.learning_rate")
     wanted = replace(train, outcomes=taught.train.astype(np.float32)[:, None], names=("score",))
-    rows, seeds = [np.arange(len(train))], [(seed, DISTIL)]
-    engine, [record] = learners.learn(wanted, rows, seeds, squares, valid, judge, told)
+    rows, seeds = [np.arange(len(train))], [(given.seed, DISTIL)]
+    engine, [record] = given.learn("distil", wanted, rows, seeds, valid, judge, told)
     return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
 
 
 def keep_risks(
-    train: Split,
-    valid: Split,
-    posteriors: Posteriors,
-    state: dict[str, np.ndarray],
-    *,
-    config: DeepConfig,
-    seed: int,
-    device: torch.device,
-    tell: Tell,
+    given: Given, train: Split, valid: Split, posteriors: Posteriors, state: dict[str, np.ndarray]
 ) -> _heads.LearnedHeads:
     """Teach the encoder that holds the score the ensemble's risks as well; what it has learned stays."""
-    n, options = len(train), config.heads
+    n, config, options = len(train), given.config, given.config.heads
     source = posteriors.honest if config.distil.source == "out-of-fold" else posteriors.ensemble
 
     def told(epoch: int, records: list[Trained]) -> None:
         last = records[0].history[-1]
         found = {"cross-entropy": sum(last.objective), "validation": -last.quality}
-        tell("risks of the one encoder", epoch, options.epochs, found, work=PASSING)
+        given.tell("risks of the one encoder", epoch, options.epochs, found, work=PASSING)
 
-    encoder = loaded(config.encoder, {name: torch.from_numpy(array).to(device) for name, array in state.items()})
+    encoder = loaded(config.encoder, {name: torch.from_numpy(array).to(given.device) for name, array in state.items()})
     assert isinstance(encoder, DeepSets)
     return _heads.learn(
         encoder,
@@ -413,7 +391,7 @@ def keep_risks(
         posteriors.honest[:n],
         (train, valid),
         options=options,
-        seed=(seed, HEADS),
+        seed=(given.seed, HEADS),
         judge=by_entropy(valid),
         tell=told,
     )
