@@ -37,8 +37,8 @@ def learned():
     told = []
     found = _heads.learn(
         encoder,
-        true,
-        1.5 * true + 0.7,  # members that are too sure of themselves, and see too much of everything
+        true + 0.7,  # members see too much of it all, and each has noise of its own
+        true + 0.7 + np.random.default_rng(4).normal(0, 0.5, true.shape),
         (train, valid),
         options=HeadsConfig(epochs=4),
         seed=(5, 4),
@@ -60,7 +60,8 @@ def test_heads_follow_the_ensemble(learned):
     assert np.corrcoef(told[:, 0], true[:, 0])[0, 1] > 0.97
     assert np.corrcoef(told[:, 1], true[:, 1])[0, 1] > 0.97
     shift, slope = found.state["calibration"].T
-    assert (np.abs(slope - 1) < 0.35).all()  # the validation split has the last word over sure members
+    assert (shift < -0.3).all()
+    assert ((slope > 0.75) & (slope < 1.05)).all()  # as firm as members deserve, and what the validation split adds
     risk = 1 / (1 + np.exp(-shift - slope * told))
     assert np.abs(risk.mean(0) - (1 / (1 + np.exp(-true))).mean(0)).max() < 0.05
 

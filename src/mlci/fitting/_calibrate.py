@@ -17,11 +17,12 @@ def calibrate(
     family: Family = LOGISTIC,
     *,
     unit: float = 1.0,
+    undecided: float = UNDECIDED,
 ) -> np.ndarray:
     """Find a and b of the risk expit(a + b * log-odds), drawn towards 0 and 1 where events are few.
 
     Shift and slope are fitted around the log-odds where the outcome is least certain, where they hardly depend on each
-    other; each has a normal prior that `UNDECIDED` events outweigh. `weight` says how much each admission counts. The
+    other; each has a normal prior that `undecided` events outweigh. `weight` says how much each admission counts. The
     slope's prior is by so many log-odds: with their standard deviation as `unit`, what is firm gives way sooner than
     what is spread widely. Of another `family` the mean takes the place of the risk.
     """
@@ -32,7 +33,7 @@ def calibrate(
     mass = np.ones(len(x)) if weight is None else weight[known]
     centre = float(np.average(x, weights=mass * family.curvature(family.mean(x))))
     basis = np.stack([np.ones_like(x), (x - centre) / unit])
-    found, prior = np.zeros(2), np.eye(2) * UNDECIDED
+    found, prior = np.zeros(2), np.eye(2) * undecided
 
     def loss(values: np.ndarray) -> float:
         return float(mass @ family.loss(x + values @ basis, y) + values @ prior @ values / 2)

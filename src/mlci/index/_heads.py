@@ -21,7 +21,9 @@ class OutcomeHeads:
 
     matrix: np.ndarray  # what the numbers that enter the last layer add
     start: np.ndarray  # of each outcome
-    columns: np.ndarray  # outcomes x rows of the table of pooling: what a row adds, in whole multiples of `step`
+    # What a row of the table of pooling adds, in whole multiples of `step`. Outcomes come in pairs, as the two parts
+    # of a complex number: a sum of these costs hardly more than one.
+    pairs: np.ndarray
     step: float
 
     @classmethod
@@ -47,17 +49,20 @@ class OutcomeHeads:
         whole = np.rint(weights / step)
         whole[PAD] = 0
         rows = [whole, whole[vocabulary.beginnings].sum(axis=1)] if codes else [whole]
-        return cls(matrix.astype(np.float32).T, start, np.ascontiguousarray(np.concatenate(rows).T), step)
+        laid_out = np.zeros((sum(map(len, rows)), len(start) + len(start) % 2))
+        laid_out[:, : len(start)] = np.concatenate(rows)
+        pairs = np.ascontiguousarray(laid_out.view(np.complex128).T)
+        return cls(matrix.astype(np.float32).T, start, pairs, step)
 
     def of_tokens(self, tokens: Tokens, part: slice) -> np.ndarray:
         """Give what the tokens of some admissions bring to the log-odds of each outcome, with its start."""
         offsets = tokens.offsets[part.start : part.stop + 1]
         ids, filled = tokens.ids[offsets[0] : offsets[-1]], np.flatnonzero(np.diff(offsets))
-        found = np.tile(self.start, (len(offsets) - 1, 1))
-        if len(filled):
-            for place, column in enumerate(self.columns):
-                found[filled, place] += self.step * np.add.reduceat(column.take(ids), offsets[filled] - offsets[0])
-        return found
+        totals = np.zeros((len(self.pairs), len(offsets) - 1), dtype=np.complex128)
+        for pair, total in zip(self.pairs, totals if len(filled) else ()):
+            total[filled] = np.add.reduceat(pair.take(ids), offsets[filled] - offsets[0])
+        found = np.ascontiguousarray(totals.T).view(np.float64)[:, : len(self.start)]
+        return self.start + self.step * found
 
 
 def shapes(state: Mapping[str, np.ndarray], entering: int, tokens: int) -> dict[str, tuple[int, ...]]:

@@ -40,6 +40,8 @@ ORIGINS = {
     "mimic4": Origin("2008 to 2019, from version 3.0 on to 2022, every patient's dates shifted", PHYSIONET),
     "synthetic": Origin("none: computed", "free of rights of others"),
 }
+OWN = "of each outcome by itself, beside the score"
+ALONG = "read from a curve along the score"
 LIMITS = (
     "For describing and comparing groups of admissions and for adjusting for case mix; not for decisions about one "
     "patient.",
@@ -93,6 +95,7 @@ def facts(model: Model) -> dict[str, str]:
         "Dates": told["dates"],
         "Admissions": counts or NOT_SAID,
         "Recipe": f"{card['recipe']}, seed {card['seed']}; {len(model.vocabulary.tokens):,} codes and their beginnings",
+        "Risks": OWN if model.scorer.risky else ALONG,
         "High severity": f"a score of {model.cutoff.score:.3g} or more, {model.cutoff.share:.1%} of admissions",
         "Licence of the data": told["licence"],
     }

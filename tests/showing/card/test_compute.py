@@ -103,7 +103,8 @@ def test_files(card, tmp_path):
     assert pd.read_csv(tmp_path / "card.csv")["points"].sum() == sum(line.points for line in card.lines)
     write(card, tmp_path / "card.html")
     shown = html.unescape((tmp_path / "card.html").read_text())
-    assert list(card.facts) == ["Data", "Dates", "Admissions", "Recipe", "High severity", "Licence of the data"]
+    named = ["Data", "Dates", "Admissions", "Recipe", "Risks", "High severity", "Licence of the data"]
+    assert list(card.facts) == named
     assert all(f"<strong>{name}</strong>: {words}" in shown for name, words in card.facts.items())
     write(card, tmp_path / "card.pdf")
     page = (tmp_path / "card.pdf").read_bytes()
