@@ -11,7 +11,7 @@ groups, side by side where there are two cores; which regression is in which gro
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -56,6 +56,12 @@ class Regressions:
     weight: np.ndarray | None = None  # how much each admission counts; None: once
     families: tuple[Family, ...] = ()  # of the outcomes; none: all happen or not
     alike: np.ndarray | None = None  # tokens whose weights are drawn towards their mean, which is free, instead of 0
+
+    def take(self, rows: np.ndarray, count: int) -> "Regressions":
+        """So many regressions on some of the admissions."""
+        own = {name: getattr(self, name) for name in ("outcomes", "folds", "offset", "weight")}
+        taken = {name: None if values is None else values[rows] for name, values in own.items()}
+        return replace(self, presence=self.presence.take(rows), count=count, **taken)
 
     def start(self) -> np.ndarray:
         """Weights of 0, and the intercepts that give each outcome's rate; beside an offset, those of 0 too."""

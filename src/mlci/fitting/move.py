@@ -148,14 +148,7 @@ def _chosen(whole: Regressions) -> Prior:
     Of what lies within a standard error of the best, the firmest is taken: it orders others' admissions better.
     """
     rows = np.arange(0, len(whole.outcomes), -(-len(whole.outcomes) // CHOSEN_ON))
-    sample = replace(
-        whole,
-        presence=whole.presence.take(rows),
-        outcomes=whole.outcomes[rows],
-        folds=whole.folds[rows],
-        count=whole.count - 1,
-        offset=None if whole.offset is None else whole.offset[rows],
-    )
+    sample = whole.take(rows, whole.count - 1)
     tried: list[_Try] = []
 
     def along(pairs: Iterable[tuple[float, float]]) -> _Try:

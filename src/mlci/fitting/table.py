@@ -262,15 +262,7 @@ def _choose(
     admissions = len(whole.presence) // forms
     rows = np.arange(0, admissions, -(-admissions // CHOSEN_ON))
     rows = np.concatenate([form * admissions + rows for form in range(forms)])
-    sample = replace(
-        whole,
-        presence=whole.presence.take(rows),
-        outcomes=whole.outcomes[rows],
-        folds=whole.folds[rows],
-        count=config.penalty.folds,
-        offset=None if whole.offset is None else whole.offset[rows],
-        weight=None if whole.weight is None else whole.weight[rows],
-    )
+    sample = whole.take(rows, config.penalty.folds)
     former = saved.entries.get("penalties")
     done = [Tried(*pair) for pair in former.facts] if former else []
     weights = np.array(former.arrays["best"]) if former else sample.start()

@@ -6,9 +6,7 @@ admission is scored in can change a single bit of them: plain sums are exact (`_
 gates take the codes in the vocabulary's order.
 """
 
-import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +16,7 @@ from mlci.base.blas import single_thread
 from mlci.codes.admissions import Admissions
 from mlci.index._heads import MOST, OutcomeHeads, shapes
 from mlci.index._pooling import PoolingTable
-from mlci.index._reading import Reading
+from mlci.index._reading import Reading, in_blocks
 from mlci.tokens import Tokens, Vocabulary, positions
 
 NORM_EPS = 1e-5
@@ -111,13 +109,8 @@ class DeepSetsScorer:
             part = slice(start, start + SHARE * size)
             by_tokens[part] = self._heads.of_tokens(tokens, part)
 
-        starts = range(0, len(tokens), SHARE * size)
         with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
-            if len(starts) < 2:
-                list(map(work, starts))
-            else:
-                with ThreadPoolExecutor(os.cpu_count()) as pool:
-                    list(pool.map(work, starts))
+            in_blocks(work, len(tokens), SHARE * size)
         return Reading(scores, by_tokens + by_layer if self.risky else None)
 
     def __call__(self, tokens: Tokens) -> np.ndarray:

@@ -6,9 +6,7 @@ the score: the sum over outcomes of a piecewise-linear curve of their log-odds. 
 Sums are taken of whole numbers, so neither the order of the codes nor the company of an admission changes a bit.
 """
 
-import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from operator import ge
@@ -19,7 +17,7 @@ from mlci.codes.admissions import Admissions
 from mlci.fitting._families import HIGHEST, KINDS
 from mlci.fitting._people import ROWS as PEOPLE
 from mlci.fitting._people import People
-from mlci.index._reading import Reading
+from mlci.index._reading import Reading, in_blocks
 from mlci.tokens import Tokens, Vocabulary
 
 ROWS = 16_384  # admissions worked on at once: what a core's cache holds
@@ -65,12 +63,7 @@ class TableScorer:
             log_odds[:, part] += self.state["intercepts"][:, None]
             score[part] = self.score(log_odds[:, part].T)
 
-        starts = range(0, len(tokens), ROWS)
-        if len(starts) < 2:
-            list(map(work, starts))
-        else:
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                list(pool.map(work, starts))
+        in_blocks(work, len(tokens), ROWS)
         return Reading(score, log_odds.T)
 
     def score(self, log_odds: np.ndarray) -> np.ndarray:
