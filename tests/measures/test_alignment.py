@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import oracles
 from mlci.base.errors import InputError
-from mlci.measures import alignment
+from mlci.measures import alignment, resample
 from mlci.measures.alignment import KERNELS, bandwidth, distance_correlation, nhsic, quadratic_forms
 from mlci.measures.information import mutual_information
 
@@ -318,3 +318,17 @@ def test_what_is_masked_is_not_known():
     assert distance_correlation(score, y) == distance_correlation(score, [0, 1, None, 1, 0, 1])
     with pytest.raises(InputError, match=r"score\[2\]: nan is not a finite number"):
         distance_correlation(np.ma.masked_array(score, mask=y.mask), [0, 1, 0, 1, 0, 1])
+
+
+def test_whole_numbers_far_from_zero_keep_every_digit():
+    """Scores as int64 around 1e12 (seconds, cents): their differences are exact, and so is what rests on them."""
+    rng = np.random.default_rng(0)
+    score, y = rng.integers(0, 5, 2000), rng.random(2000) < 0.3
+    far, near = np.int64(10**12) + score, score.astype(float)
+    assert distance_correlation(far, y) == pytest.approx(distance_correlation(near, y), rel=1e-12)
+    drawn = [
+        resample.bootstrap([resample.ranking(x.astype(float), y.astype(float))], np.arange(2000), resamples=3)[0]
+        for x in (far, near)
+    ]
+    dcorr = resample.RANKING.index("dcorr")
+    assert drawn[0][:, dcorr] == pytest.approx(drawn[1][:, dcorr], rel=1e-12)

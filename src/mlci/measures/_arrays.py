@@ -39,6 +39,11 @@ def moderate(scores: np.ndarray, bits: int) -> np.ndarray:
     return scores if exponent <= bits else np.ldexp(scores, bits - exponent)
 
 
+def unit_of(values: np.ndarray) -> float:
+    """A power of two of the size of the largest value: divided by it values overflow nowhere and keep every digit."""
+    return float(np.ldexp(1.0, int(np.frexp(np.abs(values).max())[1]) - 1))
+
+
 def _floats(values: Any, name: str, allowed: str) -> np.ndarray:
     if isinstance(values, np.ma.MaskedArray):  # what is masked is not known, whatever stands there
         values = np.ma.filled(values.astype(np.float64), np.nan)

@@ -26,7 +26,7 @@ import numpy as np
 
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
-from mlci.measures._arrays import as_outcomes, as_scores, moderate
+from mlci.measures._arrays import as_outcomes, as_scores, moderate, unit_of
 
 Kernel = Literal["rbf", "multi-rbf", "energy"]
 KERNELS = ("rbf", "multi-rbf", "energy")
@@ -160,7 +160,7 @@ def _forms(scores: np.ndarray, directions: np.ndarray, kernel: str, sigma: float
         mass = np.diff(np.r_[starts, len(values)]).astype(np.float64)
         values, sums = values[starts], np.add.reduceat(sums, starts)
     if kernel == "energy":
-        unit = np.abs(values).max()  # no difference overflows, none loses its digits among the denormals
+        unit = unit_of(values)  # no difference overflows, none loses its digits among the denormals
         forms, norm = energy(np.diff(values / unit), mass, sums.T)
         with np.errstate(over="ignore"):
             return forms * unit, float(norm * unit)

@@ -19,6 +19,7 @@ import numpy as np
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.measures import alignment, discrimination
+from mlci.measures._arrays import unit_of
 from mlci.measures.design import Design, as_design
 
 Weights = Callable[[np.ndarray], np.ndarray]  # admissions -> resamples x admissions
@@ -179,7 +180,7 @@ def _ranking(ladder: _Ladder, mass: np.ndarray, drawn_cases: list[np.ndarray]) -
     seen = n[:, None] - below + mass  # from the highest score down to each value
     seen[seen <= 0] = 1  # where nobody was drawn yet, and so no case
     middle = below - mass / 2  # mid-ranks
-    scales = ladder.values / (np.abs(ladder.values).max() or 1.0), middle
+    scales = ladder.values / unit_of(ladder.values), middle
     sums = [_beyond(np.diff(scale), below) for scale in scales]
     figures = np.full((len(mass), len(ladder.cases), len(RANKING)), np.nan)
     for place, (cases, drawn) in enumerate(zip(ladder.cases, drawn_cases)):
