@@ -50,7 +50,7 @@ COMPLETE = (
 CLASSES = ("Admissions", "Cohort", "Layout", "MLCI")
 PRONOUNS = {"one", "both", "mine", "each", "what"}
 # What these do needs no example to be understood, or a page of them.
-INSIDE = {"energy", "rbf", "features", "coefficients"} | {"fit_splits", "fit_seeds", "active", "judges"}
+INSIDE = {"energy", "rbf", "features", "coefficients"} | {"fit_splits", "fit_seeds", "judges"}
 
 
 def modules() -> list[Path]:

@@ -40,14 +40,7 @@ class Clock:
         return time.perf_counter() - self.start
 
     def tell(
-        self,
-        step: str,
-        epoch: int,
-        epochs: int,
-        figures: Mapping[str, float],
-        *,
-        work: float = 1.0,
-        unit: str = "epoch",
+        self, step: str, epoch: int, epochs: int, figures: Mapping[str, float], *, work: float = 1, unit: str = "epoch"
     ) -> None:
         self.done, self.left, seconds = self.done + work, max(self.left - work, 0.0), self.seconds
         then, before = self.first

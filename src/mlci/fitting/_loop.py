@@ -121,14 +121,10 @@ class Place:
         entry = self.saved.entries.get(self.name)
         return [_trained(facts) for facts in entry.facts] if entry else []
 
-    def kept(self) -> dict[str, Tensor]:
-        """Give the weights of the kept epochs so far."""
-        return self._part("best")
-
     def resume(self, engine: Engine) -> None:
         """Bring an engine to where its last epoch ended."""
-        engine.load(self._part("model"))
-        engine.optimiser.load(self._part("adam"))
+        engine.load(self.part("model"))
+        engine.optimiser.load(self.part("adam"))
 
     def keep(self, engine: Engine, trained: Sequence[Trained], best: Mapping[str, Tensor], *, last: bool) -> None:
         """Put copies into the checkpoint, as the next epoch changes the tensors while another fit may write."""
@@ -144,7 +140,8 @@ class Place:
         pause = 0.0 if last else engine.pause
         self.saved.keep(self.name, [asdict(record) for record in trained], arrays, pause=pause)
 
-    def _part(self, part: str) -> dict[str, Tensor]:
+    def part(self, part: str) -> dict[str, Tensor]:
+        """Give the weights of the last epoch (`model`), of the kept ones (`best`), or the moments (`adam`)."""
         start, arrays = f"{part}.", self.saved.entries[self.name].arrays
         return {
             key.removeprefix(start): torch.from_numpy(np.array(array))
@@ -192,7 +189,7 @@ def train(
     best = engine.state()
     selecting = improvement is not None and (place is None or place.weights)
     if selecting:
-        start = place.kept() if place and begun else best
+        start = place.part("best") if place and begun else best
         best = {name: start[name].clone().to(weight.device) for name, weight in best.items()}
     for epoch in range(begun + 1, epochs + 1):
         values = engine.epoch(epoch).tolist()

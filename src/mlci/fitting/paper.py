@@ -154,7 +154,14 @@ def fit_seeds(
             f"most {_objectives.LARGE}; fit others one by one."
         )
     stack = group.count == 1 and trained_at_once(config, device) if stack is None else stack
-    names = active(train, valid, config)
+    aligned = config.objective.kind == "alignment"
+    names = check_outcomes(
+        train,
+        valid,
+        anchor=config.selection.anchor if aligned or config.selection.stage1 == "anchor" else None,
+        together=aligned and config.objective.validity == "intersection",
+        omit=config.weights.inactive == "omit",
+    )
     aside = (threads or torch.get_num_threads()) if where.type == "cpu" and group.count == 1 and not stack else 1
     with nullcontext() if stack else _loop.torch_threads(1):
         run = _Run(train.only(names), valid.only(names), config, where, stack, aside, group)
@@ -169,18 +176,6 @@ def trained_at_once(config: PaperConfig, device: str) -> bool:
     False
     """
     return stacked.pays(config.encoder, config.optimiser.batch, torch.device(device))
-
-
-def active(train: Split, valid: Split, config: PaperConfig) -> list[str]:
-    """Name the outcomes that take part in a fit; refuse what would make it meaningless."""
-    aligned = config.objective.kind == "alignment"
-    return check_outcomes(
-        train,
-        valid,
-        anchor=config.selection.anchor if aligned or config.selection.stage1 == "anchor" else None,
-        together=aligned and config.objective.validity == "intersection",
-        omit=config.weights.inactive == "omit",
-    )
 
 
 @dataclass
@@ -250,7 +245,7 @@ class _Run:
         options, place = self.config.optimiser, _loop.Place(self.saved, f"{stage}.{number}", weights=stage == 2)
         trained, epochs = place.trained(), options.stage1_epochs if stage == 1 else options.stage2_epochs
         if trained and len(trained[0].history) == epochs:
-            return trained, place.kept()
+            return trained, place.part("best")
 
         def tell(epoch: int, records: list[Trained]) -> None:
             last = [record.history[-1] for record in records]

@@ -156,31 +156,6 @@ def _gradients(
         tl.store(values + problem * W + wide, value)
 
 
-def labels(outcomes: Tensor, validity: str, least_rows: int = 3) -> tuple[Tensor, Tensor]:
-    """Prepare what an alignment needs of outcomes (... x admissions x outcomes, NaN where not known).
-
-    Returns the columns of each problem, ... x problems x admissions x W: which admissions count, then each outcome less
-    its mean over them; and ... x problems x W: one over each outcome's sum of squares, 0 where it does not count.
-    A problem is all outcomes, judged where all are known, or one of them.
-    """
-    known = outcomes == outcomes
-    if validity == "intersection":
-        mask, y = known.all(-1, keepdim=True).unsqueeze(-3), outcomes.unsqueeze(-3)
-    else:
-        mask, y = known.mT.unsqueeze(-1), outcomes.mT.unsqueeze(-1)
-    mask = mask.to(outcomes.dtype)
-    rows = mask.sum(-2, keepdim=True)
-    y = y.nan_to_num() * mask
-    profiles = (y - y.sum(-2, keepdim=True) / rows.clamp(min=1)) * mask
-    energy = profiles.square().sum(-2)
-    counts = (rows.squeeze(-2) >= least_rows) & (energy > 0)
-    width = max(16, triton.next_power_of_2(1 + y.shape[-1]))
-    columns = torch.cat([mask, profiles, mask.new_zeros(*y.shape[:-1], width - 1 - y.shape[-1])], dim=-1)
-    units = mask.new_zeros(*y.shape[:-2], width)
-    units[..., 1 : 1 + y.shape[-1]] = torch.where(counts, 1 / energy, 0)
-    return columns, units
-
-
 def alignment(
     scores: Tensor, columns: Tensor, units: Tensor, *, precisions: Tensor, floor: float, pulls: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
@@ -223,7 +198,28 @@ class StackedAlignments:
         return problems[:, :, 1] if alone else problems[:, 0, 1 : 1 + self.weights.shape[1]]
 
     def labels(self, outcomes: Tensor) -> tuple[Tensor, Tensor]:
-        return labels(outcomes, self.config.validity, self.config.least_rows)
+        """Prepare what an alignment needs of outcomes (... x admissions x outcomes, NaN where not known).
+
+        Returns the columns of each problem, ... x problems x admissions x W: which admissions count, then each outcome
+        less its mean over them; and ... x problems x W: one over each outcome's sum of squares, 0 where it does not
+        count. A problem is all outcomes, judged where all are known, or one of them.
+        """
+        known = outcomes == outcomes
+        if self.config.validity == "intersection":
+            mask, y = known.all(-1, keepdim=True).unsqueeze(-3), outcomes.unsqueeze(-3)
+        else:
+            mask, y = known.mT.unsqueeze(-1), outcomes.mT.unsqueeze(-1)
+        mask = mask.to(outcomes.dtype)
+        rows = mask.sum(-2, keepdim=True)
+        y = y.nan_to_num() * mask
+        profiles = (y - y.sum(-2, keepdim=True) / rows.clamp(min=1)) * mask
+        energy = profiles.square().sum(-2)
+        counts = (rows.squeeze(-2) >= self.config.least_rows) & (energy > 0)
+        width = max(16, triton.next_power_of_2(1 + y.shape[-1]))
+        columns = torch.cat([mask, profiles, mask.new_zeros(*y.shape[:-1], width - 1 - y.shape[-1])], dim=-1)
+        units = mask.new_zeros(*y.shape[:-2], width)
+        units[..., 1 : 1 + y.shape[-1]] = torch.where(counts, 1 / energy, 0)
+        return columns, units
 
     def step(self, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         facts = {"precisions": self.precisions, "floor": self.config.floor, "pulls": self.pulls}

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,27 +24,11 @@ from mlci.fitting.encoders import DeepSets, Dropout, on, predict
 from mlci.tokens import Tokens
 
 
-class Passes(Protocol):
-    """A step's two passes through a model; `parameters` are what an optimiser moves, with their gradients."""
-
-    parameters: list[nn.Parameter]
-
-    @property
-    def model(self) -> nn.Module:
-        """What the passes go through."""
-        ...
-
-    def forward(self, batch: Any, /) -> Tensor:
-        """Give the scores of a batch."""
-        ...
-
-    def backward(self, gradient: Tensor) -> None:
-        """Fill the gradients of the parameters, from that by the scores of the last forward pass."""
-        ...
-
-
 class Autograd:
-    """Through any module, which takes the tensors of a batch."""
+    """A step's two passes through any module, which takes the tensors of a batch.
+
+    `parameters` are what an optimiser moves, with their gradients.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self.model, self.parameters = model, [weight for weight in model.parameters() if weight.requires_grad]
@@ -84,7 +68,7 @@ class Single:
 
     def __init__(
         self,
-        passes: Passes,
+        passes: Autograd | by_hand.ByHand,
         take: Callable[[np.ndarray, np.random.Generator], Any],
         outcomes: np.ndarray,
         pace: Pace,
