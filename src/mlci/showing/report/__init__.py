@@ -36,9 +36,9 @@ def build(index: MLCI, cohort: Cohort, *, command: str, study: Mapping[str, str]
 
     @cache
     def drawing():
-        from mlci.showing.report._draw import Drawing
+        from mlci.showing.report._draw import ReportPictures
 
-        return Drawing(index.model_.cutoff.score)
+        return ReportPictures(index.model_.cutoff.score)
 
     findings = compute(index, cohort, shown=lambda part: drawing().part(part), **options)
     pictures = drawing().whole(findings)

@@ -13,7 +13,7 @@ from mlci.showing._words import percent
 from mlci.showing.report._compute import Codes, Findings, OutcomeFigures, Part
 
 
-class Drawing:
+class ReportPictures:
     """Pictures by section: of parts of the findings as they are found, and at last of what the whole alone shows."""
 
     def __init__(self, cutoff: float) -> None:
