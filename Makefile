@@ -15,7 +15,7 @@ help:
 	@echo "make audit   what is installed beside requirements.lock, and known holes in it"
 	@echo "make lint    ruff, pyright, import-linter"
 	@echo "make docs    the docs site, in site/index.html"
-	@echo "make bench   speed and memory beside peers"
+	@echo "make bench   speed and memory beside peers (QUICK=--quick: on less data)"
 	@echo "make clean   remove .venv and demo/"
 
 .venv/.run: pyproject.toml constraints.txt
@@ -96,10 +96,12 @@ lock:
 docs: .venv/.dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "The docs are in site/index.html; $(BIN)/python -m http.server -d site shows them with search."
 
-# What needs a GPU is run by hand: benchmarks/gpu_*.py and benchmarks/recipe.py say how.
+# Speed and memory, with ratios to peers or to the plain way: half an hour on two idle cores; QUICK=--quick, a few minutes.
+# What needs a GPU, own data or hours of simulation is run by hand; each script of benchmarks/ says how.
+BENCH := start cohort scale score indices report web spark table fit measures theory
 bench: .venv/.dev
-	@for script in $(filter-out benchmarks/gpu_% benchmarks/recipe.py,$(wildcard benchmarks/*.py)); do \
-	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in $(BENCH); do \
+	  echo "== benchmarks/$$script.py $(QUICK)"; $(BIN)/python benchmarks/$$script.py $(QUICK) || exit 1; done
 
 clean:
 	rm -rf .venv .venv-oldest .venv-newest demo site

@@ -132,6 +132,7 @@ def main() -> None:
     parser.add_argument("--recipes", default="table,deep,paper")
     parser.add_argument("--codes", type=float)
     parser.add_argument("--admissions", type=int, default=178_178)
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the admissions")
     words = parser.parse_args()
     seeds = [int(seed) for seed in words.seeds.split(",")]
     if words.what == "quality":
@@ -139,7 +140,7 @@ def main() -> None:
     elif words.what == "small":
         small([int(size) for size in words.sizes.split(",")], words.recipes.split(","), words.codes, seeds)
     else:
-        cost(words.admissions)
+        cost(words.admissions // 20 if words.quick else words.admissions)
 
 
 if __name__ == "__main__":
