@@ -1,4 +1,4 @@
-"""Intervals hold the truth as often as they say: known answers here, many draws in `benchmarks/coverage.py`."""
+"""Intervals hold the truth as often as they say: known answers here, many draws in `benchmarks/intervals.py`."""
 
 import sys
 from importlib.util import module_from_spec, spec_from_file_location

@@ -5,7 +5,7 @@ events are few, and lie beside the truth where a figure is biased. So the resamp
 interval holds the values from which the figure lies no further than their own standard errors allow (AUROC,
 calibration error and intercept), is symmetric around a root without bias (distance correlation) or in log-odds (average
 precision), or plain with Student's t for as many degrees of freedom as there are patients with the rarer outcome, less
-one (the rest). `benchmarks/coverage.py` shows how often each holds the truth.
+one (the rest). `benchmarks/intervals.py` shows how often each holds the truth.
 """
 
 from dataclasses import dataclass

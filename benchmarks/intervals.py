@@ -1,7 +1,7 @@
 """How often a 95% interval holds the truth when events are few: those of `mlci evaluate` beside plain percentiles.
 
-    python benchmarks/coverage.py [--replicates 500] [--resamples 100] [--seed 1] [--events 11,20,82] [-o FILE]
-    python benchmarks/coverage.py --replicates 3000 --seed 2029 --events 200 --score weak --admissions several
+    python benchmarks/intervals.py [--replicates 500] [--resamples 100] [--seed 1] [--events 11,20,82] [-o FILE]
+    python benchmarks/intervals.py --replicates 3000 --seed 2029 --events 200 --score weak --admissions several
 
 Each replicate is a hospital of 1,000 admissions of which 11, 20, 82 or 200 are expected to have the outcome, with a
 strong or a weak score, and with one admission per patient or about two that are alike in score and in fate. The score
