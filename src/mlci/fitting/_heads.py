@@ -2,9 +2,9 @@
 
 In come an encoder, which stays as it is, and the ensemble's log-odds; out come further outputs of the encoder's last
 layer, to which each token adds a weight of its own (a score leaves out what raises one outcome and lowers another), and
-shift and slope by which log-odds become risks. The heads follow the ensemble's risks by cross-entropy. Shift and slope
-are first those of members for admissions that they have not seen, then, as far as events speak for it, those of the
-heads for the validation split. Needs NumPy and torch.
+shift and slope by which log-odds become risks. The heads follow the ensemble's risks by cross-entropy. Members are
+calibrated on admissions that they have not seen, heads to what members so calibrated expect of validation admissions,
+and then, as far as events speak for it, to what happened to these. Needs NumPy and torch.
 """
 
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from mlci.fitting._objectives import MeanLosses, entropy
 from mlci.fitting._result import Trained
 from mlci.fitting.encoders import DeepSets
 
+SURE = 1.0  # what members expect is no chance: next to nothing is needed to follow it
 # Events of the validation split that must speak for another calibration than the members' before half of it is made:
 # on NHDS 2010 heads and members differ by 0.06 in shift and slope (1 / 0.06² is nearly 300).
 ALIKE = 300.0
@@ -50,6 +51,15 @@ class RiskHeads(nn.Module):
 
 
 @dataclass(frozen=True)
+class Said:
+    """Log-odds by an ensemble."""
+
+    train: np.ndarray  # of training admissions, by all members
+    honest: np.ndarray  # of the same, by members that have not seen them
+    valid: np.ndarray  # of validation admissions, by each member
+
+
+@dataclass(frozen=True)
 class LearnedHeads:
     """Arrays of the heads by name, and what they reached."""
 
@@ -60,8 +70,7 @@ class LearnedHeads:
 
 def learn(
     encoder: DeepSets,
-    log_odds: np.ndarray,
-    honest: np.ndarray,
+    said: Said,
     splits: tuple[Split, Split],
     *,
     options: HeadsConfig,
@@ -69,12 +78,11 @@ def learn(
     judge: Judge,
     tell: Callable[[int, list[Trained]], None],
 ) -> LearnedHeads:
-    """Teach an encoder's heads the log-odds of training admissions, and calibrate them.
+    """Teach an encoder's heads an ensemble's log-odds of training admissions, and calibrate them.
 
     Args:
         encoder: what the heads see through; its weights stay.
-        log_odds: of training admissions, by the ensemble.
-        honest: of the same, by members that have not seen them.
+        said: by the ensemble.
         splits: training and validation.
         options: every constant.
         seed: of the order of admissions.
@@ -83,8 +91,8 @@ def learn(
     """
     known, valid = splits
     device = next(encoder.parameters()).device
-    wanted = replace(known, outcomes=_risks(log_odds).astype(np.float32))
-    start = torch.from_numpy(log_odds.mean(0).astype(np.float32)).to(device)
+    wanted = replace(known, outcomes=_risks(said.train).astype(np.float32))
+    start = torch.from_numpy(said.train.mean(0).astype(np.float32)).to(device)
     pace = Pace(options.batch, options.learning_rate, options.weight_decay, cycle=options.epochs, steps=options.steps)
     engine = single.of_tokens(RiskHeads(encoder, start), wanted, pace, seed)
     engine.aim(MeanLosses(entropy, torch.ones(1, len(start), device=device)))
@@ -94,7 +102,9 @@ def learn(
     )
     told = engine.predict(valid)[0].cpu().numpy().astype(np.float64)
     arrays = {name: engine.state()[name][0].cpu().numpy().copy() for name in ("tokens", "weight", "bias")}
-    first = _lines(honest, known.outcomes)
+    members = _lines(said.honest, known.outcomes)
+    expected = _risks(_moved(members, said.valid)).mean(0)
+    first = _after(members, _lines(_moved(members, told), expected, SURE))
     last = _after(first, _lines(_moved(first, told), valid.outcomes, ALIKE))
     state = {f"heads.{name}": array for name, array in arrays.items()} | {"calibration": last}
     return LearnedHeads(state, _crosswise(first, told, valid), done.history[-1].validation)

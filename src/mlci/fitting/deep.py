@@ -377,6 +377,7 @@ def keep_risks(
     """Teach the encoder that holds the score the ensemble's risks as well; what it has learned stays."""
     n, config, options = len(train), given.config, given.config.heads
     source = posteriors.honest if config.distil.source == "out-of-fold" else posteriors.ensemble
+    said = _heads.Said(source[:n], posteriors.honest[:n], posteriors.logits[:, n : n + len(valid)])
 
     def told(epoch: int, records: list[Trained]) -> None:
         last = records[0].history[-1]
@@ -387,8 +388,7 @@ def keep_risks(
     assert isinstance(encoder, DeepSets)
     return _heads.learn(
         encoder,
-        source[:n],
-        posteriors.honest[:n],
+        said,
         (train, valid),
         options=options,
         seed=(given.seed, HEADS),
