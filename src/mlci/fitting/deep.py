@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.config import DeepConfig, ObjectiveConfig, WeightConfig
 from mlci.fitting import _heads, _loop
@@ -287,9 +288,9 @@ def teach(given: Given, posteriors: Posteriors, train: Split, valid: Split) -> T
     anchor = outcomes.index(config.selection.anchor)
     logits = posteriors.honest[:n]
     held_out = posteriors.ensemble[n : n + len(valid)]
-    strength = [
-        float(nhsic(column.astype(np.float64), valid.outcomes[:, anchor], kernel="energy")) for column in held_out.T
-    ]
+    with single_thread():  # several would round the last digit otherwise, and it stands in the model file
+        happened = valid.outcomes[:, anchor]
+        strength = [float(nhsic(column.astype(np.float64), happened, kernel="energy")) for column in held_out.T]
     weights = outcome_weights(
         train.outcomes, outcomes, balance=options.preset("balance"), importance=options.importance
     )
