@@ -36,7 +36,11 @@ def counted(cohort: Cohort, source: Mapping[str, int]) -> dict[str, float]:
 
 
 def beside(ours: Mapping[str, float], paper: Mapping[str, float]) -> pd.DataFrame:
-    """Ours beside the paper's, where either has counted; the paper does not print every figure."""
+    """Ours beside the paper's, where either has counted; the paper does not print every figure.
+
+    >>> beside({"train": 700}, {"train": 800})["difference"].tolist()
+    [-100.0]
+    """
     rows = [(name, words, ours.get(name), paper.get(name)) for name, words in WORDS.items() if name in ours]
     frame = pd.DataFrame(rows, columns=["quantity", "words", "ours", "paper"]).astype({"ours": float, "paper": float})
     return frame.assign(difference=frame["ours"] - frame["paper"])

@@ -89,7 +89,11 @@ def reproduce(
 
 
 def paper_diagnostics(dataset: str) -> pd.DataFrame:
-    """The paper's other figures: table, quantity, outcome, value, sd."""
+    """The paper's other figures: table, quantity, outcome, value, sd.
+
+    >>> paper_diagnostics("mimic3").columns.tolist()
+    ['table', 'quantity', 'outcome', 'value', 'sd']
+    """
     with (Path(baselines.__file__).parent / "data" / "paper_diagnostics.csv").open(newline="") as file:
         frame = pd.DataFrame(row for row in csv.DictReader(file) if row["dataset"] == dataset)
     return frame.assign(value=pd.to_numeric(frame["value"]), sd=pd.to_numeric(frame["sd"])).drop(columns="dataset")

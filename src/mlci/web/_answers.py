@@ -70,7 +70,12 @@ class Answer(BaseModel):
 
 
 def model_version(model: Model) -> int:
-    """The ICD version that codes are of where nobody says it: the model's, or 10 if that has both or none."""
+    """The ICD version that codes are of where nobody says it: the model's, or 10 if that has both or none.
+
+    >>> from mlci.index.estimator import load
+    >>> model_version(load("us2010").model_)
+    10
+    """
     own = [version for version in model.icd_versions if version in icd.VERSIONS]
     return own[0] if len(own) == 1 else 10
 

@@ -20,7 +20,13 @@ FEWEST = 10  # known outcomes in the training split that an outcome needs to tak
 
 
 def counts(part: Split) -> sparse.csr_array:
-    """Admissions x vocabulary; the column of <PAD> is left out, <UNK> has one. Order of codes is forgotten here."""
+    """Admissions x vocabulary; the column of <PAD> is left out, <UNK> has one. Order of codes is forgotten here.
+
+    >>> from mlci.tokens import Tokens
+    >>> split = Split(Tokens(np.array([2, 3, 2]), np.array([0, 2, 3])), np.array([[1.0], [0.0]]), ("mortality",), 4)
+    >>> counts(split).toarray().tolist()
+    [[0.0, 1.0, 1.0], [0.0, 1.0, 0.0]]
+    """
     tokens = part.tokens
     shape = (len(tokens), part.vocabulary_size - 1)
     ones = np.ones(len(tokens.ids))
@@ -65,7 +71,13 @@ def validation_loss(logit: np.ndarray, y: np.ndarray) -> float:
 
 
 def known(part: Split, outcome: int) -> tuple[np.ndarray, np.ndarray]:
-    """The admissions whose outcome is known, and the outcome."""
+    """The admissions whose outcome is known, and the outcome.
+
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.array([2, 3]), np.array([0, 1, 2]))
+    >>> known(Split(tokens, np.array([[np.nan], [1.0]]), ("mortality",), 4), 0)
+    (array([1]), array([1]))
+    """
     rows = np.flatnonzero(np.isfinite(part.outcomes[:, outcome]))
     return rows, part.outcomes[rows, outcome].astype(int)
 
@@ -112,7 +124,14 @@ def stage1(
 
 def pooled(part: Split, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Every admission once per known outcome, all with one score, is the same loss as each admission once with the
-    weighted share of its outcomes that happened and the sum of their weights. Returns share and weight."""
+    weighted share of its outcomes that happened and the sum of their weights. Returns share and weight.
+
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.array([2, 3]), np.array([0, 1, 2]))
+    >>> split = Split(tokens, np.array([[1.0, 0.0], [1.0, np.nan]]), ("mortality", "long_stay"), 4)
+    >>> pooled(split, np.array([0.5, 1.5]))  # shares, and weights
+    (array([0.25, 1.  ]), array([2. , 0.5]))
+    """
     known = np.isfinite(part.outcomes)
     weight = known @ weights
     share = np.where(known, part.outcomes, 0.0) @ weights

@@ -59,7 +59,11 @@ def ages(years: np.ndarray) -> sparse.csr_array:
 
 
 def sexes(values: np.ndarray) -> sparse.csr_array:
-    """Whether each admission is of each of `SEXES`; of none where that is not known."""
+    """Whether each admission is of each of `SEXES`; of none where that is not known.
+
+    >>> sexes(np.array(["F", None], dtype=object)).toarray().tolist()
+    [[1, 0], [0, 0]]
+    """
     return sparse.csr_array((values[:, None] == np.array(SEXES, dtype=object)).astype(np.int64))
 
 

@@ -76,7 +76,12 @@ def side(gaps: pd.DataFrame) -> str:
 
 
 def verdicts(aurocs: pd.DataFrame, rivals: Sequence[str]) -> dict[str, list[str]]:
-    """Better, too close to call, worse → the outcomes, by the paired intervals of AUROC."""
+    """Better, too close to call, worse → the outcomes, by the paired intervals of AUROC.
+
+    >>> aurocs = pd.DataFrame({"model": ["Charlson"], "outcome": ["mortality"], "gap_low": [0.01], "gap_high": [0.03]})
+    >>> verdicts(aurocs, ["Charlson"])["better"]
+    ['mortality']
+    """
     found: dict[str, list[str]] = {name: [] for name in SIDES}
     for outcome, part in aurocs[aurocs["model"].isin(rivals)].groupby("outcome", sort=False):
         found[side(part)].append(str(outcome))
