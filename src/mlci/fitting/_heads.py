@@ -90,12 +90,11 @@ def learn(
         tell: hears of each epoch.
     """
     known, valid = splits
-    device = next(encoder.parameters()).device
     wanted = replace(known, outcomes=_risks(said.train).astype(np.float32))
-    start = torch.from_numpy(said.train.mean(0).astype(np.float32)).to(device)
+    start = torch.from_numpy(said.train.mean(0)).to(next(encoder.parameters()))
     pace = Pace(options.batch, options.learning_rate, options.weight_decay, cycle=options.epochs, steps=options.steps)
     engine = single.of_tokens(RiskHeads(encoder, start), wanted, pace, seed)
-    engine.aim(MeanLosses(entropy, torch.ones(1, len(start), device=device)))
+    engine.aim(MeanLosses(entropy, torch.ones(1, len(start), device=start.device)))
     begun = [Trained(0, -np.inf, None, ())]
     [done], _ = train(
         engine, begun, epochs=options.epochs, tell=tell, held_out=valid, judge=judge, rate="heads.learning_rate"
