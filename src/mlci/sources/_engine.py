@@ -156,21 +156,17 @@ def _open_folder(
     if not folder.is_dir():
         reason = "is a file" if folder.exists() else "does not exist"
         raise InputError(f"{folder}: {reason}; a folder with the tables or a database URL is needed.")
-    # Half the machine would be wasted on hashing less than a gigabyte; the limit makes DuckDB spill instead.
-    # Its folder is for this connection alone: two that share one crash, and no one else may read what lies there.
-    spill = ExitStack()
-    backend = ibis.duckdb.connect(memory_limit="2GB", temp_directory=str(spill.enter_context(scratch())))
-    weakref.finalize(backend, spill.close)
-    # The order of rows and of collected codes is made later, so that DuckDB need not keep the files'.
-    backend.raw_sql("SET enable_progress_bar = false; SET preserve_insertion_order = false")
     found = {
         name: _find_file(folder, f"{prefix}{name}", aliases.get(name), optional=name in optional) for name in wanted
     }
     files = {name: file for name, file in found.items() if file is not None}
     kinds = {name: _kinds(file, wanted[name]) for name, file in files.items() if ".csv" in file.name.lower()}
     with ThreadPoolExecutor(1 + len(kinds)) as pool:
-        pool.submit(import_module, "pyarrow.dataset")  # with pandas: DuckDB imports it once it is handed a table
-        read = dict(zip(kinds, pool.map(lambda name: _in_memory(files[name], kinds[name], wanted[name]), kinds)))
+        reading = {name: pool.submit(_in_memory, files[name], kinds[name], wanted[name]) for name in kinds}
+        if kinds:
+            pool.submit(import_module, "pyarrow.dataset")  # with pandas: DuckDB imports it once it is handed a table
+        backend = _duckdb()
+    read = {name: table.result() for name, table in reading.items()}
     tables = {}
     for name, file in files.items():
         table = read.get(name)
@@ -183,6 +179,18 @@ def _open_folder(
         else:
             tables[name] = _read_parquet(backend, file)
     return backend, tables, {name: str(file) for name, file in files.items()}
+
+
+def _duckdb() -> Any:
+    """An embedded DuckDB, whose libraries take as long to import as a file to read."""
+    # Half the machine would be wasted on hashing less than a gigabyte; the limit makes DuckDB spill instead.
+    # Its folder is for this connection alone: two that share one crash, and no one else may read what lies there.
+    spill = ExitStack()
+    backend = ibis.duckdb.connect(memory_limit="2GB", temp_directory=str(spill.enter_context(scratch())))
+    weakref.finalize(backend, spill.close)
+    # The order of rows and of collected codes is made later, so that DuckDB need not keep the files'.
+    backend.raw_sql("SET enable_progress_bar = false; SET preserve_insertion_order = false")
+    return backend
 
 
 def _find_file(folder: Path, name: str, alias: str | None = None, *, optional: bool = False) -> Path | None:

@@ -95,11 +95,13 @@ def draft(
     death_day_counts: bool,
     negative_stays: NegativeStays,
     chosen: Sequence[Step] = (),
+    each_counted: bool = False,
 ) -> Draft:
     """Check the rows, count what the rules remove, put the codes in order.
 
     `admissions` names the table and its columns of admission, patient and end of stay, as messages call them; `chosen`
-    are the steps by which the expression itself chose the rows.
+    are the steps by which the expression itself chose the rows. With `each_counted`, a diagnosis of an admission is
+    among its codes or in one of its counts, and so those of no admission need not be looked for.
     """
     table, key, _, end = admissions
     where = tables.where[table]
@@ -128,7 +130,10 @@ def draft(
         attrition.keep(has_code, f"at least one ICD-{icd_version} diagnosis")
         if not len(attrition.table):
             raise _no_codes(rows, tables.where[diagnoses], icd_version)
-    astray = tables.count(tables[diagnoses].anti_join(tables[table], key))
+    if each_counted:
+        astray = tables.count(tables[diagnoses]) - _diagnoses(rows)
+    else:
+        astray = tables.count(tables[diagnoses].anti_join(tables[table], key))
     notes = {f"{{}} rows of {diagnoses} belong to no row of {table} and were dropped.": astray}
     notes |= {text: total(name) for name, text in _notes(icd_version, death_day_counts, negative_stays).items()}
     kept = attrition.table.drop_columns([*CHECKS, "admitted"])
@@ -139,6 +144,12 @@ def draft(
         notes=tuple(text.format(f"{number:,}") for text, number in notes.items() if number),
         admitted=attrition.table["admitted"],
     )
+
+
+def _diagnoses(rows: pa.Table) -> int:
+    """How many diagnoses the rows hold, as codes or counted out."""
+    counted = sum(pc.sum(rows[name]).as_py() or 0 for name in ("other_codes", "unknown_codes", "not_codes"))
+    return int(counted) + (pc.sum(pc.list_value_length(rows["codes"])).as_py() or 0)
 
 
 def paper_outcomes(icu_hours: int, death_day_counts: bool) -> dict[str, str]:

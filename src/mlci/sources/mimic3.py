@@ -52,6 +52,7 @@ def read(
             outcomes=_hospital.paper_outcomes(24, death_day_counts),
             death_day_counts=death_day_counts,
             negative_stays=negative_stays,
+            each_counted=True,
         )
 
 

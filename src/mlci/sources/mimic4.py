@@ -59,6 +59,7 @@ def read(
             outcomes=_hospital.paper_outcomes(0, death_day_counts),
             death_day_counts=death_day_counts,
             negative_stays=negative_stays,
+            each_counted=True,
         )
 
 
