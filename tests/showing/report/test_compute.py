@@ -10,6 +10,7 @@ import pytest
 import mlci
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
+from mlci.measures.discrimination import calibration
 from mlci.showing.report import _say as say
 from mlci.showing.report import build
 from mlci.showing.report._compute import compute, levels
@@ -134,9 +135,18 @@ def test_one_weighting_for_every_cutoff(cohort):
 
 
 def test_own_risks_stand_beside_the_score_where_they_order_otherwise(cohort):
+    """And so does what the score alone explains, by the model's curve over it."""
+    test = cohort.split("test")
     for table in (False, True):
-        models = set(compute(random_index(cohort, table=table), cohort, resamples=20).judgement.aurocs["model"])
-        assert ("MLCI, own risks" in models) == table
+        index = random_index(cohort, table=table)
+        found = compute(index, cohort, resamples=20).judgement
+        assert ("MLCI, own risks" in set(found.aurocs["model"])) == table
+        for outcome in found.outcomes:
+            assert ("score_deviance" in outcome.figures) == table
+            if table:
+                y, score = test.labels(outcome.name)[:, 0], index.model_.score(test.admissions())
+                expected = calibration(index.model_.curves[outcome.name](score), y).deviance
+                assert outcome.figures["score_deviance"].value == pytest.approx(expected)
 
 
 def test_the_record_of_any_recipe_is_shown(cohort):
