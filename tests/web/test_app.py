@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
@@ -631,3 +632,24 @@ def test_a_taken_port_is_one_sentence(mlci_cli, model_file):
 def test_the_application_can_be_made_without_a_server(index):
     paths = create_app(index).openapi()["paths"]
     assert set(paths) == {"/api/score", "/api/model", "/api/codes"}
+
+
+def test_pages_take_turns_and_all_are_answered(web, monkeypatch):
+    from mlci.web import app
+
+    lock, inside, most = threading.Lock(), 0, 0
+
+    def slow(*_, **__) -> None:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        time.sleep(0.02)
+        with lock:
+            inside -= 1
+
+    monkeypatch.setattr(app, "read_case", slow)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: web.get("/").status_code, range(8)))
+    assert found == [200] * 8
+    assert most <= app.AT_ONCE

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
+from threading import Semaphore
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -42,6 +43,7 @@ HERE = Path(__file__).parent
 HOSTS = ("127.0.0.1", "localhost")
 LIMIT, SECONDS = 4_000_000, 30  # bytes and seconds that a request may take to arrive
 UPLOAD_LIMIT, UPLOAD_SECONDS = 1_000_000_000, 600
+AT_ONCE = 2  # pages in work: more only wrest Python's lock from each other, at twice the processor time
 MOST_ADMISSIONS = 1_000  # of a call of the API; more go as a file
 MOST_LEFT_OUT = 5_000_000  # codes to score again when effects are asked for
 EXAMPLES = {
@@ -383,7 +385,7 @@ def _version(index: MLCI, said: str) -> int:
 
 
 def _pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
-    pages = APIRouter(include_in_schema=False)
+    pages, turns = APIRouter(include_in_schema=False), Semaphore(AT_ONCE)
 
     @pages.get("/")
     def admission_page(
@@ -401,27 +403,28 @@ def _pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
         if pick:
             return RedirectResponse(here.with_codes(f"{codes.strip()} {pick}".strip()), 303)
         case, error = None, ""
-        try:
-            people = of_person(index.model_.people, float(age) if age else None, sex or None)
-            case = read_case(index, codes, off=off, plus=plus, version=version, people=people)
-        except InputError as problem:
-            error = str(problem)
-        page = render(
-            "one",
-            text=codes[:MOST_TEXT],
-            q=q,
-            found=[_found(code) for code in search(q, version, 10)],
-            version=version,
-            age=age,
-            sex=sex,
-            address=here.plain,
-            offered=here.offered,
-            translated=here.translated,
-            case=case,
-            error=error,
-            examples=EXAMPLES[version],
-            dotted=lambda code: icd.dotted(code, version),
-        )
+        with turns:
+            try:
+                people = of_person(index.model_.people, float(age) if age else None, sex or None)
+                case = read_case(index, codes, off=off, plus=plus, version=version, people=people)
+            except InputError as problem:
+                error = str(problem)
+            page = render(
+                "one",
+                text=codes[:MOST_TEXT],
+                q=q,
+                found=[_found(code) for code in search(q, version, 10)],
+                version=version,
+                age=age,
+                sex=sex,
+                address=here.plain,
+                offered=here.offered,
+                translated=here.translated,
+                case=case,
+                error=error,
+                examples=EXAMPLES[version],
+                dotted=lambda code: icd.dotted(code, version),
+            )
         return HTMLResponse(page, 422 if error else 200)
 
     return pages
