@@ -8,10 +8,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from threading import Semaphore
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, FastAPI, Form, HTTPException, Query, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -385,10 +386,10 @@ def _version(index: MLCI, said: str) -> int:
 
 
 def _pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
-    pages, turns = APIRouter(include_in_schema=False), Semaphore(AT_ONCE)
+    pages, turns = APIRouter(include_in_schema=False), CapacityLimiter(AT_ONCE)  # who comes first is served first
 
     @pages.get("/")
-    def admission_page(
+    async def admission_page(
         codes: str = "",
         q: Annotated[str, Query(max_length=200)] = "",
         off: Codes = [],  # noqa: B006  (read only)
@@ -402,8 +403,9 @@ def _pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
         here = CaseAddress(codes, tuple(off), tuple(plus), version, said=bool(icd_version), age=age, sex=sex)
         if pick:
             return RedirectResponse(here.with_codes(f"{codes.strip()} {pick}".strip()), 303)
-        case, error = None, ""
-        with turns:
+
+        def answered() -> Response:
+            case, error = None, ""
             try:
                 people = of_person(index.model_.people, float(age) if age else None, sex or None)
                 case = read_case(index, codes, off=off, plus=plus, version=version, people=people)
@@ -425,7 +427,9 @@ def _pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
                 examples=EXAMPLES[version],
                 dotted=lambda code: icd.dotted(code, version),
             )
-        return HTMLResponse(page, 422 if error else 200)
+            return HTMLResponse(page, 422 if error else 200)
+
+        return await run_sync(answered, limiter=turns)
 
     return pages
 
