@@ -332,7 +332,7 @@ def test_a_killed_fit_goes_on(mlci_cli, tmp_path):
     (tmp_path / "quick.toml").write_text(CONFIG)
     words = ["fit", tmp_path / "cohort.parquet", "--recipe", "deep", "--config", tmp_path / "quick.toml", "-o"]
     log = mlci_cli(*words, tmp_path / "whole").stderr
-    assert log.count("s left\n") == 3 * 4 + 3
+    assert log.count("s left\n") == 3 * 4 + 3 + 2  # members, the one encoder, its heads
     checkpoint = tmp_path / ".killed.checkpoint"
     with Fits() as fits:
         assert fits.run(*words, tmp_path / "killed", "--quiet", until=checkpoint.exists) == signal.SIGKILL

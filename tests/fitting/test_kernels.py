@@ -11,7 +11,7 @@ if os.environ.get("MLCI_REQUIRE_ALL") != "1":
     pytest.importorskip("triton")
 
 from mlci.config import EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig
-from mlci.fitting import Split, paper
+from mlci.fitting import Split, _objectives, paper
 from mlci.fitting._engines import kernels, stacked, stacks
 from mlci.fitting._objectives import Alignments
 from small_fits import made
@@ -111,7 +111,7 @@ def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
     train, valid = (two_outcomes(made(rows, seed)) for rows, seed in ((40, 1), (30, 2)))
     facts = {"config": config, "seed": 11, "stack": True}
     plain = paper.fit(train, valid, **facts)
-    monkeypatch.setattr(paper, "Alignments", kernels.StackedAlignments)
+    monkeypatch.setattr(_objectives, "Alignments", kernels.StackedAlignments)
     for name in ("activate", "deactivate"):
         monkeypatch.setattr(stacks, name, getattr(kernels, name))
     monkeypatch.setattr(stacks, "pooled", kernels.Pool.apply)

@@ -48,7 +48,7 @@ def test_auroc_is_covered_with_twenty_events():
 @pytest.mark.parametrize(("slope", "alike"), [(2.0, 0.0), (0.5, 1.0)], ids=["strong", "weak, several admissions"])
 def test_every_figure_is_covered_with_twenty_events(slope, alike):
     """A small version of the simulation: 100 hospitals instead of 500."""
-    spec = spec_from_file_location("coverage_simulation", Path(__file__).parents[2] / "benchmarks" / "coverage.py")
+    spec = spec_from_file_location("coverage_simulation", Path(__file__).parents[2] / "benchmarks" / "intervals.py")
     simulation = sys.modules["coverage_simulation"] = module_from_spec(spec)
     spec.loader.exec_module(simulation)
     simulation.MANY = 300_000

@@ -233,7 +233,7 @@ def members(
             found = dict(zip(own, trained(own))) if own else {}
         shape = (sum(map(len, (train, *others))), len(train.names))
         for number in (number for share in shares for number in share):
-            yield group.sum(found[number] if number in found else np.zeros(shape, np.float32))
+            yield group.sum(found[number] if number in found else torch.zeros(shape).numpy())
 
 
 def by_entropy(split: Split) -> _loop.Judge:

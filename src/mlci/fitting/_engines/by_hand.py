@@ -97,7 +97,7 @@ class ByHand:
 
     @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
-        back = self.rho[2].back(self.fourth, gradient.view(len(self.fourth), -1))
+        back = self.rho[2].back(self.fourth, gradient.view(len(self.fourth), len(self.rho[2].bias)))
         back = self.rho[1].back(self.entered[1], aten.threshold_backward(back, self.fourth, 0))
         back = aten.threshold_backward(self._dropped(1, back), self.third, 0)
         back = self._dropped(0, self.rho[0].back(self.entered[0], back))
