@@ -206,7 +206,7 @@ def test_every_row_of_the_diagnoses_is_written_or_counted_out(source, demo, tmp_
     params=[
         "folder",
         pytest.param("postgres", marks=pytest.mark.xdist_group("postgres")),
-        pytest.param("spark", marks=pytest.mark.xdist_group("spark")),
+        pytest.param("spark", marks=[pytest.mark.xdist_group("spark"), pytest.mark.slow]),
     ]
 )
 def edges(request, tmp_path):
