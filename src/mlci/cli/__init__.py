@@ -49,12 +49,15 @@ class Story(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse an option whose value was forgotten: click would take the next option for the value."""
         name, command, rest = super().resolve_command(ctx, args)
-        options = [option for option in command.params if isinstance(option, click.Option)] if command else []
+        if command is None:
+            return name, command, rest
+        options = [option for option in command.params if isinstance(option, click.Option)]
         valued = {word for option in options if not (option.is_flag or option.count) for word in option.opts}
         words = {word for option in options for word in (*option.opts, *option.secondary_opts)}
         for word, follower in pairwise(takewhile(lambda said: said != "--", rest)):
             if word in valued and follower in words:
-                raise click.UsageError(f"{word} needs a value; {follower} follows it.", ctx)
+                here = click.Context(command, ctx, name)
+                raise click.UsageError(f"{word} needs a value; {follower} follows it.", here)
         return name, command, rest
 
 

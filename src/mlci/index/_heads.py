@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlci.tokens import PAD, Tokens, Vocabulary
+from mlci.index._whole import in_pairs, in_steps
+from mlci.tokens import Tokens, Vocabulary
 
-BITS = 52  # a 64-bit number holds whole numbers of so many bits exactly
 MOST = 12.0  # log-odds of a risk: nothing is said beyond, so that none is 0 or 1
 
 
@@ -21,9 +21,7 @@ class OutcomeHeads:
 
     matrix: np.ndarray  # what the numbers that enter the last layer add
     start: np.ndarray  # of each outcome
-    # What a row of the table of pooling adds, in whole multiples of `step`. Outcomes come in pairs, as the two parts
-    # of a complex number: a sum of these costs hardly more than one.
-    pairs: np.ndarray
+    pairs: np.ndarray  # what a row of the table of pooling adds, outcomes in pairs, in multiples of `step`
     step: float
 
     @classmethod
@@ -44,14 +42,9 @@ class OutcomeHeads:
         matrix, weights = (state[f"heads.{name}"].astype(np.float64) for name in ("weight", "tokens"))
         start = state["heads.bias"] + matrix @ (layers[-2][1] if len(layers) > 1 else state["norm.bias"])
         matrix = matrix if len(layers) > 1 else matrix * state["norm.weight"]
-        largest = float(np.abs(weights).max(initial=0)) * vocabulary.longest
-        step = 2.0 ** (np.ceil(np.log2(max(largest, 1e-9))) - BITS)
-        whole = np.rint(weights / step)
-        whole[PAD] = 0
+        whole, step = in_steps(weights, vocabulary.longest)
         rows = [whole, whole[vocabulary.beginnings].sum(axis=1)] if codes else [whole]
-        laid_out = np.zeros((sum(map(len, rows)), len(start) + len(start) % 2))
-        laid_out[:, : len(start)] = np.concatenate(rows)
-        pairs = np.ascontiguousarray(laid_out.view(np.complex128).T)
+        pairs = in_pairs(np.concatenate(rows))
         return cls(matrix.astype(np.float32).T, start, pairs, step)
 
     def of_tokens(self, tokens: Tokens, part: slice) -> np.ndarray:

@@ -18,10 +18,10 @@ from mlci.fitting._families import HIGHEST, KINDS
 from mlci.fitting._people import ROWS as PEOPLE
 from mlci.fitting._people import People
 from mlci.index._reading import Reading, in_blocks
+from mlci.index._whole import in_pairs, in_steps
 from mlci.tokens import Tokens, Vocabulary
 
 ROWS = 16_384  # admissions worked on at once: what a core's cache holds
-BITS = 52  # a 64-bit number holds whole numbers of so many bits exactly
 FEW = 64  # numbers that are looked up among the knots one by one
 COUNTED = KINDS.index("poisson")
 STATE = ("calibration", "heights", "intercepts", "knots", "weights")
@@ -133,18 +133,9 @@ class TableScorer:
 
     @cached_property
     def _sums(self) -> tuple[np.ndarray, float]:
-        """What a token and its beginnings add together, in whole multiples of a step, which is given too.
-
-        Outcomes come in pairs, as the two parts of a complex number: a sum of these costs hardly more than one.
-        """
-        weights = np.concatenate([np.zeros_like(self.state["weights"][:1]), self.state["weights"][1:]])
-        largest = float(np.abs(weights).max(initial=0)) * self.vocabulary.longest
-        step = 2.0 ** (np.ceil(np.log2(max(largest, 1e-9))) - BITS)
-        whole = np.rint(weights / step)[self.vocabulary.beginnings].sum(axis=1)
-        pairs = np.zeros((-(-whole.shape[1] // 2), len(whole)), dtype=np.complex128)
-        for place, column in enumerate(whole.T):
-            (pairs.imag if place % 2 else pairs.real)[place // 2] = column
-        return pairs, step
+        """What a token and its beginnings add together, outcomes in pairs, in multiples of a step (given too)."""
+        whole, step = in_steps(self.state["weights"], self.vocabulary.longest)
+        return in_pairs(whole[self.vocabulary.beginnings].sum(axis=1)), step
 
     @cached_property
     def _behind(self) -> np.ndarray:

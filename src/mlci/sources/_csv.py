@@ -52,5 +52,5 @@ def read(file: Path, kinds: Mapping[str, str]) -> pa.Table | None:
     try:
         with pa.input_stream(str(file), compression="gzip" if is_packed(file) else None) as stream:
             return pc.read_csv(stream, read_options=pc.ReadOptions(block_size=BLOCK), convert_options=options)
-    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
+    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):  # odd, without a column, damaged: DuckDB reads it or says why
         return None

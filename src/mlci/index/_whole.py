@@ -1,0 +1,37 @@
+"""Weights of tokens as whole numbers, so that neither the order of codes nor the company of an admission changes a sum.
+
+In come a weight per token and outcome; out come whole multiples of a step, and pairs of outcomes as complex numbers, of
+which a sum costs hardly more than a sum of one. Needs NumPy alone.
+"""
+
+import numpy as np
+
+from mlci.tokens import PAD
+
+BITS = 52  # a 64-bit number holds whole numbers of so many bits exactly
+
+
+def in_steps(weights: np.ndarray, longest: int) -> tuple[np.ndarray, float]:
+    """Give weights in whole multiples of a step, and the step: sums of up to `longest` rows are exact; padding is 0.
+
+    >>> whole, step = in_steps(np.array([[9.0], [0.5], [-0.25]]), 4)
+    >>> (whole * step).ravel().tolist()
+    [0.0, 0.5, -0.25]
+    """
+    weights = weights.astype(np.float64)
+    weights[PAD] = 0
+    largest = float(np.abs(weights).max(initial=0)) * longest
+    step = 2.0 ** (np.ceil(np.log2(max(largest, 1e-9))) - BITS)
+    return np.rint(weights / step), step
+
+
+def in_pairs(columns: np.ndarray) -> np.ndarray:
+    """Give the columns two by two as complex numbers, a row for each pair; the pair of a last odd one is 0.
+
+    >>> in_pairs(np.array([[1.0, 2.0, 3.0]])).ravel().tolist()
+    [(1+2j), (3+0j)]
+    """
+    rows, many = columns.shape
+    wide = np.zeros((rows, many + many % 2))
+    wide[:, :many] = columns
+    return np.ascontiguousarray(wide.view(np.complex128).T)
