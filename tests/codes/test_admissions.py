@@ -6,6 +6,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlci.base.errors import InputError
 from mlci.codes.admissions import as_admissions
@@ -19,7 +21,7 @@ def codes_of(batches) -> list[tuple]:
     return [tuple(code for code, _ in codes) for _, *codes in spelled_out(batches)]
 
 
-def test_lists():
+def testcodes_of():
     assert codes_of(as_admissions(RAW)) == CLEAN
     assert codes_of(as_admissions([])) == []
     assert codes_of(as_admissions(pd.Series([["I50.9", np.nan]]))) == [("I509",)]
@@ -106,3 +108,29 @@ def test_icd_version_words_of_other_systems():
         {"admission_id": [1] * 5, "code": list("ABCDE"), "icd_version": ["ICD9CM", "icd-10", "10", "09", None]}
     )
     assert spelled_out(as_admissions(table, icd_version=9)) == [(1, ("A", 9), ("B", 10), ("C", 10), ("D", 9), ("E", 9))]
+
+
+CELLS = {"I50.9; N17.9": ["I509", "N179"], "E11.9": ["E119"], "I21.4|J18.9,\nA41.9;": ["I214", "J189", "A419"]}
+CELLS |= {None: [], "250 00": ["25000"], "I10 hypertension": ["I10HYPERTENSION"], "A18.0+ M01.1*": ["A180", "M011"]}
+
+
+@given(st.lists(st.tuples(*[st.sampled_from([*CELLS])] * 2), min_size=1))
+def test_a_cell_may_hold_several_codes_in_every_layout(rows):
+    expected = [(*CELLS[first], *CELLS[second]) for first, second in rows]
+    wide = pa.table([pa.array(cells, pa.string()) for cells in zip(*rows)], ["DX1", "DX2"])
+    assert codes_of(as_admissions(wide, icd_version=10)) == expected
+    lists = pa.table({"codes": pa.array([list(row) for row in rows], pa.list_(pa.string()))})
+    assert codes_of(as_admissions(lists, icd_version=10)) == expected
+    long = [(number, cell) for number, row in enumerate(rows) for cell in row]
+    ids, cells = zip(*long)
+    long = pa.table({"visit": ids, "code": pa.array(cells, pa.string())})
+    assert codes_of(as_admissions(long, id="visit", icd_version=10)) == expected
+
+
+def test_flags_and_versions_of_a_cell_go_for_all_its_codes():
+    table = {"DX1": ["I50.9", "410.71"], "DX2": ["N17.9; J18.9", "038.9"], "POA1": ["Y", "Y"], "POA2": ["N", "Y"]}
+    admissions = as_admissions(pa.table(table | {"icd_version": [10, 9]}), poa="any")
+    assert admissions.poa.tolist() == [1, 2, 2, 1, 1]
+    assert admissions.versions[admissions.indices].tolist() == [10, 10, 10, 9, 9]
+    only = as_admissions(pa.table(table | {"icd_version": [10, 9]}), poa="only")
+    assert (codes_of(only), only.late) == ([("I509",), ("41071", "0389")], 2)

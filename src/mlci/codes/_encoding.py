@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NO_CODE = ("", "NA", "NAN", "NULL", "NONE", "UNKNOWN", "MISSING")  # once normalised
 SEPARATORS = r"[\s,;|]+"
+CODE_LIKE = r"(?:[A-Za-z][0-9]|[0-9]{2})[0-9A-Za-z.]{1,7}[^0-9A-Za-z\s,;|]*"
+SEVERAL = rf"(?:^|[\s,;|]){CODE_LIKE}[\s,;|](?:.*[\s,;|])?{CODE_LIKE}(?:[\s,;|]|$)"  # codes in one cell
 WRITTEN_VERSION = r"(?:ICD)?[-_ ]?0?(9|10)(?:\.0)?(?:[-_ ]?CM)?"  # in capitals
 ZEROS = "codes must be text, since numbers lose leading zeros (038.9 becomes 38.9)"
 
@@ -43,7 +45,7 @@ class AdmissionsEncoder:
         self.restore_zeros, self.first_row = restore_zeros, first_row
         self.rows = self.short = 0
         self.flags: np.ndarray | None = None  # of each recorded code of this table
-        self.cleaned: tuple[Any, np.ndarray, np.ndarray | None, np.ndarray] | None = None
+        self.cleaned: tuple[Any, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray | None] | None = None
         self.merged: tuple[list[Any], Any, list[np.ndarray]] | None = None
 
     def __call__(self, table: "pa.Table") -> Admissions:
@@ -59,11 +61,8 @@ class AdmissionsEncoder:
         lists = self._as_lists(joined(table[name]), name)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
         codes = _encoded(self._text(lists.flatten(), name))
-        codes = self._indices(codes.dictionary, _numbers(codes.indices))
-        if self.layout.poa:
-            self.flags = self._list_flags(table, lengths)
-        versions = self._versions(table)
-        return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
+        flags = self._list_flags(table, lengths) if self.layout.poa else None
+        return self._by_row(table, codes.dictionary, _numbers(codes.indices), lengths, flags)
 
     def _wide(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """One row per admission, each code in a column of its own: one dictionary for all of them."""
@@ -79,11 +78,21 @@ class AdmissionsEncoder:
         lengths = present.sum(axis=0, dtype=np.int64)
         # Turned once, then taken row by row: an admission's codes keep the columns' order.
         flat = np.ascontiguousarray(places.T)[np.ascontiguousarray(present.T)]
-        codes = self._indices(dictionary, flat)
+        flags = None
         if self.layout.poa:
-            flags = [self._read_flags(table, name) for name in self.layout.poa]
-            self.flags = np.ascontiguousarray(np.array(flags, dtype=np.uint8).T)[np.ascontiguousarray(present.T)]
-        versions = self._versions(table)
+            read = np.array([self._read_flags(table, name) for name in self.layout.poa], dtype=np.uint8)
+            flags = np.ascontiguousarray(read.T)[np.ascontiguousarray(present.T)]
+        return self._by_row(table, dictionary, flat, lengths, flags)
+
+    def _by_row(
+        self, table: "pa.Table", dictionary: "pa.Array", cells: np.ndarray, lengths: np.ndarray, flags: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What a table with one row per admission says, once its cells stand one after another."""
+        codes, times = self._indices(dictionary, cells)
+        if times is not None:
+            ends = np.concatenate([[0], np.cumsum(times)])[np.concatenate([[0], np.cumsum(lengths)])]
+            lengths, flags = np.diff(ends), None if flags is None else np.repeat(flags, times)
+        self.flags, versions = flags, self._versions(table)
         return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
 
     def _merge(self, dictionaries: list["pa.Array"]) -> tuple["pa.Array", list[np.ndarray]]:
@@ -103,10 +112,13 @@ class AdmissionsEncoder:
         versions = self._versions(table)
         found = self._ids(table).dictionary_encode()
         ids, group = found.dictionary.to_numpy(zero_copy_only=False), found.indices.to_numpy()
-        lengths = np.bincount(group, minlength=len(ids))
         codes = _encoded(self._text(joined(table[name]), name))
-        codes = self._indices(codes.dictionary, _numbers(codes.indices))
+        codes, times = self._indices(codes.dictionary, _numbers(codes.indices))
         self.flags = self._read_flags(table, self.layout.poa[0]) if self.layout.poa else None
+        if times is not None:
+            group, versions = np.repeat(group, times), np.repeat(versions, times)
+            self.flags = None if self.flags is None else np.repeat(self.flags, times)
+        lengths = np.bincount(group, minlength=len(ids))
         if (group[1:] < group[:-1]).any():
             order = np.argsort(group, kind="stable")
             codes, versions = codes[order], versions[order]
@@ -190,8 +202,11 @@ class AdmissionsEncoder:
             raise InputError(f"{self.where}: column {name}: the codes are of type {kind}; {ZEROS}.")
         return pc.replace_substring_regex(column.cast(pa.string()), r"\.0$", "")
 
-    def _indices(self, dictionary: "pa.Array", indices: np.ndarray) -> np.ndarray:
-        """Each code's place among the distinct normalised ones (kept in `cleaned`), -1 where there is none."""
+    def _indices(self, dictionary: "pa.Array", cells: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Each code's place among the distinct normalised ones (kept in `cleaned`), -1 where there is none.
+
+        With it goes how many codes each cell holds; None where no cell holds several.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -199,7 +214,7 @@ class AdmissionsEncoder:
         from mlci.codes.icd import normalise_array
 
         if self.cleaned is None or not dictionary.equals(self.cleaned[0]):
-            raw = dictionary.cast(pa.string())
+            raw, times = _taken_apart(dictionary.cast(pa.string()))
             text = zeros.restored(raw) if self.restore_zeros else normalise_array(raw)
             found = pc.if_else(pc.is_in(text, pa.array(NO_CODE)), None, text).dictionary_encode()
             place = pc.fill_null(found.indices, -1).to_numpy()
@@ -207,10 +222,13 @@ class AdmissionsEncoder:
             moved = len(place) != len(values) or (place != np.arange(len(place))).any()
             # The last entry stands for null.
             short = np.append(~np.bool_(self.restore_zeros) & zeros.short(raw), False)
-            self.cleaned = (dictionary, values, np.append(place, np.int32(-1)) if moved else None, short)
-        place, short = self.cleaned[2:]
-        self.short = int(short[indices].sum()) if short.any() else 0
-        return indices if place is None else place[indices]
+            self.cleaned = (dictionary, values, np.append(place, np.int32(-1)) if moved else None, short, times)
+        place, short, times = self.cleaned[2:]
+        if times is not None:
+            starts, times = np.append(np.cumsum(times) - times, -1)[cells], np.append(times, 1)[cells]
+            cells = np.repeat(starts - (np.cumsum(times) - times), times) + np.arange(times.sum())
+        self.short = int(short[cells].sum()) if short.any() else 0
+        return cells if place is None else place[cells], times
 
     def _as_lists(self, codes: "pa.Array", name: str) -> "pa.Array":
         import pyarrow as pa
@@ -256,6 +274,19 @@ class AdmissionsEncoder:
         ids = joined(table[name])
         ids = ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids
         return present(ids, name, self.where, self.rows + self.first_row)
+
+
+def _taken_apart(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
+    """The codes of cells of which some hold several, and how many each holds; None where each holds one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    several = pc.match_substring_regex(cells, SEVERAL).fill_null(False)
+    if not pc.any(several).as_py():
+        return cells, None
+    lists = [re.split(SEPARATORS, text) if apart.as_py() else [text] for text, apart in zip(cells.to_pylist(), several)]
+    times = np.array([len(codes) for codes in lists])
+    return pa.array([code for codes in lists for code in codes], pa.string()), times
 
 
 def _alike(versions: np.ndarray) -> bool:

@@ -106,6 +106,7 @@ def find_layout(
     stated = named_column(names, [version], where, "--icd-version") if version else _first(names, VERSIONS)
     found = ", ".join(names) or "none"
     if not chosen:
+        found += " (does a title stand above the header?)" if len(names) == 1 else ""
         raise InputError(
             f"{where}: lacks the column codes; needed are a list of codes, columns such as DX1, DX2, or one row per "
             f"code (--codes names them); found are {found}."
