@@ -27,12 +27,12 @@ def sample(demos: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def records(sample: Path) -> pa.Table:
-    return nhds.read_records(sample / "sample.txt.bz2", not_stated="null")
+    return nhds._read_records(sample / "sample.txt.bz2", not_stated="null")
 
 
 @pytest.mark.slow
 def test_the_whole_file_agrees_with_the_tidy_reading(published):
-    records = nhds.read_records(published, not_stated="null")
+    records = nhds._read_records(published, not_stated="null")
     assert len(records) == 151_551
     agree(records, published.parent)
 
@@ -123,7 +123,7 @@ def packed(lines: list[bytes], folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["txt", "unix", "bz2", "gz", "zip"])
 def test_any_packing_reads_the_same(kind, lines, tmp_path, records):
-    found = nhds.read_records(packed(lines, tmp_path, kind), not_stated="null")
+    found = nhds._read_records(packed(lines, tmp_path, kind), not_stated="null")
     assert found.equals(records.slice(0, 50))
 
 
@@ -150,7 +150,7 @@ def change(line: bytes, field: str, value: bytes) -> bytes:
 def test_an_odd_record_is_named(broken, message, lines, tmp_path):
     path = packed([*lines[:2], broken(lines[2]), *lines[3:]], tmp_path, "txt")
     with pytest.raises(mlci.InputError, match=message):
-        nhds.read_records(path)
+        nhds._read_records(path)
 
 
 @pytest.mark.parametrize(
@@ -160,4 +160,4 @@ def test_an_odd_record_is_named(broken, message, lines, tmp_path):
 def test_an_unreadable_file_is_refused(data, message, tmp_path):
     (tmp_path / "nhds").write_bytes(data)
     with pytest.raises(mlci.InputError, match=message):
-        nhds.read_records(tmp_path / "nhds")
+        nhds._read_records(tmp_path / "nhds")

@@ -107,7 +107,7 @@ def test_many_hospitals_differ_as_they_say():
     assert [(np.sign(quality) == sign).sum() for sign in (-1, 0, 1)] == [2, 16, 2]
     assert (coding == 1.4).sum() == 2
     # At equal severity an outcome's odds differ by the planted effect, and by nothing else.
-    risk = synthetic.response().icu_transfer(table["true_severity"])
+    risk = synthetic._response().icu_transfer(table["true_severity"])
     for sign in (-1, 0, 1):
         part = np.sign(table["true_quality"]) == sign
         odds = np.exp(table["true_quality"][part])
@@ -120,7 +120,7 @@ def test_many_hospitals_differ_as_they_say():
 
 
 def test_each_outcome_follows_its_own_curve_of_severity(cohort):
-    severity, response = cohort.column("true_severity"), synthetic.response()
+    severity, response = cohort.column("true_severity"), synthetic._response()
     mortality = response.mortality(severity)
     risks = {
         "mortality": mortality,
@@ -202,7 +202,7 @@ def test_bad_input_is_told(location, options, message):
 
 
 def test_an_interrupted_writer_leaves_no_file(tmp_path):
-    blocks = synthetic.write_mimic4(synthetic.admissions(40_000, seed=1), tmp_path)
+    blocks = synthetic.write_mimic4(synthetic._admissions(40_000, seed=1), tmp_path)
     assert isinstance(next(blocks), pa.Table)
     blocks.close()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -271,7 +271,7 @@ def test_the_expression_compiles_for_other_engines(dialect):
     rules = {name: tables._rule(layout, name, text, "") for name, text in layout.outcomes.items()}
     schemas = tables._wanted(layout, rules, "")
     unbound = {name: ibis.table(columns, name=name) for name, columns in schemas.items()}
-    assert "stays" in ibis.to_sql(tables.admissions(unbound, layout, rules), dialect=dialect)
+    assert "stays" in ibis.to_sql(tables._admissions(unbound, layout, rules), dialect=dialect)
 
 
 def changed(**sections: dict) -> dict:

@@ -67,14 +67,25 @@ class Attrition:
         self.steps = [Step(self.start, 0, self.table.num_rows)]
 
     def keep(self, rows: "pa.Array | pa.ChunkedArray", rule: str) -> None:
-        """Keep the rows that are true; null counts as false."""
+        """Keep the admissions that obey a rule, and count the others.
+
+        Args:
+            rows: a Boolean of each admission; null counts as false.
+            rule: the rule in words.
+
+        >>> import pyarrow as pa
+        >>> attrition = Attrition(pa.table({"age": [70, 9]}), "rows of the survey")
+        >>> attrition.keep(pa.array([True, False]), "18 years or older")
+        >>> attrition.steps[-1]
+        Step(rule='18 years or older', removed=1, left=1)
+        """
         before = self.table.num_rows
         self.table = self.table.filter(rows)
         self.steps.append(Step(rule, before - self.table.num_rows, self.table.num_rows))
 
 
 def names() -> list[str]:
-    """Every source, by name: those of this folder and those that other packages add.
+    """Return the names of all sources: those of this folder and those that other packages add.
 
     >>> {"file", "mimic4", "omop"} <= set(names())
     True
@@ -87,7 +98,7 @@ def _own() -> list[str]:
 
 
 def find(name: str) -> ModuleType:
-    """The module of a source.
+    """Return the module of the source called `name`; one that is not there is an `InputError`.
 
     >>> find("nhds").__name__
     'mlci.sources.nhds'

@@ -93,7 +93,7 @@ class Meaning:
 
     @property
     def carried(self) -> list[str]:
-        """The columns that are read beside the codes."""
+        """The columns that are read beside those of the codes."""
         columns = [
             self.subject,
             self.age,
@@ -107,14 +107,24 @@ class Meaning:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The meaning as options of the command."""
+        """The same as options of `mlci cohort file`."""
         version = self.layout.version or self.icd_version
         found = {"id": self.layout.id, "subject": self.subject, "codes": self.pattern, "icd_version": version}
         found |= {"age": self.age, "sex": self.sex, "split": self.split, "admitted": self.admitted}
         return {**found, "keep": list(self.keep)}
 
     def command(self, location: str, output: str = "cohort.parquet") -> str:
-        """The command that says all of it."""
+        """Return the command line that reads the table in the same way, guesses written out.
+
+        Args:
+            location: the table.
+            output: the cohort file.
+
+        >>> import pandas as pd
+        >>> with opened(pd.DataFrame({"visit_id": [1], "DX1": ["I50.9"], "died": [1]})) as table:
+        ...     understand(table, {"icd_version": 10}).command("dx.csv")
+        'mlci cohort file dx.csv -o cohort.parquet --id visit_id --codes DX1 --icd-version 10 --outcome mortality=died'
+        """
         words = ["mlci", "cohort", "file", location, "-o", output]
         for name, value in self.options.items():
             for item in value if isinstance(value, list) else [value]:
@@ -124,7 +134,13 @@ class Meaning:
         return shlex.join(words)
 
     def toml(self) -> str:
-        """The same as a TOML file for `--config`."""
+        """Return the same as a TOML file for `--config`.
+
+        >>> import pandas as pd
+        >>> with opened(pd.DataFrame({"visit_id": [1], "DX1": ["I50.9"], "died": [1]})) as table:
+        ...     print(understand(table, {"icd_version": 10}).toml().splitlines()[:2])
+        ['[admissions]', 'admission_id = "visit_id"']
+        """
         lines = []
         for section, keys in KEYS.items():
             lines += ["", f"[{section}]"]
@@ -151,9 +167,26 @@ def read(
     config: str | Path | Mapping[str, Any] | None = None,
     tell: Callable[[Meaning], None] | None = None,
 ) -> Draft:
-    """A cohort from one table: a file, `-` for standard input, or a frame; what nobody says is guessed by name.
+    """Read the admissions of one table; a column that nobody names is guessed by its name.
 
-    `tell` is called with what was understood, before the rows are read.
+    Args:
+        location: a CSV, Parquet or Excel file, `-` for standard input, or a frame.
+        id: the column of admissions.
+        subject: the column of patients.
+        codes: a column or a pattern (`DX*`), or several.
+        icd_version: 9 or 10 for all codes, or the column that says it.
+        outcomes: each outcome with its rule (`expired:Y`, `los > 7`), or with its column.
+        age: the column of ages in years.
+        sex: the column of sexes.
+        split: the column of train, valid and test.
+        admitted: the column that says when an admission began; a look-back needs it.
+        keep: further columns to keep.
+        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        config: a TOML file that says the same, or its content; the arguments above come before it.
+        tell: called with what was understood, before the rows are read.
+
+    Returns:
+        A draft: one row per admission that has a code.
 
     >>> import pandas as pd
     >>> read(pd.DataFrame({"visit_id": [1, 2], "DX1": ["I50.9", "E11.9"], "died": [1, 0]}), icd_version=10).outcomes
@@ -169,7 +202,19 @@ def read(
 
 
 def opened(location: Any) -> Any:
-    """The table of a file, of standard input or of a frame."""
+    """Open the table that `location` names, to be used in a `with`.
+
+    Args:
+        location: a CSV, Parquet or Excel file, `-` for standard input, or a frame.
+
+    Returns:
+        A `TableFile`.
+
+    >>> import pandas as pd
+    >>> with opened(pd.DataFrame({"visit_id": [1], "DX1": ["I50.9"]})) as table:
+    ...     table.names
+    ('visit_id', 'DX1')
+    """
     if isinstance(location, str | Path):
         return open_table(location)
     return _Frame(as_table(location))
@@ -192,7 +237,15 @@ class _Frame:
 
 
 def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> Meaning:
-    """Match what a person said, in options or in a TOML file, with the columns that a table has, and guess the rest.
+    """Match what a person said of a table with the columns that it has, and guess the rest.
+
+    Args:
+        file: the table, opened.
+        said: the options of `read` that a person gave, by name.
+        config: a TOML file that says the same, or its content; `said` comes before it.
+
+    Returns:
+        Which column is what.
 
     >>> import pandas as pd
     >>> with opened(pd.DataFrame({"visit_id": [1, 2], "DX1": ["I50.9", "E11.9"], "died": [1, 0]})) as table:
@@ -405,7 +458,12 @@ def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray
 
 
 def preview(file: TableFile, meaning: Meaning, *, restore_zeros: bool = False) -> pa.Table:
-    """The first rows as they are understood.
+    """Return the first admissions of a table as they are understood.
+
+    Args:
+        file: the table, opened.
+        meaning: which of its columns is what.
+        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
 
     >>> import pandas as pd
     >>> with opened(pd.DataFrame({"visit_id": [1, 2], "DX1": ["I50.9", "E11.9"], "died": ["Y", None]})) as table:

@@ -48,12 +48,32 @@ def read(
     prefixes: Mapping[str, str] | None = None,
     death_day_counts: bool = False,
 ) -> Draft:
-    """Hospital admissions of a MEDS folder with codes of one ICD version; `prefixes` names events otherwise."""
+    """Read the hospital admissions of a MEDS folder that have codes of one ICD version.
+
+    Args:
+        location: the folder, with `data/` and maybe `metadata/` below it.
+        icd_version: 9 or 10.
+        prefixes: kind of event → what its codes begin with, for kinds that this folder names in its own way.
+        death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
+
+    Returns:
+        A draft with the paper's four outcomes.
+
+    >>> import pandas as pd
+    >>> from tempfile import TemporaryDirectory
+    >>> codes = ["HOSPITAL_ADMISSION//URGENT", "DIAGNOSIS//ICD//10//I509", "HOSPITAL_DISCHARGE//DIED"]
+    >>> events = pd.DataFrame({"subject_id": 1, "time": pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-09"])})
+    >>> with TemporaryDirectory() as folder:
+    ...     Path(folder, "data").mkdir()
+    ...     events.assign(code=codes, numeric_value=None).to_parquet(Path(folder, "data", "0.parquet"))
+    ...     read(folder).table.select(["codes", "mortality", "long_stay"]).to_pylist()
+    [{'codes': ['I509'], 'mortality': True, 'long_stay': True}]
+    """
     version = check_version(icd_version)
     named = _prefixes(prefixes or {})
     folder = Path(location)
     events = _events(folder, named)
-    rows = admissions(ibis.memtable(events), named, version, death_day_counts=death_day_counts).to_pyarrow()
+    rows = _admissions(ibis.memtable(events), named, version, death_day_counts=death_day_counts).to_pyarrow()
     if not len(rows):
         raise InputError(f"{folder}: no event begins with {named['admission']}; --event admission=... names another.")
     steps = Attrition(rows, f"events that begin with {named['admission']}")
@@ -101,8 +121,8 @@ def _events(folder: Path, named: Mapping[str, str]) -> pa.Table:
     return table.append_column("row", pa.array(range(len(table)), pa.int64()))
 
 
-def admissions(events: ir.Table, named: Mapping[str, str], version: int, *, death_day_counts: bool) -> ir.Table:
-    """One row per hospital admission; `codes` is null where none is of the ICD version."""
+def _admissions(events: ir.Table, named: Mapping[str, str], version: int, *, death_day_counts: bool) -> ir.Table:
+    """Describe one row per hospital admission; `codes` is null where none is of the ICD version."""
 
     def of(kind: str) -> ir.Table:
         return events.filter(_.code.startswith(named[kind]))

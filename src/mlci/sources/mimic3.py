@@ -38,9 +38,33 @@ def read(
     schema: Sequence[str] = (),
     prefix: str = "",
 ) -> Draft:
-    """All MIMIC-III admissions; `negative_stays` keeps those that end before they begin (`NegativeStays`)."""
+    """Read every admission of MIMIC-III.
+
+    Args:
+        location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
+        death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
+        negative_stays: what to do with admissions that end before they begin: False is an error, True keeps them
+            with an unknown length of stay, and "short" keeps them as not long.
+        schema: schemas of a database to search before its default one.
+        prefix: what the names of tables or files begin with.
+
+    Returns:
+        A draft with the paper's four outcomes; ICU transfer is one more than 24 hours after admission.
+
+    >>> import ibis
+    >>> database = ibis.duckdb.connect()
+    >>> for name, row in {
+    ...     "admissions": "7 hadm_id, 1 subject_id, '2101-01-01' admittime, '2101-01-10' dischtime, NULL deathtime",
+    ...     "patients": "1 subject_id, 'F' gender, '2040-01-01' dob, NULL dod",
+    ...     "diagnoses_icd": "7 hadm_id, 1 seq_num, '4280' icd9_code",
+    ...     "icustays": "7 hadm_id, '2101-01-03' intime",
+    ... }.items():
+    ...     _ = database.raw_sql(f"CREATE TABLE {name} AS SELECT {row}")
+    >>> read(database).table.select(["codes", "mortality", "long_stay", "icu_transfer"]).to_pylist()
+    [{'codes': ['4280'], 'mortality': False, 'long_stay': True, 'icu_transfer': True}]
+    """
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
-        rows = tables.fetch(admissions(tables, death_day_counts=death_day_counts))
+        rows = tables.fetch(_admissions(tables, death_day_counts=death_day_counts))
         return _hospital.draft(
             rows,
             tables,
@@ -56,8 +80,8 @@ def read(
         )
 
 
-def admissions(tables: Any, *, death_day_counts: bool = False) -> ir.Table:
-    """One row per admission of the database; `codes` is null where there are none."""
+def _admissions(tables: Any, *, death_day_counts: bool = False) -> ir.Table:
+    """Describe one row per admission of the database; `codes` is null where there are none."""
     diagnoses = tables["diagnoses_icd"].select("hadm_id", "seq_num", icd_code=_.icd9_code, icd_version=ibis.literal(9))
     # Dates of birth of patients over 89 are moved 300 years back; the cap at 90 brings them home.
     age = elapsed(_.admittime, _.dob) / DAY / ibis.literal(365.2425, "float64")
@@ -65,6 +89,22 @@ def admissions(tables: Any, *, death_day_counts: bool = False) -> ir.Table:
 
 
 def totals(location: Any) -> dict[str, int]:
-    """What the tables hold before any rule: admissions, their patients, and admissions with an ICU stay."""
+    """Count what the tables hold before any rule.
+
+    Args:
+        location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
+
+    Returns:
+        How many admissions there are, how many patients, and how many admissions with an ICU stay.
+
+    >>> import ibis
+    >>> database = ibis.duckdb.connect()
+    >>> for name, columns in TABLES.items():
+    ...     _ = database.create_table(name, schema=columns)
+    >>> _ = database.raw_sql("INSERT INTO admissions (hadm_id, subject_id) VALUES (7, 1), (8, 1)")
+    >>> _ = database.raw_sql("INSERT INTO icustays (hadm_id) VALUES (7)")
+    >>> totals(database)
+    {'admissions': 2, 'patients': 1, 'icu_any': 1}
+    """
     with open_tables(location, TABLES, schemas=SCHEMAS) as tables:
         return _hospital.totals(tables)

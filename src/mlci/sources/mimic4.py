@@ -44,10 +44,35 @@ def read(
     schema: Sequence[str] = (),
     prefix: str = "",
 ) -> Draft:
-    """MIMIC-IV admissions of one ICD version; `negative_stays` keeps those that end before they begin."""
+    """Read the admissions of MIMIC-IV that have codes of one ICD version.
+
+    Args:
+        location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
+        icd_version: 9 or 10.
+        death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
+        negative_stays: what to do with admissions that end before they begin: False is an error, True keeps them
+            with an unknown length of stay, and "short" keeps them as not long.
+        schema: schemas of a database to search before its default one.
+        prefix: what the names of tables or files begin with.
+
+    Returns:
+        A draft with the paper's four outcomes; ICU transfer is any stay in intensive care after admission.
+
+    >>> import ibis
+    >>> database = ibis.duckdb.connect()
+    >>> for name, row in {
+    ...     "admissions": "7 hadm_id, 1 subject_id, '2101-01-01' admittime, '2101-01-03' dischtime, NULL deathtime",
+    ...     "patients": "1 subject_id, 'F' gender, 61 anchor_age, 2101 anchor_year, '2101-01-20' dod",
+    ...     "diagnoses_icd": "7 hadm_id, 1 seq_num, 'I509' icd_code, 10 icd_version",
+    ...     "icustays": "8 hadm_id, '2101-01-03' intime",
+    ... }.items():
+    ...     _ = database.raw_sql(f"CREATE TABLE {name} AS SELECT {row}")
+    >>> read(database).table.select(["codes", "mortality", "mortality_30d", "icu_transfer"]).to_pylist()
+    [{'codes': ['I509'], 'mortality': False, 'mortality_30d': True, 'icu_transfer': False}]
+    """
     check_version(icd_version)
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
-        rows = tables.fetch(admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts))
+        rows = tables.fetch(_admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts))
         return _hospital.draft(
             rows,
             tables,
@@ -63,8 +88,8 @@ def read(
         )
 
 
-def admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = False) -> ir.Table:
-    """One row per admission of the database; `codes` is null where none is of the ICD version."""
+def _admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = False) -> ir.Table:
+    """Describe one row per admission of the database; `codes` is null where none is of the ICD version."""
     # Age in the year of admission: the anchor is the one year in which the age is known.
     age = _.anchor_age + _.admittime.year() - _.anchor_year
     return _hospital.mimic(
@@ -78,6 +103,22 @@ def admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = F
 
 
 def totals(location: Any) -> dict[str, int]:
-    """What the tables hold before any rule: admissions, their patients, and admissions with an ICU stay."""
+    """Count what the tables hold before any rule.
+
+    Args:
+        location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
+
+    Returns:
+        How many admissions there are, how many patients, and how many admissions with an ICU stay.
+
+    >>> import ibis
+    >>> database = ibis.duckdb.connect()
+    >>> for name, columns in TABLES.items():
+    ...     _ = database.create_table(name, schema=columns)
+    >>> _ = database.raw_sql("INSERT INTO admissions (hadm_id, subject_id) VALUES (7, 1), (8, 1)")
+    >>> _ = database.raw_sql("INSERT INTO icustays (hadm_id) VALUES (7)")
+    >>> totals(database)
+    {'admissions': 2, 'patients': 1, 'icu_any': 1}
+    """
     with open_tables(location, TABLES, schemas=SCHEMAS) as tables:
         return _hospital.totals(tables)

@@ -68,14 +68,28 @@ NOT_STATED = {"non-home": "; not stated (9) counts as non-home", "null": "; null
 
 
 def read(location: str | Path, *, not_stated: str = "non-home") -> Draft:
-    """The open benchmark's cohort: adults.
+    """Read the adults of the survey: the cohort of the open benchmark.
 
-    The benchmark's published counts and reference results take a discharge status that is not stated as non-home, and
-    so does the default; `not_stated="null"` leaves the outcome of these records open. The notes say so in either case.
+    Args:
+        location: the published file, plain or packed.
+        not_stated: what a discharge whose status is not stated says of `non_home_discharge`. The benchmark's published
+            counts and results take it as "non-home"; "null" leaves the outcome open. The notes say which was done.
+
+    Returns:
+        A draft with the four outcomes of the benchmark.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> said = {"newborn": "2", "age_unit": "1", "age": "70", "sex": "2", "month": "05", "status": "6"}
+    >>> said |= {"weight": "00100", "los_days": "0009", "diagnoses": "4280-5849-"}
+    >>> record = "".join(said.get(name, "").ljust(width) for name, width in WIDTHS.items())
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "nhds10.txt").write_text(record)
+    ...     read(Path(folder, "nhds10.txt")).table.select(["age", "codes", "mortality", "long_stay"]).to_pylist()
+    [{'age': 70.0, 'codes': ['4280', '5849'], 'mortality': True, 'long_stay': True}]
     """
     if not_stated not in NOT_STATED:
         raise InputError(f"not_stated is {not_stated!r}; allowed is {', '.join(NOT_STATED)}.")
-    attrition = Attrition(read_records(location, not_stated=not_stated), "records of the survey")
+    attrition = Attrition(_read_records(location, not_stated=not_stated), "records of the survey")
     attrition.keep(pc.invert(attrition.table["newborn"]), "not a newborn")
     attrition.keep(pc.greater_equal(attrition.table["age"], 18), "18 years or older")
     table = attrition.table.drop_columns("newborn")
@@ -89,8 +103,8 @@ def read(location: str | Path, *, not_stated: str = "non-home") -> Draft:
     return Draft(table.append_column("icd_version", version), outcomes, tuple(attrition.steps), (note,))
 
 
-def read_records(path: str | Path, *, not_stated: str = "non-home") -> pa.Table:
-    """Every record of the file, in order, newborns and children too."""
+def _read_records(path: str | Path, *, not_stated: str = "non-home") -> pa.Table:
+    """Read every record of the file, in order, newborns and children too."""
     fields = _Fields(path, _matrix(Path(path)))
     for name, codes in ALLOWED.items():
         text = fields.text(name)

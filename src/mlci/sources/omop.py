@@ -92,10 +92,31 @@ def read(
     schema: Sequence[str] = (),
     prefix: str = "",
 ) -> Draft:
-    """OMOP visits of one ICD version; `negative_stays` keeps them with an unknown length of stay.
+    """Read the inpatient visits of an OMOP database that have codes of one ICD version.
 
-    `visits` are the visit concepts that count (`all`: every one), in place of the inpatient ones; `icu_sites` are names
-    of further care sites that count as intensive care.
+    Args:
+        location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
+        icd_version: 9 or 10.
+        visits: the visit concepts that count as admissions, `all` for every visit; without it the inpatient ones.
+        icu_sites: names of further care sites that count as intensive care.
+        death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
+        negative_stays: whether visits that end before they begin are kept, with an unknown length of stay, or an
+            error.
+        schema: schemas of a database to search before its default one.
+        prefix: what the names of tables or files begin with.
+
+    Returns:
+        A draft with the paper's four outcomes, as far as the database can tell them.
+
+    >>> import ibis
+    >>> database = ibis.duckdb.connect()
+    >>> for name, columns in TABLES.items():
+    ...     _ = database.create_table(name, schema={column: kind.rstrip("?") for column, kind in columns.items()})
+    >>> _ = database.raw_sql("INSERT INTO person VALUES (1, 8532, 1950)")
+    >>> _ = database.raw_sql("INSERT INTO visit_occurrence VALUES (7, 1, 9201, '2020-01-01', NULL, '2020-01-10', NULL)")
+    >>> _ = database.raw_sql("INSERT INTO condition_occurrence VALUES (1, 7, 0, 0, 'I50.9')")
+    >>> read(database).table.select(["codes", "mortality", "long_stay", "sex"]).to_pylist()
+    [{'codes': ['I50.9'], 'mortality': False, 'long_stay': True, 'sex': 'F'}]
     """
     check_version(icd_version)
     concepts = _concepts(visits)
@@ -103,13 +124,13 @@ def read(
         sites = tuple(icu_sites.split(",") if isinstance(icu_sites, str) else icu_sites)
         options = {"icd_version": icd_version, "visits": concepts, "icu_sites": sites}
         options |= {"death_day_counts": death_day_counts}
-        rows = tables.fetch(admissions(tables, **options))
+        rows = tables.fetch(_admissions(tables, **options))
         step, left_out = _left_out(tables, concepts)
         if not len(rows):
             raise InputError(f"{tables.where['visit_occurrence']}: has no inpatient visit; {left_out}")
         notes = [left_out, _nearly_intensive(tables, sites)]
         if "concept_relationship" in tables and not _coded(rows):
-            rows = tables.fetch(admissions(tables, **options, mapped=True))
+            rows = tables.fetch(_admissions(tables, **options, mapped=True))
             notes.append(_back_words(rows, icd_version))
         rows = rows.drop_columns(["own_codes", "mapped_codes", "vague_codes"])
         found = _hospital.draft(
@@ -211,7 +232,7 @@ def _nearly_intensive(tables: Tables, icu_sites: tuple[str, ...]) -> str:
     )
 
 
-def admissions(
+def _admissions(
     tables: Any,
     *,
     icd_version: int = 10,
@@ -220,9 +241,9 @@ def admissions(
     death_day_counts: bool = False,
     mapped: bool = False,
 ) -> ir.Table:
-    """One row per inpatient visit; `codes` is null where none is of the ICD version.
+    """Describe one row per inpatient visit; `codes` is null where none is of the ICD version.
 
-    `mapped`: take standard concepts back to ICD where no ICD code was recorded.
+    With `mapped`, standard concepts are taken back to ICD, for data in which no ICD code was recorded.
     """
     chosen = tables["visit_occurrence"]
     if visits is not None:

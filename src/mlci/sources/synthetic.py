@@ -6,7 +6,7 @@ burden, acute ones given the acute burden and the kind of patient, so that a cod
 Each outcome is drawn from severity alone through a response curve of its own. Thus the best possible score is
 `true_severity`, every outcome is monotone in it, and an index that reads only chronic diseases sees a part of it.
 
-Patients come in blocks with a random stream each: memory is bounded, and the first n admissions of a seed are the
+_Patients come in blocks with a random stream each: memory is bounded, and the first n admissions of a seed are the
 same whatever the size of the hospital. Readmissions come more than 30 days later and the dead do not return, so that
 a death belongs to one admission. Many hospitals instead of one differ in ways that are known (`_network`).
 """
@@ -47,7 +47,7 @@ RATES = {"mortality": 0.019, "mortality_30d": 0.030, "long_stay": 0.22, "icu_tra
 
 
 @dataclass(frozen=True)
-class Curve:
+class _Curve:
     """Risk as severity grows: from `floor` to `ceiling`, half-way at `onset`."""
 
     floor: float
@@ -58,17 +58,17 @@ class Curve:
     def __call__(self, severity: np.ndarray) -> np.ndarray:
         return self.floor + (self.ceiling - self.floor) * expit(self.slope * (severity - self.onset))
 
-    def at_rate(self, rate: float, severity: np.ndarray, here: np.ndarray) -> "Curve":
+    def at_rate(self, rate: float, severity: np.ndarray, here: np.ndarray) -> "_Curve":
         """The curve moved along severity until the mean risk is `rate`; `here` is each admission's chance to be one."""
 
-        def moved(onset: float) -> "Curve":
+        def moved(onset: float) -> "_Curve":
             return replace(self, onset=onset)
 
         return moved(root_scalar(lambda onset: np.sum((moved(onset)(severity) - rate) * here), bracket=(-20, 20)).root)
 
 
 @dataclass(frozen=True)
-class Patients:
+class _Patients:
     """A block of patients and their planned admissions, without codes."""
 
     age: np.ndarray  # at first admission
@@ -84,7 +84,7 @@ class Patients:
         return CHRONIC * self.chronic[self.patient] + ACUTE * self.acute
 
 
-def _patients(rng: np.random.Generator, many: int) -> Patients:
+def _patients(rng: np.random.Generator, many: int) -> _Patients:
     chapters = rows_of("chapters.csv")
     age = 18 + 72 * rng.beta(2, 1.5, many)
     female = rng.random(many) < 0.52
@@ -102,23 +102,23 @@ def _patients(rng: np.random.Generator, many: int) -> Patients:
     group = np.where(female, 0, 3) + np.digitize(age, AGES)
     reason = reasons.draw(group[patient], rng.random(len(patient)))
     acute = np.array([float(row["severity"]) for row in chapters])[reason] + rng.normal(size=len(patient))
-    return Patients(age, female, chronic, patient, nth, reason, acute)
+    return _Patients(age, female, chronic, patient, nth, reason, acute)
 
 
 @dataclass(frozen=True)
-class Response:
+class _Response:
     """Severity's scale and the outcomes' curves: the same in every hospital, set on a reference population."""
 
     mean: float
     sd: float
-    mortality: Curve  # late and steep: only the sickest
-    after_discharge: Curve  # of those alive at discharge, within 30 days of admission
-    long_stay: Curve  # early and slow
-    icu_transfer: Curve  # steep from the middle on, and never certain
+    mortality: _Curve  # late and steep: only the sickest
+    after_discharge: _Curve  # of those alive at discharge, within 30 days of admission
+    long_stay: _Curve  # early and slow
+    icu_transfer: _Curve  # steep from the middle on, and never certain
 
 
 @cache
-def response() -> Response:
+def _response() -> _Response:
     people = _patients(np.random.default_rng(0), 40_000)
     mean, sd = float(people.severity.mean()), float(people.severity.std())
     severity = (people.severity - mean) / sd
@@ -127,22 +127,22 @@ def response() -> Response:
     # The dead do not return, so the sickest are met less often than planned: the curves and the chance to be met
     # are found in turn.
     for _ in range(4):
-        mortality = Curve(0, 0.8, 2.8).at_rate(RATES["mortality"], severity, here)
+        mortality = _Curve(0, 0.8, 2.8).at_rate(RATES["mortality"], severity, here)
         alive = 1 - mortality(severity)
         rest = (RATES["mortality_30d"] - RATES["mortality"]) / np.average(alive, weights=here)
-        after = Curve(0, 0.3, 1.8).at_rate(rest, severity, here * alive)
+        after = _Curve(0, 0.3, 1.8).at_rate(rest, severity, here * alive)
         survival = np.log(alive * (1 - after(severity)))
         before = np.cumsum(survival) - survival
         here = np.exp(before - before[first][people.patient])
-    long_stay = Curve(0.03, 0.85, 1.4).at_rate(RATES["long_stay"], severity, here)
-    icu_transfer = Curve(0.01, 0.9, 2.6).at_rate(RATES["icu_transfer"], severity, here)
-    return Response(mean, sd, mortality, after, long_stay, icu_transfer)
+    long_stay = _Curve(0.03, 0.85, 1.4).at_rate(RATES["long_stay"], severity, here)
+    icu_transfer = _Curve(0.01, 0.9, 2.6).at_rate(RATES["icu_transfer"], severity, here)
+    return _Response(mean, sd, mortality, after, long_stay, icu_transfer)
 
 
-def admissions(
+def _admissions(
     many: int, *, seed: int, icd9_share: float = 0.0, hospitals: int | None = None, later_share: float = 0.0
 ) -> Iterator[pa.Table]:
-    """The hospital's admissions by patient and time, block by block, with all that its databases would hold of them."""
+    """Yield the hospital's admissions by patient and time, block by block, with all that a database would hold."""
     network = Network.alone() if hospitals is None else Network.of(hospitals, seed=seed)
     left = many
     block = 0
@@ -155,7 +155,7 @@ def admissions(
 
 def _block(seed: int, block: int, icd9_share: float, network: Network, later_share: float) -> pa.Table:
     rng = np.random.default_rng([seed, block])
-    people, curves = _patients(rng, PATIENTS), response()
+    people, curves = _patients(rng, PATIENTS), _response()
     severity = (people.severity - curves.mean) / curves.sd
     # A stream of its own, so that one hospital's admissions do not depend on whether others exist.
     placing = np.random.default_rng([seed, block, 1])
@@ -213,7 +213,7 @@ def _known_of(network: Network, hospital: np.ndarray, given: np.ndarray) -> dict
 
 
 @dataclass(frozen=True)
-class Fate:
+class _Fate:
     """What becomes of each admission."""
 
     died: np.ndarray  # in hospital
@@ -222,20 +222,20 @@ class Fate:
     icu_transfer: np.ndarray
 
 
-def _fate(rng: np.random.Generator, severity: np.ndarray, quality: np.ndarray) -> Fate:
+def _fate(rng: np.random.Generator, severity: np.ndarray, quality: np.ndarray) -> _Fate:
     """Drawn from severity, and from what the hospital adds to every outcome's log-odds."""
-    curves = response()
+    curves = _response()
 
-    def happens(curve: Curve) -> np.ndarray:
+    def happens(curve: _Curve) -> np.ndarray:
         return rng.random(len(severity)) < shifted(curve(severity), quality)
 
     died = happens(curves.mortality)
     died_outside = ~died & happens(curves.after_discharge)
-    return Fate(died, died_outside, happens(curves.long_stay), happens(curves.icu_transfer))
+    return _Fate(died, died_outside, happens(curves.long_stay), happens(curves.icu_transfer))
 
 
 @dataclass(frozen=True)
-class Times:
+class _Times:
     """When it happens, in seconds since 1970, and who is there to be admitted."""
 
     here: np.ndarray  # not yet dead
@@ -247,7 +247,7 @@ class Times:
     age: np.ndarray
 
 
-def _times(rng: np.random.Generator, people: Patients, severity: np.ndarray, fate: Fate) -> Times:
+def _times(rng: np.random.Generator, people: _Patients, severity: np.ndarray, fate: _Fate) -> _Times:
     many, first, fatal = len(severity), people.nth == 0, fate.died | fate.died_outside
 
     def between(low: np.ndarray | int, high: np.ndarray | int) -> np.ndarray:
@@ -278,11 +278,11 @@ def _times(rng: np.random.Generator, people: Patients, severity: np.ndarray, fat
     year = admitted.astype("datetime64[s]").astype("datetime64[Y]").astype(int) + 1970
     age = people.age.astype(np.int64)[people.patient] + year - year[first][people.patient]
     dod = (admitted + death) // DAY * DAY
-    return Times(here, admitted, admitted + stay, admitted + first_icu, death >= 0, dod, age)
+    return _Times(here, admitted, admitted + stay, admitted + first_icu, death >= 0, dod, age)
 
 
 def _codes(
-    rng: np.random.Generator, people: Patients, version: np.ndarray, coding: np.ndarray
+    rng: np.random.Generator, people: _Patients, version: np.ndarray, coding: np.ndarray
 ) -> tuple[pa.Array, np.ndarray]:
     """The codes of all admissions, one after the other, and how many each has; `coding` is the hospital's habit."""
     contexts = np.array([CONTEXTS.index(row["context"]) for row in rows_of("chapters.csv")])
@@ -341,14 +341,26 @@ def read(
     later_share: float = 0.0,
     as_mimic4: str | Path | None = None,
 ) -> Draft:
-    """So many admissions of the hospital of this seed, or of several.
+    """Draw the admissions of a synthetic hospital, or of several.
 
-    `icd9_share` of the patients are first met in the days of ICD-9. `hospitals` makes the hospital many: the columns
-    `hospital`, `true_quality` and `true_coding` say which it is, what it adds to every outcome's log-odds, and how many
-    codes it records per code that others would (`_network`); `treated` is a treatment that changes nothing.
-    `later_share` of severity (of its variance) arises after admission and shows in complications alone: `poa` flags
-    each code, and `true_severity_at_admission` is the severity without that share (`_later`). `as_mimic4` is a folder
-    that gets the hospital's raw tables, in the form of MIMIC-IV's.
+    Args:
+        location: how many admissions.
+        seed: which hospital.
+        icd9_share: the share of patients who are first met in the days of ICD-9.
+        hospitals: how many hospitals in place of one. The column `hospital` says which, `true_quality` what it adds to
+            every outcome's log-odds, `true_coding` how many codes it records per code that others would (`_network`);
+            `treated` is a treatment that changes nothing.
+        later_share: the share of severity (of its variance) that arises after admission and shows in complications
+            alone. `poa` then flags each code, and `true_severity_at_admission` is severity without that share
+            (`_later`).
+        as_mimic4: a folder to which the hospital's raw tables are written too, in the form of MIMIC-IV's.
+
+    Returns:
+        A draft with four outcomes, and with the column `true_severity`, which no real hospital has.
+
+    >>> rows = read(1000, seed=1).table.to_pandas()
+    >>> rows.groupby("mortality").true_severity.mean().round(1).to_dict()
+    {False: -0.1, True: 1.8}
     """
     try:
         many = int(location)
@@ -370,7 +382,7 @@ def read(
         raise InputError("as_mimic4: MIMIC-IV's tables have no place for flags; leave out later_share.")
     if hospitals is not None and as_mimic4 is not None:
         raise InputError("as_mimic4: MIMIC-IV's tables have no place for a hospital's name; leave out hospitals.")
-    blocks = admissions(many, seed=seed, icd9_share=icd9_share, hospitals=hospitals, later_share=later_share)
+    blocks = _admissions(many, seed=seed, icd9_share=icd9_share, hospitals=hospitals, later_share=later_share)
     if as_mimic4 is not None:
         blocks = write_mimic4(blocks, Path(as_mimic4))
     table = pa.concat_tables(block.drop_columns([name for name in REGISTER if name != "admitted"]) for block in blocks)

@@ -125,11 +125,36 @@ def read(
     schema: Sequence[str] = (),
     prefix: str = "",
 ) -> Draft:
-    """A cohort from own tables; `config` is the TOML file, or its content as dictionaries."""
+    """Read the admissions of a hospital's own tables.
+
+    Args:
+        location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
+        config: the TOML file that says which columns hold what, or its content as dictionaries.
+        death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
+        negative_stays: whether admissions that end before they begin are kept, with an unknown length of stay, or an
+            error.
+        schema: schemas of a database to search before its default one.
+        prefix: what the names of tables or files begin with.
+
+    Returns:
+        A draft with the outcomes that `config` names: one row per admission that has a diagnosis.
+
+    >>> import ibis
+    >>> database = ibis.duckdb.connect()
+    >>> _ = database.raw_sql("CREATE TABLE stays AS SELECT 7 visit, 1 mrn, 'yes' expired, 9.5 los")
+    >>> _ = database.raw_sql("CREATE TABLE dx AS SELECT 7 visit, 'I50.9' icd")
+    >>> config = {
+    ...     "admissions": {"table": "stays", "admission_id": "visit", "subject_id": "mrn", "los_days": "los"},
+    ...     "diagnoses": {"table": "dx", "admission_id": "visit", "code": "icd", "icd_version": 10},
+    ...     "outcomes": {"mortality": "expired", "long_stay": "los_days > 7"},
+    ... }
+    >>> read(database, config=config).table.select(["codes", "mortality", "long_stay"]).to_pylist()
+    [{'codes': ['I50.9'], 'mortality': True, 'long_stay': True}]
+    """
     layout, where = _layout(config)
     rules = {name: _rule(layout, name, text, where) for name, text in layout.outcomes.items()}
     with open_tables(location, _wanted(layout, rules, where), schemas=schema, prefix=prefix) as tables:
-        rows = tables.fetch(admissions(tables, layout, rules, death_day_counts=death_day_counts))
+        rows = tables.fetch(_admissions(tables, layout, rules, death_day_counts=death_day_counts))
         _check(tables, layout, rules, rows, negative_stays=negative_stays)
         recorded = tables.count(_coded(tables, layout))
         blank = tables.count(tables[layout.diagnoses.table]) - recorded
@@ -246,8 +271,8 @@ def _flag(said: Any) -> Any:
     return ibis.cases(*((plain.isin(written[flag]), str(place)) for place, flag in enumerate(poa.FLAGS)), else_=ODD)
 
 
-def admissions(tables: Any, layout: TableLayout, rules: Rules, *, death_day_counts: bool = False) -> ir.Table:
-    """One row per admission of the admissions table, with placed codes by ICD version and what `_check` looks at."""
+def _admissions(tables: Any, layout: TableLayout, rules: Rules, *, death_day_counts: bool = False) -> ir.Table:
+    """Describe one row per admission, with placed codes by ICD version and what `_check` looks at."""
     columns = layout.admissions
     table = tables[columns.table]
     base = table.select(
