@@ -4,6 +4,7 @@ import errno
 import gzip
 import os
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -231,3 +232,9 @@ def test_a_long_value_of_a_config_is_not_repeated_whole(tmp_path):
             ["fit", __file__, "-o", str(tmp_path / "m"), "--config", str(tmp_path / "f.toml")], standalone_mode=False
         )
     assert len(str(told.value)) < 500
+
+
+@pytest.mark.parametrize("model", ["us2010", "mine.safetensors"])
+def test_a_model_in_place_of_scores_is_told(model):
+    with pytest.raises(click.UsageError, match=f"{model} is a model: `mlci score` writes its scores"):
+        cli.main(["evaluate", model, "cohort.parquet"], standalone_mode=False)

@@ -118,6 +118,11 @@ def command(
 
 def _check_asked(scores, *, weights, missed, numeric, look_back, carry, model, fit, **_) -> None:
     """Refuse what does not go together."""
+    from mlci.index.ready import ready_made
+
+    for path in scores:
+        if path.suffix == ".safetensors" or (str(path) in ready_made() and not path.exists()):
+            raise click.UsageError(f"{path} is a model: `mlci score` writes its scores, `mlci report` judges it whole.")
     if not scores and not look_back:
         raise click.UsageError("SCORES are needed before COHORT (or --look-back DAYS,...).")
     if (carry or model or fit) and not look_back:
