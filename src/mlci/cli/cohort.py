@@ -26,7 +26,7 @@ BUILDING = ("config", "split_by", "proportions", "look_back", "carry", "wash_out
     "outcomes",
     multiple=True,
     metavar="NAME=RULE",
-    help="died=expired, died=status:DEAD,EXPIRED or long_stay=los>7; may be repeated (file).  [guessed]",
+    help="mortality=expired, mortality=status:DEAD,EXPIRED or long_stay=los>7; may be repeated (file).  [guessed]",
 )
 @click.option("--age", metavar="COLUMN", help="Years, or bands of years (file).  [guessed]")
 @click.option("--sex", metavar="COLUMN", help="F and M, female and male, or 1 and 2 (file).  [guessed]")
@@ -146,7 +146,7 @@ def _rules(words) -> dict[str, str]:
     for word in words:
         name, sign, rule = word.partition("=")
         if not sign or not name.strip() or not rule.strip() or name.strip().endswith((">", "<")):
-            raise InputError(f"--outcome {word!r}: is not NAME=RULE, as died=expired or long_stay=los>7.")
+            raise InputError(f"--outcome {word!r}: is not NAME=RULE, as mortality=expired or long_stay=los>7.")
         found[name.strip()] = rule.strip()
     return found
 

@@ -1,6 +1,6 @@
 """One table as people have it: a spreadsheet, a CSV or Parquet file, or a frame, with admissions, codes and outcomes.
 
-    mlci cohort file visits.xlsx -o cohort.parquet --id visit_id --codes 'DX*' --outcome 'died=expired:Y'
+    mlci cohort file visits.xlsx -o cohort.parquet --id visit_id --codes 'DX*' --outcome 'mortality=expired:Y'
 
 In comes the table, wide, long or with a list of codes (`mlci.codes.layout`), and what a person said of its columns; the
 rest is guessed by name. Out comes one row per admission that has a code, with what was guessed in the notes. The same
@@ -16,7 +16,7 @@ words stand in a TOML file:
     icd_version = 10
 
     [outcomes]
-    died = "expired:Y"
+    mortality = "expired:Y"
     long_stay = "los > 7"
 """
 
@@ -276,7 +276,7 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
         rules[name] = replace(rule, column=named_column(file.names, [rule.column], file.where, f"--outcome {name}"))
     if not rules:
         raise InputError(
-            f"{file.where}: no column is an outcome by its name; --outcome 'died=expired:Y' says one; found are "
+            f"{file.where}: no column is an outcome by its name; --outcome 'mortality=expired:Y' says one; found are "
             f"{', '.join(file.names)}."
         )
     keep = tuple(named_column(file.names, [name], file.where, "--keep") for name in said.get("keep", ()))

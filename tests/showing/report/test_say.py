@@ -86,6 +86,7 @@ def test_red_flags(findings):
     assert "354 of 354 recorded codes (100%) are unknown" in said(codes=354, unknown=354)
     assert "unknown" not in said(codes=1000, unknown=99)
     assert "no test split" in said(held_out=False)
+    assert "Not judged: died and cost. The index knows mortality" in said(others=("died", "cost"))
     nothing = replace(findings, judgement=None, why_not="all scores are alike")
     assert say.flags(nothing) == ["No verdict: all scores are alike."]
 

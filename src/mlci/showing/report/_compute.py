@@ -69,6 +69,7 @@ class Population:
     foreign: Mapping[int, int]  # ICD version that is not the model's -> codes
     unscored: int  # admissions left out because fewer than half of their codes are understood
     shifts: tuple[str, ...] = ()  # how they differ from the admissions that the index was made from
+    others: tuple[str, ...] = ()  # outcomes of the cohort that the index has no risk of
 
 
 @dataclass(frozen=True)
@@ -254,6 +255,7 @@ def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscor
         foreign=dict(tally.foreign),
         unscored=unscored,
         shifts=(*shifts(index.model_.card.get("makeup", {}), found), *doubt(index.model_, cohort.look_back)),
+        others=tuple(name for name in cohort.outcomes if name not in names),
     )
 
 

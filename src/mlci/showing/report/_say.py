@@ -54,6 +54,11 @@ def flags(findings: Findings) -> list[str]:
         )
     found += in_words(findings.made)
     found += [f"{told[:1].upper()}{told[1:]}" for told in people.shifts]
+    if people.others:
+        found.append(
+            f"Not judged: {listing(list(people.others))}. The index knows {listing(list(people.rules))} here, by these "
+            f"names; build the cohort with them (--outcome), or let `mlci recalibrate` add an outcome."
+        )
     if not people.held_out:
         found.append(
             "This cohort has no test split: every figure is from all of its admissions, and flatters the index where "
