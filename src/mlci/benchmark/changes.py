@@ -24,7 +24,20 @@ FIXED = ("name", "title", "family", "needs", "constants")  # what a model is, no
 
 
 def read_changes(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Read the file; every table must be a model's or a family's, and every setting one that they have."""
+    """Read a TOML file of other settings; a model, family or setting that is not known is an `InputError`.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The settings by model or family.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "changes.toml").write_text("[knn]\\nk = 20")
+    ...     read_changes(Path(folder, "changes.toml"))
+    {'knn': {'k': 20}}
+    """
     with reading(path, "a TOML file"):
         try:
             found = tomllib.loads(Path(path).read_text())
@@ -42,7 +55,12 @@ def read_changes(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def changed(model: Baseline, changes: Mapping[str, Mapping[str, Any]], *, where: str = "config") -> Baseline:
-    """A model with the settings that its family's table and then its own table give it.
+    """Return a model with other settings: those of its family, and over them its own.
+
+    Args:
+        model: any model of the benchmark.
+        changes: settings by model or family, as `read_changes` returns them.
+        where: what a message calls their place.
 
     >>> [knn] = [model for model in discover().values() if model.name == "knn"]
     >>> changed(knn, {"knn": {"k": 20}}).k

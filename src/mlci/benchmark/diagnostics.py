@@ -31,7 +31,20 @@ class Diagnosed:
 def diagnose(
     runs: Sequence[Run], cohort: Cohort, *, sample: int | None = None
 ) -> tuple[dict[str, Diagnosed], list[str]]:
-    """The figures of every model of ours that has finished, and why some have none."""
+    """Diagnose the test scores of every finished model of the family `mlci`.
+
+    Args:
+        runs: as `run_benchmark` returns them.
+        cohort: the cohort that they are about.
+        sample: how many test admissions to take; without it all.
+
+    Returns:
+        The figures by model, and sentences that say why some models have none.
+
+    >>> from mlci.cohort import build_cohort
+    >>> diagnose([], build_cohort("synthetic", 50))  # no run is finished
+    ({}, [])
+    """
     ours = {run.model.name for run in runs if run.model.family == OURS}
     test, found, notes = cohort.split("test"), {}, []
     labels, names = test.labels(), list(cohort.outcomes)
@@ -52,11 +65,19 @@ def _figures(score: np.ndarray, labels: np.ndarray, names: list[str], sample: in
 
 
 def tables(found: Mapping[str, Diagnosed], *, paper: Mapping[str, Mapping] | None = None) -> list[Grid]:
-    """Tables 3, 4, 5 and 8: a row for each model and seed, then for their mean, then for what the paper prints.
+    """Make the paper's Tables 3, 4, 5 and 8: a row for each model and seed, for their mean, and for the paper.
 
     Args:
-        found: models, as `diagnose` gives them.
+        found: models, as `diagnose` returns them.
         paper: rows that the paper prints, by name: "figures" by quantity and outcome, "changes" by outcome.
+
+    Returns:
+        The tables; none where nothing was found.
+
+    >>> score, died = np.linspace(0, 1, 200), np.linspace(0, 1, 200)[:, None] > 0.6
+    >>> found = Diagnosed({11: _figures(score, died, ["died"], None)}, trends([score], died, ["died"]))
+    >>> [table.title.partition(". ")[0] for table in tables({"ward": found})]
+    ['Table 3', 'Table 4', 'Table 5', 'Table 8']
     """
     if not found:
         return []

@@ -31,6 +31,8 @@ INDEX = "paper"  # the model that diagnostics and curves are about
 
 @dataclass(frozen=True)
 class Reproduction:
+    """The runs of a benchmark on MIMIC, and our figures beside those that the paper prints."""
+
     runs: list[Run]
     tables: list[Grid]
     scores: pd.DataFrame  # model, metric, outcome: ours beside the paper's
@@ -50,7 +52,24 @@ def reproduce(
     jobs: int = 1,
     on_change: Callable[[list[Run]], None] | None = None,
 ) -> Reproduction:
-    """Build the cohort (once; it is kept in the folder), do the runs that are left, and compare."""
+    """Build a cohort of MIMIC, benchmark the models on it, and set our figures beside the paper's.
+
+    Args:
+        dataset: mimic3 or mimic4.
+        location: a folder with the tables, or a database URL.
+        directory: where everything is kept; the cohort and the runs found there are not made again.
+        models: names of models or families; without it all.
+        settings: seeds, epochs, anchor and device.
+        jobs: how many runs at a time.
+        on_change: called with all runs when one of them begins or ends.
+
+    Returns:
+        The runs, the paper's tables with our figures, and both side by side.
+
+    >>> reproduce("mimic5", "tables", "runs")
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: dataset: 'mimic5' is not known; allowed are mimic3, mimic4.
+    """
     if dataset not in TITLES:
         raise InputError(f"dataset: '{dataset}' is not known; allowed are {', '.join(TITLES)}.")
     baselines.choose(models)
@@ -72,16 +91,16 @@ def reproduce(
     notes = [f"{run.model.title}: {run.status}, {run.message}" for run in runs if run.message]
     ours, paper = _sizes.counted(cohort, _source(directory)), paper_figures(dataset)
     made = [_sizes.as_grid(_sizes.beside(ours, paper)), *tables.tables(frame, notes)]
-    made += diagnostics.tables(diagnosed, paper=paper_row(dataset))
+    made += diagnostics.tables(diagnosed, paper=_paper_row(dataset))
     tables.write_tables(directory, made, frame, runs)
     found = Reproduction(
         runs=runs,
         tables=made,
-        scores=compare_scores(frame, dataset),
-        diagnostics=compare_diagnostics(diagnosed.get(INDEX), dataset),
-        curves=compare_curves(diagnosed.get(INDEX), dataset),
+        scores=_compare_scores(frame, dataset),
+        diagnostics=_compare_diagnostics(diagnosed.get(INDEX), dataset),
+        curves=_compare_curves(diagnosed.get(INDEX), dataset),
         data=_sizes.beside(ours, paper),
-        remarks=(_sizes.remark(ours, paper), *cohort.notes, *failures(runs), *silent),
+        remarks=(_sizes.remark(ours, paper), *cohort.notes, *_failures(runs), *silent),
     )
     files = {f"beside_paper_{name}.csv": getattr(found, name).to_csv(index=False) for name in COMPARED}
     write(directory / "tables", files | {"remarks.txt": "\n".join([*found.remarks, ""])})
@@ -89,7 +108,13 @@ def reproduce(
 
 
 def paper_diagnostics(dataset: str) -> pd.DataFrame:
-    """The paper's other figures: table, quantity, outcome, value, sd.
+    """Return the paper's figures other than dCorr and MI.
+
+    Args:
+        dataset: mimic3 or mimic4.
+
+    Returns:
+        One row per figure: table, quantity, outcome, value and sd.
 
     >>> paper_diagnostics("mimic3").columns.tolist()
     ['table', 'quantity', 'outcome', 'value', 'sd']
@@ -100,10 +125,16 @@ def paper_diagnostics(dataset: str) -> pd.DataFrame:
 
 
 def beside(ours: pd.DataFrame, paper: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Ours (mean, sd) beside the paper's (value, sd), the difference, and the difference in its standard deviations.
+    """Set our figures beside the paper's.
 
-    The deviation of a difference is the root of the sum of both squared deviations over seeds; where neither side has
-    one, there is nothing to measure the difference by.
+    Args:
+        ours: columns `keys`, mean and sd.
+        paper: columns `keys`, value and sd.
+        keys: the columns that say which figure it is.
+
+    Returns:
+        `ours` with the paper's figure, the difference, and `in_sds`, the difference in its standard deviations: the
+        root of the sum of both squared deviations over seeds. Where neither side has a deviation, it is NaN.
 
     >>> ours = pd.DataFrame({"outcome": ["mortality"], "mean": [0.31], "sd": [0.03]})
     >>> paper = pd.DataFrame({"outcome": ["mortality"], "value": [0.36], "sd": [0.04]})
@@ -118,8 +149,8 @@ def beside(ours: pd.DataFrame, paper: pd.DataFrame, keys: list[str]) -> pd.DataF
     return joined.assign(difference=mean - value, in_sds=in_sds)
 
 
-def compare_scores(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
-    """dCorr and MI of every model, unscaled."""
+def _compare_scores(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """Return dCorr and MI of every model, unscaled, beside the paper's."""
     cells = [cell for cell in baselines.paper_scores() if cell["dataset"] == dataset]
     paper = pd.DataFrame(cells).rename(columns={"model": "title"})
     for name in ("value", "sd"):
@@ -128,8 +159,8 @@ def compare_scores(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
     return beside(ours.loc[ours["metric"].isin(["dcorr", "mi"])], paper, ["title", "metric", "outcome"])
 
 
-def paper_row(dataset: str) -> dict[str, dict]:
-    """The paper's own row of Tables 3, 4, 5 and 8."""
+def _paper_row(dataset: str) -> dict[str, dict]:
+    """Return the paper's own row of Tables 3, 4, 5 and 8."""
     rows = paper_diagnostics(dataset).to_dict("records")
     changes = {row["outcome"]: (row["value"], row["sd"]) for row in rows if row["quantity"] == "delta"}
     printed = {(row["quantity"], row["outcome"]): row["value"] for row in rows if row["table"].startswith("tab:")}
@@ -137,8 +168,8 @@ def paper_row(dataset: str) -> dict[str, dict]:
     return {f"the paper, {TITLES[dataset]}": {"figures": figures, "changes": changes}}
 
 
-def compare_diagnostics(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
-    """The figures of the paper's three diagnostic tables for each seed, beside the paper's: a place is not averaged."""
+def _compare_diagnostics(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
+    """Return the figures of the three diagnostic tables for each seed, beside the paper's."""
     figures = found.figures if found else {}
     rows = [(*key, seed, value) for seed, values in figures.items() for key, value in values.items()]
     ours = pd.DataFrame(rows, columns=["quantity", "outcome", "seed", "value"])
@@ -147,8 +178,8 @@ def compare_diagnostics(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
     return joined.assign(difference=joined["value"] - joined["paper"])
 
 
-def compare_curves(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
-    """The rise of the isotonic risk from the 5th to the 95th percentile of the score."""
+def _compare_curves(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
+    """Return how far the isotonic risk rises from the 5th to the 95th percentile of the score, beside the paper's."""
     rows = [("delta", trend.outcome, trend.mean, trend.sd, trend.verdict) for trend in (found.trends if found else ())]
     ours = pd.DataFrame(rows, columns=["quantity", "outcome", "mean", "sd", "verdict"])
     joined = beside(ours, paper_diagnostics(dataset), ["quantity", "outcome"])
@@ -156,7 +187,10 @@ def compare_curves(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
 
 
 def paper_figures(dataset: str) -> dict[str, float]:
-    """What the paper counts of its data.
+    """Return what the paper counts of its data.
+
+    Args:
+        dataset: mimic3 or mimic4.
 
     >>> int(paper_figures("mimic4")["train"])
     178178
@@ -171,5 +205,5 @@ def _source(directory: Path) -> dict[str, int]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def failures(runs: Sequence[Run]) -> list[str]:
+def _failures(runs: Sequence[Run]) -> list[str]:
     return [f"{run.model.name}, seed {run.seed}: {run.status}: {run.message}" for run in runs if run.message]

@@ -71,6 +71,11 @@ class Settings:
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def adapt(self, model: Baseline) -> Baseline:
+        """Return a model with these settings, as far as it has such.
+
+        >>> Settings(epochs=3).adapt(baselines.discover()["paper"]).epochs
+        3
+        """
         known = {field.name for field in fields(model)}
         given = {"epochs": self.epochs, "anchor": self.anchor}
         model = replace(model, **{name: value for name, value in given.items() if name in known and value is not None})
@@ -78,7 +83,16 @@ class Settings:
 
 
 def fingerprint(parts: Mapping[str, Split]) -> str:
-    """A digest of all that models and metrics see of a cohort: the same cohort, the same digest, on any machine."""
+    """Return a digest of all that models and metrics see of a cohort; it is the same on any machine.
+
+    Args:
+        parts: the three splits of the cohort (`mlci.benchmark.models.parts`).
+
+    >>> from mlci.cohort import build_cohort
+    >>> here, other = (baselines.parts(build_cohort("synthetic", 50, seed=seed)) for seed in (0, 1))
+    >>> fingerprint(here) == fingerprint(other)
+    False
+    """
     digest = hashlib.sha256()
     for name in ("train", "valid", "test"):
         part = parts[name]
@@ -91,13 +105,26 @@ def fingerprint(parts: Mapping[str, Split]) -> str:
 
 
 def plan(directory: Path, models: Iterable[Baseline], settings: Settings) -> list[Run]:
-    """The runs that are wanted: a model with a fixed seed runs once, a model whose library is missing not at all."""
+    """List the runs that are wanted, and say which of them are done.
+
+    Args:
+        directory: the folder of the benchmark.
+        models: a model with a fixed seed has one run; a model whose library is missing is skipped.
+        settings: seeds, epochs and anchor.
+
+    Returns:
+        One run per model and seed.
+
+    >>> runs = plan(Path("runs"), baselines.choose(["charlson", "paper"]), Settings(seeds=(11, 101)))
+    >>> [(run.model.name, run.seed, run.status) for run in runs]
+    [('charlson', 0, 'left'), ('paper', 11, 'left'), ('paper', 101, 'left')]
+    """
     runs = []
     for model in map(settings.adapt, models):
         for seed in settings.seeds if model.seed is None else (model.seed,):
             run = Run(model, seed, directory / model.name / str(seed))
             if (run.folder / "DONE").exists():
-                check_config(run)
+                _check_config(run)
                 run.status, run.seconds = "done", read_metrics(run.folder)["seconds"]
             elif model.missing:
                 run.status, run.message = "skipped", f"needs {model.missing}"
@@ -105,8 +132,8 @@ def plan(directory: Path, models: Iterable[Baseline], settings: Settings) -> lis
     return runs
 
 
-def check_config(run: Run) -> None:
-    """A finished run is kept only for the settings it was made with."""
+def _check_config(run: Run) -> None:
+    """Refuse a finished run that was made with other settings."""
     found = json.loads((run.folder / "config.json").read_text())["model"]
     wanted = json.loads(json.dumps(asdict(run.model)))
     for name in wanted.keys() - {"title", "family", "needs"}:
@@ -125,16 +152,36 @@ def run_benchmark(
     jobs: int = 1,
     on_change: Callable[[list[Run]], None] | None = None,
 ) -> list[Run]:
-    """Do the runs that are not done yet, `jobs` at a time in processes of their own (one: in this process)."""
+    """Fit, score and measure models on a cohort, each with several seeds; runs that are done are kept.
+
+    Args:
+        cohort: a cohort file.
+        directory: the folder of the runs.
+        models: names of models or families; without it all.
+        settings: seeds, epochs, anchor, device and other settings of models.
+        jobs: how many runs at a time, each in a process of its own; with 1, in this process.
+        on_change: called with all runs when one of them begins or ends.
+
+    Returns:
+        The runs; one that failed says why.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlci.cohort import build_cohort
+    >>> with TemporaryDirectory() as folder:
+    ...     build_cohort("synthetic", 200).write(Path(folder, "cohort.parquet"))
+    ...     [run] = run_benchmark(Path(folder, "cohort.parquet"), folder, models=["charlson"])
+    ...     run.status, round(read_metrics(run.folder)["metrics"]["auroc"]["long_stay"], 2)
+    ('done', 0.73)
+    """
     settings, directory = settings or Settings(), Path(directory)
     tell = on_change or (lambda runs: None)
     chosen = baselines.choose(models)
     table = read_cohort(cohort)
     if any(field.name == "anchor" for model in chosen for field in fields(model)):
-        check_anchor(table, settings.anchor)
+        _check_anchor(table, settings.anchor)
     check_device(settings.device)
     views = cache(partial(baselines.parts, table))
-    claim(directory, table, views(TokenConfig()))
+    _claim(directory, table, views(TokenConfig()))
     runs = plan(directory, chosen, settings)
     tell(runs)
 
@@ -146,7 +193,7 @@ def run_benchmark(
         tell(runs)
         try:
             if jobs == 1:
-                execute(some, views(some[0].model.tokens), table, device=settings.device)
+                _execute(some, views(some[0].model.tokens), table, device=settings.device)
             else:
                 threads = max(1, (os.cpu_count() or 1) // jobs)
                 _in_process(some[0], cohort, directory, settings, threads=threads, children=children)
@@ -172,7 +219,7 @@ def run_benchmark(
     return runs
 
 
-def check_anchor(cohort: Cohort, anchor: str) -> None:
+def _check_anchor(cohort: Cohort, anchor: str) -> None:
     if anchor not in cohort.outcomes:
         known = ", ".join(cohort.outcomes)
         raise InputError(
@@ -180,8 +227,8 @@ def check_anchor(cohort: Cohort, anchor: str) -> None:
         )
 
 
-def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Split]) -> None:
-    """Make the folder this cohort's; refuse one that holds the runs of another."""
+def _claim(directory: Path, cohort: Cohort, parts: Mapping[str, Split]) -> None:
+    """Mark the folder as this cohort's; refuse one that holds the runs of another."""
     path, digest = directory / "cohort.json", fingerprint(parts)
     if path.exists():
         found = json.loads(path.read_text())
@@ -203,16 +250,16 @@ def claim(directory: Path, cohort: Cohort, parts: Mapping[str, Split]) -> None:
     _write_json(path, facts)
 
 
-def execute(runs: Sequence[Run], parts: Parts, cohort: Cohort, *, device: str = "cpu") -> None:
+def _execute(runs: Sequence[Run], parts: Parts, cohort: Cohort, *, device: str = "cpu") -> None:
     """Fit a model with the seeds of these runs, score and measure each; DONE comes last."""
     results = baselines.run(runs[0].model, [run.seed for run in runs], parts, device=device)
     for run, result in zip(runs, results):
         run.folder.mkdir(parents=True, exist_ok=True)
         keep(run.folder / MODEL, run.model, run.seed, result, parts, cohort)
-        finish(run, result.scores, result.cost, cohort)
+        _finish(run, result.scores, result.cost, cohort)
 
 
-def finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object], cohort: Cohort) -> None:
+def _finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object], cohort: Cohort) -> None:
     """Write what a run leaves behind, wherever its scores were computed."""
     run.folder.mkdir(parents=True, exist_ok=True)
     splits = {name: cohort.split(name) for name in ("valid", "test")}
@@ -233,9 +280,21 @@ def finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object
 def measure(
     score: np.ndarray, judged: Cohort, *, learned: tuple[np.ndarray, Cohort] | None = None
 ) -> dict[str, dict[str, float | None]]:
-    """Each metric of a score with each outcome, on the admissions whose outcome is known; None: not defined.
+    """Measure a score by each metric of the benchmark, on the admissions whose outcome is known.
 
-    `learned` are scores of other admissions, from which a smooth curve tells the risk of each outcome along the score.
+    Args:
+        score: one number per admission.
+        judged: the admissions.
+        learned: scores of other admissions, and those: a smooth curve through them gives each outcome's risk by the
+            score, which some metrics need.
+
+    Returns:
+        Metric → outcome → value; None where it is not defined.
+
+    >>> from mlci.cohort import build_cohort
+    >>> cohort = build_cohort("synthetic", 200)
+    >>> round(measure(cohort.column("true_severity"), cohort)["auroc"]["long_stay"], 2)
+    0.77
     """
     risks = {} if learned is None else _risks(score, *learned)
     columns = dict(zip(judged.outcomes, judged.labels().T))
@@ -256,7 +315,18 @@ def _values(pairs: Mapping[str, Pair]) -> dict[str, dict[str, float | None]]:
 
 
 def rival_metrics(cohort: Cohort) -> dict[str, dict]:
-    """AUROC and skill of age and sex, and of flags, refitted on the training split for each outcome."""
+    """Measure regressions on age, sex and comorbidity flags, fitted to the training split for each outcome.
+
+    Args:
+        cohort: with columns `age` and `sex`; its test split is judged.
+
+    Returns:
+        Name of the regression → metric (AUROC and skills) → outcome → value.
+
+    >>> from mlci.cohort import build_cohort
+    >>> round(rival_metrics(build_cohort("synthetic", 200))["Age and sex"]["auroc"]["long_stay"], 2)
+    0.61
+    """
     test = cohort.split("test")
     labels = dict(zip(cohort.outcomes, test.labels().T))
     found = {}
@@ -268,7 +338,25 @@ def rival_metrics(cohort: Cohort) -> dict[str, dict]:
 
 
 def own_metrics(name: str, path: str | Path, cohort: Cohort) -> dict[str, dict]:
-    """The metrics of a person's own score file, a row for each of its columns; it must cover the test split."""
+    """Measure the scores of a person's own file on the test split.
+
+    Args:
+        name: what the score is called.
+        path: the file; it must cover the test split.
+        cohort: the admissions and their outcomes.
+
+    Returns:
+        Name of each column (`name` where there is one) → metric → outcome → value.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlci.cohort import build_cohort
+    >>> cohort = build_cohort("synthetic", 200)
+    >>> with TemporaryDirectory() as folder:
+    ...     frame = cohort.table.select(["admission_id", "age"]).to_pandas()
+    ...     frame.to_csv(Path(folder, "age.csv"), index=False)
+    ...     round(own_metrics("age", Path(folder, "age.csv"), cohort)["age"]["auroc"]["long_stay"], 2)
+    0.7
+    """
     test = cohort.split("test")
     scores, found = match(read_scores(path), test, where=str(path))
     if len(found) < len(test):
@@ -279,16 +367,38 @@ def own_metrics(name: str, path: str | Path, cohort: Cohort) -> dict[str, dict]:
 
 
 def import_runs(path: str | Path, cohort: str | Path, directory: str | Path) -> list[Run]:
-    """Take over runs computed elsewhere: scores per model and seed, as `benchmarks/gpu_models.py` writes them."""
+    """Take over runs that were computed on another machine.
+
+    Args:
+        path: scores per model and seed, as `benchmarks/gpu_models.py` writes them.
+        cohort: the cohort file that they are about.
+        directory: the folder of the runs.
+
+    Returns:
+        The runs, all of them done.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlci.cohort import build_cohort
+    >>> with TemporaryDirectory() as folder:
+    ...     build_cohort("synthetic", 50).write(Path(folder, "cohort.parquet"))
+    ...     splits = baselines.parts(read_cohort(Path(folder, "cohort.parquet")))
+    ...     run = {"model": asdict(baselines.discover()["charlson"]), "seed": 0, "cost": {"seconds": 0.1}}
+    ...     scores = {f"a/{name}": np.arange(float(len(splits[name]))) for name in ("valid", "test")}
+    ...     facts = json.dumps({"digest": fingerprint(splits), "runs": {"a": run}})
+    ...     np.savez(Path(folder, "runs.npz"), facts=facts, **scores)
+    ...     [run] = import_runs(Path(folder, "runs.npz"), Path(folder, "cohort.parquet"), folder)
+    >>> run.model.name, run.status
+    ('charlson', 'done')
+    """
     directory, table = Path(directory), read_cohort(cohort)
     parts = baselines.parts(table)
     found = list(read_archive(path, digest=fingerprint(parts), admissions=len(table)))
-    claim(directory, table, parts)
+    _claim(directory, table, parts)
     runs = []
     for entry in found:
         folder = directory / entry.model.name / str(entry.seed)
         run = Run(entry.model, entry.seed, folder, status="done", seconds=entry.cost["seconds"])
-        finish(run, entry.scores, entry.cost, table)
+        _finish(run, entry.scores, entry.cost, table)
         runs.append(run)
     return runs
 
@@ -310,13 +420,26 @@ def _run_alone(*, cohort: str, directory: str, model: str, seed: int, settings: 
     try:
         [run] = plan(Path(directory), baselines.choose([model]), Settings(**settings))
         table = read_cohort(cohort)
-        execute([run], baselines.parts(table, run.model.tokens), table, device=settings["device"])
+        _execute([run], baselines.parts(table, run.model.tokens), table, device=settings["device"])
     except Exception as error:  # the parent tells what this line says
         sys.exit(sentence(error) or f"a fault of the program ({type(error).__name__})")
 
 
 def remaining(runs: Sequence[Run], jobs: int = 1) -> float | None:
-    """Seconds left, by the times of finished runs of the same model, else of its family, else of all; None: no idea."""
+    """Estimate the seconds that are left, by the times of finished runs: of the same model, else family, else all.
+
+    Args:
+        runs: all runs of a benchmark.
+        jobs: how many are done at a time.
+
+    Returns:
+        The seconds; None while nothing is finished.
+
+    >>> [knn] = baselines.choose(["knn"])
+    >>> done, left = Run(knn, 1, Path("1"), status="done", seconds=30.0), Run(knn, 2, Path("2"))
+    >>> remaining([done, left])
+    30.0
+    """
     done = [run for run in runs if run.seconds is not None]
 
     def expected(run: Run) -> float | None:
@@ -342,6 +465,17 @@ def remaining(runs: Sequence[Run], jobs: int = 1) -> float | None:
 
 
 def read_metrics(folder: Path) -> dict:
+    """Return what a finished run measured: its seconds and its `metrics`.
+
+    Args:
+        folder: of the run.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "metrics.json").write_text('{"seconds": 1.5, "metrics": {"auroc": {"mortality": 0.8}}}')
+    ...     read_metrics(Path(folder))["metrics"]["auroc"]
+    {'mortality': 0.8}
+    """
     return json.loads((folder / "metrics.json").read_text())
 
 

@@ -33,7 +33,19 @@ RIVALS = "Refitted on the training split, one score per outcome"
 def results(
     runs: Iterable[Run], own: Mapping[str, dict] | None = None, rivals: Mapping[str, dict] | None = None
 ) -> pd.DataFrame:
-    """Every finished run's metrics, one row each: family, model, title, seed, metric, outcome, value."""
+    """Collect the metrics of a benchmark.
+
+    Args:
+        runs: those that are finished are taken.
+        own: metrics of a person's own scores, by name (`own_metrics`).
+        rivals: metrics of regressions, by name (`rival_metrics`).
+
+    Returns:
+        One row per figure: family, model, title, seed, metric, outcome and value.
+
+    >>> results([], {"ward": {"auroc": {"mortality": 0.8}}}).drop(columns="title").to_dict("records")
+    [{'family': 'Own scores', 'model': 'ward', 'seed': 0, 'metric': 'auroc', 'outcome': 'mortality', 'value': 0.8}]
+    """
     rows = []
     for run in runs:
         if run.status != "done":
@@ -47,7 +59,25 @@ def results(
 
 
 def test_scores(runs: Iterable[Run], cohort: Cohort) -> dict[str, dict[int, np.ndarray]]:
-    """The scores of the test split of every finished run: by the model's name, then by seed."""
+    """Read the test scores of every finished run.
+
+    Args:
+        runs: of a benchmark.
+        cohort: the cohort that they are about.
+
+    Returns:
+        Name of the model → seed → scores.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlci.benchmark.runs import run_benchmark
+    >>> from mlci.cohort import build_cohort
+    >>> cohort = build_cohort("synthetic", 30)
+    >>> with TemporaryDirectory() as folder:
+    ...     cohort.write(Path(folder, "cohort.parquet"))
+    ...     runs = run_benchmark(Path(folder, "cohort.parquet"), folder, models=["charlson"])
+    ...     test_scores(runs, cohort)
+    {'charlson': {0: array([1., 1.])}}
+    """
     n, found = len(cohort.split("test")), {}
     for run in runs:
         if run.status == "done":
@@ -63,7 +93,10 @@ def _cells(metrics: Mapping[str, Mapping[str, float | None]]) -> Iterable[tuple[
 
 
 def summarise(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard deviation (n - 1) over seeds; order of models and outcomes as they came.
+    """Return means and standard deviations (n - 1) over seeds.
+
+    Args:
+        frame: as `results` returns it; models and outcomes keep their order.
 
     >>> frame = pd.DataFrame({"seed": [1, 2], "value": [0.2, 0.4]})
     >>> frame = frame.assign(family="f", model="m", title="M", metric="dcorr", outcome="mortality")
@@ -76,21 +109,42 @@ def summarise(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def tables(frame: pd.DataFrame, notes: Sequence[str] = ()) -> list[Grid]:
-    """The headline of a benchmark's results, the paper's tables of them, and companions."""
+    """Make the tables of a benchmark: means over outcomes, the paper's tables, and one per further metric.
+
+    Args:
+        frame: as `results` returns it.
+        notes: sentences that stand below each table.
+
+    Returns:
+        The tables that have a row.
+
+    >>> from mlci.base.grids import as_text
+    >>> found = results([], {"ward": {"auroc": {"mortality": 0.8}}, "nurse": {"auroc": {"mortality": 0.7}}})
+    >>> print(as_text(tables(found)[-1]))
+    AUROC: depends on order alone
+    <BLANKLINE>
+    model    mortality (×10²)
+    Own scores
+      ward             80.00*
+      nurse            70.00+
+    <BLANKLINE>
+    * best, + second.
+    <BLANKLINE>
+    """
     summary, reported = summarise(frame), baselines.paper_rows()
-    built = [headline(frame, notes)] if len(frame) else []
+    built = [_headline(frame, notes)] if len(frame) else []
     for name, (number, metric, title) in TABLES.items():
         part = summary[summary["metric"] == metric]
         if number in ("1", "2"):  # the main tables leave out what the paper shows in the wide ones only
-            part = part[[number in reported.get(title, (0, [number]))[1] for title in part["title"]]]
+            part = part.loc[[number in reported.get(title, (0, [number]))[1] for title in part["title"]]]
             part = part[part["family"] != FAMILIES["ablation"]]
         if len(part):
             built.append(_table(name, title, part, metric, tuple(notes)))
     return built
 
 
-def headline(frame: pd.DataFrame, notes: Sequence[str] = ()) -> Grid:
-    """Means over the outcomes of each run's figures, with their spread over seeds, in hundredths."""
+def _headline(frame: pd.DataFrame, notes: Sequence[str] = ()) -> Grid:
+    """Make the table of means over outcomes, with their spread over seeds, in hundredths."""
     about = ["family", "model", "title"]
     runs = frame[frame["metric"].isin(HEADLINE)].groupby([*about, "seed", "metric"], sort=False)["value"]
     found = runs.agg(lambda values: values.mean(skipna=False)).groupby([*about, "metric"], sort=False)
@@ -117,7 +171,7 @@ def _table(name: str, title: str, part: pd.DataFrame, metric: str, notes: tuple[
     outcomes = tuple(part["outcome"].unique())
     wide = part.pivot(index="model", columns="outcome", values="mean").reindex(columns=outcomes)
     about = METRICS[metric]
-    powers = {outcome: power_of_ten(wide[outcome].to_numpy()) if about.unit else 2 for outcome in outcomes}
+    powers = {outcome: _power_of_ten(wide[outcome].to_numpy()) if about.unit else 2 for outcome in outcomes}
     places = wide.round(12).rank(ascending=about.better == "smaller", method="min")
     sections: dict[str, list[tuple[str, tuple[GridCell, ...]]]] = {}
     for model, cells in part.groupby("model", sort=False):
@@ -139,18 +193,18 @@ def _scaled(cell: Mapping, exponent: int) -> str:
     return f"{cell['mean'] * 10**exponent:.2f}{spread}"
 
 
-def power_of_ten(values: np.ndarray) -> int:
-    """The paper's scaling of a column of mutual information: the middle cell has two digits before the point.
+def _power_of_ten(values: np.ndarray) -> int:
+    """Return the paper's scaling of a column of mutual information: the middle cell has two digits before the point.
 
-    >>> power_of_ten(np.array([0.0021, 0.0034])), power_of_ten(np.array([0.12]))
+    >>> _power_of_ten(np.array([0.0021, 0.0034])), _power_of_ten(np.array([0.12]))
     (4, 2)
     """
     middle = float(np.nanmedian(values))
     return 2 if middle <= 0 else max(2, 1 - int(np.floor(np.log10(middle))))
 
 
-def costs(runs: Iterable[Run]) -> pd.DataFrame:
-    """What each finished run took: seconds and the process's peak memory."""
+def _costs(runs: Iterable[Run]) -> pd.DataFrame:
+    """Return what each finished run took: seconds and the process's peak memory."""
     done = [(run, read_metrics(run.folder)) for run in runs if run.status == "done"]
     columns = ("device", "fit_seconds", "seconds", "cpu_seconds", "process_peak_mb")
     return pd.DataFrame(
@@ -160,11 +214,27 @@ def costs(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def write_tables(directory: Path, made: Sequence[Grid], frame: pd.DataFrame, runs: Sequence[Run]) -> list[Path]:
-    """Each table as text, Markdown and LaTeX; all results and the costs as CSV."""
+    """Write each table as text, Markdown and LaTeX, and all results and costs as CSV.
+
+    Args:
+        directory: the folder of the benchmark; the files go into its folder `tables`.
+        made: the tables.
+        frame: as `results` returns it.
+        runs: of the benchmark.
+
+    Returns:
+        The files.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> found = results([], {"ward": {"auroc": {"mortality": 0.8}}, "nurse": {"auroc": {"mortality": 0.7}}})
+    >>> with TemporaryDirectory() as folder:
+    ...     [path.name for path in write_tables(Path(folder), tables(found)[-1:], found, [])]
+    ['auroc.txt', 'auroc.md', 'auroc.tex', 'results.csv', 'runs.csv', 'costs.csv']
+    """
     folder = directory / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     files = {name: text for table in made for name, text in files_of(table).items()}
     files["results.csv"] = summarise(frame).to_csv(index=False)
     files["runs.csv"] = frame.to_csv(index=False)
-    files["costs.csv"] = costs(runs).to_csv(index=False)
+    files["costs.csv"] = _costs(runs).to_csv(index=False)
     return write(folder, files)

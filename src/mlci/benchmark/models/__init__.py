@@ -56,19 +56,29 @@ class Baseline(ABC):
 
     @abstractmethod
     def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
-        """Learn from `train`; `valid` may choose among candidates and weigh outcomes, and nothing else."""
+        """Learn a state.
+
+        Args:
+            train: what to learn from.
+            valid: may choose among candidates and weigh outcomes, and nothing else.
+            seed: of all that is random.
+            device: of torch, for models that use it.
+
+        Returns:
+            Arrays by name: all that `score` needs.
+        """
 
     @abstractmethod
     def score(self, state: State, part: Split) -> np.ndarray:
-        """One finite number per admission, in order."""
+        """Return a finite number for each admission of `part`, in order, by a state that `fit` returned."""
 
     @property
     def tokens(self) -> TokenConfig:
-        """How codes become the tokens that it is given."""
+        """How codes become the tokens that this model is given."""
         return TokenConfig()
 
     def at_once(self, device: str) -> bool:
-        """Say whether fits of several seeds are best made at once on this device."""
+        """Return whether fits of several seeds are best made at once on this device."""
         return False
 
     @property
@@ -86,10 +96,10 @@ class Learned(Baseline):
 
     @abstractmethod
     def usual(self) -> Any:
-        """Every constant of the fit, but for `constants`."""
+        """Return the config of the fit, without the changes in `constants`."""
 
     def config(self) -> Any:
-        """Every constant of the fit."""
+        """Return the config of the fit."""
         if not self.constants:
             return self.usual()
         return config_from(
@@ -98,14 +108,18 @@ class Learned(Baseline):
 
     @abstractmethod
     def fits(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list["Fit"]:
-        """A fit for each seed."""
+        """Return a fit for each of the seeds."""
 
     def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         return self.fits(train, valid, seeds=[seed], device=device)[0].state
 
 
 def merged(whole: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, in which what is changed is replaced.
+    """Return nested dictionaries with some of their values replaced.
+
+    Args:
+        whole: the dictionaries.
+        changed: the values to replace, nested in the same way.
 
     >>> merged({"encoder": {"width": 128, "pooling": "sum"}}, {"encoder": {"width": 64}})
     {'encoder': {'width': 64, 'pooling': 'sum'}}
@@ -145,14 +159,19 @@ class Result:
 
 @cache
 def paper_scores() -> tuple[dict[str, str], ...]:
-    """The cells of the paper's tables of dCorr and MI, as printed: `value` and `sd` are scaled by 10 to the `power`."""
+    """Return the cells of the paper's tables of dCorr and MI, as printed: scaled by 10 to the `power`.
+
+    >>> cell = paper_scores()[0]
+    >>> cell["model"], cell["outcome"], cell["value"], cell["power"]
+    ('Charlson (CCI)', 'mortality', '12.59', '2')
+    """
     with (Path(__file__).parent / "data" / "paper_scores.csv").open(newline="") as file:
         return tuple(csv.DictReader(file))
 
 
 @cache
 def paper_rows() -> dict[str, tuple[int, list[str]]]:
-    """Where the paper reports a model, by title: its row in the widest tables, and the tables.
+    """Return where the paper reports each model, by title: its row in the widest tables, and the tables.
 
     >>> paper_rows()["Charlson (CCI)"][1]  # the tables that report it
     ['1', '2', '6', '7']
@@ -166,7 +185,11 @@ def paper_rows() -> dict[str, tuple[int, list[str]]]:
 
 @cache
 def discover() -> dict[str, Baseline]:
-    """Every model in this folder, in the order of the paper's tables, and those that other packages add."""
+    """Return every model by name, in the order of the paper's tables: of this folder, and of other packages.
+
+    >>> discover()["knn"].family
+    'classical'
+    """
     modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     modules += plugins("mlci.models").values()
     found = [model for module in modules for model in getattr(module, "MODELS", ())]
@@ -178,7 +201,7 @@ def discover() -> dict[str, Baseline]:
 
 
 def choose(names: Sequence[str] = ()) -> list[Baseline]:
-    """Models by name or by family, in the paper's order; all of them by default.
+    """Return the models with these names or of these families, in the paper's order; without `names`, all of them.
 
     >>> [model.name for model in choose(["clinical"])]
     ['charlson', 'elixhauser', 'cci_eci']
@@ -192,7 +215,19 @@ def choose(names: Sequence[str] = ()) -> list[Baseline]:
 
 
 def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> Parts:
-    """The three splits of a cohort, with a vocabulary of its training split; the same for all models of such tokens."""
+    """Encode the three splits of a cohort, with the vocabulary of its training split.
+
+    Args:
+        cohort: train, valid and test must each have an admission.
+        tokens: how codes become tokens; all models with the same tokens can share what is returned.
+
+    Returns:
+        The splits by name, and the vocabulary.
+
+    >>> from mlci.cohort import build_cohort
+    >>> {name: len(part) for name, part in parts(build_cohort("synthetic", 50)).items()}
+    {'train': 40, 'valid': 6, 'test': 4}
+    """
     splits = {name: cohort.split(name) for name in ("train", "valid", "test")}
     for name, split in splits.items():
         if not len(split):
@@ -216,7 +251,7 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> Parts:
 
 
 def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[tuple[Baseline, list[int]]]:
-    """Group jobs, a model and a seed each, by what is best fitted at once on this device: a model with its seeds.
+    """Return jobs, a model and a seed each, in groups that are best fitted at once on this device: a model with seeds.
 
     >>> [knn] = choose(["knn"])
     >>> [seeds for _, seeds in at_once([(knn, 1), (knn, 2)], "cpu")]  # one by one
@@ -229,9 +264,23 @@ def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[tuple[Bas
 
 
 def run(model: Baseline, seeds: Sequence[int], parts: Mapping[str, Split], *, device: str = "cpu") -> Iterator[Result]:
-    """Fit a model with some seeds.
+    """Fit a model with some seeds, and score valid and test.
 
-    Seeds share the time of their fits. Processor time is what a run costs, however busy the machine.
+    Args:
+        model: what to fit.
+        seeds: each is a fit of its own.
+        parts: the splits of a cohort.
+        device: of torch, for models that use it.
+
+    Yields:
+        A result for each seed. Seeds share the time of their fits; processor time is what a run costs, however busy
+        the machine.
+
+    >>> from mlci.cohort import build_cohort
+    >>> [charlson], splits = choose(["charlson"]), parts(build_cohort("synthetic", 50))
+    >>> [result] = run(charlson, [0], splits)
+    >>> len(result.scores["test"]) == len(splits["test"])
+    True
     """
     start = _clocks()
     splits, fits = (parts["train"], parts["valid"]), [None] * len(seeds)
@@ -255,7 +304,20 @@ def _clocks() -> np.ndarray:
 
 
 def save(path: str | Path, model: Baseline, state: State) -> None:
-    """Write a fitted model: arrays and, in the header, its name and hyper-parameters."""
+    """Write a fitted model: arrays and, in the header, its name and hyper-parameters.
+
+    Args:
+        path: the file.
+        model: what was fitted.
+        state: what its `fit` returned.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> [model] = choose(["charlson"])
+    >>> with TemporaryDirectory() as folder:
+    ...     save(Path(folder, "model.safetensors"), model, {"mean": np.zeros(2), "scale": np.ones(2)})
+    ...     load(Path(folder, "model.safetensors"))[0].name
+    'charlson'
+    """
     from safetensors.numpy import save
 
     with atomic(path) as temporary:
@@ -268,7 +330,21 @@ def _tuples(values: dict) -> dict:
 
 
 def load(path: str | Path) -> tuple[Baseline, State]:
-    """Read a fitted model, be it kept as an index or not; its hyper-parameters are those it was fitted with."""
+    """Read a fitted model that `mlci benchmark` wrote, as an index or as arrays alone.
+
+    Args:
+        path: `model.safetensors` of a run.
+
+    Returns:
+        The model, with the hyper-parameters that it was fitted with, and its state.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> [model] = choose(["knn"])
+    >>> with TemporaryDirectory() as folder:
+    ...     save(Path(folder, "model.safetensors"), model, {"scale": np.ones(2)})
+    ...     load(Path(folder, "model.safetensors"))[1]
+    {'scale': array([1., 1.])}
+    """
     from safetensors import SafetensorError, safe_open
 
     try:

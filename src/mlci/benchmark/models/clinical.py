@@ -8,8 +8,8 @@ from mlci.benchmark.models import Baseline, State
 from mlci.fitting import Split
 
 
-def indices(part: Split) -> np.ndarray:
-    """Charlson (1987) and Elixhauser (van Walraven), one column each."""
+def _indices(part: Split) -> np.ndarray:
+    """Return Charlson (1987) and Elixhauser (van Walraven), one column each."""
     from mlci.codes.comorbidity import Coder
 
     assert part.admissions is not None
@@ -29,12 +29,12 @@ class ClinicalIndex(Baseline):
     def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         if not self.standardise:
             return {"mean": np.zeros(2), "scale": np.ones(2)}
-        points = indices(train)
+        points = _indices(train)
         scale = points.std(axis=0)
         return {"mean": points.mean(axis=0), "scale": np.where(scale > 0, scale, 1.0)}
 
     def score(self, state: State, part: Split) -> np.ndarray:
-        return ((indices(part) - state["mean"]) / state["scale"]) @ np.asarray(self.weights)
+        return ((_indices(part) - state["mean"]) / state["scale"]) @ np.asarray(self.weights)
 
 
 MODELS = (

@@ -11,7 +11,7 @@ from mlci.benchmark.models import Baseline, State, _bags
 from mlci.fitting import Split
 
 
-def linear_score(state: State, part: Split) -> np.ndarray:
+def _linear_score(state: State, part: Split) -> np.ndarray:
     return _bags.tfidf(part, state["idf"]) @ state["coefficients"] + float(state["constant"])
 
 
@@ -47,7 +47,7 @@ class NaiveBayes(Baseline):
         }
 
     def score(self, state: State, part: Split) -> np.ndarray:
-        return linear_score(state, part)
+        return _linear_score(state, part)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class FusedLogits(Baseline):
         }
 
     def score(self, state: State, part: Split) -> np.ndarray:
-        return linear_score(state, part)
+        return _linear_score(state, part)
 
 
 MODELS = (

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Neural(Learned):
+    """An encoder and an objective, fitted by the recipe `paper`."""
+
     recipe: ClassVar = "paper"
 
     objective: str  # "bce", or the kernel of an alignment: "rbf", "multi-rbf", "energy"
@@ -104,11 +106,11 @@ class Deep(Learned):
         return score(self.config().encoder, state, part.tokens).astype(np.float64)
 
 
-def bce(name: str, title: str, **fields: Any) -> Neural:
+def _bce(name: str, title: str, **fields: Any) -> Neural:
     return Neural(name=name, title=title, family="bce", objective="bce", **fields)
 
 
-def nhsic(name: str, title: str, kernel: str, **fields: Any) -> Neural:
+def _nhsic(name: str, title: str, kernel: str, **fields: Any) -> Neural:
     title = f"{title} + {'Single' if kernel == 'rbf' else 'Multi'}-RBF nHSIC"
     return Neural(name=f"{name}_{kernel}".replace("-", "_"), title=title, family="ablation", objective=kernel, **fields)
 
@@ -116,25 +118,25 @@ def nhsic(name: str, title: str, kernel: str, **fields: Any) -> Neural:
 MODELS = (
     Deep(name="deep", title="MLCI (deep)", family="mlci"),
     Neural(name="paper", title="Our Model", family="mlci", objective="rbf"),
-    bce("dcn", "Deep and Cross Network (DCN)", encoder="deep_cross"),
-    bce("bag_mlp", "Deep MLP Bag-of-Codes (EmbeddingBag)", encoder="bag_mlp"),
-    bce("star_gat", "Star-GAT", encoder="star_gat"),
-    bce("attention_mil", "Pure MIL Attention Pooling", encoder="attention_mil"),
-    bce("set_transformer", "Set Transformer (single-logit)", encoder="set_transformer"),
-    bce("deepsets_sum", "DeepSets (sum pool)", pooling="sum"),
-    bce("deepsets_mean", "DeepSets (mean pool)", pooling="mean"),
-    bce("deepsets_attention", "DeepSets (attention pool)", pooling="attention"),
-    bce("deepsets_gated", "DeepSets (gated pool)", pooling="gated"),
-    bce("deepsets_mean_max", "DeepSets (mean+max pool)"),
-    nhsic("deepsets_sum", "DeepSets (sum pool)", "rbf", pooling="sum"),
-    nhsic("deepsets_sum", "DeepSets (sum pool)", "multi-rbf", pooling="sum"),
-    nhsic("deepsets_mean", "DeepSets (mean pool)", "rbf", pooling="mean"),
-    nhsic("deepsets_mean", "DeepSets (mean pool)", "multi-rbf", pooling="mean"),
-    nhsic("deepsets_attention", "DeepSets (attention pool)", "rbf", pooling="attention"),
-    nhsic("deepsets_attention", "DeepSets (attention pool)", "multi-rbf", pooling="attention"),
-    nhsic("deepsets_gated", "DeepSets (gated pool)", "rbf", pooling="gated"),
-    nhsic("deepsets_gated", "DeepSets (gated pool)", "multi-rbf", pooling="gated"),
-    nhsic("deepsets_mean_max", "DeepSets (mean+max pool)", "multi-rbf"),
-    nhsic("set_transformer", "Set Transformer", "rbf", encoder="set_transformer"),
-    nhsic("set_transformer", "Set Transformer", "multi-rbf", encoder="set_transformer"),
+    _bce("dcn", "Deep and Cross Network (DCN)", encoder="deep_cross"),
+    _bce("bag_mlp", "Deep MLP Bag-of-Codes (EmbeddingBag)", encoder="bag_mlp"),
+    _bce("star_gat", "Star-GAT", encoder="star_gat"),
+    _bce("attention_mil", "Pure MIL Attention Pooling", encoder="attention_mil"),
+    _bce("set_transformer", "Set Transformer (single-logit)", encoder="set_transformer"),
+    _bce("deepsets_sum", "DeepSets (sum pool)", pooling="sum"),
+    _bce("deepsets_mean", "DeepSets (mean pool)", pooling="mean"),
+    _bce("deepsets_attention", "DeepSets (attention pool)", pooling="attention"),
+    _bce("deepsets_gated", "DeepSets (gated pool)", pooling="gated"),
+    _bce("deepsets_mean_max", "DeepSets (mean+max pool)"),
+    _nhsic("deepsets_sum", "DeepSets (sum pool)", "rbf", pooling="sum"),
+    _nhsic("deepsets_sum", "DeepSets (sum pool)", "multi-rbf", pooling="sum"),
+    _nhsic("deepsets_mean", "DeepSets (mean pool)", "rbf", pooling="mean"),
+    _nhsic("deepsets_mean", "DeepSets (mean pool)", "multi-rbf", pooling="mean"),
+    _nhsic("deepsets_attention", "DeepSets (attention pool)", "rbf", pooling="attention"),
+    _nhsic("deepsets_attention", "DeepSets (attention pool)", "multi-rbf", pooling="attention"),
+    _nhsic("deepsets_gated", "DeepSets (gated pool)", "rbf", pooling="gated"),
+    _nhsic("deepsets_gated", "DeepSets (gated pool)", "multi-rbf", pooling="gated"),
+    _nhsic("deepsets_mean_max", "DeepSets (mean+max pool)", "multi-rbf"),
+    _nhsic("set_transformer", "Set Transformer", "rbf", encoder="set_transformer"),
+    _nhsic("set_transformer", "Set Transformer", "multi-rbf", encoder="set_transformer"),
 )
