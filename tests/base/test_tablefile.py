@@ -2,6 +2,7 @@
 
 import datetime
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -125,3 +126,17 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("admission_id,codes,codes\n1,I10,E11\n")
     with pytest.raises(InputError, match="has two columns codes"), open_table(tmp_path / "a.csv"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("Straße;DX1\n1;I50.9\n".encode("cp1252"), "its header is not UTF-8; save the table as CSV UTF-8"),
+        ("visit;DX1\n1;I50.9\n".encode("utf-16"), "its header is not UTF-8"),
+        (b"Export 2019\n\nvisit,DX1\n1,I50.9\n", "does a title stand above the header?"),
+    ],
+)
+def test_what_a_spreadsheet_writes_into_a_csv_is_told(written, words, tmp_path):
+    (tmp_path / "visits.csv").write_bytes(written)
+    with pytest.raises(InputError, match=re.escape(words)):
+        content(tmp_path / "visits.csv")

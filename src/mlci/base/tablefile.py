@@ -5,6 +5,7 @@ type itself (CSV, Excel) comes as text, so that nothing is guessed and no zero i
 comes as null. `writing` writes tables to the kind of file that a name asks for.
 """
 
+import codecs
 import contextlib
 import datetime
 import re
@@ -132,6 +133,8 @@ def _open_csv(path: Path, where: str) -> TableFile:
     with reading(where, "a CSV table"):
         with pa.input_stream(str(path)) as stream:
             header = stream.read(1 << 16).split(b"\n")[0]
+        if not _is_utf8(header):
+            raise InputError(f"{where}: its header is not UTF-8; save the table as CSV UTF-8, or as .xlsx.")
         delimiter = chr(max(SEPARATORS, key=header.count))
         with pa.input_stream(str(path)) as stream:
             check_quotes(stream, delimiter, where)
@@ -160,11 +163,20 @@ def _open_csv(path: Path, where: str) -> TableFile:
     return TableFile(where, names, 2, blocks)
 
 
+def _is_utf8(text: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(text)  # which minds no character that is cut in half at the end
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _why(message: str) -> str:
     """What Arrow has against a CSV, without the cells that it quotes."""
     if found := re.search(r"Expected (\d+) columns, got (\d+)", message):
         row = re.search(r"Row #(\d+)", message)
-        return f"{f'row {row[1]}: ' if row else ''}{found[2]} cells where the header has {found[1]}"
+        title = " (does a title stand above the header?)" if found[1] == "1" else ""
+        return f"{f'row {row[1]}: ' if row else ''}{found[2]} cells where the header has {found[1]}{title}"
     return "its text is not UTF-8" if "UTF8" in message else "it is damaged, or of another kind"
 
 
