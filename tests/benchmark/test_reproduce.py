@@ -118,7 +118,7 @@ def test_difference_in_deviations():
 
 def test_command_line(mlci_cli, demos, tmp_path, monkeypatch):
     drawn = []  # the pictures are those of `mlci benchmark`, whose test draws them
-    monkeypatch.setattr("mlci.cli.benchmark.draw", lambda folder, *_: drawn.append(folder))
+    monkeypatch.setattr("mlci.cli._campaign.draw", lambda folder, *_: drawn.append(folder))
     words = ("reproduce", "mimic4", demos / "mimic4_demo", "-o", tmp_path / "out", "--models", "charlson")
     shown = mlci_cli(*words, "--seeds", "11").stdout
     assert "mean nothing" in " ".join(shown.split())

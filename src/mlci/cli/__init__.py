@@ -35,6 +35,8 @@ MOST_WORDS = 2000  # of a sentence: an input may be long
 
 
 class Story(click.Group):
+    """All commands, in the order in which a person meets them."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         found = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
         return sorted(found, key=lambda name: STORY.index(name) if name in STORY else len(STORY))

@@ -27,7 +27,7 @@ def command(cohort, output, models, seeds, jobs, scores, imported, listing, conf
     Interrupt it and give the same command again: finished runs are kept.
     """
     if listing:
-        return show_models()
+        return _show_models()
     if cohort is None or output is None:
         raise click.UsageError("COHORT and -o are needed (or --list).")
     from pathlib import Path
@@ -36,6 +36,7 @@ def command(cohort, output, models, seeds, jobs, scores, imported, listing, conf
     from mlci.benchmark import diagnostics, tables
     from mlci.benchmark import runs as benchmark
     from mlci.benchmark.changes import read_changes
+    from mlci.cli._campaign import draw, numbers, watch
     from mlci.cli._tables import show_grid
     from mlci.cohort import read_cohort
 
@@ -44,7 +45,7 @@ def command(cohort, output, models, seeds, jobs, scores, imported, listing, conf
     settings = benchmark.Settings(numbers(seeds), **options, changes=changes)  # epochs, anchor, device
     for there in Path(output, "tables").glob("*.*"):  # all that is written anew; runs are kept
         check_output(there, inputs=[cohort, *(word.partition("=")[2] for word in scores)])
-    own = read_own(scores, cohort)
+    own = _read_own(scores, cohort)
     if imported:
         benchmark.import_runs(imported, cohort, output)
     with watch(quiet, jobs) as on_change:
@@ -64,17 +65,8 @@ def command(cohort, output, models, seeds, jobs, scores, imported, listing, conf
     return None
 
 
-def numbers(seeds: str) -> tuple[int, ...]:
-    from mlci.base.errors import InputError
-
-    try:
-        return tuple(int(seed) for seed in seeds.split(","))
-    except ValueError:
-        raise InputError(f"seeds: '{seeds}' is not a list of whole numbers such as 11,101,1001.") from None
-
-
-def read_own(scores, cohort) -> dict[str, dict]:
-    """The metrics of a person's own scores."""
+def _read_own(scores, cohort) -> dict[str, dict]:
+    """Return the metrics of a person's own scores, by name."""
     from mlci.base.errors import InputError
     from mlci.benchmark import runs as benchmark
     from mlci.cohort import read_cohort
@@ -88,30 +80,8 @@ def read_own(scores, cohort) -> dict[str, dict]:
     return found
 
 
-def draw(folder, cohort, runs, own=None) -> None:
-    """The dot plots, mean and one SD to each side; and the risk curves of our models, or of all where none is ours."""
-    from mlci.benchmark import tables
-    from mlci.benchmark.reproduce import TITLES
-    from mlci.cohort import read_cohort
-    from mlci.showing import curves, plots
-
-    table = read_cohort(cohort)
-    scores = tables.test_scores(runs, table)
-    ours = {run.model.name for run in runs if run.model.family == "mlci"} & scores.keys()
-    drawn = {name: list(seeds.values()) for name, seeds in scores.items() if name in (ours or scores)}
-    if drawn:
-        title = TITLES.get(table.source, table.source)
-        curves.draw(curves.compute(drawn, table.split("test")), folder / "curves", dataset=title)
-    summary = tables.summarise(tables.results(runs, own))
-    summary["model"] = summary["title"]
-    summary["value"] = summary["mean"]
-    spread = summary["sd"].fillna(0)
-    summary["low"], summary["high"] = summary["mean"] - spread, summary["mean"] + spread
-    for metric in summary["metric"].unique():
-        plots.save(plots.benchmark(summary, metric), folder / "tables" / f"{metric}.svg")
-
-
-def show_models() -> None:
+def _show_models() -> None:
+    """Print every model, its family and where the paper reports it."""
     from rich.console import Console
     from rich.table import Table
 
@@ -126,67 +96,3 @@ def show_models() -> None:
         missing = f" (skipped: needs {model.missing})" if model.missing else ""
         table.add_row(model.name, model.family, model.title + missing, ", ".join(reported[1]) if reported else "none")
     Console().print(table)
-
-
-def watch(quiet: bool, jobs: int):
-    """A context that gives what is called on every change: a live table on a terminal, lines in a log, or nothing."""
-    import contextlib
-    import sys
-
-    if quiet:
-        return contextlib.nullcontext()
-    return live(jobs) if sys.stderr.isatty() else contextlib.nullcontext(plain())
-
-
-def plain():
-    told: set = set()
-
-    def on_change(runs) -> None:
-        for run in runs:
-            key = (run.model.name, run.seed, run.status)
-            if run.status != "left" and key not in told:
-                told.add(key)
-                seconds = "" if run.seconds is None else f" ({run.seconds:.1f} s)"
-                message = f": {run.message}" if run.message else ""
-                click.echo(f"{run.model.name}, seed {run.seed}: {run.status}{seconds}{message}", err=True)
-
-    return on_change
-
-
-def live(jobs: int):
-    import contextlib
-    import time
-
-    from rich.console import Console
-    from rich.live import Live
-    from rich.table import Table
-
-    from mlci.benchmark.runs import remaining
-
-    state: list = []
-
-    def cell(run) -> str:
-        if run.status == "running":
-            return f"running {time.monotonic() - run.started:.0f} s"
-        return f"{run.status}{'' if run.seconds is None else f' {run.seconds:.0f} s'} {run.message}".strip()
-
-    def picture():
-        left = remaining(state, jobs) if state else None
-        done = sum(run.status == "done" for run in state)
-        when = "" if left is None else f", about {left / 60:.0f} min left"
-        table = Table("model", "runs", title=f"{done} of {len(state)} runs done{when}", title_justify="left")
-        for name in dict.fromkeys(run.model.name for run in state):
-            runs = [run for run in state if run.model.name == name]
-            table.add_row(name, "; ".join(f"{run.seed}: {cell(run)}" for run in runs))
-        return table
-
-    @contextlib.contextmanager
-    def shown():
-        with Live(get_renderable=picture, console=Console(stderr=True), refresh_per_second=2, transient=True):
-
-            def on_change(runs) -> None:
-                state[:] = runs
-
-            yield on_change
-
-    return shown()

@@ -111,7 +111,7 @@ def command(
     check_output(target, inputs=[cohort, *filter(None, [config])], force=force)
     if not quiet:
         click.echo(f"Learning from {cohort} by the recipe {recipe}.", err=True)
-    if not quiet and (said := through_torch(settings)):
+    if not quiet and (said := _through_torch(settings)):
         click.echo(said, err=True)
     asked = {"without_outcome_codes": without_outcome_codes, "poa": poa}
     settings = replace(settings, tokens=replace(settings.tokens, **{key: said for key, said in asked.items() if said}))
@@ -123,7 +123,7 @@ def command(
 
     checkpoint = target.with_name(f".{target.name}.checkpoint")
     folder = target.with_name(f".{target.name}.tokens") if memory_map else None
-    with joined(device) as (device, group), progress(quiet or group.rank > 0) as on_event:
+    with joined(device) as (device, group), _progress(quiet or group.rank > 0) as on_event:
         asked = Asked(recipe, settings, outcomes or None, anchor, seed, device, few_events)
         model = learn(asked, cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event, **learned)
         if group.rank:
@@ -133,13 +133,13 @@ def command(
     if folder:
         shutil.rmtree(folder)
     if not quiet:
-        click.echo(f"{target}: {summary(model)}", err=True)
-        for doubt in (*in_words(model.card), *unasked(cohort, model)):
+        click.echo(f"{target}: {_summary(model)}", err=True)
+        for doubt in (*in_words(model.card), *_unasked(cohort, model)):
             click.echo(f"Note: {doubt}", err=True)
 
 
-def unasked(cohort: str, model) -> list[str]:
-    """That flags of what was present on admission lie in the cohort, and were not asked for."""
+def _unasked(cohort: str, model) -> list[str]:
+    """Return a note where the cohort has present-on-admission flags and `--poa` was not given."""
     from mlci.cohort import cohort_head
 
     if model.vocabulary.poa == "only" or "poa" not in cohort_head(cohort).table.column_names:
@@ -147,15 +147,16 @@ def unasked(cohort: str, model) -> list[str]:
     return ["all codes counted, those too that arose after admission by their flags; --poa only leaves them out."]
 
 
-def through_torch(settings) -> str:
-    """What whoever takes this index must know beforehand, or nothing."""
+def _through_torch(settings) -> str:
+    """Return what a person who takes this index must know beforehand: whether scoring needs torch."""
     encoder = getattr(settings, "encoder", None)
     if encoder is None or encoder.name == "deepsets":
         return ""
     return f"The encoder {encoder.name} is scored through torch: who takes this index needs pip install 'mlci[deep]'."
 
 
-def summary(model) -> str:
+def _summary(model) -> str:
+    """Return what was fitted, in a few sentences."""
     card, cut = model.card, model.cutoff
     rare = sum(not many for many in model.vocabulary.support)
     found = {"from fewer than 10 admissions": rare, "of one person alone": card["tokens_of_one_patient"]}
@@ -167,7 +168,7 @@ def summary(model) -> str:
     elsewhere = "" if cut.held_out is None else f", {cut.held_out:.2f} on admissions that did not choose it"
     said = [
         f"{len(model.vocabulary.tokens):,} tokens{present}{few}, {card['admissions']['train']:,} training admissions"
-        f"{drawn_words(card)}, "
+        f"{_drawn_words(card)}, "
         f"{card['record']['summary']}; weights {weights}; "
         f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, "
         f"certificate {cut.certificate:.2f}{elsewhere})."
@@ -180,29 +181,29 @@ def summary(model) -> str:
     return " ".join(said)
 
 
-def drawn_words(card) -> str:
-    """How the training admissions were drawn, where that counted."""
+def _drawn_words(card) -> str:
+    """Return how the training admissions were drawn, where that counted."""
     from mlci.index._survey import told
 
     said = told(card)
     return f" ({said})" if said else ""
 
 
-def progress(quiet: bool):
-    """A context that gives what `fit` calls after each epoch: a bar on a terminal, a line in a log, or nothing."""
+def _progress(quiet: bool):
+    """Return a context that yields what `fit` calls after each epoch: it shows a bar, or lines in a log, or nothing."""
     import contextlib
     import sys
 
     if quiet:
         return contextlib.nullcontext()
-    return bar() if sys.stderr.isatty() else contextlib.nullcontext(plain)
+    return _bar() if sys.stderr.isatty() else contextlib.nullcontext(_plain)
 
 
-def plain(event) -> None:
+def _plain(event) -> None:
     click.echo(f"{event.text}; {event.seconds:.0f} s, {event.eta:.0f} s left", err=True)
 
 
-def bar():
+def _bar():
     import contextlib
 
     from rich.console import Console

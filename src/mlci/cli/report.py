@@ -73,7 +73,7 @@ def command(
     options = {"command": words, "by": columns, "study": answers, "resamples": resamples, "seed": seed}
     state = output.with_name(f".{output.name}.refits")
     options |= {"resample_training": resample_training or 0, "drawn": drawn}
-    options |= {"refitting": {"state": state, "on_fit": None if quiet else told(resample_training)}}
+    options |= {"refitting": {"state": state, "on_fit": None if quiet else _told(resample_training)}}
     page = build(index, reading.result(), **options)
     with atomic(output) as temporary:
         temporary.write_text(page, encoding="utf-8")
@@ -82,6 +82,6 @@ def command(
         click.echo(f"{output}: {len(page.encode()) / 1e6:.1f} MB; open it in a browser.")
 
 
-def told(times: int | None):
-    """Say after each new fit how many are done."""
+def _told(times: int | None):
+    """Return what says after each new fit how many are done."""
     return lambda done: click.echo(f"Fitted again on resampled training admissions: {done} of {times}.", err=True)

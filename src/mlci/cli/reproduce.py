@@ -27,7 +27,7 @@ def command(dataset, location, output, models, seeds, jobs, epochs, device, conf
     from mlci.benchmark.changes import read_changes
     from mlci.benchmark.reproduce import reproduce
     from mlci.benchmark.runs import Settings
-    from mlci.cli.benchmark import draw, numbers, watch
+    from mlci.cli._campaign import draw, numbers, watch
 
     changes = read_changes(config) if config else {}
     settings = Settings(seeds=numbers(seeds), epochs=epochs, device=device, changes=changes)
@@ -36,10 +36,11 @@ def command(dataset, location, output, models, seeds, jobs, epochs, device, conf
         found = reproduce(dataset, location, output, models=names, settings=settings, jobs=jobs, on_change=on_change)
     draw(Path(output), Path(output) / "cohort.parquet", found.runs)
     if not quiet:
-        show(found)
+        _show(found)
 
 
-def show(found) -> None:
+def _show(found) -> None:
+    """Print our figures beside the paper's."""
     from rich.console import Console
     from rich.text import Text
 
@@ -57,9 +58,9 @@ def show(found) -> None:
     for title, (frame, keys, scale) in parts.items():
         rows = []
         for row in frame.to_dict("records"):
-            ours = cell(row["mean"], row["sd"], scale)
-            paper = cell(row["paper"], row["paper_sd"], scale)
-            difference, sds = cell(row["difference"], None, scale), cell(row["in_sds"], None, 1)
+            ours = _cell(row["mean"], row["sd"], scale)
+            paper = _cell(row["paper"], row["paper_sd"], scale)
+            difference, sds = _cell(row["difference"], None, scale), _cell(row["in_sds"], None, 1)
             rows.append([*(str(row[key]) for key in keys), ours, paper, difference, sds])
         heads = [*keys, "ours", "paper", "difference", "in SDs"]
         show_table(title + (" (x 100)" if scale == 100 else ""), heads, rows, left=len(keys))
@@ -68,7 +69,8 @@ def show(found) -> None:
             show_grid(table)
 
 
-def cell(value, sd, scale: int) -> str:
+def _cell(value, sd, scale: int) -> str:
+    """Write a figure with its deviation; nothing for NaN."""
     if value != value:
         return ""
     digits = 2 if scale == 100 else 3
