@@ -428,10 +428,13 @@ class Cohort:
 
 
 def read_cohort(path: str | Path) -> Cohort:
-    """Read a cohort file; one that is damaged, foreign or made by hand in a way that does not fit is refused.
+    """Read a cohort file.
 
     Args:
         path: a Parquet file, as `Cohort.write` and `mlci cohort` write it.
+
+    Returns:
+        The cohort; a file that is damaged or has other columns is an `InputError`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -488,7 +491,7 @@ def build_cohort(
     wash_out: bool = False,
     **options: Any,
 ) -> Cohort:
-    """Build a cohort from a source at a location.
+    """Build a cohort: read a source, normalise its codes, and draw the split.
 
     Args:
         source: a module of `mlci.sources`, such as mimic4, omop, tables or synthetic.
@@ -500,6 +503,9 @@ def build_cohort(
         carry: which of those codes: comorbidities, or a table that says how long each counts (`mlci.codes.carrying`).
         wash_out: whether to leave out admissions less than `look_back` days after the patient's first.
         options: those of the source.
+
+    Returns:
+        The cohort.
 
     >>> cohort = build_cohort("synthetic", 200)
     >>> len(cohort), "mortality" in cohort.outcomes

@@ -22,8 +22,8 @@ from mlci.base.names import FORMER_RECIPES
 from mlci.base.outdated import outdated
 
 
-def within(default: Any, low: float, high: float = float("inf")) -> Any:
-    """A number with a default and the closed range that it must lie in; None is left to the field's type."""
+def _within(default: Any, low: float, high: float = float("inf")) -> Any:
+    """Return a number with a default and the closed range that it must lie in; None is left to the field's type."""
     return field(default=default, metadata={"range": (low, high)})
 
 
@@ -46,9 +46,9 @@ class Section:
 class TokenConfig(Section):
     """How codes become tokens."""
 
-    depths: tuple[int, ...] = within((4,), 1, 16)  # a code gives its prefix of each depth; the paper's k = 4
-    max_codes: int = within(256, 1, 100_000)  # the paper's D_max: the first so many codes of an admission count
-    min_admissions: int = within(1, 1)  # rarer tokens stay out of the vocabulary (and of the model file)
+    depths: tuple[int, ...] = _within((4,), 1, 16)  # a code gives its prefix of each depth; the paper's k = 4
+    max_codes: int = _within(256, 1, 100_000)  # the paper's D_max: the first so many codes of an admission count
+    min_admissions: int = _within(1, 1)  # rarer tokens stay out of the vocabulary (and of the model file)
     without_outcome_codes: bool = False  # ignore codes that tell the outcome, such as cardiac arrest
     primary: bool = False  # the first code is the principal diagnosis and counts as such: its place matters
     number_of_codes: bool = False  # how many codes an admission has counts as a token: it depends on coding habits
@@ -69,10 +69,10 @@ class EncoderConfig(Section):
     """Which set encoder; `pooling` and depths are for deepsets, which alone scores without torch."""
 
     name: Literal["deepsets", "bag_mlp", "attention_mil", "deep_cross", "star_gat", "set_transformer"] = "deepsets"
-    width: int = within(128, 1)
+    width: int = _within(128, 1)
     pooling: str = "mean+max"  # mean, max, sum, attention, gated, or several of them joined by +
-    phi_layers: int = within(2, 1, 16)  # of a token's network
-    rho_layers: int = within(2, 0, 16)  # hidden ones of the score's network; a linear one follows
+    phi_layers: int = _within(2, 1, 16)  # of a token's network
+    rho_layers: int = _within(2, 0, 16)  # hidden ones of the score's network; a linear one follows
 
     POOLINGS: ClassVar = ("mean", "max", "sum", "attention", "gated")
 
@@ -97,9 +97,9 @@ class ObjectiveConfig(Section):
 
     kind: Literal["alignment", "bce"] = "alignment"
     kernel: Literal["rbf", "multi-rbf", "energy"] = "rbf"
-    factors: tuple[float, ...] = within((0.25, 0.5, 1.0, 2.0, 4.0), 1e-3, 1e3)  # widths of multi-rbf, in sigmas
-    floor: float = within(1e-4, 0)  # of the centred score Gram matrix's norm
-    least_rows: int = within(3, 2)  # that must count in a batch, else its value is 0
+    factors: tuple[float, ...] = _within((0.25, 0.5, 1.0, 2.0, 4.0), 1e-3, 1e3)  # widths of multi-rbf, in sigmas
+    floor: float = _within(1e-4, 0)  # of the centred score Gram matrix's norm
+    least_rows: int = _within(3, 2)  # that must count in a batch, else its value is 0
     validity: Literal["intersection", "outcome"] = "intersection"  # rows with every outcome, or with the one at hand
 
     @property
@@ -113,21 +113,21 @@ class BandwidthConfig(Section):
     """The kernel's sigma: median absolute difference of the fresh model's training scores."""
 
     standardise: bool = True
-    subsample: int | None = within(20_000, 10)
-    seed: int = within(12_345, 0)
-    floor: float = within(0.05, 0)
+    subsample: int | None = _within(20_000, 10)
+    seed: int = _within(12_345, 0)
+    floor: float = _within(0.05, 0)
 
 
 @dataclass(frozen=True)
 class OptimiserConfig(Section):
     """AdamW, and how long."""
 
-    learning_rate: float = within(1e-3, 0)
-    weight_decay: float = within(0.0, 0)
-    betas: tuple[float, float] = within((0.9, 0.999), 0, 0.999999)  # of the mean and of the square
-    batch: int = within(256, 3)
-    stage1_epochs: int = within(10, 1)
-    stage2_epochs: int = within(10, 1)
+    learning_rate: float = _within(1e-3, 0)
+    weight_decay: float = _within(0.0, 0)
+    betas: tuple[float, float] = _within((0.9, 0.999), 0, 0.999999)  # of the mean and of the square
+    batch: int = _within(256, 3)
+    stage1_epochs: int = _within(10, 1)
+    stage2_epochs: int = _within(10, 1)
 
 
 @dataclass(frozen=True)
@@ -136,18 +136,18 @@ class SelectionConfig(Section):
 
     anchor: str = "mortality"
     stage1: Literal["anchor", "own"] = "anchor"  # which outcome judges a Stage-1 fit
-    subsample: int | None = within(20_000, 10)  # validation admissions that judge, at most, as in the paper; None: all
-    seed: int = within(12_345, 0)
-    improvement: float = within(1e-12, 0)
+    subsample: int | None = _within(20_000, 10)  # validation admissions that judge, at most, as in the paper; None: all
+    seed: int = _within(12_345, 0)
+    improvement: float = _within(1e-12, 0)
 
 
 @dataclass(frozen=True)
 class WeightConfig(Section):
     """Stage-2 weights: weak outcomes count more."""
 
-    epsilon: float = within(0.02, 1e-12)
-    gamma: float = within(0.25, 0)
-    clip: float = within(3.0, 1)
+    epsilon: float = _within(0.02, 1e-12)
+    gamma: float = _within(0.25, 0)
+    clip: float = _within(3.0, 1)
     inactive: Literal["refuse", "omit"] = "refuse"  # an outcome without both classes in the training split
 
 
@@ -174,8 +174,8 @@ class PaperConfig(Section):
 class DeepTokenConfig(TokenConfig):
     """Category, prefix and full code are a token each, so that an unseen code keeps its known ancestors."""
 
-    depths: tuple[int, ...] = within((3, 4, 8), 1, 16)
-    min_admissions: int | None = within(None, 1)  # None: 10 where many train, 3 where few, who would lose most codes
+    depths: tuple[int, ...] = _within((3, 4, 8), 1, 16)
+    min_admissions: int | None = _within(None, 1)  # None: 10 where many train, 3 where few, who would lose most codes
 
     MANY: ClassVar = 20_000
 
@@ -189,21 +189,21 @@ class DeepTokenConfig(TokenConfig):
 class LearningConfig(Section):
     """How a set encoder is learned: AdamW with a one-cycle learning rate, every epoch used."""
 
-    epochs: int = within(5, 1)
-    batch: int = within(512, 1)
-    steps: int = within(64, 1)  # of an epoch at least: few admissions come in smaller batches
-    learning_rate: float = within(2e-3, 0)  # at the cycle's top
-    weight_decay: float = within(0.01, 0)
-    dropout: float = within(0.2, 0, 0.9)  # of hidden units
-    token_dropout: float = within(0.1, 0, 0.9)  # of an admission's tokens
-    spread: float = within(0.3, 1e-6)  # SD of the initial embeddings
+    epochs: int = _within(5, 1)
+    batch: int = _within(512, 1)
+    steps: int = _within(64, 1)  # of an epoch at least: few admissions come in smaller batches
+    learning_rate: float = _within(2e-3, 0)  # at the cycle's top
+    weight_decay: float = _within(0.01, 0)
+    dropout: float = _within(0.2, 0, 0.9)  # of hidden units
+    token_dropout: float = _within(0.1, 0, 0.9)  # of an admission's tokens
+    spread: float = _within(0.3, 1e-6)  # SD of the initial embeddings
 
 
 @dataclass(frozen=True)
 class PosteriorConfig(LearningConfig):
     """The ensemble that learns each outcome's risk; each member sees the training split without its own fold."""
 
-    members: int = within(5, 2)
+    members: int = _within(5, 2)
 
 
 @dataclass(frozen=True)
@@ -212,14 +212,14 @@ class CollapseConfig(Section):
 
     method: Literal["alignment", "sum"] = "alignment"  # sum: the weighted sum of the logits, nothing learned
     objective: Literal["balanced", "energy", "rbf"] = "balanced"  # the kernel (balanced: energy) and PRESETS
-    observed: float | None = within(None, 0, 1)  # share of the outcome itself beside its risk
-    balance: float | None = within(None, 0, 1)  # outcomes count by their variance to this power: the common ones more
+    observed: float | None = _within(None, 0, 1)  # share of the outcome itself beside its risk
+    balance: float | None = _within(None, 0, 1)  # outcomes count by their variance to this power: the common ones more
     weights: Literal["equal", "two-stage"] = "equal"
     importance: dict[str, float] = field(default_factory=dict)  # outcome -> factor on its weight, e.g. mortality = 2.0
-    width: int = within(64, 1)
-    epochs: int = within(25, 1)
-    batch: int = within(8192, 64)
-    learning_rate: float = within(5e-3, 0)
+    width: int = _within(64, 1)
+    epochs: int = _within(25, 1)
+    batch: int = _within(8192, 64)
+    learning_rate: float = _within(5e-3, 0)
 
     PRESETS: ClassVar = {  # what is None
         "balanced": {"observed": 0.3, "balance": 0.4},
@@ -237,16 +237,16 @@ class CollapseConfig(Section):
 class SpacingConfig(Section):
     """The best monotone spacing of the collapsed score, with about so many steps; 0: as it is."""
 
-    cuts: int = within(0, 0)
+    cuts: int = _within(0, 0)
 
 
 @dataclass(frozen=True)
 class DistilConfig(LearningConfig):
     """How the one encoder of the model file learns the score from codes, by regression."""
 
-    epochs: int = within(8, 1)
-    dropout: float = within(0.0, 0, 0.9)
-    token_dropout: float = within(0.0, 0, 0.9)
+    epochs: int = _within(8, 1)
+    dropout: float = _within(0.0, 0, 0.9)
+    token_dropout: float = _within(0.0, 0, 0.9)
     source: Literal["ensemble", "out-of-fold"] = "ensemble"  # which risks of the training admissions it regresses on
 
 
@@ -254,11 +254,11 @@ class DistilConfig(LearningConfig):
 class HeadsConfig(Section):
     """How the encoder of the model file, which stays as it is, learns to tell the ensemble's risk of each outcome."""
 
-    epochs: int = within(2, 1)
-    batch: int = within(512, 1)
-    steps: int = within(64, 1)  # of an epoch at least
-    learning_rate: float = within(2e-2, 0)  # at the cycle's top
-    weight_decay: float = within(0.01, 0)
+    epochs: int = _within(2, 1)
+    batch: int = _within(512, 1)
+    steps: int = _within(64, 1)  # of an epoch at least
+    learning_rate: float = _within(2e-2, 0)  # at the cycle's top
+    weight_decay: float = _within(0.01, 0)
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ class DeepConfig(Section):
 class TableTokenConfig(TokenConfig):
     """Category, prefix and full code; every token of the training split, as shrinkage takes care of rare ones."""
 
-    depths: tuple[int, ...] = within((3, 4, 8), 1)
+    depths: tuple[int, ...] = _within((3, 4, 8), 1)
 
 
 @dataclass(frozen=True)
@@ -303,9 +303,9 @@ class PenaltyConfig(Section):
     one fold, give the log-odds that curves and risks are fitted on.
     """
 
-    common: float | None = within(None, 0)
-    own: float | None = within(None, 1e-9)
-    folds: int = within(5, 2)
+    common: float | None = _within(None, 0)
+    own: float | None = _within(None, 1e-9)
+    folds: int = _within(5, 2)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -317,11 +317,11 @@ class PenaltyConfig(Section):
 class CurveConfig(Section):
     """How the log-odds of all outcomes become one score: a rising curve of each, summed."""
 
-    points: int = within(12, 3)
-    observed: float = within(0.3, 0, 1)  # share of the outcome itself beside its risk in what the score is aligned with
-    balance: float = within(0.3, 0, 1)  # outcomes count by their variance to this power: the common ones more
+    points: int = _within(12, 3)
+    observed: float = _within(0.3, 0, 1)  # share of the outcome itself, beside its risk, in what the score aligns with
+    balance: float = _within(0.3, 0, 1)  # outcomes count by their variance to this power: the common ones more
     importance: dict[str, float] = field(default_factory=dict)  # outcome -> factor on its weight, e.g. mortality = 2.0
-    straight: float = within(0.0, 0, 1)  # share of the score that is the plain mean of log-odds, rising everywhere
+    straight: float = _within(0.0, 0, 1)  # share of the score that is the plain mean of log-odds, rising everywhere
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ RECIPES = {"table": TableConfig, "deep": DeepConfig, "paper": PaperConfig}
 
 
 def current_recipe(name: str) -> str:
-    """Give the name that a recipe has today, with a warning where it had another.
+    """Return the name that a recipe has today, with a warning where `name` is a former one.
 
     >>> current_recipe("table")
     'table'
@@ -371,7 +371,19 @@ def current_recipe(name: str) -> str:
 
 
 def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "config") -> Any:
-    """A config from nested dictionaries (as `dataclasses.asdict` gives them); what is absent keeps its default."""
+    """Make the config of a recipe.
+
+    Args:
+        values: sections by name, each its settings by name; what is absent keeps its default.
+        recipe: table, deep or paper.
+        where: what a message calls the values.
+
+    Returns:
+        The config; a value that is unknown or out of range is an `InputError`.
+
+    >>> config_from({"encoder": {"width": 64}}, recipe="paper").encoder.width
+    64
+    """
     from pydantic import TypeAdapter, ValidationError
 
     kind = RECIPES[recipe]
@@ -390,7 +402,21 @@ def _keys(section: Any, path: Sequence[str]) -> list[str]:
 
 
 def read_config(path: str | Path, *, recipe: str = "paper") -> Any:
-    """Read a TOML file whose sections are the fields of the recipe's config."""
+    """Read a TOML file whose sections are those of a recipe's config.
+
+    Args:
+        path: the file.
+        recipe: table, deep or paper.
+
+    Returns:
+        The config; what the file does not name keeps its default.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "own.toml").write_text("[penalty]\\nfolds = 3")
+    ...     read_config(Path(folder, "own.toml"), recipe="table").penalty.folds
+    3
+    """
     try:
         with open(path, "rb") as file:
             values = tomllib.load(file)
@@ -400,7 +426,7 @@ def read_config(path: str | Path, *, recipe: str = "paper") -> Any:
 
 
 def toml_of(config: Any) -> str:
-    """The constants of a recipe as TOML with their comments, to be edited and given back to `read_config`.
+    """Return a recipe's `config` as TOML with comments, to be edited and given back to `read_config`.
 
     >>> print(toml_of(PaperConfig()).split("[encoder]")[0].splitlines()[1])
     depths = [4]  # a code gives its prefix of each depth; the paper's k = 4

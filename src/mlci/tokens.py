@@ -28,6 +28,10 @@ BANDS = np.array([0, *(step * 10**power for power in range(1, 8) for step in (1,
 def positions(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of several runs of a flat array, laid end to end, and the offsets of the runs in the result.
 
+    Args:
+        starts: where each run begins.
+        counts: how long it is.
+
     >>> import numpy as np
     >>> found, offsets = positions(np.array([5, 0]), np.array([2, 3]))
     >>> found.tolist(), offsets.tolist()

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 STOPPED = 128 + signal.SIGTERM
-BEGIN = "from mlci.base.children import end_with_parent; end_with_parent(); "
+BEGIN = "from mlci.base.children import _end_with_parent; _end_with_parent(); "
 
 
 class Children:
@@ -56,8 +56,8 @@ class Children:
         return child.returncode, (said.strip().splitlines() or [f"ended with {child.returncode}"])[-1]
 
 
-def end_with_parent() -> None:
-    """Called by a child: end as soon as standard input ends, removing temporary files on the way."""
+def _end_with_parent() -> None:
+    """End this process when its standard input ends, and remove temporary files on the way: for a child to call."""
 
     def stop(*_: object) -> NoReturn:
         sys.exit(STOPPED)

@@ -96,7 +96,7 @@ def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
 
 
 def name_of(path: Any) -> str:
-    """Write a path as text that any terminal can print, on one line.
+    """Return a path as text that any terminal can print, on one line.
 
     Args:
         path: text, bytes, a path, or None, which becomes an empty text.

@@ -19,7 +19,7 @@ EXTRAS = {  # extra -> modules that must be importable
 
 
 def missing(extra: str) -> str:
-    """Name the first module of an extra that is not installed, or give an empty text.
+    """Return the first module of an extra that is not installed, or an empty text.
 
     >>> missing("web") in ("", "fastapi", "python_multipart", "uvicorn")
     True

@@ -54,7 +54,14 @@ class Grid:
 
 
 def grid(name: str, title: str, heads: Iterable[str], rows: Iterable[Iterable[str]], *notes: str) -> Grid:
-    """Make a table without sections or ranks; the first cell of each row is its name.
+    """Return a table without sections or ranks.
+
+    Args:
+        name: of its file.
+        title: what stands above it.
+        heads: of all columns.
+        rows: the cells of each row; the first is the name of the row.
+        *notes: sentences below the table.
 
     >>> print(as_markdown(grid("sizes", "Sizes", ["split", "admissions"], [["train", "70"]])))
     **Sizes**
@@ -69,7 +76,7 @@ def grid(name: str, title: str, heads: Iterable[str], rows: Iterable[Iterable[st
 
 
 def as_text(table: Grid) -> str:
-    """Plain text; * marks the best of a column, + the second.
+    """Return a `table` as plain text; * marks the best of a column, + the second.
 
     >>> print(as_text(grid("sizes", "Sizes", ["split", "admissions"], [["train", "70"]])))
     Sizes
@@ -95,7 +102,12 @@ def as_text(table: Grid) -> str:
 
 
 def as_markdown(table: Grid) -> str:
-    """Markdown: the best of a column bold, the second underlined."""
+    """Return a `table` as Markdown, the best of a column bold, the second underlined.
+
+    >>> best = RowGroup("", (("Charlson", (GridCell("0.71", BEST),)),))
+    >>> print(as_markdown(Grid("auroc", "AUROC", ("model", "died"), (best,))).splitlines()[-1])
+    | Charlson | **0.71** |
+    """
     marks = {0: "{}", BEST: "**{}**", SECOND: "<u>{}</u>"}
     lines = [f"**{table.title}**", "", _bar(table.heads), _bar(["---", *["---:"] * (len(table.heads) - 1)])]
     for section in table.sections:
@@ -106,7 +118,12 @@ def as_markdown(table: Grid) -> str:
 
 
 def as_latex(table: Grid) -> str:
-    """A booktabs table: the best of a column bold, the second underlined."""
+    """Return a `table` for LaTeX's booktabs, the best of a column bold, the second underlined.
+
+    >>> best = RowGroup("", (("Charlson", (GridCell("0.71", BEST),)),))
+    >>> print(as_latex(Grid("auroc", "AUROC", ("model", "died"), (best,))).splitlines()[7])
+    Charlson & \\textbf{0.71} \\\\
+    """
     marks = {0: "{}", BEST: r"\textbf{{{}}}", SECOND: r"\underline{{{}}}"}
     caption = " ".join([f"{table.title}.", *table.notes])
     lines = [r"\begin{table}", rf"\caption{{{_latex(caption)}}}", r"\centering"]
@@ -135,7 +152,20 @@ def files_of(table: Grid) -> dict[str, str]:
 
 
 def write(folder: Path, files: dict[str, str]) -> list[Path]:
-    """Write texts into a folder, each whole or not at all."""
+    """Write texts into a folder, each whole or not at all.
+
+    Args:
+        folder: where to.
+        files: the text of each file, by name.
+
+    Returns:
+        The paths.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     [path.read_text() for path in write(Path(folder), {"sizes.txt": "train 70"})]
+    ['train 70']
+    """
     for name, text in files.items():
         with atomic(folder / name) as temporary:
             temporary.write_text(text)
@@ -143,7 +173,7 @@ def write(folder: Path, files: dict[str, str]) -> list[Path]:
 
 
 def power(exponent: int) -> str:
-    """Return a scaling by ten as a head shows it.
+    """Return a scaling by ten to the `exponent`, as the head of a column shows it.
 
     >>> power(3)
     '×10³'

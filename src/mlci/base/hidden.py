@@ -18,7 +18,7 @@ class _Hidden:
 
 
 def hide(name: str) -> None:
-    """Let a module that is not imported yet not be found.
+    """Make Python unable to find the module `name`, unless it is imported already.
 
     >>> hide("turtledemo")
     >>> import turtledemo

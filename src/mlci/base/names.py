@@ -41,7 +41,7 @@ OUTCOMES = {
 
 
 def outcome(name: str) -> Outcome:
-    """Return the words of an outcome; a name that is not registered tells them itself.
+    """Return the words of the outcome `name`; where it is not registered, they are made from the name.
 
     >>> outcome("readmission_30d").phrase
     'were readmitted within 30 days'
@@ -77,7 +77,7 @@ def words(name: str) -> str:
 
 
 def phrase(name: str) -> str:
-    """Return what happened to the admissions with an outcome, to be read after a percentage.
+    """Return what happened to the admissions with the outcome `name`, to be read after a percentage.
 
     >>> f"12% {phrase('mortality')}"
     '12% died in hospital'
@@ -86,7 +86,7 @@ def phrase(name: str) -> str:
 
 
 def cell(value: str | int | float | None) -> str:
-    """A table's cell as text: whole numbers with commas, others with four digits, a dash for nothing.
+    """Return the `value` of a table's cell as text: whole numbers with commas, others with 4 digits, a dash for None.
 
     >>> cell(12345), cell(0.123456), cell(None)
     ('12,345', '0.1235', '–')

@@ -9,10 +9,14 @@ PARTS = 10_000
 
 
 def md5_split(keys: Iterable[str], proportions: Sequence[float]) -> np.ndarray:
-    """Say for each key which part of a split it falls in, as a number from 0.
+    """Return for each key which part of a split it falls in, as a number from 0.
 
-    The MD5 of the key's text, as an integer modulo 10,000, is cut at the `proportions`, which sum to 1. A cohort is cut
-    so into training, validation and test (0.7, 0.1, 0.2) by the decimal text of the patient's number.
+    The MD5 of the key's text, as an integer modulo 10,000, is cut at the proportions. A cohort is cut so into training,
+    validation and test (0.7, 0.1, 0.2), with the decimal text of the patient's number as key.
+
+    Args:
+        keys: texts.
+        proportions: the share of each part; they sum to 1.
 
     >>> md5_split(["1", "2", "3"], [0.7, 0.1, 0.2])
     array([2, 2, 0])

@@ -6,7 +6,11 @@ from html import escape
 
 
 def text_table(rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
-    """Columns of equal width, the first to the left.
+    """Return a table as text, with columns of equal width, the first aligned to the left.
+
+    Args:
+        rows: the cells of each row.
+        head: names of the columns, if any.
 
     >>> print(text_table([["died", "12"], ["long_stay", "340"]], ["outcome", "n"]))
     outcome      n
@@ -24,7 +28,12 @@ def text_table(rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> st
 
 
 def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = (), caption: str = "") -> str:
-    """The same for a notebook, escaped.
+    """Return a table as HTML for a notebook, escaped.
+
+    Args:
+        rows: the cells of each row.
+        head: names of the columns, if any.
+        caption: what stands above it.
 
     >>> html_table([["a < b", 1]], ["", "n"])
     '<table><thead><tr><th></th><th>n</th></tr></thead><tbody><tr><td>a &lt; b</td><td>1</td></tr></tbody></table>'

@@ -6,7 +6,7 @@ FORMULA = "=+-@\t\r"
 
 
 def defused(values: Any) -> Any:
-    """The values, with an apostrophe before each text that a spreadsheet would take for a formula.
+    """Return the `values` with an apostrophe before each text that a spreadsheet would take for a formula.
 
     >>> list(defused(["=HYPERLINK(A1)", "-5", "I50.9", 17]))
     ["'=HYPERLINK(A1)", "'-5", 'I50.9', 17]

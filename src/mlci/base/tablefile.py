@@ -54,7 +54,13 @@ class TableFile:
 
 @contextlib.contextmanager
 def open_table(path: str | Path) -> Iterator[TableFile]:
-    """Open a table file by what it is named, or (`-`) what standard input holds.
+    """Open a table by the ending of its name, to be used in a `with`.
+
+    Args:
+        path: a CSV, Parquet or Excel file, or `-` for standard input.
+
+    Yields:
+        The table, unread.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -234,8 +240,15 @@ def _as_text(cell: Any) -> str | None:
 def writing(
     target: str | Path, *, inputs: Sequence[str | Path] = (), repeated: bool | Sequence[str] = False
 ) -> Iterator[Callable[["pa.Table"], None]]:
-    """Give a function that writes one table after another to a Parquet, CSV or Excel file, or (`-`) as CSV to standard
-    output; the file appears when the block ends well. `repeated` names the columns whose values come often (Parquet).
+    """Open a table file to be written some rows at a time; it appears when the block ends without an error.
+
+    Args:
+        target: a Parquet, CSV or Excel file, or `-` for CSV on standard output.
+        inputs: files that are read meanwhile, and must not be overwritten.
+        repeated: the columns whose values come often, or True for all (Parquet).
+
+    Yields:
+        A function that writes one table after another.
 
     >>> import pyarrow as pa
     >>> with writing("-") as write:
@@ -247,7 +260,7 @@ def writing(
     if kind not in ("csv", "parquet", "pq", "xlsx"):
         raise InputError(f"{target}: scores are written as .parquet, .csv or .xlsx, or (-) as CSV to standard output.")
     if kind == "xlsx":
-        excel()
+        _excel()
     with contextlib.ExitStack() as stack:
         place: Any = _Standard()
         if str(target) != STANDARD:
@@ -291,8 +304,8 @@ class _Standard:
         self.closed = True
 
 
-def excel() -> Any:
-    """The package that writes workbooks, or a sentence that says how to get it."""
+def _excel() -> Any:
+    """Return the package that writes workbooks, or raise a sentence that says how to get it."""
     try:
         import xlsxwriter
     except ImportError as error:
@@ -305,7 +318,7 @@ class _Sheet:
 
     def __init__(self, path: str, names: Sequence[str]):
         options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
-        self.book = excel().Workbook(path, options)
+        self.book = _excel().Workbook(path, options)
         self.sheet = self.book.add_worksheet()
         self.sheet.write_row(0, 0, names)
         self.row = 0

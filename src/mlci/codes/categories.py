@@ -17,7 +17,7 @@ def _ninth() -> dict[str, str]:
 
 
 def category_words(category: str, version: int) -> str | None:
-    """Return what a category is called, or None where nobody has named it.
+    """Return what a category of an ICD `version` is called, or None where nobody has named it.
 
     >>> category_words("428", 9), category_words("I50", 10), category_words("ZZZ", 10)
     ('Heart failure', 'Heart failure', None)

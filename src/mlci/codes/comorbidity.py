@@ -368,7 +368,7 @@ class Combined:
 
 
 def pair_of(columns: Sequence[str]) -> tuple[str, str] | None:
-    """Return the two scores that CCI+ECI adds up, the first of each index; None where an index is not among them.
+    """Return which two of the score `columns` CCI+ECI adds up, the first of each index; None where an index has none.
 
     >>> pair_of(["cci_charlson", "cci_quan", "eci_vw"])
     ('cci_charlson', 'eci_vw')
@@ -454,16 +454,31 @@ def write_scores(
     on_batch: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Written:
-    """Score a file of admissions into a Parquet, CSV or Excel file, in memory that does not grow with it.
+    """Score a file of admissions into another file, in memory that does not grow with it.
 
-    `options` are those of `stream_rows`: `id`, `codes` and `icd_version` name the file's columns where their names do
-    not speak for themselves; `age` names a column of years, for scores with points for age. With `on_guess`, which is
-    called with a sentence, the codes may tell their ICD version where the file does not. `index`, `poa` and
-    `principal` say what counts, as in `indices`. CCI+ECI, where both are asked for, is fitted on the training split
-    where the file has one, else on all its admissions. Its moments are known only at the end, so the scores wait in a
-    temporary file. `look_back` counts the categories of a patient's earlier admissions too, and holds those in memory;
-    with it, unless `poa` says so, codes whose flags say that they arose during the admission itself do not count.
-    `by_year` counts codes by the year of their admission, and asks what is wrong with each of them (`findings`).
+    Args:
+        source: a Parquet, CSV or Excel file.
+        target: a Parquet, CSV or Excel file.
+        index, weights, hierarchy, poa, principal: as in `indices`.
+        with_flags: whether to write a column per category too.
+        age: the column of years, for scores with points for age.
+        look_back: counts the categories of a patient's earlier admissions too, and holds those in memory. Codes that
+            arose during the admission itself then do not count, unless `poa` says so.
+        by_year: counts codes by the year of their admission, and asks what is wrong with each of them (`findings`).
+        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
+        on_batch: called with the number of admissions so far.
+        options: of `stream_rows`, such as `id`, `codes` and `icd_version`: columns whose names do not say it.
+
+    Returns:
+        What was read and what was not understood. CCI+ECI, where both are asked for, is fitted on the training split
+        where the file has one, else on all its admissions.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "visits.csv").write_text("visit_id,DX1,DX2\\n1,I50.9,C78.0\\n2,E11.9,")
+    ...     done = write_scores(f"{folder}/visits.csv", f"{folder}/scores.csv", index="charlson", icd_version=10)
+    ...     print(done.admissions, Path(folder, "scores.csv").read_text().split())
+    2 ['"admission_id","cci_charlson"', '1,7', '2,1']
     """
     import pyarrow as pa
 

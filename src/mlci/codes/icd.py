@@ -37,7 +37,7 @@ class Code:
 
 
 def normalise(text: str) -> str:
-    """Return a code as letters and digits alone, in capitals.
+    """Return the `text` of a code as letters and digits alone, in capitals.
 
     >>> normalise(" i50.9 ")
     'I509'
@@ -46,7 +46,7 @@ def normalise(text: str) -> str:
 
 
 def dotted(code: str, version: int) -> str:
-    """Return a normalised code as it is printed.
+    """Return a normalised `code` of an ICD `version` as it is printed.
 
     >>> dotted("I509", 10), dotted("E8809", 9)
     ('I50.9', 'E880.9')
@@ -56,7 +56,7 @@ def dotted(code: str, version: int) -> str:
 
 
 def normalise_array(codes: "pa.Array") -> "pa.Array":
-    """Return `normalise` of an Arrow array of text; missing stays missing.
+    """Return `normalise` of an Arrow array of `codes`; missing stays missing.
 
     >>> import pyarrow as pa
     >>> normalise_array(pa.array(["i50.9", None])).to_pylist()
@@ -100,7 +100,7 @@ def _rows(version: int) -> dict[str, int]:
 
 
 def title(code: str, version: int) -> str | None:
-    """Return the official title of a code, or None where the table has no such code.
+    """Return the official title of a `code` of an ICD `version`, or None where the table has no such code.
 
     >>> title("I50.9", 10)
     'Heart failure, unspecified'
@@ -110,7 +110,7 @@ def title(code: str, version: int) -> str | None:
 
 
 def titles(codes: "Sequence[str] | np.ndarray", version: int) -> list[str | None]:
-    """Return the official titles of many normalised codes.
+    """Return the official titles of many normalised `codes` of an ICD `version`.
 
     >>> titles(["I509", "I50X"], 10)
     ['Heart failure, unspecified', None]
@@ -125,7 +125,7 @@ def titles(codes: "Sequence[str] | np.ndarray", version: int) -> list[str | None
 
 
 def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.ndarray:
-    """Return whether each normalised code is in the ICD table of a version.
+    """Return whether each of some normalised `codes` is in the table of an ICD `version`.
 
     >>> known(["I509", "I50X"], 10).tolist()
     [True, False]

@@ -37,7 +37,7 @@ class MapRow:
 
 
 def counterparts(code: str, version: int) -> tuple[Counterpart, ...]:
-    """How the other version says `code` of `version`, the best first; none where the maps know nothing like it.
+    """Return how the other version says `code` of `version`, the best first; none where the maps know nothing like it.
 
     >>> counterparts("428.0", 9)
     (Counterpart(codes=('I509',), approximate=True),)
@@ -122,7 +122,7 @@ def mapped_codes(version: int) -> list[str]:
 
 
 def younger_codes() -> list[str]:
-    """List the ICD-10-CM codes that came after the maps and whose older code, which the maps know, says the same.
+    """Return the ICD-10-CM codes that came after the maps and for which the maps know an older code that says the same.
 
     Such a code was split off: its beginning was a code of the maps, or `data/younger.csv` names what was used before.
 

@@ -58,7 +58,11 @@ def telling_codes(grade: str | None = None) -> tuple[OutcomeCode, ...]:
 
 
 def tells(code: str, version: int) -> str | None:
-    """Which outcome a normalised code of the short list tells, or None; a code of no known version (0) is either's.
+    """Return the outcome that a code gives away, or None.
+
+    Args:
+        code: normalised.
+        version: 9 or 10; 0 where it is not known, and then the codes of both versions are meant.
 
     >>> tells("I469", 10)
     'death'

@@ -72,7 +72,15 @@ class Parsed:
 
 
 def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: False) -> Parsed:
-    """The codes of a text; `seen` knows further ones, such as a hospital's own that a model was trained on.
+    """Find the codes in a text.
+
+    Args:
+        text: what a person typed or pasted.
+        version: 9 or 10, the ICD version of the codes.
+        seen: whether a code is known beyond the ICD tables, such as a hospital's own that a model was trained on.
+
+    Returns:
+        The codes, and what was not understood.
 
     >>> reading = read("1. I50.9 - Heart failure, unspecified; sepsis", 10)
     >>> [piece.code for piece in reading.codes], [(piece.text, piece.suggestions[0].codes) for piece in reading.missed]
@@ -97,9 +105,16 @@ def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: 
 
 
 def understand(code: str, version: int) -> Understood | None:
-    """A normalised code by the ICD tables; None where they know neither it nor its category.
+    """Look a code up in the ICD tables.
 
     Codes of other editions (WHO, deleted, later) count by their category in ICD-10, headings as themselves.
+
+    Args:
+        code: normalised.
+        version: 9 or 10.
+
+    Returns:
+        What the code means; None where the tables know neither it nor its category.
 
     >>> understand("I509", 10).title, understand("I5O9", 10)
     ('Heart failure, unspecified', None)

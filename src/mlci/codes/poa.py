@@ -59,7 +59,7 @@ def flag_columns(names: Sequence[str], codes: Sequence[str]) -> tuple[str, ...]:
 
 
 def flag_number(name: str) -> int | None:
-    """Read the number of a column of flags off its name; None where it is no such column.
+    """Return the number in the `name` of a column of flags; None where it is no such column.
 
     >>> [flag_number(name) for name in ("DXPOA3", "dx3_poa", "CLM_POA_IND_SW12", "DX3")]
     [3, 3, 12, None]
@@ -123,7 +123,7 @@ def reading(choice: str, allowed: Sequence[str] = (ALL, ONLY, AHRQ)) -> str:
 
 
 def late(flags: np.ndarray) -> np.ndarray:
-    """Say of each flag whether its diagnosis arose after admission.
+    """Return for each of the `flags` whether its diagnosis arose after admission.
 
     >>> late(np.array([0, 1, 2, 3, 4, 5])).tolist()
     [False, False, True, True, False, False]
@@ -132,7 +132,7 @@ def late(flags: np.ndarray) -> np.ndarray:
 
 
 def written(flags: np.ndarray) -> "pa.Array":
-    """Write flags as text, null where there is none.
+    """Return `flags` as text, null where there is none.
 
     >>> written(np.array([1, 0, 5])).to_pylist()
     ['Y', None, '1']
@@ -143,7 +143,7 @@ def written(flags: np.ndarray) -> "pa.Array":
 
 
 def words(flags: np.ndarray) -> str:
-    """Say in a sentence how many codes arose after admission.
+    """Return a sentence that says how many of the `flags` are of codes that arose after admission.
 
     >>> words(np.array([1, 2, 0]))
     '1 of 3 codes arose after admission by their flags (POA N or U); 1 have no flag and count as present.'
@@ -155,7 +155,7 @@ def words(flags: np.ndarray) -> str:
 
 
 def no_flags(where: str) -> InputError:
-    """Say that a table has no flags.
+    """Return the error that says that a table, called `where`, has no flags.
 
     >>> no_flags("visits.csv").args[0].split(";")[0]
     'visits.csv: has no flags of what was present on admission'

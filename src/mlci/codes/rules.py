@@ -214,7 +214,7 @@ def _tenths(index: Index, name: str) -> bool:
 
 @cache
 def rules(names: tuple[str, ...] = CLASSIC) -> Rules:
-    """Return the rules of indices, made once.
+    """Return the rules of the indices with these `names`, made once.
 
     >>> rules().categories[0].words
     'myocardial infarction'

@@ -73,7 +73,7 @@ def search(query: str, version: int, limit: int = 20, *, loose: bool = True) -> 
 
 
 def words_of(title: str) -> set[str]:
-    """Split a text into its distinct words, in small letters.
+    """Return the distinct words of a `title`, in small letters.
 
     >>> sorted(words_of("Heart failure, unspecified"))
     ['failure', 'heart', 'unspecified']
@@ -82,7 +82,7 @@ def words_of(title: str) -> set[str]:
 
 
 def is_title_word(word: str, version: int) -> bool:
-    """Say whether some title or everyday name has this very word.
+    """Return whether some title or everyday name has this very word.
 
     Args:
         word: in capitals or not.

@@ -35,7 +35,7 @@ def added() -> dict[str, int]:
 
 
 def valid_words(code: str, version: int) -> str:
-    """Say in which years a code was valid, as far as is known.
+    """Return a sentence that says in which years a `code` of an ICD `version` was valid, as far as is known.
 
     >>> valid_words("U071", 10), valid_words("4280", 9)
     ('from 2020', 'to 2015')
@@ -85,7 +85,12 @@ class ByYear:
 
 
 def years_of(table: Any, column: str, where: str) -> np.ndarray:
-    """Read the years of dates and times; 0 where there is none, or none that can be read.
+    """Return the years of a column of dates and times; 0 where there is none, or none that can be read.
+
+    Args:
+        table: an Arrow table.
+        column: its column of dates, times or text.
+        where: what a message calls the table.
 
     >>> import pyarrow as pa
     >>> years_of(pa.table({"admitted": ["2019-12-31", None]}), "admitted", "visits.csv").tolist()
