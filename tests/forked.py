@@ -12,7 +12,7 @@ class Fits:
     """Runs of `mlci` forked from one process that has everything imported, so that starting one takes no time."""
 
     PROGRAM = """
-import os, sys, mlci.index.learning, mlci.index.making, mlci.fitting.deep, mlci.fitting.paper
+import os, sys, mlci.index.learning, mlci.index._making, mlci.fitting.deep, mlci.fitting.paper
 from mlci.cli import main
 for line in sys.stdin:
     child = os.fork()

@@ -71,15 +71,18 @@ def learn(
     """Learn an index from admissions with outcomes.
 
     Args:
-        asked: how.
+        asked: the recipe and its settings.
         data: a `Cohort`, the name of its file, or codes.
-        outcomes: beside codes.
+        outcomes: of the admissions, where `data` are codes.
         memory_map: a folder for the tokens of a cohort file.
         checkpoint: a file; an interrupted fit goes on from it.
         on_event: called with what happens while the fit runs.
         weights: of admissions.
         cluster: what belongs together beyond a patient.
         handed: `split`, `subjects`, `icd_version` and `numeric`, as `MLCI.fit` has them.
+
+    Returns:
+        The model.
 
     >>> model = learn(Asked(), [["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)
     >>> list(model.outcomes)
@@ -100,7 +103,7 @@ def learn(
             splits = map_cohort(data, memory_map, outcomes=asked.outcomes, tokens=config.tokens, group=group)
         if not asked.few_events:
             refuse_few(list(splits.outcomes), splits.train.outcomes)
-        fit_splits, making = coming.result(), beside.submit(import_module, "mlci.index.making")
+        fit_splits, making = coming.result(), beside.submit(import_module, "mlci.index._making")
         fit = fit_splits(
             splits,
             config=config,

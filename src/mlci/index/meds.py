@@ -16,10 +16,23 @@ TIME = "prediction_time"
 
 
 def predictions(model: Model, cohort: Cohort, outcome: str) -> "pa.Table":
-    """The risk of one outcome of each admission whose outcome is known, at its discharge, as meds-evaluation reads it.
+    """Return the risk of an outcome at each discharge, as meds-evaluation reads it.
 
-    The columns are subject_id, prediction_time, boolean_value, predicted_boolean_value (a risk of one half or more) and
-    predicted_boolean_probability.
+    Args:
+        model: an index.
+        cohort: as `mlci cohort meds` makes it; admissions whose outcome is not known are left out.
+        outcome: a name that both know.
+
+    Returns:
+        One row per admission: subject_id, prediction_time, boolean_value, predicted_boolean_value (a risk of one half
+        or more) and predicted_boolean_probability.
+
+    >>> import pyarrow as pa
+    >>> from mlci.index.estimator import load
+    >>> rows = {"admission_id": [7], "subject_id": [1], "icd_version": [10], "codes": [["I509"]], "mortality": [False]}
+    >>> cohort = Cohort(pa.table(rows | {"prediction_time": [None]}), "meds", {"mortality": "died"})
+    >>> predictions(load("us2010").model_, cohort, "mortality")["boolean_value"].to_pylist()
+    [False]
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -46,7 +59,24 @@ def predictions(model: Model, cohort: Cohort, outcome: str) -> "pa.Table":
 
 
 def write_predictions(model: Model, cohort: Cohort, outcome: str, target: str | Path) -> int:
-    """Write `predictions` as Parquet; returns how many there are."""
+    """Write `predictions` as Parquet.
+
+    Args:
+        model, cohort, outcome: as in `predictions`.
+        target: the file.
+
+    Returns:
+        How many there are.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import pyarrow as pa
+    >>> from mlci.index.estimator import load
+    >>> rows = {"admission_id": [7], "subject_id": [1], "icd_version": [10], "codes": [["I509"]], "mortality": [False]}
+    >>> cohort = Cohort(pa.table(rows | {"prediction_time": [None]}), "meds", {"mortality": "died"})
+    >>> with TemporaryDirectory() as folder:
+    ...     write_predictions(load("us2010").model_, cohort, "mortality", f"{folder}/predictions.parquet")
+    1
+    """
     from pyarrow import parquet
 
     table = predictions(model, cohort, outcome)

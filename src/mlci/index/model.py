@@ -215,7 +215,18 @@ class Model:
 
 
 def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: Mapping) -> "Scorer":
-    """The scorer that these arrays are made for."""
+    """Return the scorer that a model's arrays are made for.
+
+    Args:
+        state: the arrays.
+        vocabulary: of the model.
+        config: of the model; it tells networks apart.
+
+    >>> from mlci.index.estimator import load
+    >>> model = load("us2010").model_
+    >>> type(scorer_of(model.state, model.vocabulary, model.card["config"])).__name__
+    'TableScorer'
+    """
     if "weights" in state:
         return TableScorer(state, vocabulary)
     from mlci.config import EncoderConfig
@@ -229,7 +240,18 @@ def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: M
 
 
 def load_model(path: str | Path) -> Model:
-    """Read a model file; one that is damaged, foreign or from a later format is refused in one sentence."""
+    """Read a model file.
+
+    Args:
+        path: as `Model.save` and `mlci fit` write it.
+
+    Returns:
+        The model; a file that is damaged, no model or of a later format is an `InputError`.
+
+    >>> from mlci.index.ready import model_path
+    >>> list(load_model(model_path("us2010")).outcomes)
+    ['mortality', 'non_home_discharge', 'long_stay', 'critical_care']
+    """
     from mlci.index._schema import check_facts
 
     header, state = read_tensors(path, key=KEY, kind="a whole model file; `mlci fit` makes one")
@@ -418,13 +440,33 @@ def score_file(
     on_batch: Callable[[int], None] | None = None,
     on_scores: Callable[[Admissions, Mapping[str, np.ndarray]], None] | None = None,
 ) -> Tally:
-    """Score a file of any size in bounded memory: `admission_id` and `Model.columns`, to Parquet, CSV or Excel by name.
+    """Score a file of any size in bounded memory.
 
-    `id`, `codes` and `icd_version` name the file's columns where their names do not speak for themselves; `defuse`
-    marks identifiers that a spreadsheet would take for formulas; `poa` says which codes count (all, or only those
-    present on admission) in place of what the model was made for. With `on_guess`, which is called with a sentence, the
-    codes may tell their ICD version where the file does not and the model knows several. `on_batch` is called with how
-    many are done, `on_scores` with what was written of each batch.
+    Args:
+        model: an index.
+        source: a Parquet, CSV or Excel file of admissions.
+        target: a Parquet, CSV or Excel file; it gets `admission_id` and `Model.columns`.
+        icd_version: 9 or 10 for all codes, or the column that says it.
+        id: the column of admissions, where its name does not speak for itself.
+        codes: the columns of codes, where their names do not speak for themselves.
+        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        defuse: whether to mark identifiers that a spreadsheet would take for formulas.
+        strict: whether codes that the model does not know count for nothing, as in `Model.columns`.
+        poa: which codes count, `all` or `only` those present on admission, in place of what the model was made for.
+        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
+        on_batch: called with how many admissions are done.
+        on_scores: called with the admissions of each batch and the columns that were written of them.
+
+    Returns:
+        How far the admissions are what the model was made for.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlci.index.estimator import load
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "visits.csv").write_text("visit_id,DX1,DX2\\n1,I50.9,N17.9\\n2,Z37.0,")
+    ...     tally = score_file(load("us2010").model_, f"{folder}/visits.csv", f"{folder}/scores.csv", icd_version=10)
+    >>> tally.admissions, tally.codes, tally.unknown
+    (2, 3, 0)
     """
     options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
     options |= {"poa": poa or model.vocabulary.poa, "carry": model.people}

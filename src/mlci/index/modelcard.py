@@ -51,7 +51,7 @@ LIMITS = (
 
 
 def about(source: str) -> dict[str, Any]:
-    """What a fit writes into its model file about the data of a source, beside the counts.
+    """Return what a fit writes into its model file about the data of a `source`, beside the counts.
 
     >>> about("nhds")["dates"]
     'discharges of 2010'
@@ -62,7 +62,11 @@ def about(source: str) -> dict[str, Any]:
 
 
 def described(model: Model, told: Mapping[str, str]) -> Model:
-    """The model with its maker's own words about the data: `data`, `dates`, `licence`, any of them.
+    """Return a model with its maker's own words about the data.
+
+    Args:
+        model: an index.
+        told: `data`, `dates` and `licence`, any of them.
 
     >>> from mlci.index.estimator import load
     >>> facts(described(load("us2010").model_, {"dates": "the year 2010"}))["Dates"]
@@ -82,7 +86,7 @@ def _told(model: Model) -> Mapping[str, Any]:
 
 
 def facts(model: Model) -> dict[str, str]:
-    """What the model file says about itself beside outcomes and limits, in words, by what it is about.
+    """Return what a `model` file says about itself beside outcomes and limits, in words, by what they are about.
 
     >>> from mlci.index.estimator import load
     >>> facts(load("us2010").model_)["Licence of the data"]
@@ -118,7 +122,7 @@ def facts(model: Model) -> dict[str, str]:
 
 
 def model_card(model: Model, name: str = "this index") -> str:
-    """Write the model card as Markdown.
+    """Return the model card as Markdown.
 
     Args:
         model: of any recipe and age; what its file does not say is left open.
@@ -158,7 +162,12 @@ def _counted(events: int | None) -> str:
 
 
 def limits(model: Model) -> list[str]:
-    """What the index is not for: limits of every index, and those that this one's own figures show."""
+    """Return what a `model` is not for: limits of every index, and those that its own figures show.
+
+    >>> from mlci.index.estimator import load
+    >>> limits(load("us2010").model_)[1]
+    'Codes are given after discharge and know part of the outcome.'
+    """
     found = list(_told(model)["limits"])
     if provenance(model).synthetic:
         found.append("The training admissions are computed: it is no index for patients.")

@@ -31,7 +31,12 @@ class Provenance:
 
 
 def provenance(model: Model) -> Provenance:
-    """Where the model's risks were learned, as far as its file says."""
+    """Return where the risks of a `model` were learned, as far as its file says.
+
+    >>> from mlci.index.estimator import load
+    >>> print(provenance(load("us2010").model_))
+    US short-stay hospitals, National Hospital Discharge Survey 2010 (103,330 admissions, ICD-9 and ICD-10)
+    """
     source, counts = str(model.card.get("source") or ""), model.card.get("admissions") or {}
     coded = [f"ICD-{version}" for version in model.icd_versions if version]
     return Provenance(

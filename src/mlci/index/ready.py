@@ -10,7 +10,7 @@ PAPERS = ("model_card.md", "report.html", "weights.R", "weights.csv", "weights_c
 
 
 def ready_made() -> dict[str, Path]:
-    """The model files that come with the package, by name.
+    """Return the model files that come with the package, by name.
 
     >>> sorted(ready_made())
     ['us2010', 'us2010-early']
@@ -19,7 +19,10 @@ def ready_made() -> dict[str, Path]:
 
 
 def model_path(name: str | Path) -> Path:
-    """Find a model: a file, a folder with one model file in it (a run of `mlci benchmark`), or a ready-made one's name.
+    """Return the file of a model.
+
+    Args:
+        name: a file, a folder with one model file in it (a run of `mlci benchmark`), or the name of a ready-made one.
 
     >>> model_path("us2010").name
     'us2010.safetensors'
@@ -69,7 +72,17 @@ def unpack(path: Path, card: str, folder: str | Path) -> list[Path]:
 
 
 def judged(name: str) -> list[dict[str, str]]:
-    """How a ready-made index did on the test split that its script kept apart: one row per outcome and measure."""
+    """Return how a ready-made index did on the test split that its script kept apart.
+
+    Args:
+        name: of the index, or of a rival that was judged beside it.
+
+    Returns:
+        One row per outcome and measure.
+
+    >>> judged("us2010")[0]["outcome"]
+    'mortality'
+    """
     import csv
 
     with open(DATA / "us2010.csv", newline="") as file:

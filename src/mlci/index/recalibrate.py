@@ -192,7 +192,7 @@ def _judge(
 
 
 def moved_words(told: Mapping[str, Any]) -> str:
-    """Say what the new weights are a mixture of, from what the model file tells of it.
+    """Return a sentence that says what the new weights are a mixture of; `told` is what the model file keeps of it.
 
     >>> moved_words({"shares": {"as it was": 0.25, "own": 0.75, "moved": 0.0}})
     'The weights are a mixture, by patients left out: the table as it was 25%; own 75%.'

@@ -68,7 +68,11 @@ class Makeup:
 
 
 def learned(vocabulary: Vocabulary, tokens: Tokens) -> dict[str, Any]:
-    """The make-up of training admissions by ICD version, as a model file keeps it.
+    """Return the make-up of training admissions by ICD version, as a model file keeps it.
+
+    Args:
+        vocabulary: of the model.
+        tokens: of the training admissions.
 
     >>> vocabulary = Vocabulary(("I50", "I509"), (10, 10), depths=(3, 4), support=(10, 10))
     >>> tokens = Tokens(np.tile([2, 3], 20), np.arange(0, 41, 2))
@@ -101,7 +105,15 @@ def learned(vocabulary: Vocabulary, tokens: Tokens) -> dict[str, Any]:
 
 
 def makeup_of(admissions: Admissions, ignored: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The same of recorded codes, without those that a model leaves out."""
+    """Return the make-up of recorded admissions by ICD version, as a model file keeps it.
+
+    Args:
+        admissions: at least ten of an ICD version.
+        ignored: beginnings of codes that a model leaves out.
+
+    >>> makeup_of(Admissions.from_lists([["I509"]] * 10, icd_version=10))["10"]["categories"]
+    {'I50': 10}
+    """
     kept = without(admissions, ignored)
     vocabulary = Vocabulary.fit(kept, depths=(CATEGORY,), min_admissions=LEAST)
     return learned(vocabulary, vocabulary.encode(kept))
@@ -110,9 +122,19 @@ def makeup_of(admissions: Admissions, ignored: tuple[str, ...] = ()) -> dict[str
 def counted(
     admissions: Admissions, leaves: np.ndarray, categories: tuple[np.ndarray, np.ndarray] | None = None
 ) -> dict[int, Makeup]:
-    """The make-up of the admissions at hand by ICD version; `leaves` is `Vocabulary.leaves` of the distinct codes.
+    """Count the make-up of the admissions at hand.
 
-    `categories` are those of the distinct codes, for who has them from an earlier batch.
+    Args:
+        admissions: recorded codes.
+        leaves: `Vocabulary.leaves` of their distinct codes.
+        categories: `categories_of` their distinct codes, where it is known from an earlier batch.
+
+    Returns:
+        The make-up by ICD version.
+
+    >>> visits = Admissions.from_lists([["I509", "N179"], ["I500"]], icd_version=10)
+    >>> counted(visits, np.full(3, 2))[10].categories
+    {'I50': 2, 'N17': 1}
     """
     admissions = admissions.keep(leaves != PAD)
     names, place = categories or categories_of(admissions.values)
@@ -132,7 +154,11 @@ def counted(
 
 
 def categories_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The categories of distinct codes, and which of them each code belongs to."""
+    """Return the categories of distinct codes (`values`), and which of them each code belongs to.
+
+    >>> categories_of(np.array(["I509", "N179", "I500"]))
+    (array(['I50', 'N17'], dtype='<U3'), array([0, 1, 0]))
+    """
     names, place = np.unique(values.astype(f"U{CATEGORY}"), return_inverse=True)
     return names, place
 
@@ -167,7 +193,22 @@ class Agreement:
 
 
 def outcome_columns(path: str | Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """The outcomes that a Parquet file of one row per admission holds beside the codes, NaN where not known."""
+    """Read the outcomes that a file holds beside the codes.
+
+    Args:
+        path: a Parquet file of one row per admission; any other file gives none.
+        names: of the outcomes that are wanted.
+
+    Returns:
+        The outcomes that are there: 0, 1, or NaN where not known.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> with TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"codes": [["I509"], []], "died": [True, None]}), f"{folder}/visits.parquet")
+    ...     outcome_columns(f"{folder}/visits.parquet", ["died", "long_stay"])
+    {'died': array([ 1., nan], dtype=float32)}
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -181,7 +222,11 @@ def outcome_columns(path: str | Path, names: Iterable[str]) -> dict[str, np.ndar
 
 
 def shifts(training: Mapping[str, Mapping[str, Any]], found: Mapping[int, Makeup]) -> list[str]:
-    """Say how the admissions at hand differ from the training admissions; nothing where they do not differ much.
+    """Return sentences that say how admissions differ from the training admissions; none where they do not differ much.
+
+    Args:
+        training: the make-up of the training admissions, as a model file keeps it.
+        found: the make-up of the admissions at hand, by ICD version.
 
     >>> alike = {"10": asdict(Makeup(1000, 3000, 9000, {"I50": 1500, "E11": 1500}))}
     >>> shifts(alike, {10: Makeup(200, 1200, 7200, {"I50": 600, "E11": 600})})[0][:49]
@@ -210,7 +255,11 @@ def shifts(training: Mapping[str, Mapping[str, Any]], found: Mapping[int, Makeup
 
 
 def distance(there: Makeup, here: Makeup) -> tuple[float, list[tuple[str, tuple[float, float]]]]:
-    """Total variation between two mixes of codes beyond chance, and the categories whose shares differ most.
+    """Return the total variation between two mixes of codes beyond chance, and the categories whose shares differ most.
+
+    Args:
+        there: the make-up of the training admissions.
+        here: the make-up of the admissions at hand.
 
     >>> alike = Makeup(100, 200, 400, {"I50": 100, "N17": 100})
     >>> distance(alike, alike)[0], distance(alike, Makeup(100, 100, 100, {"E11": 100}))[0] > 0.9

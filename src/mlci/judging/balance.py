@@ -79,6 +79,9 @@ def balance(
         adjust: columns that propensities know beside the score; by default age and sex where the cohort has them.
         weights: a column of survey weights.
 
+    Returns:
+        How alike the two groups are, and the effect, unadjusted and by each score.
+
     >>> visits = pd.DataFrame({"visit_id": range(400), "drug": [0, 1] * 200, "codes": [["I50.9"]] * 400})
     >>> visits["died"] = [0, 0, 1, 0, 0, 1, 1, 1] * 50
     >>> cohort = Cohort.from_frame(visits, icd_version=10, keep=["drug"])

@@ -140,6 +140,9 @@ def compare(
             `shmi` or `none` (`mlci.measures.ratios.dispersion`); with fewer than ten groups it makes none.
         resamples: of patients, for the intervals of ranks; 0 gives none.
 
+    Returns:
+        Counts, ratios, ranks and verdicts by group, to be shown, tabulated or drawn.
+
     >>> visits = pd.DataFrame({"visit_id": range(400), "ward": ["east", "west"] * 200, "codes": [["I50.9"]] * 400})
     >>> visits["died"] = [0, 0, 1, 0, 0, 0, 0, 1] * 50
     >>> cohort = Cohort.from_frame(visits, icd_version=10, keep=["ward"])

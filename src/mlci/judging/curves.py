@@ -146,7 +146,12 @@ def calibration_curve(
 
 
 def isotonic(score, outcome, *, weight: np.ndarray | None = None) -> Isotonic:
-    """Fit the nondecreasing risk that is nearest to the outcome in least squares, weighted where weights are given.
+    """Return the nondecreasing risk that is nearest to the outcome in least squares.
+
+    Args:
+        score: one number per admission.
+        outcome: 0, 1, or NaN where not known.
+        weight: of each admission.
 
     >>> curve = isotonic([1, 2, 3, 4], [0, 1, 0, 1])
     >>> curve([1, 2.5, 4]).tolist()
@@ -167,6 +172,11 @@ def delta(curve: Isotonic, score, weight: np.ndarray | None = None) -> float:
     The curve is read at 200 evenly spaced quantiles of the scores, and the values 5% and 95% of the way along that grid
     (indices 9 and 189) are compared.
 
+    Args:
+        curve: the fitted risk.
+        score: one number per admission.
+        weight: of each admission.
+
     >>> delta(isotonic([1, 2, 3, 4], [0, 0, 1, 1]), [1, 2, 3, 4])
     1.0
     """
@@ -175,7 +185,7 @@ def delta(curve: Isotonic, score, weight: np.ndarray | None = None) -> float:
 
 
 def verdict(change: float) -> str:
-    """Return whether a risk rises with the score: by 5 points at least, by 1, or less.
+    """Return whether a risk rises with the score, by its `change`: 5 points at least, 1, or less.
 
     >>> verdict(0.2), verdict(0.02), verdict(0.0)
     ('increasing', 'weakly increasing', 'flat')

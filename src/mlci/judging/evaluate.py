@@ -141,6 +141,9 @@ def judge(
         level: the share of intervals that hold the true figure.
         seed: of the resampling.
 
+    Returns:
+        Figures with their intervals, by score, outcome and subgroup.
+
     >>> found = judge({"a": [1, 2, 3, 4], "b": [4, 2, 3, 1]}, {"mortality": [0, 1, 0, 1]}, resamples=0)
     >>> float(found.differences.set_index("metric")["value"]["auroc"])  # b minus a
     -0.75
@@ -250,7 +253,7 @@ def _drawn(pairs, metrics, design: Design, resamples: int, seed: int) -> dict[tu
 
 
 def subgroup(cohort: Cohort, name: str) -> np.ndarray:
-    """Return a column of the cohort to group by; `age_band` is made from `age`.
+    """Return the column `name` of a `cohort`, to group by; `age_band` is made from `age`.
 
     >>> from mlci.cohort import build_cohort
     >>> sorted(set(subgroup(build_cohort("synthetic", 300), "sex")))

@@ -23,7 +23,7 @@ NOTHING = np.full(1, np.nan)
 
 
 def categories(column) -> np.ndarray:
-    """Return the group of each admission as text; one that is not known is a group of its own.
+    """Return the values of a `column` as text; those that are not known are a group of their own.
 
     >>> categories(np.array(["F", None], dtype=object)).tolist()
     ['F', 'not known']
@@ -32,7 +32,7 @@ def categories(column) -> np.ndarray:
 
 
 def enough(y: np.ndarray) -> bool:
-    """Return whether at least ten admissions have an outcome and ten lack it.
+    """Return whether at least ten admissions have an outcome `y` and ten lack it.
 
     >>> enough(np.array([0, 1] * 10)), enough(np.array([0] * 20))
     (True, False)
@@ -62,6 +62,10 @@ def small(events, others) -> np.ndarray:
 
 def told(column, y: np.ndarray) -> list[tuple[str, np.ndarray]]:
     """Return the groups of an outcome that a table may show, each with its admissions; small ones are taken together.
+
+    Args:
+        column: the group of each admission.
+        y: its outcome: 0, 1 or NaN.
 
     >>> ward, died = np.repeat(["A", "B", "C"], [60, 50, 5]), np.tile([0, 1, 0, 0, 1], 23)
     >>> [(group, int(inside.sum())) for group, inside in told(ward, died)]

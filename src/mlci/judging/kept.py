@@ -64,7 +64,11 @@ class Smooth:
 
 
 def curve_from(data: Mapping[str, Sequence[float]]) -> Smooth | Isotonic:
-    """A curve of a model file: smooth, or by steps in a file of version 0.1."""
+    """Return a curve from the `data` of a model file: smooth, or by steps in a file of version 0.1.
+
+    >>> float(curve_from({"score": [0.0, 1.0], "risk": [0.1, 0.3]})(0.5))
+    0.2
+    """
     return Smooth.from_dict(data) if "logit" in data else Isotonic.from_dict(data)
 
 
@@ -143,7 +147,7 @@ def _risk(logit: np.ndarray) -> np.ndarray:
 
 
 def expit(logit: np.ndarray) -> np.ndarray:
-    """Return the risk of log-odds.
+    """Return the risk of log-odds (`logit`).
 
     >>> expit(np.array([0.0]))
     array([0.5])

@@ -36,7 +36,7 @@ COLUMNS = [
 
 
 def numeric_column(cohort: Cohort, name: str) -> np.ndarray:
-    """Return a numeric column of a cohort, NaN where not known.
+    """Return the numeric column `name` of a `cohort`, NaN where not known.
 
     >>> from mlci.cohort import build_cohort
     >>> numeric_column(build_cohort("synthetic", 300), "age").dtype

@@ -21,7 +21,7 @@ MISSING = "–"
 
 
 def figures(diagnosis: Diagnosis) -> dict[tuple[str, str], float]:
-    """Return the figures that the paper's diagnostic tables show, by quantity and outcome.
+    """Return the figures of a `diagnosis` that the paper's diagnostic tables show, by quantity and outcome.
 
     >>> from mlci.judging.theory import diagnose
     >>> found = figures(diagnose([1, 2, 3, 4], [0, 0, 1, 1], ["mortality"]))
@@ -53,6 +53,10 @@ def averages(seeds: Sequence[Mapping[tuple[str, str], float]]) -> dict[tuple[str
 
 def diagnostic_tables(rows: Mapping[str, Figures], *notes: str) -> list[Grid]:
     """Return Tables 3, 4 and 5, with the retention and the tail's share beside what the paper prints.
+
+    Args:
+        rows: name of each row → its figures.
+        *notes: sentences below each table.
 
     >>> from mlci.judging.theory import diagnose
     >>> made = diagnostic_tables({"seed 11": figures(diagnose([1, 2, 3, 4], [0, 0, 1, 1], ["mortality"]))})
@@ -109,7 +113,7 @@ def _number(row: Figures, quantity: str, digits: int, outcome: str = "") -> str:
 
 
 def changes(trends: Sequence[Trend]) -> dict[str, Spread]:
-    """Return mean and deviation of each outcome's change of risk, as `curve_table` takes them.
+    """Return mean and deviation of each outcome's change of risk from its `trends`, as `curve_table` takes them.
 
     >>> changes([Trend("mortality", (0.2, 0.4), 100, 10)])
     {'mortality': (0.30000000000000004, 0.14142135623730953)}

@@ -73,7 +73,7 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
 
 
 def read_weights(path: str | Path) -> dict[str, float]:
-    """Read the weights of the outcomes that `mlci score` leaves in a Parquet file, if there are any.
+    """Return the weights of the outcomes that `mlci score` leaves in the Parquet file `path`, if there are any.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

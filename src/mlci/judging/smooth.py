@@ -21,10 +21,19 @@ SLOPE = 0.25  # precision of a slope: its prior deviation is 2 per standard devi
 
 
 def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None) -> Smooth:
-    """Fit the curve; no knot tells of fewer than `least` admissions.
+    """Fit the risk of an outcome along a score.
 
     With weights the admissions count together as many as they are worth (Kish), so that curve and band bend no further
     than a weighted sample proves.
+
+    Args:
+        score: one number per admission.
+        outcome: 0, 1, or NaN where not known.
+        least: admissions behind each knot.
+        weight: of each admission.
+
+    Returns:
+        The curve.
 
     >>> rng = np.random.default_rng(0)
     >>> score = rng.normal(size=2000)

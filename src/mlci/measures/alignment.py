@@ -120,7 +120,7 @@ def quadratic_forms(
 
 
 def check_kernel(kernel: str, sigma: float | None) -> None:
-    """Refuse a kernel that is not known and a bandwidth that is not a positive number.
+    """Refuse a `kernel` that is not known, and a bandwidth `sigma` that is not a positive number.
 
     >>> check_kernel("rbf", 0.5)
     >>> check_kernel("box", None)
@@ -170,10 +170,17 @@ def _forms(scores: np.ndarray, directions: np.ndarray, kernel: str, sigma: float
 
 
 def energy(gaps: np.ndarray, mass: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Forms and norm for the energy kernel over distinct sorted values (last axis) with these gaps between them.
+    """Return the forms and the norm of the energy kernel over distinct sorted values.
 
-    `mass` is the weight at each value and `sums` that of the direction, centred here: running sums of whole numbers
-    (outcomes, resampled or not) are exact, those of a centred profile drift. Leading axes are broadcast.
+    Args:
+        gaps: between neighbouring values, along the last axis; leading axes are broadcast.
+        mass: the weight at each value.
+        sums: the weight of the direction at each value. It is centred here: running sums of whole numbers (outcomes,
+            resampled or not) are exact, those of a centred profile drift.
+
+    >>> forms, norm = energy(np.array([1.0]), np.array([1.0, 1.0]), np.array([0.0, 1.0]))
+    >>> float(forms), float(norm)
+    (0.5, 1.0)
     """
     below, reached = np.cumsum(mass, axis=-1), np.cumsum(sums, axis=-1)
     mean = reached[..., -1:] / below[..., -1:]
@@ -184,7 +191,11 @@ def energy(gaps: np.ndarray, mass: np.ndarray, sums: np.ndarray) -> tuple[np.nda
 
 
 def energy_norm(gaps: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Give the norm alone, from the running sum of `mass`.
+    """Return the norm of `energy` alone.
+
+    Args:
+        gaps: between neighbouring values.
+        below: the running sum of `mass`.
 
     >>> float(energy_norm(np.array([1.0]), np.array([1, 2])))  # of two admissions, 1 apart: |HKH| is 1
     1.0
@@ -237,7 +248,19 @@ def _join(parts: list[_Blocks]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rbf(values: np.ndarray, mass: np.ndarray, sums: np.ndarray, kernel: str, sigma: float | None):
-    """Forms (b x m) and norms (b) over k distinct sorted values, for b weightings: mass is k x b, sums k x b x m."""
+    """Return the forms (b x m) and the norms (b) of a Gaussian kernel over k distinct sorted values, for b weightings.
+
+    Args:
+        values: k of them.
+        mass: the weights at each value, k x b.
+        sums: the weights of m directions at each value, centred, k x b x m.
+        kernel: rbf or multi-rbf.
+        sigma: its bandwidth.
+
+    >>> forms, norms = rbf(np.array([0.0, 1.0]), np.ones((2, 1)), np.array([[[-0.5]], [[0.5]]]), "rbf", 1.0)
+    >>> forms.round(3).tolist(), norms.round(3).tolist()
+    ([[0.197]], [0.393])
+    """
     unit = np.abs(values).max()
     values = values / unit
     with np.errstate(over="ignore"):  # of squares beyond reach
@@ -273,8 +296,8 @@ def _degree(half: float) -> int:
     return int(np.ceil(np.min((growth - np.log(TOLERANCE)) / tau))) + 1
 
 
-def features(x: np.ndarray, degree: int) -> np.ndarray:
-    """T_0 ... T_degree at x in [−1, 1], one row each."""
+def _features(x: np.ndarray, degree: int) -> np.ndarray:
+    """Return T_0 ... T_degree at x in [−1, 1], one row each."""
     rows = np.empty((degree + 1, *x.shape))
     rows[0], rows[1] = 1, x
     for a in range(2, degree + 1):
@@ -283,8 +306,8 @@ def features(x: np.ndarray, degree: int) -> np.ndarray:
     return rows
 
 
-def coefficients(half: float, widths: np.ndarray, degree: int) -> np.ndarray:
-    """M with K(x, x') − 1 = Σ M_ab T_a(x) T_b(x') on a block scaled to [−1, 1]: interpolation in Chebyshev points."""
+def _coefficients(half: float, widths: np.ndarray, degree: int) -> np.ndarray:
+    """Return M with K(x, x') − 1 = Σ M_ab T_a(x) T_b(x') on a block scaled to [−1, 1], interpolated in Chebyshev points."""
     angles = np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1)
     nodes = np.cos(angles)
     kernel = _less_one(half * (nodes[:, None] - nodes), widths)
@@ -307,14 +330,14 @@ def _polynomial(values, mass, sums, widths, degree: int) -> _Blocks:
 def _expanded(values, mass, sums, widths, degree: int) -> _Blocks:
     half = (values[-1] - values[0]) / 2
     x = np.clip((values - values[0]) / half - 1, -1, 1)
-    matrix = coefficients(half, widths, degree)
+    matrix = _coefficients(half, widths, degree)
     chunks = [slice(start, start + CHUNK) for start in range(0, len(x), CHUNK)]
     many = mass.shape[1]
     highest = degree if many == 1 else 2 * degree
     moments = np.zeros((highest + 1, many))
     along = np.zeros((degree + 1, sums[0].size))
     for rows in chunks:
-        basis = features(x[rows], highest)
+        basis = _features(x[rows], highest)
         moments += basis @ mass[rows]
         along += basis[: degree + 1] @ sums[rows].reshape(-1, sums[0].size)
     total = moments[0]
@@ -322,7 +345,7 @@ def _expanded(values, mass, sums, widths, degree: int) -> _Blocks:
     if many == 1:  # the covariance itself, to the last digits
         gram = np.zeros((1, degree + 1, degree + 1))
         for rows in chunks:
-            centred = (features(x[rows], degree) - mean) * np.sqrt(mass[rows, 0])
+            centred = (_features(x[rows], degree) - mean) * np.sqrt(mass[rows, 0])
             gram[0] += centred @ centred.T  # of a matrix with itself BLAS computes one half
     else:  # T_a T_b = (T_(a+b) + T_|a−b|) / 2: all covariances of one weighting from 2q moments
         a = np.arange(degree + 1)
@@ -386,7 +409,7 @@ def _windowed(values, mass, sums, widths) -> _Blocks:
 
 
 def unit_bandwidth(scores: np.ndarray) -> float:
-    """Return the reference bandwidth in the score's own units; a constant score gives the smallest positive number.
+    """Return the reference bandwidth of `scores` in their own units; for a constant score the smallest positive number.
 
     >>> import numpy as np
     >>> round(float(unit_bandwidth(np.array([0.0, 10.0, 20.0, 30.0]))), 6)

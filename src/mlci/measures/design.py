@@ -114,7 +114,7 @@ def as_design(patients: Any) -> Design:
 
 
 def numbered(patients: Any) -> np.ndarray:
-    """Return each admission's patient as a number; one whose patient is not known stands for itself.
+    """Return each admission's patient as a number; where `patients` names none, the admission stands for itself.
 
     >>> numbered(["b", None, "a", "b"])
     array([1, 2, 0, 1])

@@ -62,6 +62,11 @@ def _share_below(values: np.ndarray, others: np.ndarray, weight: np.ndarray | No
 def area(score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> tuple[float, np.ndarray]:
     """Return AUROC together with `auroc_influence`, of which it is a by-product.
 
+    Args:
+        score: one number per admission.
+        y: its outcome, 0 or 1.
+        weight: of each admission.
+
     >>> import numpy as np
     >>> area(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 1, 0, 1]))
     (0.75, array([ 0.125, -0.125, -0.125,  0.125]))
@@ -121,6 +126,10 @@ def average_precision(score: Any, y: Any) -> float:
 
 def rank_distance_correlation(score: Any, y: Any) -> float:
     """Return the distance correlation of the score's mid-ranks: what remains of it when only the order is kept.
+
+    Args:
+        score: one number per admission.
+        y: its outcome, 0 or 1.
 
     >>> round(rank_distance_correlation([1, 2, 3, 400], [0, 0, 1, 1]), 3)
     0.912
@@ -187,7 +196,7 @@ def calibration(risk: Any, y: Any, *, weight: np.ndarray | None = None) -> Calib
 
 
 def log_losses(risks: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return −log of the probability that each admission's risk gave to what happened.
+    """Return −log of the probability that the `risks` gave to what happened (`y`, 0 or 1).
 
     >>> import numpy as np
     >>> log_losses(np.array([0.5, 0.75]), np.array([1, 1])).round(3)
@@ -218,6 +227,11 @@ def calibration_gaps(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return observed − predicted in ten groups of equal size by risk, its variance by chance, and each group's share.
 
+    Args:
+        risks: of each admission.
+        y: its outcome, 0 or 1.
+        weight: of each admission.
+
     >>> import numpy as np
     >>> gaps, variances, shares = calibration_gaps(np.array([0.2, 0.2, 0.6]), np.array([0, 1, 1]))
     >>> gaps.round(2), variances.round(2), shares.round(2)
@@ -232,7 +246,7 @@ def calibration_gaps(
 
 
 def check_risk(risks: np.ndarray, name: str = "risk") -> None:
-    """Refuse a risk that is not a probability.
+    """Refuse `risks` that are not probabilities; a message calls them `name`.
 
     >>> import numpy as np
     >>> check_risk(np.array([0.2, 1.5]))
@@ -257,6 +271,11 @@ def logit(risks: np.ndarray) -> np.ndarray:
 
 def risk_groups(risks: np.ndarray, groups: int = 10, *, weight: np.ndarray | None = None) -> np.ndarray:
     """Return the group of each admission: equal shares by risk, equal risks together.
+
+    Args:
+        risks: of each admission.
+        groups: how many.
+        weight: of each admission.
 
     >>> import numpy as np
     >>> risk_groups(np.array([0.1, 0.2, 0.3, 0.4]), groups=2)

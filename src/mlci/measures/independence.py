@@ -36,6 +36,10 @@ def corrected_distance_correlation(score: Any, y: Any) -> float:
 def squared(score: Any, y: Any) -> float:
     """Return the U-statistic of the squared distance correlation, which may be negative; 0 below four admissions.
 
+    Args:
+        score: one number per admission.
+        y: its outcome, 0 or 1.
+
     >>> squared([1, 2, 3, 4], [0, 1, 1, 0]) < 0
     True
     """

@@ -71,6 +71,11 @@ class Reach:
 def percentile(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
     """Return a figure with the percentiles of its resamples, for figures whose distribution has no better handle.
 
+    Args:
+        value: the figure.
+        resampled: the same on each resample.
+        reach: the level of the interval, and what it rests on.
+
     >>> found = percentile(0.5, np.linspace(0, 1, 101), Reach(50, level=0.9))
     >>> round(found.low, 3), round(found.high, 3)
     (0.05, 0.95)
@@ -149,6 +154,11 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, l
 
 def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
     """Return a figure between 0 and 1 with an interval that is symmetric in its log-odds, and so never leaves [0, 1].
+
+    Args:
+        value: the figure.
+        resampled: the same on each resample.
+        reach: the level of the interval, and what it rests on.
 
     >>> found = on_log_odds(0.9, np.array([0.85, 0.9, 0.95] * 50), Reach(100))
     >>> round(found.low, 2), round(found.high, 2)

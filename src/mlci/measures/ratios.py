@@ -85,6 +85,9 @@ def dispersion(observed: Any, expected: Any, *, method: str = "additive") -> Dis
             to their borders; `shmi` takes logarithms and leaves the outer tenths out, as the Summary Hospital-level
             Mortality Indicator does; `none` estimates as `additive` does, and its limits make no room.
 
+    Returns:
+        How much more they differ, and the room that the limits make for it.
+
     >>> found = dispersion([5, 30, 12, 40, 21], [12.0, 20.0, 15.0, 25.0, 20.0])
     >>> round(found.phi, 2), round(found.tau2, 3)
     (2.75, 0.034)
@@ -116,7 +119,12 @@ def _z(observed: np.ndarray, expected: np.ndarray, method: str) -> tuple[np.ndar
 
 
 def standing(observed: Any, expected: Any, spread: Dispersion) -> np.ndarray:
-    """Return each group's distance from 1 in standard errors, with the room that the dispersion makes.
+    """Return each group's distance from 1 in standard errors.
+
+    Args:
+        observed: counts of events.
+        expected: expected counts, all above 0.
+        spread: the room that is made for usual differences between groups.
 
     >>> standing([36, 16], [25.0, 16.0], Dispersion("none", 1.0, 0.0)).round(2).tolist()
     [2.0, 0.0]
@@ -172,7 +180,11 @@ class GammaPrior:
 
 
 def prior(observed: Any, expected: Any) -> GammaPrior:
-    """Estimate the spread of true ratios by maximum likelihood (a negative binomial model of the counts).
+    """Return the spread of true ratios, estimated by maximum likelihood (a negative binomial model of the counts).
+
+    Args:
+        observed: counts of events.
+        expected: expected counts, all above 0.
 
     >>> found = prior([5, 30, 12, 40, 21], [12.0, 20.0, 15.0, 25.0, 20.0])
     >>> round(found.mean, 2), round(found.sd, 2)

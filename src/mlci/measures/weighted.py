@@ -10,7 +10,11 @@ import numpy as np
 
 
 def mean(values: np.ndarray, weight: np.ndarray | None = None):
-    """Return the mean over admissions (the first axis).
+    """Return the mean over admissions.
+
+    Args:
+        values: along the first axis, one per admission.
+        weight: of each admission.
 
     >>> float(mean(np.array([1.0, 4.0]), np.array([2.0, 1.0])))
     2.0
@@ -19,7 +23,11 @@ def mean(values: np.ndarray, weight: np.ndarray | None = None):
 
 
 def spread(values: np.ndarray, weight: np.ndarray | None = None):
-    """Return the standard deviation over admissions (the first axis), with the divisor n.
+    """Return the standard deviation over admissions, with the divisor n.
+
+    Args:
+        values: along the first axis, one per admission.
+        weight: of each admission.
 
     >>> float(spread(np.array([1.0, 4.0]), np.array([2.0, 1.0])).round(3))
     1.414
@@ -30,7 +38,12 @@ def spread(values: np.ndarray, weight: np.ndarray | None = None):
 
 
 def quantile(values: np.ndarray, levels: Sequence[float] | np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """Return quantiles; with weights the least value up to which the share `level` of all weight lies.
+    """Return quantiles; with weights the least value up to which that share of all weight lies.
+
+    Args:
+        values: one per admission.
+        levels: shares, from 0 to 1.
+        weight: of each admission.
 
     >>> quantile(np.array([3.0, 1.0, 2.0]), [0.5], np.array([1.0, 5.0, 1.0])).tolist()
     [1.0]

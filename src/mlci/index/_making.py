@@ -35,15 +35,12 @@ def _read(scorer: Any, split: Split) -> Reading:
 
 
 def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
-    """Give what a fit gave, with the percentiles, risks and cutoff of the admissions that it saw.
+    """Return the model of a fit, with the percentiles, risks and cutoff of the admissions that it saw.
 
     Args:
         fit: of a recipe.
         splits: what it learned from.
         card: recipe, seed and config, to which the facts of the fit are added.
-
-    >>> model_of.__name__  # `learn` and the runs of `mlci benchmark` end here
-    'model_of'
     """
     names = list(splits.outcomes)
     data = {"train": splits.train, "valid": splits.valid}
