@@ -307,7 +307,7 @@ def _features(x: np.ndarray, degree: int) -> np.ndarray:
 
 
 def _coefficients(half: float, widths: np.ndarray, degree: int) -> np.ndarray:
-    """Return M with K(x, x') − 1 = Σ M_ab T_a(x) T_b(x') on a block scaled to [−1, 1], interpolated in Chebyshev points."""
+    """Return M with K(x, x') − 1 = Σ M_ab T_a(x) T_b(x') on [−1, 1], interpolated at Chebyshev points."""
     angles = np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1)
     nodes = np.cos(angles)
     kernel = _less_one(half * (nodes[:, None] - nodes), widths)
