@@ -6,11 +6,12 @@ import pytest
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
+from mlci.index import vary
 from mlci.index.estimator import MLCI, load
 from mlci.index.export import export
+from mlci.index.learning import learn
 from mlci.index.modelcard import model_card
 from mlci.index.recalibrate import recalibrate
-from mlci.index.vary import resample_training
 
 CONFIG = {"penalty": {"common": 0.05, "own": 0.05, "folds": 2}}
 EFFECTS = np.array([0.9, 0.1, 0.5, 0.7, -0.3])
@@ -116,9 +117,6 @@ def test_what_cannot_be_is_refused(hospital, recipe, numeric, message):
 def test_a_refit_learns_from_the_numbers_again(hospital, index, monkeypatch):
     _, cohort = hospital
     asked = []
-    plain = MLCI.fit
-    monkeypatch.setattr(
-        MLCI, "fit", lambda self, *data, **options: asked.append(options) or plain(self, *data, **options)
-    )
-    resample_training(index, cohort, cohort.split("valid"), times=2)
+    monkeypatch.setattr(vary, "learn", lambda *data, **options: asked.append(options) or learn(*data, **options))
+    vary.resample_training(index.model_, cohort, cohort.split("valid"), times=2)
     assert [options["numeric"] for options in asked] == [index.model_.numbers] * 2

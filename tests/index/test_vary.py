@@ -3,6 +3,7 @@ import pytest
 
 from mlci.base.errors import InputError
 from mlci.cohort import build_cohort
+from mlci.index import vary
 from mlci.index.estimator import MLCI
 from mlci.index.vary import _drawn, resample_training
 from mlci.measures.discrimination import auroc
@@ -17,7 +18,7 @@ def fitted():
 def test_new_fits_lie_around_each_other(fitted, tmp_path, monkeypatch):
     index, cohort = fitted
     told, options = [], {"times": 2, "seed": 1, "state": tmp_path / "refits"}
-    found = resample_training(index, cohort, cohort.split("test"), on_fit=told.append, **options)
+    found = resample_training(index.model_, cohort, cohort.split("test"), on_fit=told.append, **options)
     assert told == [1, 2]
     cell = found.set_index(["outcome", "figure"])
     assert (cell["least"] <= cell["mean"]).all()
@@ -29,20 +30,20 @@ def test_new_fits_lie_around_each_other(fitted, tmp_path, monkeypatch):
     y = cohort.split("test").labels("long_stay")[:, 0]
     assert own == auroc(index.score(cohort.split("test")), y)
     assert 0 < cell.loc[("long_stay", "risk moved"), "mean"] < 0.3
-    monkeypatch.setattr(MLCI, "fit", None)  # all is done, and is not done again
-    assert found.equals(resample_training(index, cohort, cohort.split("test"), **options))
+    monkeypatch.setattr(vary, "learn", None)  # all is done, and is not done again
+    assert found.equals(resample_training(index.model_, cohort, cohort.split("test"), **options))
     with pytest.raises(InputError, match="other data, settings or seed"):
-        resample_training(index, cohort, cohort.split("test"), **{**options, "seed": 2})
+        resample_training(index.model_, cohort, cohort.split("test"), **{**options, "seed": 2})
 
 
 def test_what_cannot_be_done_is_said(fitted):
     index, cohort = fitted
     with pytest.raises(InputError, match="2 and more"):
-        resample_training(index, cohort, cohort, times=1)
+        resample_training(index.model_, cohort, cohort, times=1)
     with pytest.raises(InputError, match="lacks a split train or valid"):
-        resample_training(index, cohort.split("test"), cohort, times=2)
+        resample_training(index.model_, cohort.split("test"), cohort, times=2)
     with pytest.raises(InputError, match=r"the cohort that it was learned from"):
-        resample_training(index, cohort.where(np.arange(len(cohort)) % 2 == 0), cohort, times=2)
+        resample_training(index.model_, cohort.where(np.arange(len(cohort)) % 2 == 0), cohort, times=2)
     assert np.isfinite(index.score(cohort)).all()
 
 

@@ -38,6 +38,10 @@ def test_isotonic_is_scikit_learns_and_survives_json():
     peer = IsotonicRegression(out_of_bounds="clip").fit(score[known], outcome[known])
     curve = curves.isotonic(score, outcome)
     np.testing.assert_allclose(curve(grid), peer.predict(grid), atol=1e-12)
+    tied, weight = score[known].round(1), np.arange(known.sum()) % 3.0
+    peer = IsotonicRegression(out_of_bounds="clip").fit(tied, outcome[known], sample_weight=weight)
+    ties = curves.isotonic(tied, outcome[known], weight=weight)
+    np.testing.assert_allclose(ties(grid), peer.predict(grid), atol=1e-12)
     again = curves.Isotonic.from_dict(json.loads(json.dumps(curve.to_dict())))
     np.testing.assert_array_equal(again(grid), curve(grid))
     assert len(curve.score) < 200  # knots, not admissions

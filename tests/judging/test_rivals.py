@@ -100,6 +100,20 @@ def test_few_training_admissions_are_enough(cohort, monkeypatch):
     assert np.corrcoef(whole, refitted(train, test, ["mortality"])["Age and sex"]["mortality"])[0, 1] > 0.98
 
 
+@pytest.mark.parametrize("weight", [None, 1 + np.arange(2_000) % 3.0])
+def test_rivals_are_scikit_learns_ridge(weight):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    rng = np.random.default_rng(0)
+    flags = np.column_stack([rng.random((2_000, 4)) < 0.2, rng.integers(20, 90, 2_000), np.ones(2_000)]).astype(float)
+    labels = (rng.random((2_000, 2)) < 1 / (1 + np.exp(3 - flags[:, :2] - flags[:, 4:5] / 50))).astype(float)
+    found, scale = rivals._logistic(flags, labels, flags[:100], weight), StandardScaler().fit(flags)
+    for row, y in zip(found, labels.T):
+        peer = LogisticRegression(C=1.0, solver="newton-cholesky", tol=1e-9).fit(scale.transform(flags), y, weight)
+        np.testing.assert_allclose(row, peer.decision_function(scale.transform(flags[:100])), atol=1e-5)
+
+
 def test_intervals_agree_with_resampling_and_grow_with_repeated_patients():
     rng = np.random.default_rng(3)
     n = 400

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -29,7 +30,11 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     cohort = mlci.build_cohort("synthetic", 4_000, seed=3)
     index = random_index(cohort)
-    page = build(index, cohort, command=COMMAND, resamples=50)
+    with pytest.MonkeyPatch.context() as patch:  # neither is needed, and their imports take longer than a small report
+        slow = [name for name in sys.modules if name.split(".")[0] == "sklearn" or name.startswith("scipy.stats")]
+        for name in {"sklearn", "scipy.stats", *slow}:
+            patch.setitem(sys.modules, name, None)
+        page = build(index.model_, cohort, command=COMMAND, resamples=50)
     cohort.write(folder / "cohort.parquet")
     index.save(folder / "model.safetensors")
     (folder / "report.html").write_text(page)
@@ -151,7 +156,7 @@ def test_a_weighted_report_says_so_and_shows_the_populations_rates(made):
     table = table.set_column(table.column_names.index("subject_id"), "subject_id", table["admission_id"])
     few, drawn = replace(few, table=table), {"weights": "weight", "cluster": "ward", "strata": None}
     drawing = ReportPictures(index.model_.cutoff.score)
-    findings = compute(index, few, drawn=drawn, resamples=20, shown=drawing.part)
+    findings = compute(index.model_, few, drawn=drawn, resamples=20, shown=drawing.part)
     page = render(findings, drawing.whole(findings), command="mlci report", study={})
     assert "They stand for a population: weighted by weight: " in page
     assert "of patients" not in page

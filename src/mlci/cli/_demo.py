@@ -105,10 +105,10 @@ def _evaluate(folder: Path, target: Path, **_) -> str:
 
 def _report(folder: Path, target: Path, **_) -> str:
     from mlci.cohort import read_cohort
-    from mlci.index.estimator import load
+    from mlci.index.model import load_model
     from mlci.showing.report import build
 
     command = f"mlci report {MODEL} {COHORT} -o {REPORT}"
-    page = build(load(folder / MODEL), read_cohort(folder / COHORT), command=command)
+    page = build(load_model(folder / MODEL), read_cohort(folder / COHORT), command=command)
     target.write_text(page, encoding="utf-8")
     return f"{len(page.encode()) / 1e6:.1f} MB"

@@ -62,11 +62,11 @@ def command(
 
     with ThreadPoolExecutor(1) as pool:  # the cohort is read while the libraries are imported
         reading = pool.submit(read_cohort, cohort)
-        from mlci.index.estimator import load
+        from mlci.index.model import load_model
         from mlci.index.ready import model_path
         from mlci.showing.report import build, read_study
 
-        index = load(model_path(model))
+        index = load_model(model_path(model))
     answers = read_study(study) if study else {}
     words = shlex.join(["mlci", *sys.argv[1:]])
     columns = by.split(",") if by else None

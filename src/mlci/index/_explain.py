@@ -104,6 +104,20 @@ def shares(model: Model, admissions: Admissions, reading: Reading, *, without: R
     return Reading(whole.score - without.score, whole.log_odds - without.log_odds)
 
 
+def titles_of(model: Model, admissions: Admissions) -> list[str | None]:
+    """What each code is called; one without a version is taken for the model's where that has one alone."""
+    from mlci.codes.icd import VERSIONS, titles
+
+    alone = model.icd_versions[0] if len(model.icd_versions) == 1 else 0
+    versions = np.where(np.isin(admissions.versions, VERSIONS), admissions.versions, alone)
+    found = np.full(len(versions), None)
+    for version in VERSIONS:
+        rows = versions == version
+        if rows.any():
+            found[rows] = titles(admissions.values[rows], version)
+    return found.tolist()
+
+
 def _repeated(reading: Reading, counts: np.ndarray) -> Reading:
     """A row for each recorded code."""
     score, log_odds = reading.score, reading.log_odds

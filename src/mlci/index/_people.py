@@ -33,12 +33,12 @@ def of_table(table: Any, names: Sequence[str], where: str, rows: Sequence[int]) 
 
 def of_data(data: Any, names: Sequence[str], many: int) -> np.ndarray | None:
     """From a cohort or a frame with a row per admission; of anything else nothing is known."""
+    if not names:
+        return None
     import narwhals as nw
 
     from mlci.codes.admissions import as_table
 
-    if not names:
-        return None
     table = getattr(data, "table", None) if hasattr(data, "admissions") else None
     if table is None and nw.dependencies.is_into_dataframe(data):
         table = as_table(data)

@@ -21,10 +21,11 @@ from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort
 from mlci.config import DeepConfig, PaperConfig, TableConfig, config_from
 from mlci.fitting._people import ROWS, UNKNOWN
-from mlci.index._explain import Effect, Explanation, shares, without_each
+from mlci.index._explain import Effect, Explanation, shares, titles_of, without_each
 from mlci.index._looking import doubt
 from mlci.index._people import of_data, of_person, unsaid
 from mlci.index._reading import Reading
+from mlci.index.importance import importance
 from mlci.index.learning import Asked, learn
 from mlci.index.model import Model, Tally, load_model
 from mlci.index.modelcard import described
@@ -305,7 +306,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         reading, base = model.read(admissions, people), model.nothing
         without = without_each(model, admissions, reading)
         found = shares(model, admissions, reading, without=without)
-        titles = self._titles(admissions)
+        titles = titles_of(model, admissions)
         effects = zip(
             admissions.indices,
             model.known(admissions)[admissions.indices].tolist(),
@@ -341,23 +342,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> frame.set_index("code")["admissions"].to_dict()
         {'N179': 1, 'I509': 2}
         """
-        admissions = self._model.taken(data, icd_version=icd_version)
-        effects = shares(self._model, admissions, self._model.read(admissions)).score
-        size, counts = len(admissions.values), np.diff(admissions.offsets)
-        recorded = np.bincount(admissions.indices, minlength=size)
-        pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * np.int64(max(size, 1)) + admissions.indices)
-        frame = pd.DataFrame(
-            {
-                "code": admissions.values,
-                "icd_version": admissions.versions,
-                "title": self._titles(admissions),
-                "known": self._model.known(admissions),
-                "admissions": np.bincount(pairs % max(size, 1), minlength=size),
-                "mean_absolute_effect": np.bincount(admissions.indices, np.abs(effects), minlength=size) / recorded,
-                "mean_effect": np.bincount(admissions.indices, effects, minlength=size) / recorded,
-            }
-        )
-        return frame.sort_values(["mean_absolute_effect", "code"], ascending=[False, True], ignore_index=True)
+        return importance(self._model, self._model.taken(data, icd_version=icd_version))
 
     def save(self, path: str | Path, *, about: Mapping[str, str] | None = None) -> None:
         """Write the model file, which `mlci.load` and `mlci score` read.
@@ -402,19 +387,6 @@ class MLCI(TransformerMixin, BaseEstimator):
         for kind, doubts in ((UserWarning, misread), (ShiftWarning, tally.unlike())):
             for sentence in doubts:
                 warnings.warn(sentence, kind, stacklevel=3)
-
-    def _titles(self, admissions: Admissions) -> list[str | None]:
-        """What each code is called; one without a version is taken for the model's where that has one alone."""
-        from mlci.codes.icd import VERSIONS, titles
-
-        alone = self._model.icd_versions[0] if len(self._model.icd_versions) == 1 else 0
-        versions = np.where(np.isin(admissions.versions, VERSIONS), admissions.versions, alone)
-        found = np.full(len(versions), None)
-        for version in VERSIONS:
-            rows = versions == version
-            if rows.any():
-                found[rows] = titles(admissions.values[rows], version)
-        return found.tolist()
 
 
 def load(path: str | Path) -> MLCI:

@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from scipy.stats import rankdata
 
 from mlci.base.errors import InputError
 from mlci.base.tensors import digest
 from mlci.cohort import Cohort
+from mlci.config import config_from
 from mlci.fitting._checkpoint import Checkpoint
 from mlci.index._people import of_data
-from mlci.index.estimator import MLCI
+from mlci.index.learning import Asked, learn
+from mlci.index.model import Model
 from mlci.judging._carried import weights_of
+from mlci.measures._arrays import midranks
 from mlci.measures.design import numbered
 from mlci.measures.discrimination import auroc, calibration
 from mlci.measures.weighted import mean
@@ -35,7 +37,7 @@ TRIES = 1000  # of draws in which each outcome keeps both classes
 
 
 def resample_training(
-    index: MLCI,
+    model: Model,
     cohort: Cohort,
     judged: Cohort,
     *,
@@ -47,7 +49,7 @@ def resample_training(
     """Fit an index again on resampled patients, and judge each new one on the same admissions.
 
     Args:
-        index: a fitted index; its recipe, constants, outcomes and seed are those of every new fit.
+        model: of a fitted index; its recipe, constants, outcomes and seed are those of every new fit.
         cohort: what it was learned from: the splits train and valid are resampled, each by itself.
         judged: the admissions to judge by.
         times: how many new fits.
@@ -61,26 +63,28 @@ def resample_training(
         `score` has the rank correlation of the new scores with the own, and one the share of admissions whose place
         moved by more than a tenth of all.
 
-    >>> from mlci.cohort import build_cohort
+    >>> from mlci import MLCI, build_cohort
     >>> cohort = build_cohort("synthetic", 600)
-    >>> index = MLCI(outcomes=["long_stay"]).fit(cohort)
-    >>> frame = resample_training(index, cohort, cohort.split("test"), times=2)
+    >>> model = MLCI(outcomes=["long_stay"]).fit(cohort).model_
+    >>> frame = resample_training(model, cohort, cohort.split("test"), times=2)
     >>> frame["figure"].tolist()
     ['auroc', 'risk_auroc', 'deviance', 'risk moved', 'rank correlation', 'moved by a tenth']
     """
     if times < 2:
         raise InputError(f"resample_training: {times} fits tell no spread; allowed are 2 and more.")
-    names = [name for name in index.model_.outcomes if name in cohort.outcomes]
-    splits = _learned_from(index, cohort)
-    drawn, weight = _drawn_by(index, judged)
-    own = _Judged(index, judged, names, weight)
+    names = [name for name in model.outcomes if name in cohort.outcomes]
+    splits = _learned_from(model, cohort)
+    drawn, weight = _drawn_by(model, judged)
+    recipe = model.card["recipe"]
+    config = config_from(model.card["config"], recipe=recipe, where="the model")
+    asked = Asked(recipe=recipe, config=config, outcomes=names, seed=model.card["seed"])
+    own = _Judged(model, judged, names, weight)
     kept = Checkpoint(state, _fingerprint(own, cohort, seed))
     for draw in range(times):
         if str(draw) not in kept.entries:
             rng = np.random.default_rng([seed, draw])
-            again = MLCI(recipe=index.recipe, config=index.config, outcomes=names, anchor=index.anchor, seed=index.seed)
             parts = (_drawn(split, rng, drawn.get("cluster", "subject_id"), names) for split in splits)
-            again.fit(replace(cohort, table=pa.concat_tables(parts)), **drawn)
+            again = learn(asked, replace(cohort, table=pa.concat_tables(parts)), **drawn)
             kept.keep(str(draw), None, {"figures": _Judged(again, judged, names, weight).beside(own)})
         if on_fit is not None:
             on_fit(draw + 1)
@@ -94,11 +98,11 @@ def resample_training(
 class _Judged:
     """The scores, risks and figures of an index on the judged admissions."""
 
-    def __init__(self, index: MLCI, judged: Cohort, names: list[str], weight: np.ndarray | None) -> None:
-        reading = index.model_.read(judged.admissions(), of_data(judged, index.model_.people, len(judged)))
+    def __init__(self, model: Model, judged: Cohort, names: list[str], weight: np.ndarray | None) -> None:
+        reading = model.read(judged.admissions(), of_data(judged, model.people, len(judged)))
         self.names, self.labels, self.weight = names, judged.labels(*names), weight
-        self.score, self.risks = reading.score, index.model_.risks(reading)
-        self.card = index.model_.card
+        self.score, self.risks = reading.score, model.risks(reading)
+        self.card = model.card
 
     @property
     def keys(self) -> list[tuple[str, str]]:
@@ -113,7 +117,7 @@ class _Judged:
             risk, weight = self.risks[name], self.weight
             values += [auroc(self.score, y, weight=weight), auroc(risk, y, weight=weight)]
             values += [calibration(risk, y, weight=weight).deviance, mean(np.abs(risk - own.risks[name]), weight)]
-        ranks, places = rankdata(self.score), rankdata(own.score)
+        ranks, places = midranks(self.score), midranks(own.score)
         far = np.mean(np.abs(ranks - places) > FAR * len(ranks))
         return np.array([*values, np.corrcoef(ranks, places)[0, 1], far], dtype=float)
 
@@ -125,12 +129,12 @@ def _fingerprint(own: _Judged, cohort: Cohort, seed: int) -> str:
     return digest(facts, {"score": own.score, "codes": admissions.indices, "labels": cohort.labels()})
 
 
-def _learned_from(index: MLCI, cohort: Cohort) -> list[Cohort]:
+def _learned_from(model: Model, cohort: Cohort) -> list[Cohort]:
     """The splits to draw from, if they are those that the index was learned from."""
     splits = [cohort.split(part) for part in ("train", "valid")]
     if not all(map(len, splits)):
         raise InputError("the cohort lacks a split train or valid; a new fit needs both.")
-    learned = index.model_.card.get("admissions", {}).get("train", len(splits[0]))
+    learned = model.card.get("admissions", {}).get("train", len(splits[0]))
     if learned != len(splits[0]):
         raise InputError(
             f"the index was learned from {learned:,} training admissions and the cohort has {len(splits[0]):,}; to fit "
@@ -139,14 +143,14 @@ def _learned_from(index: MLCI, cohort: Cohort) -> list[Cohort]:
     return splits
 
 
-def _drawn_by(index: MLCI, judged: Cohort) -> tuple[dict[str, Any], np.ndarray | None]:
+def _drawn_by(model: Model, judged: Cohort) -> tuple[dict[str, Any], np.ndarray | None]:
     """The columns of weights, cluster and numbers that the index was fitted with; weights of the judged admissions."""
-    facts = index.model_.card.get("survey", {})
+    facts = model.card.get("survey", {})
     if "given" in facts.values():
         raise InputError("the index was fitted with weights or clusters given beside codes; it cannot be fitted again.")
     drawn = {name: facts[name] for name in ("weights", "cluster") if name in facts}
     weight = weights_of(judged, drawn["weights"]) if "weights" in drawn else None
-    return drawn | {"numeric": index.model_.numbers}, weight
+    return drawn | {"numeric": model.numbers}, weight
 
 
 def _drawn(split: Cohort, rng: np.random.Generator, together: str, names: list[str]) -> pa.Table:

@@ -157,13 +157,24 @@ def isotonic(score, outcome, *, weight: np.ndarray | None = None) -> Isotonic:
     >>> curve([1, 2.5, 4]).tolist()
     [0.0, 0.5, 1.0]
     """
-    from sklearn.isotonic import IsotonicRegression
-
     if weight is not None:
         weight = weight[~np.isnan(np.asarray(outcome, dtype=float))]
-    score, outcome = _known(score, outcome)
-    fit = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(score, outcome, sample_weight=weight)
-    return Isotonic(np.asarray(fit.X_thresholds_, dtype=float), np.asarray(fit.y_thresholds_, dtype=float))
+    return _nondecreasing(*_known(score, outcome), weight)
+
+
+def _nondecreasing(score: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Isotonic:
+    """The nondecreasing line nearest to the numbers: equal scores share their mean, and knots stand where it bends."""
+    from scipy.optimize import isotonic_regression
+
+    values, place = np.unique(score, return_inverse=True)
+    mass = np.bincount(place, weight)
+    counted = mass > 0
+    values, mass = values[counted], mass[counted]
+    means = np.bincount(place, y if weight is None else weight * y)[counted] / mass
+    fit = isotonic_regression(means, weights=mass).x
+    rises = np.diff(fit) > 0
+    knots = np.append(True, rises) | np.append(rises, True)
+    return Isotonic(values[knots], fit[knots])
 
 
 def delta(curve: Isotonic, score, weight: np.ndarray | None = None) -> float:
@@ -304,8 +315,6 @@ def mean_curves(
     >>> curve.rates.risk.tolist(), curve.trend.verdict
     ([4.5, 14.5, 24.5, 34.5], 'increasing')
     """
-    from sklearn.isotonic import IsotonicRegression
-
     result = []
     for name, values in columns.items():
         known = np.isfinite(values)
@@ -313,8 +322,7 @@ def mean_curves(
             continue
         y, seeds = values[known], [np.asarray(score, dtype=float)[known] for score in scores]
         design = as_design(np.arange(len(values)) if patients is None else patients).take(known)
-        fits = [IsotonicRegression(out_of_bounds="clip").fit(score, y, sample_weight=design.weight) for score in seeds]
-        lines = [Isotonic(np.asarray(fit.X_thresholds_), np.asarray(fit.y_thresholds_)) for fit in fits]
+        lines = [_nondecreasing(score, y, design.weight) for score in seeds]
         rises = tuple(delta(line, score, design.weight) for line, score in zip(lines, seeds))
         trend = Trend(name, rises, len(y), int((y > 0).sum()), float(np.average(y, weights=design.weight)))
         levels = np.linspace(0, 1, min(bins, max(len(y) // FEWEST, 1)) + 1)

@@ -163,7 +163,8 @@ def judge(
         for outcome, risk in columns.items()
         if outcome in labels
     }
-    widths = {name: sigma or unit_bandwidth(column) for name, column in models.items()}
+    width = (lambda scores: 1.0) if kernel == "energy" else unit_bandwidth  # the energy kernel has none
+    widths = {name: sigma or width(column) for name, column in models.items()}
     options = {"resamples": resamples, "level": level, "seed": seed, "kernel": kernel, "wanted": metrics}
     whole = _judge(models, labels, given, design, widths, **options)
     if not by:

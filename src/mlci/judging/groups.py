@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from mlci.measures.design import Design, as_design
 from mlci.measures.discrimination import logit
@@ -189,7 +189,8 @@ def _score_test(design: np.ndarray, extra: np.ndarray, y: np.ndarray, drawn: Des
     by_patient = np.column_stack([np.bincount(drawn.cluster, column) for column in moved.T])
     total, covariance = by_patient.sum(axis=0), by_patient.T @ by_patient
     statistic = float(total @ np.linalg.pinv(covariance) @ total)
-    return float(chi2.sf(statistic, np.linalg.matrix_rank(covariance)))
+    rank = np.linalg.matrix_rank(covariance)
+    return float(chdtrc(rank, statistic)) if rank else np.nan
 
 
 def _fit(design: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
@@ -94,7 +94,7 @@ def judge_numbers(
 
 def _ranks(x: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[str, float]:
     """The rank correlation on Fisher's scale, and the concordance index on that of log-odds, with intervals."""
-    quantile, found = float(student.ppf((1 + level) / 2, design.degrees)), {}
+    quantile, found = float(stdtrit(design.degrees, (1 + level) / 2)), {}
     for name, measure, there, back in (
         ("spearman", spearman, np.arctanh, np.tanh),
         ("c_index", concordance, lambda c: np.arctanh(2 * c - 1), lambda z: (1 + np.tanh(z)) / 2),
@@ -118,7 +118,7 @@ def _true(expected: np.ndarray, y: np.ndarray, design: Design, level: float) -> 
     moved = weight * (y - ratio * expected) / (weight @ expected)
     found = {"observed_expected": ratio, "r2": float(1 - rest)}
     if ratio > 0:
-        half = float(student.ppf((1 + level) / 2, design.degrees)) * np.sqrt(design.variance(moved)) / ratio
+        half = float(stdtrit(design.degrees, (1 + level) / 2)) * np.sqrt(design.variance(moved)) / ratio
         found |= {f"observed_expected_{end}": ratio * float(np.exp(s * half)) for end, s in (("low", -1), ("high", 1))}
     return found
 

@@ -18,6 +18,7 @@ from mlci.base.shares import md5_split
 from mlci.codes.comorbidity import Coder
 from mlci.cohort import Cohort
 from mlci.judging._carried import weights_of
+from mlci.judging._crossfit import LogisticModel, fit
 from mlci.judging.smooth import smooth
 from mlci.measures import discrimination, weighted
 from mlci.measures.alignment import alike
@@ -119,10 +120,12 @@ def refitted(
     True
     """
     train = train.sample(LEARNED, seed=seed)
+    weight = None if weights is None else weights_of(train, weights)
+    if weight is not None and not weight.all():  # who stands for nobody teaches nothing
+        train, weight = train.where(weight > 0), weight[weight > 0]
     if not len(train):
         return {}
     designs, labels = _designs(train, judged, index, name), train.labels(*outcomes)
-    weight = None if weights is None else weights_of(train, weights)
     counts = np.stack([(labels == kind).sum(axis=0) for kind in (0, 1)])
     groups = [
         (known, [column for column in columns if counts[:, column].min() >= LEAST]) for known, columns in alike(labels)
@@ -351,14 +354,19 @@ def _bent(values: np.ndarray, knots) -> np.ndarray:
 
 
 def _logistic(learned: np.ndarray, labels: np.ndarray, wanted: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Log-odds of each outcome by logistic regression on standardised columns, lightly shrunk."""
-    from sklearn.linear_model import LogisticRegression
+    """Log-odds of each outcome by logistic regression on standardised columns, lightly shrunk.
 
+    Admissions with the same columns, as many as have few flags, are learned from together.
+    """
     mean, spread = learned.mean(axis=0), learned.std(axis=0)
     spread[spread < 1e-9] = 1
-    learned, wanted = (learned - mean) / spread, (wanted - mean) / spread
-    fits = [LogisticRegression(C=1.0, solver="newton-cholesky", max_iter=100).fit(learned, y, weight) for y in labels.T]
-    return np.stack([fit.decision_function(wanted) for fit in fits]) if fits else np.empty((0, len(wanted)))
+    rows = np.ascontiguousarray(learned).view(f"V{learned.itemsize * learned.shape[1]}").ravel()
+    _, first, place = np.unique(rows, return_index=True, return_inverse=True)
+    mass = np.bincount(place, weight)
+    columns = np.column_stack([np.ones(len(first)), (learned[first] - mean) / spread])
+    model = LogisticModel(columns, np.diag(np.append(0.0, np.ones(len(mean)))))
+    fits = [fit(model, np.bincount(place, y if weight is None else weight * y) / mass, mass) for y in labels.T]
+    return np.array([at[0] + (wanted - mean) @ (at[1:] / spread) for at in fits]).reshape(len(fits), len(wanted))
 
 
 def _deviance(risk: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> float:

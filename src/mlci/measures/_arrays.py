@@ -44,6 +44,17 @@ def unit_of(values: np.ndarray) -> float:
     return float(np.ldexp(1.0, int(np.frexp(np.abs(values).max())[1]) - 1))
 
 
+def midranks(values: np.ndarray) -> np.ndarray:
+    """The place of each number from the lowest, 1, to the highest; equal ones share the mean of theirs."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(values)])
+    counts = np.diff(starts, append=len(values))
+    ranks = np.empty(len(values))
+    ranks[order] = np.repeat(starts + (counts + 1) / 2, counts)
+    return ranks
+
+
 def _floats(values: Any, name: str, allowed: str) -> np.ndarray:
     if isinstance(values, np.ma.MaskedArray):  # what is masked is not known, whatever stands there
         values = np.ma.filled(values.astype(np.float64), np.nan)

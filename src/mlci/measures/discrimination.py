@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from mlci.base.errors import InputError
-from mlci.measures._arrays import as_outcomes, as_scores
+from mlci.measures._arrays import as_outcomes, as_scores, midranks
 from mlci.measures.alignment import distance_correlation
 from mlci.measures.weighted import mean, quantile
 
@@ -135,7 +134,7 @@ def rank_distance_correlation(score: Any, y: Any) -> float:
     0.912
     """
     scores, labels = _valid(score, y)
-    return float(distance_correlation(rankdata(scores), labels)) if len(scores) else 0.0
+    return float(distance_correlation(midranks(scores), labels)) if len(scores) else 0.0
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ the outcomes of whole patients are permuted instead. All of it in one sort.
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from mlci.measures._arrays import as_outcomes, as_scores
 from mlci.measures.design import numbered
@@ -91,7 +91,7 @@ def independence(score: Any, y: Any, *, patients: Any = None, permutations: int 
         if permutations and sizes.max() > 1:
             return _permuted(scores, labels, patient, sizes, permutations, seed)
     # n times the U-statistic is at most as large, for p up to 0.05, as a chi-square less its mean.
-    return float(chi2.sf(len(labels) * squared(scores, labels) + 1, 1))
+    return float(chdtrc(1, max(len(labels) * squared(scores, labels) + 1, 0.0)))
 
 
 def _permuted(scores, labels, patient, sizes, permutations: int, seed: int) -> float:

@@ -121,13 +121,12 @@ def _ross(scores: np.ndarray, y: np.ndarray, neighbours: int, seed: int, dtype: 
 
 def _jittered(scores: np.ndarray, seed: int, dtype: type) -> np.ndarray:
     """z-scored as the paper does, then scaled and parted from ties by noise as scikit-learn does, bit for bit."""
-    from sklearn.preprocessing import scale
-
     largest = np.abs(scores).max()
     scores = scores / largest if largest <= 1e-30 else moderate(scores, 96 if dtype is np.float64 else 48)
     scores = scores.astype(dtype)
     z = ((scores - scores.mean()) / (scores.std() + dtype(1e-8))).astype(np.float64)[:, None]
-    z = scale(z, with_mean=False, copy=False)
+    spread = np.nanstd(z, axis=0)
+    z /= np.where(spread < 10 * np.finfo(np.float64).eps, 1.0, spread)
     z += 1e-10 * np.maximum(1, np.mean(np.abs(z), axis=0)) * np.random.RandomState(seed).standard_normal((len(z), 1))
     return z[:, 0]
 

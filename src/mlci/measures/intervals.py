@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit, logit
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import expit, logit, ndtri, stdtr, stdtrit
 
 from mlci.measures.design import as_design
 from mlci.measures.weighted import effective
@@ -56,7 +54,7 @@ class Reach:
         >>> round(Reach(20).quantile, 3)
         2.093
         """
-        return float(student.ppf((1 + self.level) / 2, max(self.events - 1, 1)))
+        return float(stdtrit(max(self.events - 1, 1), (1 + self.level) / 2))
 
     @property
     def inflation(self) -> float:
@@ -141,7 +139,7 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, l
         own = delong * rarer / (rarer - 1) / variance(value)
         factor = float(max(1.0, design.variance(influence) / delong) * own ** (rarer / (rarer + SMOOTHED)))
     few = design.clusters < len(design) and design.degrees < MANY
-    far = student.ppf((1 + level) / 2, design.degrees) if few else norm.ppf((1 + level) / 2)
+    far = stdtrit(design.degrees, (1 + level) / 2) if few else ndtri((1 + level) / 2)
     reach = float(far) ** 2 * factor
 
     def beyond(place: float) -> float:
@@ -195,7 +193,7 @@ def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reac
     square = max(unbiased + 1 / n, 0.0)
     # Resamples of Z lie around Z, so that their square has the variance 2 + 4 Z²: the error is then 1 / √n for every Z.
     error = np.sqrt((spread + 2 / n**2) / (4 * (square + 1 / n)))
-    half = float(norm.ppf((1 + reach.level) / 2)) * error
+    half = float(ndtri((1 + reach.level) / 2)) * error
     return Interval(float(value), float(max(np.sqrt(square) - half, 0.0)), float(min(np.sqrt(square) + half, 1.0)))
 
 
@@ -218,7 +216,7 @@ def shift(value: float, log_odds: np.ndarray, events: float, *, alike: float = 1
     """
     if not np.isfinite(value):
         return Interval(float(value), np.nan, np.nan)
-    reach = float(norm.ppf((1 + level) / 2)) * np.sqrt(alike)
+    reach = float(ndtri((1 + level) / 2)) * np.sqrt(alike)
 
     def beyond(place: float, side: int) -> float:
         risks = expit(log_odds + place)
@@ -271,7 +269,7 @@ def difference(value: float, first: np.ndarray, second: np.ndarray, reach: Reach
     error = _spread(apart) * np.sqrt(reach.inflation)
     half = reach.quantile * error
     if error > 0:
-        p = 2 * student.sf(abs(value) / error, max(reach.events - 1, 1))
+        p = 2 * stdtr(max(reach.events - 1, 1), -abs(value) / error)
     else:  # the same in every resample
         p = 1.0 if error == 0 and value == 0 else np.nan
     return Difference(float(value), float(value - half), float(value + half), float(p))

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import gammaincc, gammainccinv, gammaincinv, gammaln
-from scipy.stats import rankdata
 
 from mlci.base.errors import InputError
+from mlci.measures._arrays import midranks
 
 TRIM = 0.1  # share of z-scores at each end that is reined in
 ALIKE = 1e6  # a prior worth so many expected events leaves groups no difference
@@ -99,7 +99,7 @@ def dispersion(observed: Any, expected: Any, *, method: str = "additive") -> Dis
         return Dispersion(method, 1.0, 0.0)
     z, error = _z(observed, expected, method)
     if method == "shmi":
-        place = np.floor(rankdata(z) / TRIM / (len(z) + 1))
+        place = np.floor(midranks(z) / TRIM / (len(z) + 1))
         kept = (place > 0) & (place < 1 / TRIM - 1)
         z, error = z[kept], error[kept]
     else:

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy.special import expit
-from scipy.stats import rankdata
 
 from mlci.measures import discrimination, independence, information, intervals, resample
+from mlci.measures._arrays import midranks
 from mlci.measures._proportion import wilson
 from mlci.measures.alignment import Kernel, distance_correlation, nhsic
 from mlci.measures.design import Design, as_design
@@ -219,7 +219,7 @@ def _dependence(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, ra
         known = pair.weight[~np.isnan(pair.y)]
         unbiased = 2 * value**2 - float(np.mean(drawn[np.isfinite(drawn)] ** 2)) if np.isfinite(drawn).any() else np.nan
         return intervals.dependence(value, unbiased, drawn**2, reach, n=effective(known))
-    scores = rankdata(pair.scores) if ranks else pair.scores
+    scores = midranks(pair.scores) if ranks else pair.scores
     unbiased = independence.squared(scores, pair.y)
     return intervals.dependence(value, unbiased, drawn**2, reach, n=pair.n)
 

@@ -23,7 +23,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.base.names import label
-from mlci.index.estimator import Explanation
+from mlci.index._explain import Explanation
 from mlci.judging.curves import CalibrationCurve, Rates, RiskCurve
 from mlci.judging.kept import Isotonic
 from mlci.judging.theory import Scan
@@ -51,6 +51,7 @@ STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # no axis has labels above that it would have to give way to, so none are measured
     "axes.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -111,7 +111,7 @@ def test_admissions_that_are_not_understood_are_not_scored(cohort):
     for row in test:
         codes[row] = ["QQQ1", "QQQ2", codes[row][0] if codes[row] else "QQQ3"]
     odd = changed(cohort, codes=pa.array(codes, pa.list_(pa.string())))
-    findings = compute(random_index(cohort), odd, resamples=20)
+    findings = compute(random_index(cohort).model_, odd, resamples=20)
     assert findings.people.unscored == 5
     known = np.isin(np.arange(len(cohort)), test, invert=True) & (cohort.column("split") == "test")
     died = cohort.where(known).labels("mortality")[:, 0]
@@ -126,7 +126,7 @@ def test_one_weighting_for_every_cutoff(cohort):
     index = random_index(cohort)
     weights = [index.model_.card["weights"][name] for name in cohort.outcomes]
     assert len(set(weights)) > 1
-    found = compute(index, cohort, resamples=20).judgement
+    found = compute(index.model_, cohort, resamples=20).judgement
     test = cohort.split("test")
     chosen = theory.cutoff(index.model_.score(test.admissions()), test.labels(), list(cohort.outcomes), weights=weights)
     assert found.cut.anew.value == found.diagnosis.shared.threshold.score == chosen.score
@@ -139,7 +139,7 @@ def test_own_risks_stand_beside_the_score_where_they_order_otherwise(cohort):
     test = cohort.split("test")
     for table in (False, True):
         index = random_index(cohort, table=table)
-        found = compute(index, cohort, resamples=20).judgement
+        found = compute(index.model_, cohort, resamples=20).judgement
         assert ("MLCI, own risks" in set(found.aurocs["model"])) == table
         for outcome in found.outcomes:
             assert ("score_deviance" in outcome.figures) == table
@@ -176,4 +176,4 @@ def test_groups_along_the_score_lie_apart():
 
 def test_a_cohort_without_the_outcomes_is_refused(cohort):
     with pytest.raises(InputError, match="none of the model's outcomes"):
-        compute(random_index(cohort), replace(cohort, outcomes={}))
+        compute(random_index(cohort).model_, replace(cohort, outcomes={}))

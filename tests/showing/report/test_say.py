@@ -16,7 +16,7 @@ from toys import random_index, toy_cohort
 @pytest.fixture(scope="module")
 def findings() -> Findings:
     cohort = toy_cohort(400)
-    return compute(random_index(cohort, table=True), cohort, resamples=20)
+    return compute(random_index(cohort, table=True).model_, cohort, resamples=20)
 
 
 def aurocs(*gaps: tuple[str, str, float, float]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from toys import random_index, toy_cohort
 def made():
     cohort = toy_cohort(300)
     index = random_index(cohort)
-    return index, cohort, compute(index, cohort, resamples=20)
+    return index, cohort, compute(index.model_, cohort, resamples=20)
 
 
 def test_every_item_is_answered_or_left_to_the_authors(made):

@@ -28,9 +28,9 @@ class _Groups:
 
     def project(self, levels: np.ndarray) -> np.ndarray:
         """The nearest monotone levels in [-B, B]."""
-        from sklearn.isotonic import isotonic_regression
+        from scipy.optimize import isotonic_regression
 
-        return np.clip(isotonic_regression(levels, sample_weight=self.n), -self.half, self.half)
+        return np.clip(isotonic_regression(levels, weights=self.n).x, -self.half, self.half)
 
     def value(self, levels: np.ndarray) -> tuple[float, np.ndarray]:
         """v' K_c v / ||K_c|| of the levels, and its gradient per admission of each group."""
@@ -55,7 +55,7 @@ def best_monotone(setting: Setting) -> np.ndarray:
     >>> best_monotone(settle([1, 2, 3, 5], [0, 0, 1, 1], ["mortality"])).tolist()
     [-2.0, -2.0, 2.0, 2.0]
     """
-    from sklearn.isotonic import isotonic_regression
+    from scipy.optimize import isotonic_regression
 
     cuts = scan(setting.score, setting.v)
     best = int(np.argmax(cuts.rho[:, 0] ** 2))
@@ -69,7 +69,7 @@ def best_monotone(setting: Setting) -> np.ndarray:
     middle = (setting.score.max() + setting.score.min()) / 2
     starts = (
         np.where(np.arange(len(n)) > np.searchsorted(chosen, best), 1.0, -1.0),
-        isotonic_regression(v / n, sample_weight=n),
+        isotonic_regression(v / n, weights=n).x,
         np.concatenate([[0.0], np.cumsum(heights)]),
         np.bincount(member, weights=setting.score) / n,
     )

@@ -89,10 +89,10 @@ def mixture(split: np.ndarray, n: int, gain: np.ndarray) -> tuple[float, np.ndar
     >>> mixture(np.array([2]), 4, np.array([1.0]))[0]
     1.0
     """
-    from sklearn.isotonic import isotonic_regression
+    from scipy.optimize import isotonic_regression
 
     t, rest = split / n, (n - split) / n
     height = gain * n * t / rest  # b_k / (1 - t_k)^2
     gap = np.diff((t / rest) ** 2, prepend=0.0)
-    slope = isotonic_regression(np.diff(height, prepend=0.0) / gap, sample_weight=gap, y_min=0, increasing=False)
+    slope = isotonic_regression(np.diff(height, prepend=0.0) / gap, weights=gap, increasing=False).x.clip(min=0)
     return float(np.sqrt(slope**2 @ gap) / n), -np.diff(slope, append=0.0) / rest**2

@@ -5,21 +5,26 @@ A part is drawn as soon as it is found, while threads compute the others; matplo
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlci.cohort import Cohort
-from mlci.index.estimator import MLCI
+from mlci.index.model import Model
 from mlci.showing.report._compute import compute
 from mlci.showing.report._tripod import read_study
+
+if TYPE_CHECKING:
+    from mlci.index.estimator import MLCI  # imports scikit-learn, which takes longer than many a report
 
 __all__ = ["build", "read_study"]
 
 
-def build(index: MLCI, cohort: Cohort, *, command: str, study: Mapping[str, str] | None = None, **options: Any) -> str:
+def build(
+    index: "MLCI | Model", cohort: Cohort, *, command: str, study: Mapping[str, str] | None = None, **options: Any
+) -> str:
     """Build the report as HTML.
 
     Args:
-        index: the index it is about.
+        index: the index it is about, or its model.
         cohort: whose test split judges it.
         command: shown as what made the page.
         study: the authors' answers to items of TRIPOD+AI, as `read_study` reads them.
@@ -33,14 +38,15 @@ def build(index: MLCI, cohort: Cohort, *, command: str, study: Mapping[str, str]
     >>> build(mlci.load("us2010"), cohort, command="an example", resamples=20)[:15]
     '<!doctype html>'
     """
+    model = index if isinstance(index, Model) else index.model_
 
     @cache
     def drawing():
         from mlci.showing.report._draw import ReportPictures
 
-        return ReportPictures(index.model_.cutoff.score)
+        return ReportPictures(model.cutoff.score)
 
-    findings = compute(index, cohort, shown=lambda part: drawing().part(part), **options)
+    findings = compute(model, cohort, shown=lambda part: drawing().part(part), **options)
     pictures = drawing().whole(findings)
     from mlci.showing.report._render import render
 

@@ -23,8 +23,8 @@ from mlci.index import vary
 from mlci.index._looking import doubt
 from mlci.index._people import of_data
 from mlci.index._understanding import LEAST_UNDERSTOOD
-from mlci.index.estimator import MLCI
-from mlci.index.model import Tally
+from mlci.index.importance import importance
+from mlci.index.model import Model, Tally
 from mlci.index.modelcard import facts, limits
 from mlci.index.shift import counted, shifts
 from mlci.judging import curves, rivals, theory
@@ -159,7 +159,7 @@ class Findings:
 class _Asked:
     """What is to be judged, on whom, and how."""
 
-    index: MLCI
+    model: Model
     cohort: Cohort
     judged: Cohort  # of the cohort
     columns: Mapping[str, np.ndarray]  # what the model says of them
@@ -170,7 +170,7 @@ class _Asked:
 
 
 def compute(
-    index: MLCI,
+    model: Model,
     cohort: Cohort,
     *,
     by: Sequence[str] | None = None,
@@ -181,14 +181,14 @@ def compute(
     refitting: Mapping[str, Any] | None = None,
     shown: Callable[[Part], object] = lambda part: None,
 ) -> Findings:
-    """Everything about an index on a cohort.
+    """Everything about a model on a cohort.
 
     `by` names the columns to tell subgroups by (without it, `BY`), `resample_training` how often to fit it again (with
     the options `refitting` of `vary.resample_training`), `drawn` the columns that say how admissions were drawn:
     weights, cluster, strata. `shown` is told each part that has a picture as soon as it is found, so that one is drawn
     while others are computed.
     """
-    model, drawn = index.model_, {name: column for name, column in (drawn or {}).items() if column}
+    drawn = {name: column for name, column in (drawn or {}).items() if column}
     cohort = model.of_cohort(cohort)
     names = [name for name in model.outcomes if name in cohort.outcomes]
     if not names:
@@ -207,7 +207,7 @@ def compute(
         by = [name for name in BY if name.removesuffix("_band") in cohort.table.column_names]
     judgement, why_not = None, ""
     with single_thread(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        people = pool.submit(_people, index, cohort, judged, names, bool(len(test)), int(doubtful.sum()), tally)
+        people = pool.submit(_people, model, cohort, judged, names, bool(len(test)), int(doubtful.sum()), tally)
         if tally.unknown > tally.codes * (1 - LEAST_UNDERSTOOD):
             why_not = "fewer than half of the recorded codes are known to the model"
         else:
@@ -215,7 +215,7 @@ def compute(
             columns = {name: np.asarray(values)[~doubtful] for name, values in columns.items()}
             why_not = _unjudgeable(columns["score"], scored.labels(*names))
             if not why_not:
-                asked = _Asked(index, cohort, scored, columns, names, by, drawn, {"resamples": resamples, "seed": seed})
+                asked = _Asked(model, cohort, scored, columns, names, by, drawn, {"resamples": resamples, "seed": seed})
                 judgement = _judge(asked, pool, shown)
     return Findings(
         people=people.result(),
@@ -229,16 +229,18 @@ def compute(
         why_not=why_not,
         resamples=resamples,
         refits=resample_training,
-        varied=vary.resample_training(index, cohort, judged, times=resample_training, seed=seed, **(refitting or {}))
+        varied=vary.resample_training(model, cohort, judged, times=resample_training, seed=seed, **(refitting or {}))
         if judgement and resample_training
         else None,
         survey=design_words(judged, **drawn),
     )
 
 
-def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int, tally: Tally) -> Population:
+def _people(
+    model: Model, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int, tally: Tally
+) -> Population:
     admissions, whole = judged.admissions(), cohort.admissions()
-    found = counted(whole, index.model_.vocabulary.leaves(whole))  # all of them: a test split may be too small to tell
+    found = counted(whole, model.vocabulary.leaves(whole))  # all of them: a test split may be too small to tell
     patients = len(np.unique(judged.column("subject_id")))
     return Population(
         source=cohort.source,
@@ -254,7 +256,7 @@ def _people(index, cohort: Cohort, judged: Cohort, names, held_out: bool, unscor
         unknown=tally.unknown,
         foreign=dict(tally.foreign),
         unscored=unscored,
-        shifts=(*shifts(index.model_.card.get("makeup", {}), found), *doubt(index.model_, cohort.look_back)),
+        shifts=(*shifts(model.card.get("makeup", {}), found), *doubt(model, cohort.look_back)),
         others=tuple(name for name in cohort.outcomes if name not in names),
     )
 
@@ -272,11 +274,11 @@ def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
 
 def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], object]) -> Judgement:
     """All figures, computed side by side; none waits for another but for those that were begun before it."""
-    index, judged, names = asked.index, asked.judged, asked.names
+    model, judged, names = asked.model, asked.judged, asked.names
     score, labels, patients = asked.columns["score"], judged.labels(*names), design_of(judged, **asked.drawn)
     known = {name: y for name, y in zip(names, labels.T) if not np.isnan(y).all()}
     risks = {name: asked.columns[f"risk_{name}"] for name in known if f"risk_{name}" in asked.columns}
-    weights = _weights(index.model_.card.get("weights"), names)
+    weights = _weights(model.card.get("weights"), names)
     parts = {name: subgroup(judged, name) for name in asked.by}
     alone = patients if asked.drawn else None  # where nobody asked, curves take each admission for itself
     points = pool.submit(rivals.classic, judged)
@@ -284,7 +286,7 @@ def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], obje
     beside = pool.submit(_beside, asked, points, score, known, risks, patients)
     metrics = pool.submit(_metrics, asked, points, score, known, risks, patients)
     diagnosis = pool.submit(_diagnosis, asked, score, labels, weights, patients)
-    codes = pool.submit(_codes, index, judged, asked.options["seed"])
+    codes = pool.submit(_codes, model, judged, asked.options["seed"])
     groups = pool.submit(by_group, score, risks, known, parts, patients=patients)
     tests = pool.submit(interactions, risks, known, parts, patients=patients)
     for part in (*outcomes, codes):
@@ -303,7 +305,7 @@ def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], obje
         groups=groups.result(),
         interactions=tests.result(),
         weights=weights,
-        cut=_cut(index.model_, score, known, anew, certificate, patients.weight),
+        cut=_cut(model, score, known, anew, certificate, patients.weight),
         diagnosis=diagnosed,
         codes=codes.result(),
         spread=float(weighted.spread(score, patients.weight)),
@@ -312,27 +314,21 @@ def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], obje
 
 def _metrics(asked: _Asked, points: Future, score, known, risks, patients: Design) -> pd.DataFrame:
     """The index and the published ones, by every figure of the page."""
-    found = judge(
-        {OWN: score, **points.result()},
-        known,
-        groups=patients,
-        risks={OWN: risks},
-        kernel="energy",  # this page shows nHSIC of the index alone, from the diagnosis
-        metrics={*FIGURES, *reported()},
-        **asked.options,
-    ).table
-    model = asked.index.model_
+    options = {"groups": patients, "kernel": "energy", **asked.options}  # nHSIC is shown from the diagnosis
+    models = {OWN: score, **points.result()}
+    found = judge(models, known, risks={OWN: risks}, metrics={*FIGURES, *reported()}, **options).table
+    model = asked.model
     along = {name: curve(score) for name, curve in model.curves.items() if name in known and name in model.learned}
     if not along:
         return found
-    by_score = judge({OWN: score}, known, groups=patients, risks={OWN: along}, metrics={"deviance"}, **asked.options)
+    by_score = judge({OWN: score}, known, risks={OWN: along}, metrics={"deviance"}, **options)
     return pd.concat([found, by_score.table.assign(metric=ALONG)], ignore_index=True)
 
 
 def _diagnosis(asked: _Asked, score, labels, weights: Mapping[str, float], patients: Design):
     """The theory's tables, the cut chosen anew, and what the model's is worth here; None where nothing can be told."""
     options: dict[str, Any] = {"weights": list(weights.values())}
-    cut = asked.index.model_.cutoff.score
+    cut = asked.model.cutoff.score
     try:
         diagnosis = theory.diagnose(score, labels, asked.names, **options)
         anew = cutoff_range(score, labels, asked.names, patients=patients, **options, **asked.options)
@@ -379,19 +375,19 @@ def _beside(asked: _Asked, points: Future, score, known, risks, patients: Design
 
 def _rivals(asked: _Asked, points: Future, score, known, risks) -> dict[str, dict[str, np.ndarray]]:
     """Every other order of the same admissions, by name and outcome."""
-    index, cohort, judged = asked.index, asked.cohort, asked.judged
+    model, cohort, judged = asked.model, asked.cohort, asked.judged
     weights, seed = asked.drawn.get("weights"), asked.options["seed"]
     found: dict[str, dict[str, np.ndarray]] = {}
     order = np.argsort(score, kind="stable")
     if any((np.diff(risk[order]) < -1e-12).any() for risk in risks.values()):  # not a mere curve over the score
         found[f"{OWN}, own risks"] = risks
     found |= {name: dict.fromkeys(known, values) for name, values in points.result().items()}
-    scorer = lambda part: score if part is judged else index.model_.score(part.admissions())  # noqa: E731
+    scorer = lambda part: score if part is judged else model.score(part.admissions())  # noqa: E731
     found |= rivals.refitted(cohort.split("train"), judged, list(known), index=scorer, weights=weights, seed=seed)
     admissions = judged.admissions()
     rest = without(admissions, telling())
-    if len(rest.indices) < len(admissions.indices) and not index.model_.vocabulary.ignored:
-        without_telling: np.ndarray = index.model_.score(rest)
+    if len(rest.indices) < len(admissions.indices) and not model.vocabulary.ignored:
+        without_telling: np.ndarray = model.score(rest)
         found[f"{OWN} without † codes"] = dict.fromkeys(known, without_telling)
     return found
 
@@ -447,9 +443,9 @@ def levels(n: int) -> np.ndarray:
     return ndtr(np.linspace(-end, end, STEPS - 1)) if end > 0 else np.array([0.5])
 
 
-def _codes(index: MLCI, judged: Cohort, seed: int) -> Codes:
+def _codes(model: Model, judged: Cohort, seed: int) -> Codes:
     some = judged.sample(EXPLAINED, seed=seed)
-    frame = index.importance(some)
+    frame = importance(model, some.admissions())
     frame = frame[frame["admissions"] >= LEAST]
     versions = [version if version in VERSIONS else 10 for version in frame["icd_version"]]
     frame = frame.assign(

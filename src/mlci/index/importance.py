@@ -1,0 +1,46 @@
+"""Which codes move an index's score: a model and many admissions in, a frame with a row for each distinct code out.
+
+It stands apart from the estimator because a report needs it and does without scikit-learn.
+"""
+
+import numpy as np
+import pandas as pd
+
+from mlci.codes.admissions import Admissions
+from mlci.index._explain import shares, titles_of
+from mlci.index.model import Model
+
+
+def importance(model: Model, admissions: Admissions) -> pd.DataFrame:
+    """Say what each code contributes over many admissions, the largest mean absolute effect first.
+
+    Args:
+        model: of the index.
+        admissions: to average over.
+
+    Returns:
+        A row per distinct code: in how many admissions it occurs, its mean absolute effect and its mean effect.
+
+    >>> from mlci.index.model import load_model
+    >>> from mlci.index.ready import model_path
+    >>> model = load_model(model_path("us2010"))
+    >>> frame = importance(model, model.taken([["I50.9", "N17.9"], ["I50.9"]], icd_version=10))
+    >>> frame.set_index("code")["admissions"].to_dict()
+    {'N179': 1, 'I509': 2}
+    """
+    effects = shares(model, admissions, model.read(admissions)).score
+    size, counts = len(admissions.values), np.diff(admissions.offsets)
+    recorded = np.bincount(admissions.indices, minlength=size)
+    pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * np.int64(max(size, 1)) + admissions.indices)
+    frame = pd.DataFrame(
+        {
+            "code": admissions.values,
+            "icd_version": admissions.versions,
+            "title": titles_of(model, admissions),
+            "known": model.known(admissions),
+            "admissions": np.bincount(pairs % max(size, 1), minlength=size),
+            "mean_absolute_effect": np.bincount(admissions.indices, np.abs(effects), minlength=size) / recorded,
+            "mean_effect": np.bincount(admissions.indices, effects, minlength=size) / recorded,
+        }
+    )
+    return frame.sort_values(["mean_absolute_effect", "code"], ascending=[False, True], ignore_index=True)
