@@ -165,7 +165,7 @@ def test_what_diverges_is_told_and_not_kept(step, tmp_path):
 def test_processes_share_all_members_and_the_first_has_some(monkeypatch):
     monkeypatch.setattr(stacked, "PAYS", ("cpu",))
     for processes, left in product(range(1, 7), range(1, 7)):
-        [groups] = recipe.rounds(range(6 - left, 6), SMALL, torch.device("cpu"), processes)
+        [groups] = recipe._rounds(range(6 - left, 6), SMALL, torch.device("cpu"), processes)
         assert len(groups) == processes
         assert [number for group in groups for number in group] == list(range(6 - left, 6))
         assert groups[0]  # it tells how far they are

@@ -140,7 +140,7 @@ def test_the_kept_state_is_that_of_the_kept_epoch():
     results = (run(config, train=nothing, seed=seed) for seed in range(20))
     result = next(one for one in results if one.record.stage2.epoch < 4)
     objective = Alignments(config.objective, [result.record.stage2.bandwidth], torch.ones(1, 3))
-    rows = paper.judges(VALID, config, 3)
+    rows = paper._judges(VALID, config, 3)
     weights = torch.tensor([list(result.weights.values())], dtype=torch.float64)
     found, known = (torch.from_numpy(array[rows])[None] for array in (scores(result, VALID), VALID.outcomes))
     quality = float(objective.judge(weights, found, [known])[0])

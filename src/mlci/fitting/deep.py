@@ -47,7 +47,25 @@ CPU = torch.device("cpu")
 
 
 def fit_splits(splits: Splits, **options: Any) -> Fit:
-    """Fit the weights of an index; `options` are those of `fit`, and so is what is returned."""
+    """Fit the weights of an index.
+
+    Args:
+        splits: what it learns from.
+        options: of `fit`.
+
+    Returns:
+        As `fit` does.
+
+    >>> from mlci.config import DistilConfig, PosteriorConfig
+    >>> from mlci.tokens import Tokens, Vocabulary
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> pace = {"batch": 4, "learning_rate": 0.02}
+    >>> posterior, distilled = PosteriorConfig(members=2, epochs=1, **pace), DistilConfig(epochs=9, **pace)
+    >>> splits = Splits(Vocabulary(("I50", "E11"), (10, 10)), (10,), {"mortality": "died"}, "file", split, split)
+    >>> fit_splits(splits, config=DeepConfig(posterior=posterior, distil=distilled), seed=1).weights
+    {'mortality': 1.0}
+    """
     return fit(splits.train, splits.valid, **options)
 
 
@@ -72,11 +90,21 @@ def fit(
         device: cpu, cuda or cuda:N.
         group: the processes that share the members.
         checkpoint: a file; members that were finished before an interruption are not trained again.
-        on_event: hears of each epoch.
+        on_event: called with each epoch.
 
     Returns:
         A fit whose `honest` is the score from risks of members that have not seen the admission, which is what risk
         curves must be drawn on, and whose `log_odds` are of those members too.
+
+    >>> from mlci.config import DistilConfig, PosteriorConfig
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> pace = {"batch": 4, "learning_rate": 0.02}
+    >>> posterior, distilled = PosteriorConfig(members=2, epochs=1, **pace), DistilConfig(epochs=9, **pace)
+    >>> found = fit(split, split, config=DeepConfig(posterior=posterior, distil=distilled), seed=1)
+    >>> bool(found.honest[::2].min() > found.honest[1::2].max())  # those who died score higher
+    True
     """
     where = torch.device(device)
     _check(train, valid, config)
@@ -86,7 +114,7 @@ def fit(
     facts = ("deep", asdict(config), seed, hashlib.sha256(folds.tobytes()).hexdigest())
     saved = open_checkpoint(checkpoint, train, valid, *facts, group=group)
     left = range(len(saved.entries), config.posterior.members)
-    steps = len(rounds(left, config, where, group.count)) * config.posterior.epochs
+    steps = len(_rounds(left, config, where, group.count)) * config.posterior.epochs
     clock = Clock(Given(config, seed).seen * steps + config.distil.epochs + PASSING * config.heads.epochs, on_event)
     given = Given(config, seed, where, clock.tell)
     logits = [saved.entries[f"member {number}"].arrays["logits"] for number in range(left.start)]
@@ -105,9 +133,9 @@ def fit(
                 raise InputError(
                     "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
                 )
-            heads = keep_risks(given, train, valid, posteriors, state)
+            heads = _keep_risks(given, train, valid, posteriors, state)
     weights = dict(zip(train.names, taught.weights.tolist()))
-    [before] = by_entropy(valid)(torch.from_numpy(posteriors.ensemble[None, len(train) :]))[1]
+    [before] = _by_entropy(valid)(torch.from_numpy(posteriors.ensemble[None, len(train) :]))[1]
     kept = dict(zip(train.names, zip(before, heads.entropy, *heads.state["calibration"].T.tolist())))
     record = DeepRecord(config.posterior.members, dict(zip(train.names, taught.strength)), weights, history, kept)
     return Fit(
@@ -122,12 +150,12 @@ def fit(
     )
 
 
-def rounds(numbers: Sequence[int], config: DeepConfig, device: torch.device, many: int) -> list[list[Sequence[int]]]:
-    """Say which members each of so `many` processes trains at a time.
+def _rounds(numbers: Sequence[int], config: DeepConfig, device: torch.device, many: int) -> list[list[Sequence[int]]]:
+    """Return which members each of so `many` processes trains at a time.
 
     Its share of all where they are best trained at once, else one:
 
-    >>> rounds(range(3), DeepConfig(), torch.device("cpu"), 2)
+    >>> _rounds(range(3), DeepConfig(), torch.device("cpu"), 2)
     [[range(0, 1), range(1, 2)], [range(2, 3), range(3, 3)]]
     """
     if stacked.pays(config.encoder, config.posterior.batch, device) and numbers:
@@ -201,12 +229,30 @@ def members(
     group: Group = ALONE,
     threads: int = 1,
 ) -> Iterator[np.ndarray]:
-    """Give the logits of all admissions, training split first, by each of the members, which lack their fold.
+    """Train the members of the ensemble, each without its fold.
 
-    On the CPU so many `threads` train a member each; the bits are the same for any number of them.
+    Args:
+        given: the config, the seed and the device.
+        train: the split to learn from.
+        others: further splits; the first tells how well each epoch went.
+        folds: of each training admission, the one member that does not see it.
+        numbers: which members to train.
+        group: the processes that share them.
+        threads: how many members are trained side by side on the CPU; the bits are the same for any number.
+
+    Yields:
+        The logits of all admissions by each member, the training split first.
+
+    >>> from mlci.config import PosteriorConfig
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> given = Given(DeepConfig(posterior=PosteriorConfig(members=2, epochs=1)), seed=1)
+    >>> [logits.shape for logits in members(given, split, [split], np.arange(20) % 2, range(2))]
+    [(40, 1), (40, 1)]
     """
     config, options, held_out = given.config, given.config.posterior, others[0]
-    stop, speaking, judge = threading.Event(), threading.Lock(), by_entropy(held_out)
+    stop, speaking, judge = threading.Event(), threading.Lock(), _by_entropy(held_out)
 
     def trained(some: Sequence[int]) -> list[np.ndarray]:
         who = f"members {some[0] + 1}-{some[-1] + 1}" if len(some) > 1 else f"member {some[0] + 1}"
@@ -227,7 +273,7 @@ def members(
     if threads > 1 and group.count == 1 and not stacked.pays(config.encoder, options.batch, given.device):
         yield from _loop.side_by_side(lambda number: trained([number])[0], numbers, threads, stop)
         return
-    for shares in rounds(numbers, config, given.device, group.count):
+    for shares in _rounds(numbers, config, given.device, group.count):
         own = shares[group.rank]
         with own_errors():
             found = dict(zip(own, trained(own))) if own else {}
@@ -236,8 +282,8 @@ def members(
             yield group.sum(found[number] if number in found else torch.zeros(shape).numpy())
 
 
-def by_entropy(split: Split) -> _loop.Judge:
-    """Judge logits by the mean cross-entropy of each outcome of a split, summed."""
+def _by_entropy(split: Split) -> _loop.Judge:
+    """Return what judges logits by the mean cross-entropy of each outcome of a split, summed."""
     known = torch.from_numpy(split.outcomes)
     counts = (known == known).sum(0).clamp(min=1)
 
@@ -282,7 +328,27 @@ class Taught:
 
 
 def teach(given: Given, posteriors: Posteriors, train: Split, valid: Split) -> Taught:
-    """Collapse the risks to one score and space it."""
+    """Collapse the risks of several outcomes to one score, and space it.
+
+    Args:
+        given: the config, the seed and the device.
+        posteriors: what the members say.
+        train: the training split.
+        valid: the validation split.
+
+    Returns:
+        The score of both splits, and the function that gives it from the logits of any admission.
+
+    >>> from mlci.config import CollapseConfig
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> logits = np.tile(np.tile([[1.0], [-1.0]], (20, 1)), (2, 1, 1))
+    >>> given = Given(DeepConfig(collapse=CollapseConfig(method="sum")), seed=1)
+    >>> taught = teach(given, Posteriors(logits, np.arange(20) % 2), split, split)
+    >>> bool(taught.train[0] > taught.train[1])  # who died scores higher
+    True
+    """
     config, n, outcomes = given.config, len(train), train.names
     options = config.collapse
     anchor = outcomes.index(config.selection.anchor)
@@ -298,7 +364,7 @@ def teach(given: Given, posteriors: Posteriors, train: Split, valid: Split) -> T
         weights = weights * stage2_weights(strength, WeightConfig())
         weights = weights / weights.mean()
     labels = soften(logits, train.outcomes, observed=options.preset("observed"))
-    raw = collapse(given, logits, labels, weights)
+    raw = _collapse(given, logits, labels, weights)
     known = ~np.isnan(train.outcomes[:, anchor])
     sign = 1.0 if np.cov(raw(logits)[known], train.outcomes[known, anchor])[0, 1] >= 0 else -1.0
     space: Callable[[np.ndarray], np.ndarray] = lambda score: score  # noqa: E731
@@ -315,7 +381,7 @@ def teach(given: Given, posteriors: Posteriors, train: Split, valid: Split) -> T
     return Taught(score(source), score(held_out), score(logits), crossed, weights, strength, score)
 
 
-def collapse(
+def _collapse(
     given: Given, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Learn one score from the logits, in no particular direction."""
@@ -354,7 +420,27 @@ def collapse(
 
 
 def distil(given: Given, train: Split, valid: Split, taught: Taught) -> tuple[dict[str, np.ndarray], tuple[Epoch, ...]]:
-    """Teach one encoder the score: its weights, and R² on the validation split after each epoch."""
+    """Teach one encoder the score.
+
+    Args:
+        given: the config, the seed and the device.
+        train: the training split.
+        valid: the validation split.
+        taught: the score of both.
+
+    Returns:
+        The encoder's weights, and R² on the validation split after each epoch.
+
+    >>> from mlci.config import DistilConfig
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> score = np.tile([1.0, -1.0], 10)
+    >>> taught = Taught(score, score, score, score[None], np.ones(1), [1.0], lambda logits: logits[:, 0])
+    >>> given = Given(DeepConfig(distil=DistilConfig(epochs=9, batch=4, learning_rate=0.02)), seed=1)
+    >>> distil(given, split, split, taught)[1][-1].quality > 0.5
+    True
+    """
 
     def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
         error = scores.cpu().numpy().ravel() - taught.valid
@@ -372,7 +458,7 @@ def distil(given: Given, train: Split, valid: Split, taught: Taught) -> tuple[di
     return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
 
 
-def keep_risks(
+def _keep_risks(
     given: Given, train: Split, valid: Split, posteriors: Posteriors, state: dict[str, np.ndarray]
 ) -> _heads.LearnedHeads:
     """Teach the encoder that holds the score the ensemble's risks as well; what it has learned stays."""
@@ -393,7 +479,7 @@ def keep_risks(
         (train, valid),
         options=options,
         seed=(given.seed, HEADS),
-        judge=by_entropy(valid),
+        judge=_by_entropy(valid),
         tell=told,
     )
 

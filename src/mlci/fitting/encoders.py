@@ -25,7 +25,7 @@ SCORING = 4_096  # admissions scored at once; few enough for encoders that pad
 
 
 def mlp(*widths: int) -> list[nn.Module]:
-    """Make linear layers from width to width with a ReLU after each.
+    """Return linear layers from each of the `widths` to the next, with a ReLU after each.
 
     >>> nn.Sequential(*mlp(4, 8, 2))(torch.zeros(1, 4)).shape
     torch.Size([1, 2])
@@ -34,7 +34,11 @@ def mlp(*widths: int) -> list[nn.Module]:
 
 
 def looked_up(embedding: nn.Embedding, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the embeddings of the distinct ids (padding always among them, so that there is one), and which is whose.
+    """Return the embeddings of the distinct ids, and which of them each id has.
+
+    Args:
+        embedding: of all ids; that of padding is always among those returned, so that there is one.
+        ids: of tokens.
 
     >>> table, row = looked_up(nn.Embedding(10, 4), torch.tensor([7, 2, 7]))
     >>> table.shape, row
@@ -51,7 +55,11 @@ def looked_up(embedding: nn.Embedding, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rows_of(ids: Tensor, offsets: Tensor) -> Tensor:
-    """Number the admission that each token belongs to.
+    """Return the number of the admission that each token belongs to.
+
+    Args:
+        ids: of all tokens, flat.
+        offsets: where each admission begins in them, and the end.
 
     >>> rows_of(torch.tensor([7, 2, 5]), torch.tensor([0, 2, 2, 3]))
     tensor([0, 0, 2])
@@ -61,9 +69,12 @@ def rows_of(ids: Tensor, offsets: Tensor) -> Tensor:
 
 
 def softmax_within(logits: Tensor, rows: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Take the softmax over the tokens of each admission together with a logit of the admission's `own` (-inf: none).
+    """Return softmax weights over the tokens of each admission together with a logit of the admission's own.
 
-    Returns the weight of each token and of each own.
+    Args:
+        logits: of each token.
+        rows: the admission of each token.
+        own: of each admission; -inf for none. Their weights are returned second.
 
     >>> softmax_within(torch.zeros(3), torch.tensor([0, 0, 1]), torch.tensor([-torch.inf, 0.0]))
     (tensor([0.5000, 0.5000, 0.5000]), tensor([0.0000, 0.5000]))
@@ -75,7 +86,13 @@ def softmax_within(logits: Tensor, rows: Tensor, own: Tensor) -> tuple[Tensor, T
 
 
 def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-    """Sum the rows of `table` that each admission has, by their weights; `where` is the row of each token.
+    """Return for each admission the sum of its rows of a table.
+
+    Args:
+        where: the row of each token.
+        table: a row per distinct token.
+        offsets: where each admission begins in `where`, and the end.
+        weights: of each token.
 
     >>> weighted_sum(torch.tensor([0, 1]), torch.eye(2), torch.tensor([0, 2]), torch.tensor([3.0, 4.0]))
     tensor([[3., 4.]])
@@ -86,7 +103,14 @@ def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor)
 
 
 def averaged(how: str, table: Tensor, logits: Tensor | None, where: Tensor, offsets: Tensor) -> Tensor:
-    """Pool each admission's rows of `table` by the softmax of their `logits`, or else by their `mean` or `sum`.
+    """Return for each admission its rows of a table, pooled.
+
+    Args:
+        how: mean or sum, where there are no logits.
+        table: a row per distinct token.
+        logits: of each row, whose softmax is the weights; None for none.
+        where: the row of each token.
+        offsets: where each admission begins in `where`, and the end.
 
     >>> averaged("sum", torch.eye(2), None, torch.tensor([0, 1]), torch.tensor([0, 2, 2]))
     tensor([[1., 1.],
@@ -107,7 +131,12 @@ with warnings.catch_warnings():  # torch says once in a process that these tenso
 
 
 def largest(where: Tensor, table: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Find each feature's largest value among the tokens of an admission, 0 without any, and its row of `table`.
+    """Return each feature's largest value among the tokens of an admission, 0 without any, and its row of the table.
+
+    Args:
+        where: the row of each token.
+        table: a row per distinct token.
+        offsets: where each admission begins in `where`, and the end.
 
     >>> largest(torch.tensor([0, 1]), torch.tensor([[1.0, 0.0], [0.5, 2.0]]), torch.tensor([0, 2]))
     (tensor([[1., 2.]]), tensor([[0, 1]]))
@@ -425,7 +454,12 @@ ENCODERS = {
 
 
 def build(config: EncoderConfig, vocabulary_size: int, **options: Any) -> Encoder:
-    """Make an encoder, drawn from torch's current random state; `options` are the encoder's own.
+    """Return a new encoder, drawn from torch's current random state.
+
+    Args:
+        config: which encoder, and its width.
+        vocabulary_size: how many tokens it knows.
+        options: the encoder's own.
 
     >>> type(build(EncoderConfig(name="star_gat"), 100)).__name__
     'StarGAT'
@@ -436,7 +470,7 @@ def build(config: EncoderConfig, vocabulary_size: int, **options: Any) -> Encode
 
 
 def on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """Give the ids and offsets of tokens as tensors on a device.
+    """Return the ids and offsets of `tokens` as tensors on a `device`.
 
     >>> on(torch.device("cpu"), Tokens(np.array([7, 2]), np.array([0, 2])))
     (tensor([7, 2]), tensor([0, 2]))
@@ -447,7 +481,12 @@ def on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor:
-    """Score admissions (of `rows`: these), in order; with several outputs each has a row of them.
+    """Return the scores of admissions, in order; of a model with several outputs, a row of them each.
+
+    Args:
+        model: an encoder.
+        tokens: of the admissions.
+        rows: which of them; without it all.
 
     >>> predict(build(EncoderConfig(), 100), Tokens(np.array([7, 2]), np.array([0, 2, 2]))).shape
     torch.Size([2])
@@ -464,7 +503,11 @@ def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor
 
 
 def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
-    """Make an encoder with its part of the given weights, which are taken as they are; torch's generator stays.
+    """Return an encoder with given weights; torch's random state stays as it was.
+
+    Args:
+        config: which encoder.
+        state: its weights, taken as they are; others may be among them.
 
     >>> loaded(EncoderConfig(pooling="sum"), build(EncoderConfig(pooling="sum"), 100).state_dict()).poolings
     ['sum']
@@ -476,7 +519,11 @@ def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
 
 
 def shapes(config: EncoderConfig, vocabulary_size: int) -> dict[str, tuple[int, ...]]:
-    """Give the shape of each array of an encoder's weights; nothing is allocated.
+    """Return the shape of each array of an encoder's weights; nothing is allocated.
+
+    Args:
+        config: which encoder.
+        vocabulary_size: how many tokens it knows.
 
     >>> shapes(EncoderConfig(), 100)["embedding.weight"]
     (100, 128)
@@ -486,7 +533,13 @@ def shapes(config: EncoderConfig, vocabulary_size: int) -> dict[str, tuple[int, 
 
 
 def score(config: EncoderConfig, state: Mapping[str, np.ndarray], tokens: Tokens, *, device: str = "cpu") -> np.ndarray:
-    """Score admissions by an encoder of that config with the weights that a fit gave: float32, in order.
+    """Return the scores of admissions by an encoder: float32, in order.
+
+    Args:
+        config: which encoder.
+        state: its weights, as a fit gave them.
+        tokens: of the admissions.
+        device: cpu, cuda or cuda:N.
 
     >>> state = {name: weight.numpy() for name, weight in build(EncoderConfig(), 100).state_dict().items()}
     >>> score(EncoderConfig(), state, Tokens(np.array([7, 2]), np.array([0, 2, 2]))).shape

@@ -78,6 +78,17 @@ def move(
         least: own admissions that a token must have to move.
         seed: of the folds.
         folds: of patients.
+
+    Returns:
+        The weights, and how they are mixed.
+
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> weights, parents = np.array([[0.0], [0.0], [1.0], [-1.0]]), np.zeros(4, int)
+    >>> found = move(split, weights, np.zeros(1), sources=[0], parents=parents, least=5, seed=1)
+    >>> [float(weight) > 2 for weight in found.weights[2:, 0] * [1, -1]]  # all agree with the table, and more so
+    [True, True]
     """
     outcomes, presence = np.asarray(split.outcomes, np.float64), Presence.of(split.tokens, len(weights))
     told = presence.times(weights) + intercepts

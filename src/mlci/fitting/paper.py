@@ -49,10 +49,27 @@ class Task:
 
 
 def fit_splits(splits: Splits, *, config: PaperConfig, **options: Any) -> Fit:
-    """Fit the weights of an index; `options` are those of `fit_seeds`.
+    """Fit the weights of an index.
 
-    Where the validation split is too small to draw risk curves on, training admissions are scored crosswise as well,
-    by fits that have not seen them, if there are few enough of these.
+    Where the validation split is too small to draw risk curves on, training admissions are scored by fits that have not
+    seen them too, if there are few enough of them.
+
+    Args:
+        splits: what it learns from.
+        config: every constant.
+        options: of `fit_seeds`, and the `seed`.
+
+    Returns:
+        The fit.
+
+    >>> from mlci.config import OptimiserConfig
+    >>> from mlci.tokens import Tokens, Vocabulary
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> config = PaperConfig(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
+    >>> splits = Splits(Vocabulary(("I50", "E11"), (10, 10)), (10,), {"mortality": "died"}, "file", split, split)
+    >>> fit_splits(splits, config=config, seed=11).weights
+    {'mortality': 1.0}
     """
     found = fit(splits.train, splits.valid, config=config, **options)
     if splits.valid.tells_risks or len(splits.train) > CROSSED or options.get("group", ALONE).count > 1:
@@ -102,7 +119,17 @@ def crosswise(
 
 
 def fit(train: Split, valid: Split, *, config: PaperConfig, seed: int, **options: Any) -> Fit:
-    """Fit in two stages; `options` are those of `fit_seeds`.
+    """Fit in two stages.
+
+    Args:
+        train: the split to learn from.
+        valid: the split that judges.
+        config: every constant.
+        seed: the same seed gives the same bits on the CPU.
+        options: of `fit_seeds`.
+
+    Returns:
+        The fit.
 
     >>> from mlci.config import OptimiserConfig
     >>> from mlci.tokens import Tokens
@@ -142,10 +169,18 @@ def fit_seeds(
             same for any number.
         group: the processes that share each step.
         checkpoint: a file; what was done before an interruption is not done again.
-        on_event: hears of each epoch.
+        on_event: called with each epoch.
 
     Returns:
         A fit per seed.
+
+    >>> from mlci.config import OptimiserConfig
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> config = PaperConfig(optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
+    >>> [found.weights for found in fit_seeds(split, split, config=config, seeds=[11, 101])]
+    [{'mortality': 1.0}, {'mortality': 1.0}]
     """
     where = torch.device(device)
     if stack and not stacked.stackable(config.encoder, config.optimiser.batch):
@@ -170,7 +205,7 @@ def fit_seeds(
 
 
 def trained_at_once(config: PaperConfig, device: str) -> bool:
-    """Say whether fits of this config are best trained at once on this device.
+    """Return whether fits of this `config` are best trained at once on this `device`.
 
     >>> trained_at_once(PaperConfig(), "cpu")  # there, a fit has a core of its own
     False
@@ -295,7 +330,7 @@ class _Run:
         config, device = self.config.objective, self.device
         weights = torch.from_numpy(np.stack([task.weights for task in tasks])).to(device, torch.float32)
         counts = torch.from_numpy(np.stack([task.judge for task in tasks])).to(device)
-        rows = np.stack([judges(self.valid, self.config, task.number) for task in tasks])
+        rows = np.stack([_judges(self.valid, self.config, task.number) for task in tasks])
         judging: _objectives.Judging = _objectives.CrossEntropies(self.config.optimiser.batch, weights)
         objective = judging
         if config.kind == "alignment":
@@ -353,8 +388,8 @@ class _Run:
         return encoders.predict(model, split.tokens).cpu().numpy()[rows], split.outcomes[rows, column]
 
 
-def judges(valid: Split, config: PaperConfig, number: int) -> np.ndarray:
-    """Choose the rows of the validation split that judge a fit: all that count, or a deterministic subsample of them.
+def _judges(valid: Split, config: PaperConfig, number: int) -> np.ndarray:
+    """Return the rows of the validation split that judge a fit: all that count, or a deterministic subsample of them.
 
     `number` is the fit's place among those of its seed: each has a subsample of its own.
     """

@@ -98,7 +98,25 @@ class TableRecord:
 
 
 def fit_splits(splits: Splits, *, device: str, group: Group, **options: Any) -> Fit:
-    """Fit the table of an index; `options` are those of `fit`. One process does it all."""
+    """Fit the table of an index, by the processor and in one process.
+
+    Args:
+        splits: what it learns from.
+        device: cpu; any other is an `InputError`.
+        group: of one process; any other is an `InputError`.
+        options: of `fit`.
+
+    Returns:
+        As `fit` does.
+
+    >>> from mlci.tokens import Tokens, Vocabulary
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> splits = Splits(Vocabulary(("I50", "E11"), (10, 10)), (10,), {"mortality": "died"}, "file", split, split)
+    >>> found = fit_splits(splits, device="cpu", group=Group(), config=TableConfig(), seed=1)
+    >>> found.state["weights"].shape  # tokens, with two for padding and unknown codes, by outcomes
+    (4, 1)
+    """
     if device != "cpu":
         raise InputError(f"the recipe table is fitted by the processor; device is {device!r}, allowed is cpu.")
     if group.count > 1:
@@ -123,16 +141,23 @@ def fit(
         valid: not learned from; its scores are for whoever reads the fit.
         config: tokens, penalties and curves.
         seed: of the folds, the one thing that is drawn.
-        parents: of each token, the next shorter beginning of the same code that is a token; 0 for none. Who gives
-            them has the same weights sooner, and needs them for `config.copies`.
+        parents: of each token, the next shorter beginning of the same code that is a token; 0 for none. With
+            them the same weights are found sooner; `config.copies` needs them.
         checkpoint: a file from which an interrupted fit goes on.
-        on_event: hears of each step.
+        on_event: called with each step.
 
     Returns:
         `state` with `weights` (tokens x outcomes), `intercepts`, `calibration` (outcomes x 2: the risk is
         expit(a + b * log-odds)), `people` where the split knows age or sex (`fit_people`), `knots` and `heights`
         (outcomes x points) of the curves whose sum is the score; `log_odds` and `honest`, the training scores, of
         regressions that have not seen the admission; `crossed`, the validation scores of these.
+
+    >>> from mlci.tokens import Tokens
+    >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
+    >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
+    >>> found = fit(split, split, config=TableConfig(), seed=1)
+    >>> score(found.state, tokens)[:2].round(1)
+    array([ 1., -1.])
     """
     _check(train, config)
     parents = np.zeros(train.vocabulary_size, np.int32) if parents is None else parents
@@ -211,7 +236,20 @@ def _crossed(state: Mapping[str, np.ndarray], parts: np.ndarray, tokens: Tokens)
 
 
 def score(state: Mapping[str, np.ndarray], tokens: Tokens) -> np.ndarray:
-    """Score admissions with the arrays of a fit."""
+    """Score admissions with the arrays of a fit.
+
+    Args:
+        state: the arrays.
+        tokens: of the admissions.
+
+    Returns:
+        One number per admission, in order.
+
+    >>> arrays = {"weights": np.array([[0.0], [0.0], [2.0]]), "intercepts": np.array([-1.0])}
+    >>> arrays |= {"knots": np.array([[-1.0, 1.0]]), "heights": np.array([[0.0, 0.5]])}
+    >>> score(arrays, Tokens(np.array([2]), np.array([0, 1, 1])))  # with the third token, and without any
+    array([0.5, 0. ])
+    """
     log_odds = Presence.of(tokens, len(state["weights"])).times(state["weights"]) + state["intercepts"]
     return Curves(state["knots"], state["heights"])(log_odds)
 
