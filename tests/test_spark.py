@@ -1,5 +1,6 @@
 """On a cluster: what a Spark frame gives is what a file gives on one machine, bit for bit."""
 
+import doctest
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,11 @@ def place(demos, tmp_path_factory):
 
 def in_order(table: pa.Table) -> pa.Table:
     return table.sort_by("admission_id").combine_chunks().replace_schema_metadata()
+
+
+def test_examples_run(spark):
+    failed, attempted = doctest.testmod(mlci.spark, extraglobs={"spark": spark})
+    assert (failed, attempted > 0) == (0, True)
 
 
 @pytest.mark.parametrize("name", ["cohort.parquet", pytest.param("codes.parquet", marks=pytest.mark.slow)])

@@ -146,7 +146,7 @@ class Cohort:
         return self.table[:n]
 
     def to_pandas(self) -> Any:
-        """Give the admissions as a pandas frame, one row each.
+        """Return the admissions as a pandas frame, one row each.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
@@ -156,9 +156,11 @@ class Cohort:
         return self.table.to_pandas()
 
     def to_polars(self) -> Any:
-        """Give the admissions as a polars frame, one row each.
+        """Return the admissions as a polars frame, one row each.
 
-        >>> Cohort.to_polars(cohort)["admission_id"].to_list()  # doctest: +SKIP
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
+        >>> Cohort.from_frame(visits, icd_version=10).to_polars()["admission_id"].to_list()
         [7, 8]
         """
         try:
@@ -227,7 +229,7 @@ class Cohort:
         return self.where(chosen)
 
     def column(self, name: str) -> np.ndarray:
-        """Give one column as an array.
+        """Return one column as an array.
 
         Args:
             name: of the column; one that is missing is an `InputError`.
@@ -263,10 +265,10 @@ class Cohort:
         return np.column_stack(columns) if columns else np.empty((len(self), 0))
 
     def admissions(self, *, poa: str = ALL) -> Admissions:
-        """Give the code lists, dictionary-encoded, as every scorer takes them.
+        """Return the code lists, dictionary-encoded, as every scorer takes them.
 
         Args:
-            poa: all codes, only those present on admission, or (any other word) all of them with their flags.
+            poa: `all` codes, `only` those present on admission, or (any other word) all of them with their flags.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
@@ -413,7 +415,7 @@ class Cohort:
             write_parquet(write_facts(self.table, facts), temporary)
 
     def in_order(self) -> "Cohort":
-        """Sort the admissions by id, so that nothing learned from them depends on the order of a file's rows.
+        """Return the cohort sorted by admission, so that nothing learned from it depends on the order of a file's rows.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [8, 7], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})

@@ -59,8 +59,10 @@ def score(
     Returns:
         A lazy frame of `admission_id` and the columns of `mlci score`.
 
-    >>> mlci.spark.score(spark.read.parquet("visits"), "index.safetensors", icd_version=10)  # doctest: +SKIP
-    DataFrame[admission_id: bigint, score: double, percentile: double, ...]
+    >>> import mlci
+    >>> visits = spark.createDataFrame([(1, ["I50.9", "N17.9"]), (2, ["Z37.0"])], ["visit_id", "codes"])
+    >>> score(visits, mlci.load("us2010").model_, icd_version=10).columns[:4]
+    ['admission_id', 'score', 'percentile', 'risk_mortality']
     """
     model = replace(model if isinstance(model, Model) else load_model(model))  # replaced: without what is cached
     counting = reading(poa or model.vocabulary.poa, (ALL, ONLY))
@@ -107,8 +109,9 @@ def indices(
     Returns:
         A lazy frame of `admission_id` and the columns of `mlci indices`.
 
-    >>> mlci.spark.indices(spark.read.parquet("visits"), icd_version=10)  # doctest: +SKIP
-    DataFrame[admission_id: bigint, cci_charlson: int, ...]
+    >>> visits = spark.createDataFrame([(1, ["I50.9", "N17.9"]), (2, ["Z37.0"])], ["visit_id", "codes"])
+    >>> indices(visits, "charlson", icd_version=10).columns
+    ['admission_id', 'cci_charlson']
     """
     from pyspark.sql import functions as F
 

@@ -56,7 +56,7 @@ class Admissions:
         return np.bincount(self.indices, minlength=len(self.values))
 
     def count(self, flags: np.ndarray) -> np.ndarray:
-        """Count, for each admission, those of its codes that are flagged; `flags` has one for each of `values`.
+        """Return how many codes of each admission are flagged; `flags` has a Boolean for each of `values`.
 
         Fast where flags are rare.
 
@@ -67,7 +67,7 @@ class Admissions:
         return np.bincount(np.searchsorted(self.offsets, places, side="right") - 1, minlength=len(self))
 
     def take(self, rows: np.ndarray) -> "Admissions":
-        """Keep the admissions at the given positions, in their order.
+        """Return the admissions at the positions `rows`, in their order.
 
         >>> Admissions.from_lists([["A", "B"], [], ["B"]]).take(np.array([2, 0])).offsets
         array([0, 1, 3])
@@ -79,7 +79,7 @@ class Admissions:
         return replace(self, ids=self.ids[rows], indices=self.indices[places], offsets=offsets, poa=poa)
 
     def keep(self, flags: np.ndarray) -> "Admissions":
-        """Keep the codes that are flagged, in all admissions; `flags` has one for each of `values`.
+        """Return the admissions with those codes alone that are flagged; `flags` has a Boolean for each of `values`.
 
         >>> Admissions.from_lists([["A", "B"], ["B"]]).keep(np.array([True, False])).offsets
         array([0, 1, 1])
@@ -87,7 +87,7 @@ class Admissions:
         return self if flags.all() else self._where(flags[self.indices])
 
     def present(self) -> "Admissions":
-        """Leave out the codes whose flags say that they arose after admission, and count them.
+        """Return the admissions without the codes whose flags say that they arose after admission; `late` counts these.
 
         >>> admissions = replace(Admissions.from_lists([["A", "B"]]), poa=np.array([1, 2], dtype=np.uint8))
         >>> admissions.present().offsets.tolist(), admissions.present().late

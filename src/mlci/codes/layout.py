@@ -58,9 +58,12 @@ class Layout:
         return [*filter(None, [self.id]), *self.codes, *filter(None, [self.version, *self.poa])]
 
     def seen(self, first: "pa.Table") -> "Layout":
-        """Settle the layout once the first rows are known: where admissions repeat, a row is a code.
+        """Return the layout as the first rows of a table settle it: where admissions repeat, a row is a code.
 
         A column named `codes` is a list, whether or not its admissions repeat.
+
+        Args:
+            first: the first rows.
 
         >>> import pyarrow as pa
         >>> Layout("list", ("icd10",), id="visit").seen(pa.table({"visit": [7, 7], "icd10": ["I50.9", "N17.9"]})).form

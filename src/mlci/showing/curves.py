@@ -27,7 +27,7 @@ Curves = dict[str, tuple[RiskCurve, ...]]
 
 
 def file_names(models: Sequence[str]) -> list[str]:
-    """Return the names of all files that `draw` writes for these indices.
+    """Return the names of all files that `draw` writes for indices called `models`.
 
     >>> file_names(["CCI+ECI (scalar)"])[:2]
     ['CCI+ECI_scalar_binned.svg', 'CCI+ECI_scalar_binned.pdf']
@@ -69,7 +69,24 @@ def compute(
 
 
 def draw(curves: Curves, folder: Path, *, dataset: str = "") -> list[Path]:
-    """Write the figures and tables into a folder, which is made where it does not exist; say what was written."""
+    """Write the figures and tables.
+
+    Args:
+        curves: as `compute` returns them.
+        folder: where to; it is made where it does not exist.
+        dataset: what the titles call the admissions.
+
+    Returns:
+        The files.
+
+    >>> import mlci
+    >>> from tempfile import TemporaryDirectory
+    >>> visits = pd.DataFrame({"visit_id": range(40), "codes": [["I50.9"]] * 40, "died": [0] * 20 + [1] * 20})
+    >>> found = compute({"age": [range(40)]}, mlci.Cohort.from_frame(visits, icd_version=10))
+    >>> with TemporaryDirectory() as folder:
+    ...     draw(found, Path(folder))[0].name
+    'age_binned.svg'
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for model, found in curves.items():
@@ -85,7 +102,14 @@ def draw(curves: Curves, folder: Path, *, dataset: str = "") -> list[Path]:
 
 
 def frames(curves: Curves) -> dict[str, pd.DataFrame]:
-    """The points of the figures, and the change of each risk, as tables by file name."""
+    """Return the points of the figures of `curves`, and the change of each risk, as tables by file name.
+
+    >>> import mlci
+    >>> visits = pd.DataFrame({"visit_id": range(40), "codes": [["I50.9"]] * 40, "died": [0] * 20 + [1] * 20})
+    >>> found = compute({"age": [range(40)]}, mlci.Cohort.from_frame(visits, icd_version=10))
+    >>> frames(found)["summary.csv"][["model", "change", "verdict"]].to_dict("records")
+    [{'model': 'age', 'change': 1.0, 'verdict': 'increasing'}]
+    """
     drawn = [(model, curve) for model, found in curves.items() for curve in found]
 
     def stacked(columns: Sequence[str], values) -> pd.DataFrame:

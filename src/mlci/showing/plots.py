@@ -123,6 +123,9 @@ def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None =
         fit: the rising curve through them.
         cutoff: the score at which a dotted line is drawn.
 
+    Returns:
+        The figure.
+
     >>> from mlci.judging.curves import binned, isotonic
     >>> score, died = np.arange(200.0), np.arange(200) % 4 == 3
     >>> drawn = risk_curve("mortality", binned(score, died, bins=4), isotonic(score, died), cutoff=150.0)
@@ -155,6 +158,9 @@ def risk_curves(curves: Sequence[RiskCurve], kind: Literal["binned", "isotonic"]
         curves: those of the outcomes, as `mlci.judging.curves.risk_curves` makes them.
         kind: "binned" shows what was observed in quantile bins, whatever its ups and downs; "isotonic" the rising fit.
         title: above all panels.
+
+    Returns:
+        The figure.
 
     >>> from mlci.judging import curves
     >>> found = curves.risk_curves([range(40)], [0] * 20 + [1] * 20, ["mortality"])
@@ -205,6 +211,9 @@ def score_distribution(
         counts: how many admissions these are.
         cutoff: the score at which a dotted line is drawn.
 
+    Returns:
+        The figure.
+
     >>> shares = [np.array([0.8, 0.2]), np.array([0.3, 0.7])]
     >>> score_distribution("mortality", np.array([0.0, 1.0, 2.0]), shares, [90, 10]).axes[0].get_xlabel()
     'Score'
@@ -228,6 +237,9 @@ def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
     Args:
         scan: of all cuts, as `mlci.judging.theory` finds them.
         names: of the scan's columns.
+
+    Returns:
+        The figure.
 
     >>> from mlci.judging.theory import scan
     >>> threshold_scan(scan([1, 2, 3, 4], [0, 0, 1, 1]), ["mortality"]).axes[0].get_xscale()
@@ -261,6 +273,9 @@ def singular_values(values: Sequence[float], *, unrelated: float | None = None) 
         unrelated: what the first would hold if the outcomes were unrelated, the dotted line; by default with equal
             weights.
 
+    Returns:
+        The figure.
+
     >>> [float(bar.get_height()) for bar in singular_values([3.0, 1.0]).axes[0].patches]
     [0.9, 0.1]
     """
@@ -284,6 +299,9 @@ def benchmark(frame, metric: str, *, models: Sequence[str] | None = None) -> Fig
         frame: the table that `mlci.evaluate` gives.
         metric: of those in it.
         models: which, and in what order (all, if None).
+
+    Returns:
+        The figure.
 
     >>> import pandas as pd
     >>> row = {"model": "Charlson", "outcome": "mortality", "metric": "auroc", "value": 0.8, "low": 0.7, "high": 0.9}
@@ -327,6 +345,9 @@ def calibration(name: str, groups: Rates, smooth: CalibrationCurve) -> Figure:
         groups: observed risks of groups of admissions with about the same predicted one.
         smooth: the smoothed curve through all admissions.
 
+    Returns:
+        The figure.
+
     >>> from mlci.judging.curves import Rates, CalibrationCurve
     >>> risk = np.array([0.1, 0.4])
     >>> groups = Rates(risk, risk, risk - 0.05, risk + 0.05, np.array([100, 100]), 100 * risk)
@@ -366,6 +387,9 @@ def attrition(steps: Sequence[tuple[str, int, int]]) -> Figure:
 
     Args:
         steps: the rule of each step, how many admissions it removed, how many were left.
+
+    Returns:
+        The figure.
 
     >>> drawn = attrition([("admissions", 0, 100), ("at least one diagnosis", 4, 96)])
     >>> [text.get_text() for text in drawn.axes[0].texts][-2:]
@@ -409,6 +433,9 @@ def influence(names: Sequence[str], effects: np.ndarray, *, marked: Sequence[boo
         effects: the change by each.
         marked: whether each is drawn hollow (none, if empty).
 
+    Returns:
+        The figure.
+
     >>> drawn = influence(["I50.9 Heart failure", "Z37.0 Live birth"], np.array([0.4, -0.2]))
     >>> drawn.axes[0].get_xlabel()
     'Mean change (score units)'
@@ -438,6 +465,9 @@ def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
     Args:
         explanation: of one admission; effects that do not add up have no waterfall.
         most: codes beyond so many are drawn as one.
+
+    Returns:
+        The figure.
 
     >>> import mlci
     >>> drawn = waterfall(mlci.load("us2010").explain(["I50.9", "N17.9"], icd_version=10))
@@ -483,6 +513,9 @@ def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) ->
             room is made for usual differences.
         most: up to so many outliers are named.
 
+    Returns:
+        The figure.
+
     >>> import pandas as pd
     >>> point = {"group": "North", "effective": 40.0, "ratio": 1.2, "verdict": "as expected", "ranked": True}
     >>> line = {"effective": [10, 90], "low95": 0.5, "high95": 1.5, "low998": 0.3, "high998": 1.8}
@@ -524,6 +557,9 @@ def caterpillar(names: Sequence[str], points: "pd.DataFrame", *, labelled: int =
         points: a row for each, with ratio, low, high, shrunk and verdict.
         labelled: more groups than this are drawn thin, and of these the outliers alone are named.
 
+    Returns:
+        The figure.
+
     >>> import pandas as pd
     >>> point = {"ratio": 1.2, "low": 0.8, "high": 1.7, "shrunk": 1.1, "verdict": "as expected"}
     >>> caterpillar(["North"], pd.DataFrame([point])).axes[0].get_yticklabels()[0].get_text()
@@ -559,6 +595,9 @@ def love(names: Sequence[str], before: np.ndarray, after: Mapping[str, np.ndarra
         before: the difference in each before weighting.
         after: the differences after weighting by each model.
 
+    Returns:
+        The figure.
+
     >>> drawn = love(["age", "diabetes"], np.array([0.4, 0.2]), {"Charlson": np.array([0.05, 0.1])})
     >>> [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
     ['before weighting', 'weighted by Charlson']
@@ -593,6 +632,9 @@ def learning_curves(curves: Mapping[str, Sequence[float]], *, best: int | None =
         best: the epoch, from 1, that was kept.
         ylabel: what the values are.
 
+    Returns:
+        The figure.
+
     >>> learning_curves({"Validation split": [0.1, 0.2, 0.15]}, best=2).axes[0].get_xlabel()
     'Epoch'
     """
@@ -610,7 +652,7 @@ def learning_curves(curves: Mapping[str, Sequence[float]], *, best: int | None =
 
 
 def dark_style() -> str:
-    """Give the colours of `svg` on a dark page, as CSS declarations.
+    """Return the colours of `svg` on a dark page, as CSS declarations.
 
     >>> dark_style().split(";")[0]
     '--0072B2: #56B4E9'
@@ -619,7 +661,7 @@ def dark_style() -> str:
 
 
 def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
-    """Give a figure as inline SVG, whose ink takes the page's text colour.
+    """Return a figure as inline SVG, whose ink takes the page's text colour.
 
     Args:
         figure: to be drawn.

@@ -18,7 +18,19 @@ STYLE = (
 
 
 def render(before: Model, done: Recalibrated, cohort: Cohort) -> str:
-    """One self-contained HTML page; the cohort's test split is what it shows."""
+    """Return a self-contained HTML page about a recalibrated index.
+
+    Args:
+        before: the index as it was.
+        done: the recalibrated one.
+        cohort: whose test split is shown.
+
+    >>> import mlci
+    >>> from mlci.index.recalibrate import recalibrate
+    >>> before, cohort = mlci.load("us2010").model_, mlci.build_cohort("synthetic", 300, seed=1)
+    >>> "not know this outcome before" in render(before, recalibrate(before, cohort), cohort)
+    True
+    """
     test = before.of_cohort(cohort).split("test")
     parts = [f"<h1>Recalibrated for {escape(cohort.source)}</h1>"]
     parts.append(f"<p>{len(test):,} admissions of the test split, which no risk was fitted on.</p>")

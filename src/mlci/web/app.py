@@ -168,7 +168,21 @@ def create_app(
     keep_seconds: float = KEEP_SECONDS,
     name: str = "",
 ) -> FastAPI:
-    """The application; it answers requests to these host names alone (`*`: any). `name` is the model's, on prints."""
+    """Return the page and the API of an index, for any ASGI server.
+
+    Args:
+        index: what scores.
+        hosts: the host names that requests may be sent to; `*` for any.
+        limit: bytes of a request at most.
+        upload_limit: bytes of an uploaded file at most.
+        seconds: that a request may take to arrive.
+        keep_seconds: that a scored file waits to be fetched.
+        name: of the model, on printed pages.
+
+    >>> app = create_app(mlci.load("us2010"))
+    >>> sorted(app.openapi()["paths"])
+    ['/api/codes', '/api/model', '/api/score']
+    """
     uploads = Uploads(index.model_, keep_seconds=keep_seconds)
 
     @contextlib.asynccontextmanager
@@ -347,7 +361,7 @@ def _renderer(index: MLCI, name: str):
 
 
 def percent(risk: float) -> str:
-    """A risk with as many digits as a person can use; never 0 or 100%.
+    """Return a `risk` with as many digits as a person can use; never 0 or 100%.
 
     >>> percent(0.0004), percent(0.123), percent(0.9999)
     ('under 0.1%', '12.3%', 'over 99.9%')
@@ -358,7 +372,7 @@ def percent(risk: float) -> str:
 
 
 def span(bounds: tuple[float, float]) -> str:
-    """An interval of risks.
+    """Return an interval of risks, given by its two `bounds`.
 
     >>> span((0.02, 0.045))
     '2.0 to 4.5%'
@@ -368,7 +382,7 @@ def span(bounds: tuple[float, float]) -> str:
 
 
 def place(percentile: float) -> str:
-    """A percentile; 100 would say that nobody could be graver.
+    """Return a `percentile` as text; never 100, which would say that nobody could be graver.
 
     >>> place(61.4), place(99.96)
     ('61', '99.9')

@@ -18,7 +18,21 @@ CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], igno
 
 
 def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None], name: str = "") -> None:
-    """Serve until interrupted; `on_ready` is called with the address."""
+    """Serve the page until interrupted.
+
+    Args:
+        index: what scores.
+        host: the address to listen on, such as 127.0.0.1.
+        port: its port; 0 takes any that is free.
+        on_ready: called with the page's address.
+        name: of the model, on printed pages.
+
+    >>> import mlci
+    >>> with socket.create_server(("127.0.0.1", 0)) as other:  # a port that is in use
+    ...     serve(mlci.load("us2010"), host="127.0.0.1", port=other.getsockname()[1], on_ready=print)
+    Traceback (most recent call last):
+    mlci.base.errors.InputError: 127.0.0.1, port 8000: cannot be used (Address already in use); --port takes another.
+    """
     import uvicorn
 
     from mlci.web._protocol import PatientProtocol
@@ -33,7 +47,7 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None],
     shown = f"[{host}]" if ":" in host else host
     # Requests are not logged: their addresses hold codes.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    with listener, private_temporary_folder():
+    with listener, _private_temporary_folder():
         app = create_app(index, hosts=(*HOSTS, shown) if is_loopback(host) else ("*",), name=name)
         config = uvicorn.Config(
             app,
@@ -49,7 +63,7 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None],
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches a host.
+    """Return whether only this machine reaches a `host`.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -58,8 +72,8 @@ def is_loopback(host: str) -> bool:
 
 
 @contextlib.contextmanager
-def private_temporary_folder() -> Iterator[str]:
-    """All temporary files of this process in one folder, which another process deletes when this one is gone.
+def _private_temporary_folder() -> Iterator[str]:
+    """Keep all temporary files of this process in one folder, which another process deletes when this one is gone.
 
     That process waits for the end of a pipe, and the pipe ends whatever this process dies of. Should both be killed,
     the next run finds the folder without a lock.

@@ -58,6 +58,9 @@ def check(score, outcomes, names: Sequence[str], *, noise: float | None = None, 
         noise: the standard deviation of normal noise on the score, for the noise-averaging lemma; None leaves it out.
         **options: weights, sigma, floor, protocol, sample and seed, as `settle` takes them.
 
+    Returns:
+        The two sides of each law, and whether it holds.
+
     >>> all(found.holds for found in check([1, 2, 3, 4], [0, 0, 1, 1], ["mortality"]))
     True
     """

@@ -23,6 +23,9 @@ def cutoff(score, outcomes, names: Sequence[str], *, weights=None, mass: np.ndar
         weights: of the outcomes, by default equal.
         mass: how much each admission counts, where they count unequally.
 
+    Returns:
+        The cutoff, with its certificate.
+
     >>> chosen = cutoff([1, 2, 3, 4], [0, 0, 1, 1], ["mortality"])
     >>> chosen.score, chosen.share
     (3.0, 0.5)
@@ -78,7 +81,11 @@ def _shared(
 
 
 def rate_of(events: np.ndarray, mass: np.ndarray | None = None) -> Rate:
-    """Return the rate of events (0 and 1); weighted ones have the interval of as many as they are worth.
+    """Return the rate of events, with its interval.
+
+    Args:
+        events: 0 or 1 of each admission.
+        mass: how much each admission counts, where they count unequally; the interval is of as many as they are worth.
 
     >>> rate_of(np.array([0, 1, 1]), np.array([2.0, 1.0, 1.0])).rate
     0.5
@@ -95,7 +102,14 @@ def rate_of(events: np.ndarray, mass: np.ndarray | None = None) -> Rate:
 def contrasts(
     score, outcomes, names: Sequence[str], threshold: float, *, mass: np.ndarray | None = None
 ) -> tuple[Contrast, ...]:
-    """Return each outcome's rate at or above a threshold of the score, and below it; weighted by `mass` where given.
+    """Return each outcome's rate at or above a threshold of the score, and below it.
+
+    Args:
+        score: one number per admission.
+        outcomes: n x T, NaN where not known.
+        names: of the outcomes.
+        threshold: of the score.
+        mass: how much each admission counts, where they count unequally.
 
     >>> [contrast] = contrasts([1, 2, 3, 4], [0, 0, 0, 1], ["mortality"], 3)
     >>> contrast.above.rate, contrast.below.rate

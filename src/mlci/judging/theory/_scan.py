@@ -56,6 +56,9 @@ def scan(score, directions, *, ties: Literal["keep", "split"] = "keep", mass: np
             "split" also cuts inside a run of equal scores, in the order given, as the authors' program does.
         mass: how much each admission counts, where they count unequally.
 
+    Returns:
+        rho of each cut and direction.
+
     >>> found = scan([1, 2, 3, 4], [0, 0, 1, 1])
     >>> found.best(0).score, round(found.best(0).rho2, 3)
     (3.0, 1.0)

@@ -14,7 +14,20 @@ __all__ = ["Card", "make_card", "write"]
 
 
 def write(card: Card, path: str | Path) -> None:
-    """Write a card as .html, .pdf or .csv, by the name."""
+    """Write a card.
+
+    Args:
+        card: as `make_card` returns it.
+        path: a file whose name ends in .html, .pdf or .csv.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import mlci
+    >>> card = make_card(mlci.load("us2010"), mlci.build_cohort("synthetic", 300, seed=1), size=5)
+    >>> with TemporaryDirectory() as folder:
+    ...     write(card, f"{folder}/card.csv")
+    ...     print(Path(folder, "card.csv").read_text().splitlines()[0])
+    version,category,title,points,admissions
+    """
     kind = Path(path).suffix.lower()
     if kind == ".html":
         from mlci.showing.card._html import page

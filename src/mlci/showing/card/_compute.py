@@ -112,11 +112,26 @@ def make_card(
     outcome_codes: bool = False,
     made: datetime.date | None = None,
 ) -> Card:
-    """Fit a card of at most `size` groups on the training split and judge it on another.
+    """Fit a card on the training split and judge it on another.
 
-    `people` says whether `age` and `sex` bring points (by default where the risks of the index take them and the cohort
-    knows them), `outcome_codes` lets codes that tell an outcome bring points. `name` and the date `made` stand on the
-    card (by default the cohort's name, and today).
+    Args:
+        index: whose score the points stand for.
+        cohort: the admissions.
+        size: groups of codes at most.
+        split: the split that judges.
+        name: what stands on the card; without it the cohort's name.
+        people: whether `age` and `sex` bring points; without it, where the risks of the index take them and the cohort
+            knows them.
+        outcome_codes: whether codes that tell an outcome bring points.
+        made: the date on the card; without it today.
+
+    Returns:
+        The card.
+
+    >>> import mlci
+    >>> card = make_card(mlci.load("us2010"), mlci.build_cohort("synthetic", 300, seed=1), size=5)
+    >>> len(card.lines), card.trained, card.judged  # groups of codes; admissions
+    (5, 215, 55)
     """
     model = index.model_
     cohort = model.of_cohort(cohort)

@@ -10,7 +10,19 @@ __all__ = ["build"]
 
 
 def build(found: Comparison | Balance, *, command: str) -> str:
-    """The page of groups, or of two treatments, as HTML; `command` is shown as what made it."""
+    """Return the page about groups, or about two treatments, as HTML.
+
+    Args:
+        found: what `compare` or `balance` of `mlci.judging` returned.
+        command: shown as what made the page.
+
+    >>> import mlci
+    >>> cohort = mlci.build_cohort("synthetic", 300, hospitals=2)
+    >>> score = cohort.column("true_severity")
+    >>> found = mlci.compare(cohort, score, by="hospital", outcome="long_stay", resamples=0)
+    >>> "<h1>" in build(found, command="mlci compare ...")
+    True
+    """
     if isinstance(found, Balance):
         return _balance.build(found, command=command)
     return render(found, draw(found), command=command)

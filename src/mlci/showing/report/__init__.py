@@ -33,6 +33,9 @@ def build(
             patients (0: not at all), with `refitting`, the `state` and `on_fit` of `mlci.index.vary`; `seed` of the
             draws; `drawn`, the columns of `weights`, `cluster` and `strata` where the cohort is a sample.
 
+    Returns:
+        The page.
+
     >>> import mlci
     >>> cohort = mlci.build_cohort("synthetic", 600, seed=1)
     >>> build(mlci.load("us2010"), cohort, command="an example", resamples=20)[:15]

@@ -39,7 +39,20 @@ def _table() -> tuple[dict[str, str], ...]:
 
 
 def read_study(path: str | Path) -> dict[str, str]:
-    """The authors' answers: a TOML file of texts, one per item, by the items' keys."""
+    """Read the authors' answers to items of TRIPOD+AI.
+
+    Args:
+        path: a TOML file of texts, by the keys of the items.
+
+    Returns:
+        The texts; an item that is not known is an `InputError`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "study.toml").write_text('ethics = "waived"')
+    ...     read_study(Path(folder, "study.toml"))
+    {'ethics': 'waived'}
+    """
     try:
         with open(path, "rb") as file:
             answers = tomllib.load(file)
