@@ -1,4 +1,4 @@
-"""Every neural model, several seeds, on one GPU; a bare machine with torch and NumPy is enough there.
+"""Every neural model, several seeds, on one GPU; torch, NumPy, SciPy, safetensors and threadpoolctl are enough there.
 
 Models of one shape and all their seeds are one stack of weights, if they can be; stacks and other models share the GPU
 as processes.
@@ -8,7 +8,8 @@ as processes.
     mlci benchmark cohort.parquet -o DIR --import runs.npz                 # where the cohort is: they count as done
 
 One archive goes there (tokens, outcomes, splits: no codes, no identifiers), one comes back (scores). Runs that the
-output already holds are kept, so an interrupted job goes on where it stopped.
+output already holds are kept, so an interrupted job goes on where it stopped. Where processes share a GPU, start MPS
+first (nvidia-cuda-mps-control -d).
 """
 
 import argparse
@@ -113,18 +114,25 @@ def run(source: str, target: str, *, models: list[str], seeds: list[int], proces
     chosen.sort(key=lambda model: not model.name.startswith(SLOW))
     # Seeds outermost: if time runs out, whole seeds are there rather than whole models.
     left = [(model, seed) for seed in seeds for model in chosen if f"{model.name}/{seed}" not in about]
-    start = time.perf_counter()
+    start, failed = time.perf_counter(), []
     with ProcessPoolExecutor(
         processes, mp_context=multiprocessing.get_context("spawn"), initializer=begin, initargs=(source,)
     ) as pool:
-        pending = [pool.submit(work, *job, device) for job in baselines.at_once(left, device)]
+        jobs = baselines.at_once(left, device)
+        pending = {pool.submit(work, *job, device): job for job in jobs}
         for number, future in enumerate(as_completed(pending), start=1):
+            if error := future.exception():  # one model's trouble is not the others'
+                failed.append(pending[future][0].name)
+                print(f"{number}/{len(pending)} {failed[-1]}: {type(error).__name__}: {error}", flush=True)
+                continue
             done, scores = future.result()
             about |= done
             arrays |= scores
             store(target, digest, about, arrays)
             took, spent = sum(each["cost"]["seconds"] for each in done.values()), time.perf_counter() - start
             print(f"{number}/{len(pending)} {' '.join(done)}: {took:.0f} s; {spent:.0f} s since the start", flush=True)
+    if failed:
+        sys.exit(f"failed, see above: {', '.join(failed)}")
 
 
 def main() -> None:

@@ -289,7 +289,14 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
         sys.exit(f"{failed} rows failed; see above.")
 
 
-METRICS = {"auroc": "AUROC", "deviance": "deviance", "brier_skill": "Brier skill", "dcorr": "dCorr", "mi": "MI"}
+METRICS = {
+    "auroc": "AUROC",
+    "deviance": "deviance",
+    "nagelkerke": "Nagelkerke",
+    "brier_skill": "Brier skill",
+    "dcorr": "dCorr",
+    "mi": "MI",
+}
 
 
 def risks(known: np.ndarray, outcomes: np.ndarray, scores: np.ndarray) -> np.ndarray:

@@ -26,7 +26,12 @@ from mlci.judging.theory import best_spacing
 
 PAGE = Path(__file__).parent / "benchmarks.md"
 TRUTH = "true_severity"
-MEANS = {"auroc": "mean AUROC", "deviance": "mean deviance explained, %", "brier_skill": "mean Brier skill, %"}
+MEANS = {
+    "auroc": "mean AUROC",
+    "deviance": "mean deviance explained, %",
+    "nagelkerke": "mean Nagelkerke's R², %",
+    "brier_skill": "mean Brier skill, %",
+}
 COLUMNS = ("dcorr", "mi", "rank_dcorr", "auroc")
 
 
@@ -67,28 +72,34 @@ def score_of(run: Run) -> np.ndarray:
 
 
 def overview(frame: pd.DataFrame) -> str:
-    """A line for each model: the means over seeds, outcome by outcome."""
+    """A line for each model: means over outcomes with their SD over seeds, then the means over seeds by outcome."""
     heads = ["model", *MEANS.values(), "dCorr", "MI (nats)", "dCorr of ranks", "AUROC", "sum of squared dCorr"]
     known = (frame["metric"] == "spearman").any()
     heads += ["Spearman with severity"] if known else []
-    lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * len(MEANS) + "|---" * 4 + "|---:" * (len(heads) - 8) + "|"]
+    lines = [
+        f"| {' | '.join(heads)} |",
+        "|---" + "|---:" * len(MEANS) + "|---" * 4 + "|---:" * (len(heads) - 5 - len(MEANS)) + "|",
+    ]
     for title, part in frame.groupby("title", sort=False):
         wide = {
             metric: 100 * one.pivot(index="seed", columns="outcome", values="value")
             for metric, one in part.groupby("metric")
         }
         order = list(part[part["metric"] == "dcorr"]["outcome"].unique())
-        cells = [f"{wide[metric][order].mean().mean():.1f}" if metric in wide else "" for metric in MEANS]
+        cells = [with_spread(wide[metric][order].mean(axis=1)) for metric in MEANS]
         cells += [numbers(wide[metric][order].mean(), 2 if metric == "mi" else 1) for metric in COLUMNS]
         if len(wide["dcorr"]) > 1:
             cells[len(MEANS)] += f" ({numbers(wide['dcorr'][order].std(), 1)})"
         cells.append(f"{(wide['dcorr'] / 100).pow(2).sum(axis=1).mean():.3f}")
         if known:
-            spearman = wide["spearman"][TRUTH]
-            cells.append(f"{spearman.mean():.1f}" + (f" ({spearman.std():.1f})" if len(spearman) > 1 else ""))
+            cells.append(with_spread(wide["spearman"][TRUTH]))
         few = f" (seeds {', '.join(map(str, wide['dcorr'].index))})" if len(wide["dcorr"]) == 2 else ""
         lines.append(f"| {title}{few} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def with_spread(values: pd.Series) -> str:
+    return f"{values.mean():.1f}" + (f" ({values.std():.1f})" if len(values) > 1 else "")
 
 
 def numbers(values, digits: int) -> str:

@@ -11,7 +11,10 @@ import click
 import pytest
 
 from conftest import ROOT
+from mlci.benchmark.models import discover
 from pages import PAGES, blocks, running, shells
+
+HEADLINE = ["AUROC", "deviance", "Nagelkerke", "Brier"]
 
 
 def test_readme_commands(mlci_cli, tmp_path):
@@ -70,6 +73,23 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not target.startswith(("http", "mailto")):
             assert (page.parent / target).exists(), target
+
+
+def test_every_model_of_the_benchmark_has_the_headline_figures():
+    """Mean AUROC, deviance, Nagelkerke's R² and Brier skill in each row; of networks from several seeds."""
+    page, figure = (ROOT / "docs" / "benchmarks.md").read_text(), re.compile(r"\d+\.\d( \(\d+\.\d\))?")
+    parts = [re.findall(rf"(?s)<!-- {name} -->(.*?)<!-- end", page)[0] for name in ("nhds", "synthetic")]
+    for table in (page.split("### The headline")[1].split("###")[0], *parts):
+        head, _, *rows = (
+            [cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if "|" in line
+        )
+        assert [re.sub(r"mean |[,'].*", "", name).split()[0] for name in head[1:5]] == HEADLINE
+        for name, *cells in rows:
+            assert all(figure.fullmatch(cell) for cell in cells[:4]), name
+    for table in parts:
+        rows = {line.split("|")[1].strip(): line for line in table.splitlines() if "|" in line}
+        for model in discover().values():
+            assert ("(" in rows[model.title].split("|")[3]) == (model.seed is None), model.title
 
 
 @pytest.mark.slow
