@@ -13,9 +13,12 @@ from conftest import ROOT
 
 SOURCE = ROOT / "src"
 FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_WHITESPACE
-# Classes whose public methods carry an example too.
-CLASSES = ("Admissions", "Cohort", "Layout", "MLCI")
 PRONOUNS = {"one", "both", "mine", "each", "what"}
+THEIRS = {  # methods by which other libraries call ours
+    "Module": ("forward",),
+    "Dropout": ("forward",),
+    "Function": ("forward", "backward"),
+}
 SILENT = ("None", "NoReturn", "Iterator[None]")  # annotations of functions that return nothing
 
 
@@ -54,18 +57,55 @@ def handed_on(path: Path) -> list[ast.FunctionDef]:
     return found
 
 
+def marks(node: ast.FunctionDef) -> str:
+    return " ".join(ast.unparse(mark) for mark in node.decorator_list)
+
+
 def functions(path: Path) -> list[ast.FunctionDef]:
-    """The public functions of a module, and the methods of some classes; a command's docstring is its help."""
-    classes = [node for node in tree(path).body if isinstance(node, ast.ClassDef) and node.name in CLASSES]
-    nodes = [*tree(path).body, *(node for owner in classes for node in owner.body), *handed_on(path)]
+    """The public functions of a module; a command's docstring is its help."""
     return [
         node
-        for node in nodes
+        for node in (*tree(path).body, *handed_on(path))
         if isinstance(node, ast.FunctionDef)
         and not node.name.startswith("_")
-        and not re.search(r"@click\.(command|group)", "".join(f"@{ast.unparse(mark)}" for mark in node.decorator_list))
+        and not re.search(r"click\.(command|group)", marks(node))
         and (path.parent.name, node.name) != ("cli", "main")  # the program itself
     ]
+
+
+def methods(path: Path) -> list[tuple[ast.ClassDef, ast.FunctionDef]]:
+    """The public methods of a module's public classes that no class below them told already; properties are nouns."""
+    return [
+        (owner, node)
+        for owner in tree(path).body
+        if isinstance(owner, ast.ClassDef) and not owner.name.startswith("_")
+        for node in owner.body
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and "property" not in marks(node)
+        and not inherits(owner, node.name)
+    ]
+
+
+@cache
+def classes() -> dict[str, ast.ClassDef]:
+    """Every class of the package, by name."""
+    nodes = (node for path in (SOURCE / "mlci").rglob("*.py") for node in tree(path).body)
+    return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+
+
+def inherits(owner: ast.ClassDef, name: str) -> bool:
+    """Whether a class below has the method; of a class of another library, whether that calls it."""
+    for base in (ast.unparse(base).rpartition(".")[2] for base in owner.bases):
+        below = classes().get(base)
+        if below is None:
+            if name in THEIRS.get(base, ()):
+                return True
+        elif any(isinstance(node, ast.FunctionDef) and node.name == name for node in below.body) or inherits(
+            below, name
+        ):
+            return True
+    return False
 
 
 def lacking(node: ast.FunctionDef) -> list[str]:
@@ -74,8 +114,7 @@ def lacking(node: ast.FunctionDef) -> list[str]:
     prose, given = re.split(r"^>>> ", text, maxsplit=1, flags=re.MULTILINE)[0], node.args
     names = [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg) if arg]
     found = [name for name in names if name not in ("self", "cls") and not re.search(rf"\b{name}\b", prose)]
-    a_property = any("property" in ast.unparse(mark) for mark in node.decorator_list)  # is what it returns
-    silent = a_property or node.returns is None or ast.unparse(node.returns) in SILENT
+    silent = node.returns is None or ast.unparse(node.returns) in SILENT
     if not silent and not re.search(r"\b(returns?|yields?)\b", prose, re.IGNORECASE):
         found.append("Returns")
     return found if ">>>" in text and "+SKIP" not in text else [*found, ">>>"]
@@ -97,6 +136,17 @@ def test_public_functions_tell_parameters_returns_and_an_example():
         for node in nodes
         if (lack := lacking(node))
     }
+    assert not without
+
+
+def test_public_methods_tell_the_same_and_their_example_may_stand_with_their_class():
+    without = {}
+    for path in public():
+        for owner, node in methods(path):
+            shown = re.findall(r"^(?:>>>|\.\.\.).*", ast.get_docstring(owner) or "", re.MULTILINE)
+            there = "abstractmethod" in marks(node) or any(f".{node.name}(" in line for line in shown)
+            lack = [word for word in lacking(node) if not (there and word == ">>>")]
+            without |= {f"{path.relative_to(SOURCE)}:{owner.name}.{node.name}": lack} if lack else {}
     assert not without
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Any, ClassVar, Literal, NoReturn, Self, get_args, get_origin
 
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError
@@ -55,7 +55,11 @@ class TokenConfig(Section):
     poa: Literal["all", "only"] = "all"  # codes that count: all, or only those present on admission
 
     def settled(self, admissions: int) -> Self:
-        """Decide what depends on the number of training admissions."""
+        """Return the settings with what depends on the number of training `admissions` decided.
+
+        >>> DeepTokenConfig().settled(1000).min_admissions, DeepTokenConfig().settled(50_000).min_admissions
+        (3, 10)
+        """
         return self
 
     def __post_init__(self) -> None:
@@ -166,7 +170,11 @@ class PaperConfig(Section):
     extra: ClassVar = "deep"  # the optional libraries that it needs
 
     def anchored(self, name: str) -> Self:
-        """Let another outcome orient the score."""
+        """Return the config with the outcome `name` in place of the one that orients the score.
+
+        >>> PaperConfig().anchored("long_stay").selection.anchor
+        'long_stay'
+        """
         return replace(self, selection=replace(self.selection, anchor=name))
 
 
@@ -228,7 +236,11 @@ class CollapseConfig(Section):
     }
 
     def preset(self, name: Literal["observed", "balance"]) -> float:
-        """The value, or that of the objective."""
+        """Return the setting `name`; where it is None, that of the objective.
+
+        >>> CollapseConfig(objective="energy").preset("observed")
+        1.0
+        """
         value = getattr(self, name)
         return self.PRESETS[self.objective][name] if value is None else value
 
@@ -284,7 +296,11 @@ class DeepConfig(Section):
     extra: ClassVar = "deep"  # the optional libraries that it needs
 
     def anchored(self, name: str) -> Self:
-        """Let another outcome orient the score."""
+        """Return the config with the outcome `name` in place of the one that orients the score.
+
+        >>> DeepConfig().anchored("long_stay").selection.anchor
+        'long_stay'
+        """
         return replace(self, selection=replace(self.selection, anchor=name))
 
 
@@ -351,7 +367,13 @@ class TableConfig(Section):
                 "copies do not go together with tokens.primary or tokens.number_of_codes: a copy has other codes."
             )
 
-    def anchored(self, name: str) -> Self:
+    def anchored(self, name: str) -> NoReturn:
+        """Raise an `InputError`, whatever the `name`: this recipe has no anchor.
+
+        >>> TableConfig().anchored("long_stay")
+        Traceback (most recent call last):
+        mlci.base.errors.InputError: the recipe table needs no anchor: its score rises with the risk of every outcome.
+        """
         raise InputError("the recipe table needs no anchor: its score rises with the risk of every outcome.")
 
 

@@ -56,7 +56,11 @@ class Tokens:
         return np.diff(self.offsets)
 
     def take(self, rows: np.ndarray) -> "Tokens":
-        """The tokens of the given admissions, in the given order."""
+        """Return the tokens of the admissions `rows`, in that order.
+
+        >>> Tokens(np.array([7, 2, 5]), np.array([0, 2, 3])).take(np.array([1, 0])).ids.tolist()
+        [5, 7, 2]
+        """
         starts = self.offsets[rows]
         flat, offsets = positions(starts, self.offsets[rows + 1] - starts)
         return Tokens(self.ids[flat], offsets)
@@ -94,7 +98,11 @@ class Vocabulary:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Vocabulary":
-        """Return the vocabulary whose fields were written as JSON, which knows lists alone."""
+        """Return the vocabulary whose fields were written as JSON, which knows lists alone.
+
+        >>> Vocabulary.from_dict({"tokens": ["I50"], "versions": [10]}).tokens
+        ('I50',)
+        """
         plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
         return cls(**plain)
 
@@ -105,15 +113,31 @@ class Vocabulary:
 
     @classmethod
     def fit(cls, train: Admissions, *, min_admissions: int = 1, **options: Any) -> "Vocabulary":
-        """The tokens of the training admissions, sorted, that occur in at least `min_admissions` of them.
+        """Return the vocabulary of training admissions.
 
-        The options are the fields of `TokenForm`.
+        Args:
+            train: the admissions.
+            min_admissions: in how many of them a token must occur.
+            options: the fields of `TokenForm`.
+
+        >>> visits = Admissions.from_lists([["I509", "N179"], ["I500"]], icd_version=10)
+        >>> Vocabulary.fit(visits, depths=(3,)).tokens
+        ('I50', 'N17')
         """
         return cls.of(cls.count(train, **options), min_admissions=min_admissions, **options)
 
     @classmethod
     def of(cls, seen: Mapping[tuple[int, str], int], *, min_admissions: int, **options: Any) -> "Vocabulary":
-        """From the number of admissions that have each (ICD version, token)."""
+        """Return the vocabulary of tokens that were counted.
+
+        Args:
+            seen: (ICD version, token) → in how many admissions it occurs.
+            min_admissions: in how many a token must occur.
+            options: the fields of `TokenForm`.
+
+        >>> Vocabulary.of({(10, "I50"): 12, (10, "N17"): 2}, min_admissions=10).tokens
+        ('I50',)
+        """
         form = TokenForm(**options)
         kept = sorted(name for name, count in seen.items() if count >= min_admissions)
         counts = np.fromiter((seen[name] for name in kept), dtype=np.int64, count=len(kept))
@@ -131,9 +155,15 @@ class Vocabulary:
 
     @staticmethod
     def count(train: Admissions, **options: Any) -> dict[tuple[int, str], int]:
-        """In how many admissions each (ICD version, token) occurs; counts of parts of a split add up.
+        """Return in how many admissions each (ICD version, token) occurs; counts of parts of a split add up.
 
-        The options are those of `of`; `poa` was seen to when the admissions were read.
+        Args:
+            train: the admissions; `poa` was seen to when they were read.
+            options: the fields of `TokenForm`.
+
+        >>> visits = Admissions.from_lists([["I509", "N179"], ["I500"]], icd_version=10)
+        >>> Vocabulary.count(visits, depths=(3,))
+        {(10, 'I50'): 2, (10, 'N17'): 1}
         """
         form = TokenForm(**options)
         if form.without_outcome_codes:
@@ -169,10 +199,17 @@ class Vocabulary:
         return {key: number for number, key in enumerate(zip(self.versions, self.tokens), start=len(SPECIAL))}, only
 
     def encode(self, admissions: Admissions) -> Tokens:
-        """Token ids of each admission's first `max_codes` codes, in recorded order; duplicates stay.
+        """Return the token ids of each admission's first `max_codes` codes, in recorded order; duplicates stay.
 
         A code without any known token is one UNK. A code whose version nobody said is read as the vocabulary's, where
         that is unambiguous, and a vocabulary fitted on such codes takes every version.
+
+        Args:
+            admissions: normalised codes.
+
+        >>> visits = Admissions.from_lists([["I509", "N179"], ["I500"]], icd_version=10)
+        >>> Vocabulary(("I50",), (10,), depths=(3,)).encode(visits).ids.tolist()  # 1 is any other code
+        [2, 1, 2]
         """
         admissions = without(admissions, self.ignored)
         (ids, only), found, marked = self._ids, [], []
@@ -206,15 +243,28 @@ class Vocabulary:
         return Tokens(np.insert(tokens.ids, tokens.offsets[rows + 1], found[rows]), tokens.offsets + more)
 
     def number_tokens(self, many: np.ndarray) -> np.ndarray:
-        """The token that each number of codes gives; PAD where it gives none."""
+        """Return the token that each number of codes (`many`) gives; PAD where it gives none.
+
+        >>> Vocabulary(("I50",), (10,)).number_tokens(np.array([3]))
+        array([0], dtype=int32)
+        """
         ids = [PAD, *(self._ids[0].get((0, _many(least)), PAD) for least in NUMBERS.tolist())]
         return np.array(ids, dtype=np.int32)[np.searchsorted(NUMBERS, many, side="right")]
 
     def leaves(self, admissions: Admissions, *, mark: str = "") -> np.ndarray:
-        """The deepest known token of each distinct code: UNK where none is known, PAD where the code is ignored.
+        """Return the deepest known token of each distinct code: UNK where none is known, PAD where the code is ignored.
 
         A code's other tokens are the beginnings of its deepest one, so that this one stands for all of them. The last
         answer is kept: the batches of a file often share their distinct codes.
+
+        Args:
+            admissions: normalised codes.
+            mark: what tokens begin with before the code: nothing, or the mark of principal diagnoses.
+
+        >>> visits = Admissions.from_lists([["I509", "N179"], ["I500"]], icd_version=10)
+        >>> known = Vocabulary(("I50", "I509"), (10, 10), depths=(3, 4)).leaves(visits)
+        >>> dict(zip(visits.values.tolist(), known.tolist()))  # 1 is any other code
+        {'I500': 2, 'I509': 3, 'N179': 1}
         """
         values, versions, answer = self._last.get(mark, (None, None, np.empty(0)))
         if values is not admissions.values or not np.array_equal(versions, admissions.versions):
@@ -254,7 +304,7 @@ class Vocabulary:
         return found
 
     def has(self, version: int, text: str) -> bool:
-        """Whether this text is a token of this ICD version.
+        """Return whether `text` is a token of the ICD `version`.
 
         >>> Vocabulary(("I50",), (10,)).has(10, "I50")
         True
@@ -262,7 +312,15 @@ class Vocabulary:
         return (version, text) in self._ids[0]
 
     def deepest(self, admissions: Admissions) -> Tokens:
-        """As `encode`, with the deepest known token of each code alone, and that of the principal diagnosis marked."""
+        """Return what `encode` does, by the deepest known token of each code alone; a principal diagnosis is marked.
+
+        Args:
+            admissions: normalised codes.
+
+        >>> visits = Admissions.from_lists([["I509", "N179"], ["I500"]], icd_version=10)
+        >>> Vocabulary(("I50", "I509"), (10, 10), depths=(3, 4)).deepest(visits).ids.tolist()
+        [3, 1, 2]
+        """
         leaf = self.leaves(admissions)
         indices, offsets = _first(without(admissions, self.ignored), self.max_codes)
         tokens = Tokens(leaf.take(indices), offsets)

@@ -36,7 +36,20 @@ class Children:
             child.terminate()
 
     def run(self, program: str, *words: str, env: Mapping[str, str]) -> tuple[int, str]:
-        """Run a Python program to its end: its exit code and the last line that it wrote to standard error."""
+        """Run a Python program to its end.
+
+        Args:
+            program: its text.
+            *words: its arguments.
+            env: further variables of its environment.
+
+        Returns:
+            Its exit code, and the last line that it wrote to standard error.
+
+        >>> with Children() as children:
+        ...     children.run("import sys; sys.exit(sys.argv[1])", "no admissions", env={})
+        (1, 'no admissions')
+        """
         ours, theirs = os.pipe()
         try:
             child = subprocess.Popen(

@@ -49,7 +49,7 @@ class Shown(ABC):
 
     @abstractmethod
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows of the table."""
+        """Return the headings and the rows of the table."""
 
     def __repr__(self) -> str:
         heads, rows = self.cells()

@@ -48,7 +48,23 @@ class TableFile:
     numbers: Mapping[str, int] = field(default_factory=dict)  # Excel: column -> first row whose cell is a number
 
     def read(self, columns: Sequence[str], *, repeated: Sequence[str] = (), rows: int = ROWS) -> Iterator["pa.Table"]:
-        """Tables of about `rows` rows with these columns; `repeated` ones dictionary-encoded where that is cheap."""
+        """Read the table from its beginning.
+
+        Args:
+            columns: which columns.
+            repeated: those whose values come often; they are dictionary-encoded where that is cheap.
+            rows: about how many at a time.
+
+        Returns:
+            Tables, one after another.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "visits.csv").write_text("visit,DX1\\n7,I50.9\\n8,E11.9\\n")
+        ...     with open_table(Path(folder, "visits.csv")) as table:
+        ...         [row["DX1"] for rows in table.read(["DX1"]) for row in rows.to_pylist()]
+        ['I50.9', 'E11.9']
+        """
         return self.rows(list(columns), repeated, rows)
 
 

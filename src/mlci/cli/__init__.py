@@ -34,7 +34,7 @@ RESUMED = {"fit", "benchmark", "reproduce", "demo"}
 MOST_WORDS = 2000  # of a sentence: an input may be long
 
 
-class Story(click.Group):
+class _Story(click.Group):
     """All commands, in the order in which a person meets them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -63,7 +63,7 @@ class Story(click.Group):
         return name, command, rest
 
 
-@click.group(cls=Story, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_Story, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(mlci.__version__, prog_name="mlci")
 def cli() -> None:
     """Turn the diagnosis codes of hospital admissions into one severity number, and judge it.

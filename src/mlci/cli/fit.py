@@ -3,7 +3,7 @@ import click
 from mlci.cli._options import check_output, cluster, force, quiet, weights
 
 
-class Recipe(click.Choice):
+class _Recipe(click.Choice):
     """A recipe by its name of today, or, with a warning, by a former one."""
 
     def convert(self, value, param, ctx):
@@ -12,7 +12,7 @@ class Recipe(click.Choice):
         return super().convert(current_recipe(value), param, ctx)
 
 
-RECIPE = Recipe(["table", "deep", "paper"])
+RECIPE = _Recipe(["table", "deep", "paper"])
 
 
 def _kinds(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

@@ -108,7 +108,11 @@ class Coder:
         return self.bits(admissions, skipped=self.skipped)
 
     def scores(self, admissions: Admissions, columns: Sequence[str]) -> dict[str, np.ndarray]:
-        """The scores of each admission by column, milder forms beside severer ones not counted.
+        """Return the scores of admissions by column; a milder form beside a severer one does not count.
+
+        Args:
+            admissions: normalised codes.
+            columns: names that `score_columns` returns.
 
         >>> Coder().scores(Admissions.from_lists([["E119", "E112"]], icd_version=10), ["cci_charlson"])
         {'cci_charlson': array([2], dtype=int32)}
@@ -116,7 +120,17 @@ class Coder:
         return self.rules.scores(self.rules.settled(self(admissions)), columns)
 
     def bits(self, admissions: Admissions, *, skipped: np.ndarray | None = None) -> np.ndarray:
-        """The bits of each admission, without counting anything; `skipped` are those that a first diagnosis lacks."""
+        """Return the category bits of each admission, without counting its codes.
+
+        Args:
+            admissions: normalised codes.
+            skipped: the bits that an admission's first diagnosis does not give.
+
+        >>> visits = Admissions.from_lists([["E119", "E112"], ["XXX"]], icd_version=10)
+        >>> coder = Coder(["charlson"])
+        >>> [name for name, flag in coder.rules.flags(coder.bits(visits)).items() if flag[0]]
+        ['cci_diab', 'cci_diabwc']
+        """
         self._look_up(admissions.values, admissions.versions)
         indices = admissions.indices.astype(np.intp)
         start, end = admissions.offsets[:-1], admissions.offsets[1:]
@@ -132,7 +146,19 @@ class Coder:
         return bits
 
     def past(self, admissions: Admissions, carry: "Carry | None") -> dict[float, np.ndarray]:
-        """The bits that admissions hand on to later ones, by how many days: all codes count, whatever their flags."""
+        """Return the category bits that admissions hand on to later ones; all codes count, whatever their flags.
+
+        Args:
+            admissions: normalised codes.
+            carry: how long each code counts; None: for ever.
+
+        Returns:
+            How many days → bits.
+
+        >>> visits = Admissions.from_lists([["E119", "E112"], ["XXX"]], icd_version=10)
+        >>> list(Coder(["charlson"]).past(visits, None))
+        [inf]
+        """
         plain = replace(admissions, poa=None)
         if carry is None:
             return {np.inf: self.bits(plain)}
@@ -160,7 +186,13 @@ class Coder:
         return self.found[late]
 
     def unlisted(self) -> list[str]:
-        """A sentence for each index that has no list for the ICD version of some codes met so far."""
+        """Return a sentence for each index that has no list for the ICD version of some codes met so far.
+
+        >>> coder = Coder(["hfrs"])
+        >>> _ = coder(Admissions.from_lists([["4280"]], icd_version=9))
+        >>> coder.unlisted()
+        ['hfrs has no list for ICD-9: admissions with such codes (1) get no score.']
+        """
         said = "{} has no list for ICD-{}: admissions with such codes ({:,}) get no score."
         return [
             said.format(index.name, version, met.counts.sum())
@@ -170,7 +202,14 @@ class Coder:
         ]
 
     def audit(self) -> list["Audit"]:
-        """What the ICD tables say of the codes met so far, per ICD version."""
+        """Return what the ICD tables say of the codes met so far, per ICD version.
+
+        >>> visits = Admissions.from_lists([["E119", "E112"], ["XXX"]], icd_version=10)
+        >>> coder = Coder(["charlson"])
+        >>> _ = coder(visits)
+        >>> [(found.version, found.codes) for found in coder.audit()]
+        [(10, 3)]
+        """
         found = []
         for version, met in self.met.items():
             if met.counts.any():
@@ -178,7 +217,17 @@ class Coder:
         return found
 
     def findings(self, by_year: ByYear) -> list[Finding]:
-        """The codes met so far that are no codes as they stand, or were none in their year, the commonest first."""
+        """Return the codes met so far that are no codes as they stand, or were none in their year, the commonest first.
+
+        Args:
+            by_year: the same codes by the year of their admission.
+
+        >>> visits = Admissions.from_lists([["E119", "E112"], ["XXX"]], icd_version=10)
+        >>> coder = Coder(["charlson"])
+        >>> _ = coder(visits)
+        >>> [found.code for found in coder.findings(ByYear())]
+        ['E112', 'XXX']
+        """
         found = [code for version, met in self.met.items() for code in findings(met.codes, met.counts, version)]
         found += out_of_year(by_year)
         return sorted(found, key=lambda code: (-code.count, code.version, code.code))
@@ -332,7 +381,20 @@ class Combined:
     def fit(
         cls, data: Any, *, icd_version: int | None = None, weights: Sequence[str] = PAPER, hierarchy: bool = True
     ) -> "Combined":
-        """Fit on the training admissions: anything that `as_admissions` takes."""
+        """Fit the scales on training admissions.
+
+        Args:
+            data: anything that `as_admissions` takes.
+            icd_version: of codes whose version the data do not say.
+            weights: of the two indices.
+            hierarchy: whether to drop a milder form beside its severer one.
+
+        Returns:
+            The fitted sum.
+
+        >>> Combined.fit([["I50.9"], []], icd_version=10).means
+        (0.5, 3.5)
+        """
         columns = pair_of(score_columns(weights))
         assert columns is not None  # both indices are in CLASSIC
         bits = _bits(as_admissions(data, icd_version=icd_version), hierarchy=hierarchy, stacklevel=3)
@@ -340,7 +402,19 @@ class Combined:
 
     @classmethod
     def of(cls, batches: Iterable[np.ndarray], columns: tuple[str, str], hierarchy: bool) -> "Combined":
-        """Fit on batches of the two scores: whole numbers, so running sums of squares lose nothing."""
+        """Fit the scales on batches of the two scores: whole numbers, so running sums of squares lose nothing.
+
+        Args:
+            batches: arrays of admissions x 2.
+            columns: which two scores.
+            hierarchy: whether a milder form beside its severer one was dropped.
+
+        Returns:
+            The fitted sum.
+
+        >>> Combined.of([np.array([[1, 7], [0, 0]])], ("cci_charlson", "eci_vw"), hierarchy=True).deviations
+        (0.5, 3.5)
+        """
         n, total, squares = 0, np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
         for batch in batches:
             points = batch.astype(np.int64)
@@ -351,18 +425,45 @@ class Combined:
     def from_sums(
         cls, n: int, total: np.ndarray, squares: np.ndarray, columns: tuple[str, str], hierarchy: bool
     ) -> "Combined":
-        """From the number of admissions and the sums of the two scores and of their squares, exact whole numbers."""
+        """Return the sum that is fitted on admissions of which these totals are known, exact whole numbers.
+
+        Args:
+            n: how many admissions.
+            total: the sums of the two scores.
+            squares: the sums of their squares.
+            columns: which two scores.
+            hierarchy: whether a milder form beside its severer one was dropped.
+
+        >>> columns = ("cci_charlson", "eci_vw")
+        >>> Combined.from_sums(2, np.array([1, 7]), np.array([1, 49]), columns, hierarchy=True).means
+        (0.5, 3.5)
+        """
         mean = total / max(n, 1)
         deviation = np.sqrt((n * squares - total**2) / max(n, 1) ** 2)
         return cls(columns, hierarchy, tuple(mean.tolist()), tuple(deviation.tolist()), n)
 
     def score(self, data: Any, *, icd_version: int | None = None) -> np.ndarray:
-        """One number per admission."""
+        """Return a number for each admission.
+
+        Args:
+            data: anything that `as_admissions` takes.
+            icd_version: of codes whose version the data do not say.
+
+        >>> Combined.fit([["I50.9"], []], icd_version=10).score([["I50.9"], []], icd_version=10).tolist()
+        [2.0, -2.0]
+        """
         bits = _bits(as_admissions(data, icd_version=icd_version), hierarchy=self.hierarchy, stacklevel=3)
         return self.apply(_points(rules().scores(bits, self.columns), self.columns))
 
     def apply(self, points: np.ndarray) -> np.ndarray:
-        """From the two scores; one that never varied in training adds nothing."""
+        """Return the sum for each admission.
+
+        Args:
+            points: the two scores of each admission; a score that never varied in training adds nothing.
+
+        >>> Combined.fit([["I50.9"], []], icd_version=10).apply(np.array([[1, 7]])).tolist()
+        [2.0]
+        """
         deviation = np.array(self.deviations)
         return ((points - np.array(self.means)) / np.where(deviation > 0, deviation, np.inf)).sum(axis=1)
 

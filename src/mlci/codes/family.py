@@ -37,7 +37,12 @@ class Category:
     exempt: frozenset[str]  # codes whose flag says nothing: they are taken for present on admission
 
     def counts_late(self, code: str) -> bool:
-        """Whether a listed code counts if it arose after admission."""
+        """Return whether a listed `code` counts if it arose after admission.
+
+        >>> failure = next(item for item in family()["ahrq"].categories if "HF" in item.column.upper())
+        >>> failure.counts_late("I509")  # it may arise in hospital
+        False
+        """
         exempt = code in self.exempt
         return not exempt if self.only_late else exempt or not self.needs_poa
 

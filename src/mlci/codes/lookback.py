@@ -45,13 +45,19 @@ class LookBack:
         return (self.subject, self.admitted, *([OBSERVED] if self.admitted == ADMITTED else []))
 
     def carried(self, own: np.ndarray, past: Mapping[float, np.ndarray], table: "pa.Table", where: str) -> np.ndarray:
-        """The bits of each admission with those of its earlier ones.
+        """Return the category bits of each admission with those of its earlier ones.
 
         Args:
             own: bits, the last axis is admissions.
             past: how many days → the bits that count for so long.
             table: a row for each admission.
             where: what messages call the file.
+
+        >>> import pyarrow as pa
+        >>> table = pa.table({"subject_id": [1, 1], "admitted": ["2020-01-01", "2020-03-01"]})
+        >>> bits = np.array([1, 2], dtype=np.uint64)
+        >>> LookBack(365).carried(bits, {np.inf: bits}, table, "visits.csv").tolist()
+        [1, 3]
         """
         patients, seconds = self._times(table, where)
         for days, bits in past.items():
@@ -89,12 +95,21 @@ class History:
 
     @classmethod
     def of(cls, patients: np.ndarray, seconds: np.ndarray, days: float) -> "History":
-        """From the patient of each admission and when it began, in seconds since any moment."""
+        """Return the history of admissions.
+
+        Args:
+            patients: of each admission.
+            seconds: when it began, since any moment.
+            days: how far to look back.
+
+        >>> History.of(np.array([2, 1, 1]), np.array([0, 9, 5]), 365).order.tolist()
+        [2, 1, 0]
+        """
         order = np.lexsort((seconds, patients))
         return cls(order, patients[order], np.asarray(seconds, dtype=np.int64)[order], days)
 
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Rows and the earlier rows that count for them, the latest earlier ones first.
+        """Yield rows and the earlier rows that count for them, the latest earlier ones first.
 
         >>> history = History.of(np.array([1, 1, 1, 2]), np.array([0, 10, 400, 0]) * DAY, 365)
         >>> [(late.tolist(), early.tolist()) for late, early in history.pairs()]
@@ -128,7 +143,11 @@ class History:
             start = end
 
     def carried(self, own: np.ndarray, past: np.ndarray) -> np.ndarray:
-        """The bits of each admission with those that its earlier ones hand on.
+        """Return the category bits of each admission with those that its earlier ones hand on.
+
+        Args:
+            own: bits, the last axis is admissions.
+            past: the bits that each admission hands on.
 
         >>> history = History.of(np.array([1, 1, 2]), np.array([0, 30, 7]) * DAY, 365)
         >>> bits = np.array([1, 2, 4], dtype=np.uint64)

@@ -53,14 +53,18 @@ class Rules:
         self.secondary_alone = self.mask(skipping)
 
     def mask(self, columns: Sequence[str]) -> np.ndarray:
-        """The bits of categories, one number for each word."""
+        """Return the bits of the categories with these `columns`, one number for each word of 64.
+
+        >>> Rules(["charlson"]).mask(["cci_mi"])
+        array([1], dtype=uint64)
+        """
         found = [0] * self.words
         for column in columns:
             found[self.place[column] // WORD] |= 1 << self.place[column] % WORD
         return np.array(found, dtype=np.uint64)
 
     def code_bits(self, codes: Sequence[str] | np.ndarray, version: int, *, late: bool = False) -> np.ndarray:
-        """The categories of each normalised code as bits.
+        """Return the categories of each normalised code as bits.
 
         Args:
             codes: without dots and blanks, in capitals.
@@ -104,12 +108,25 @@ class Rules:
         return self._entries[version]
 
     def has(self, bits: np.ndarray, column: str) -> np.ndarray:
-        """0 or 1 for each: whether the bit of a category is set."""
+        """Return 0 or 1 for each admission: whether the bit of a category is set.
+
+        Args:
+            bits: the categories of each admission.
+            column: of the category.
+
+        >>> rules = Rules(["charlson"])
+        >>> rules.has(rules.code_bits(["I252", "I10"], 10), "cci_mi").tolist()
+        [1, 0]
+        """
         place = self.place[column]
         return (bits[place // WORD] >> np.uint64(place % WORD)) & np.uint64(1)
 
     def settled(self, bits: np.ndarray, hierarchy: bool = True) -> np.ndarray:
-        """Clear milder forms beside severer ones, unless the hierarchy is not wanted; count parts in their wholes.
+        """Return bits with milder forms beside severer ones cleared, and parts counted in their wholes.
+
+        Args:
+            bits: the categories of each admission.
+            hierarchy: whether to clear the milder forms.
 
         >>> rules = Rules(["charlson"])
         >>> bits = rules.code_bits(["E119"], 10) | rules.code_bits(["E112"], 10)
@@ -129,7 +146,7 @@ class Rules:
         return found
 
     def flags(self, bits: np.ndarray) -> dict[str, np.ndarray]:
-        """One Boolean array for each category that has words, by its column's name.
+        """Return a Boolean array for each category of `bits` that has words, by its column's name.
 
         >>> rules = Rules(["charlson"])
         >>> [name for name, flag in rules.flags(rules.code_bits(["I252"], 10)).items() if flag[0]]
@@ -188,7 +205,7 @@ class Rules:
                 yield octet, single @ of_octet
 
     def with_age(self, found: dict[str, np.ndarray], ages: np.ndarray) -> dict[str, np.ndarray]:
-        """The scores that may have points for age, with them: a point for each ten years from 50 on, four at most.
+        """Return the scores that take points for age, with these: one for each ten years from 50 on, four at most.
 
         Args:
             found: scores by column.

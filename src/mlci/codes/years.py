@@ -58,7 +58,18 @@ class ByYear:
         self.counts: Counter[tuple[int, str, int]] = Counter()
 
     def add(self, admissions: "Admissions", years: np.ndarray) -> None:
-        """Count the codes of a batch; `years` has one number per admission, 0 where it is not known."""
+        """Count the codes of a batch.
+
+        Args:
+            admissions: normalised codes.
+            years: of each admission, 0 where it is not known.
+
+        >>> from mlci.codes.admissions import Admissions
+        >>> seen = ByYear()
+        >>> seen.add(Admissions.from_lists([["I509"], ["I509"]], icd_version=10), np.array([2018, 0]))
+        >>> seen.judged, seen.silent
+        (1, 1)
+        """
         judged = np.where((years > 0) & (years <= LAST), years, 0)
         keys = admissions.indices.astype(np.int64) * SPAN + np.repeat(judged, np.diff(admissions.offsets))
         for key, count in zip(*(found.tolist() for found in np.unique(keys, return_counts=True))):
@@ -76,7 +87,14 @@ class ByYear:
         return self.counts.total() - self.judged
 
     def invalid(self) -> dict[tuple[int, str], int]:
-        """How often each code was recorded in a year in which it was not valid."""
+        """Return how often each code was recorded in a year in which it was not valid.
+
+        >>> from mlci.codes.admissions import Admissions
+        >>> seen = ByYear()
+        >>> seen.add(Admissions.from_lists([["4280"]], icd_version=9), np.array([2021]))
+        >>> seen.invalid()
+        {(9, '4280'): 1}
+        """
         found: Counter[tuple[int, str]] = Counter()
         for (version, code, year), count in self.counts.items():
             if year and (year > CHANGED if version == 9 else year < added().get(code, CHANGED)):

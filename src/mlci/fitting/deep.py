@@ -178,7 +178,7 @@ class Given:
         """The share of the training split that a member sees."""
         return 1 - 1 / self.config.posterior.members
 
-    def learn(
+    def _learn(
         self,
         step: Literal["posterior", "distil"],
         split: Split,
@@ -266,7 +266,7 @@ def members(
 
         rows = [np.flatnonzero(folds != number) for number in some]
         seeds = [(given.seed, MEMBERS + number) for number in some]
-        engine, _ = given.learn("posterior", train, rows, seeds, held_out, judge, told, stop)
+        engine, _ = given._learn("posterior", train, rows, seeds, held_out, judge, told, stop)
         logits = torch.cat([engine.predict(split) for split in (train, *others)], 1)
         return [member.cpu().numpy().reshape(-1, len(train.names)) for member in logits]
 
@@ -454,7 +454,7 @@ def distil(given: Given, train: Split, valid: Split, taught: Taught) -> tuple[di
 
     wanted = replace(train, outcomes=taught.train.astype(np.float32)[:, None], names=("score",))
     rows, seeds = [np.arange(len(train))], [(given.seed, DISTIL)]
-    engine, [record] = given.learn("distil", wanted, rows, seeds, valid, judge, told)
+    engine, [record] = given._learn("distil", wanted, rows, seeds, valid, judge, told)
     return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
 
 

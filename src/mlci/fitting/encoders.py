@@ -178,7 +178,14 @@ class Encoder(nn.Module):
     rho: nn.Sequential
 
     def negate(self) -> None:
-        """Make every score its negative."""
+        """Make every score its negative.
+
+        >>> model = build(EncoderConfig(width=4), 10)
+        >>> before = predict(model, tokens := Tokens(np.array([2]), np.array([0, 1])))
+        >>> model.negate()
+        >>> torch.equal(predict(model, tokens), -before)
+        True
+        """
         last = cast(nn.Linear, self.rho[-1])
         with torch.no_grad():
             last.weight.neg_()
@@ -203,7 +210,11 @@ class Dropout(nn.Dropout):
         return input * self.mask(torch.empty_like(input))
 
     def mask(self, room: Tensor) -> Tensor:
-        """Fill `room` with what a tensor of its shape is multiplied by in training."""
+        """Return `room`, filled with what a tensor of its shape is multiplied by in training.
+
+        >>> Dropout(0.0).mask(torch.empty(2))
+        tensor([1., 1.])
+        """
         return room.bernoulli_(1 - self.p, generator=self.generator).div_(1 - self.p)
 
 
@@ -243,16 +254,24 @@ class DeepSets(Encoder):
         return self.rho[-1](self.hidden(ids, offsets)).squeeze(1)
 
     def hidden(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        """Give what enters the last layer."""
+        """Return what enters the last layer, a row per admission.
+
+        Args:
+            ids: of all tokens, flat.
+            offsets: where each admission begins in them, and the end.
+
+        >>> DeepSets(10, width=4).hidden(torch.tensor([2, 3]), torch.tensor([0, 2])).shape
+        torch.Size([1, 4])
+        """
         table, where = looked_up(self.embedding, ids)
         features = self.phi(table)
-        pooled = torch.cat([self.pool(how, features, where, offsets) for how in self.poolings], dim=1)
+        pooled = torch.cat([self._pool(how, features, where, offsets) for how in self.poolings], dim=1)
         hidden = self.norm(pooled)
         for place, layer in enumerate(list(self.rho)[:-1]):
             hidden = layer(hidden if place % 2 else self.dropout(hidden))
         return hidden
 
-    def pool(self, how: str, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
+    def _pool(self, how: str, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
         """Pool the features of each admission's tokens; gates are the weights of an average, too."""
         if how == "max":
             return Largest.apply(where, table, offsets)
@@ -349,7 +368,7 @@ class StarGAT(Encoder):
         return self.rho(self.norm(centre)).squeeze(1)
 
 
-class AttentionBlock(nn.Module):
+class _AttentionBlock(nn.Module):
     """Multi-head attention and a small perceptron, each added to its input and normalised (post-norm).
 
     `attention` holds the weights and defines what is computed; the methods know besides that tokens are rows to be
@@ -411,10 +430,10 @@ class SetTransformer(Encoder):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
         self.points = nn.Parameter(0.02 * torch.randn(2, points, width))
-        self.gather = nn.ModuleList(AttentionBlock(width, heads) for _ in range(2))
-        self.spread = nn.ModuleList(AttentionBlock(width, heads) for _ in range(2))
+        self.gather = nn.ModuleList(_AttentionBlock(width, heads) for _ in range(2))
+        self.spread = nn.ModuleList(_AttentionBlock(width, heads) for _ in range(2))
         self.seed = nn.Parameter(0.02 * torch.randn(1, width))
-        self.pool = AttentionBlock(width, heads)
+        self.pool = _AttentionBlock(width, heads)
         self.rho = nn.Sequential(nn.Linear(width, 1))
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
@@ -426,17 +445,17 @@ class SetTransformer(Encoder):
         absent = torch.arange(longest, device=ids.device) >= counts.clamp(min=1)[:, None]
 
         hidden, row = looked_up(self.embedding, ids)
-        scores = self.read(hidden, row, place, absent)
+        scores = self._read(hidden, row, place, absent)
         return torch.where(counts[:-1] > 0, scores[:-1], scores[-1])
 
-    def read(self, hidden: Tensor, row: Tensor, place: Tensor, absent: Tensor) -> Tensor:
+    def _read(self, hidden: Tensor, row: Tensor, place: Tensor, absent: Tensor) -> Tensor:
         """Score admissions (`absent` is admissions x longest) with a `row` of `hidden` at each `place`."""
 
         def at(row: Tensor) -> Tensor:
             return row.new_zeros(absent.numel()).scatter(0, place, row).view(absent.shape)
 
         where, everyone = at(row), at(torch.arange(len(row), device=row.device))
-        blocks = cast(Iterable[tuple[AttentionBlock, AttentionBlock]], zip(self.gather, self.spread))
+        blocks = cast(Iterable[tuple[_AttentionBlock, _AttentionBlock]], zip(self.gather, self.spread))
         for points, (gather, spread) in zip(self.points, blocks):
             hidden = spread.spread(hidden, where, place, gather.gather(points, hidden, where, absent))
             where = everyone

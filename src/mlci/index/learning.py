@@ -41,7 +41,12 @@ class Asked:
     few_events: bool = True
 
     def settled(self) -> tuple[str, Any]:
-        """Give the recipe, and its constants, however they were said."""
+        """Return the recipe's name and its config, in whatever way they were said.
+
+        >>> recipe, config = Asked(config={"penalty": {"folds": 3}}).settled()
+        >>> recipe, config.penalty.folds
+        ('table', 3)
+        """
         recipe = self.recipe or next((name for name, kind in RECIPES.items() if isinstance(self.config, kind)), "table")
         recipe = current_recipe(recipe)
         if recipe not in RECIPES:

@@ -55,7 +55,24 @@ PROBES, MOST_SCORE = 64, 1e9  # admissions that a file must be able to score, an
 
 @dataclass(frozen=True)
 class Model:
-    """Everything that turns codes into a score and a score into words about risk."""
+    """Everything that turns codes into a score and a score into words about risk.
+
+    >>> from mlci.index.estimator import load
+    >>> model = load("us2010").model_
+    >>> visits = model.taken([["I50.9", "N17.9"], ["Z37.0", "ZZZ99"]], icd_version=10)
+    >>> reading = model.read(visits)
+    >>> int(model.score(visits).argmax()), model.percentile(np.array([-np.inf, np.inf])).tolist()  # heart failure first
+    (0, [0.0, 100.0])
+    >>> risk, (low, high) = model.risks(reading)["mortality"], model.intervals(reading)["mortality"]
+    >>> bool(risk[0] > risk[1]), bool((low < risk).all()), model.expected(reading)  # it knows no outcomes in numbers
+    (True, True, {})
+    >>> model.known(visits).tolist(), model.unknown_share(visits).tolist(), model.understanding(visits).enough.tolist()
+    ([True, True, True, False], [0.0, 0.5], [True, True])
+    >>> bool(model.read_strictly(visits).score[1] == model.read(model.taken([["Z37.0"]], icd_version=10)).score)
+    True
+    >>> list(model.columns(visits))[:3]
+    ['score', 'percentile', 'risk_mortality']
+    """
 
     state: Mapping[str, np.ndarray]  # the scorer's weights, oriented: larger means more severe
     vocabulary: Vocabulary
@@ -81,25 +98,43 @@ class Model:
         return self.read(Admissions.from_lists([[]]))
 
     def taken(self, data: Any, *, icd_version: int | None = None) -> Admissions:
-        """The codes of a cohort, of lists or of a frame as this model takes them: all, or those present on admission.
+        """Return codes as this model takes them: all, or those present on admission.
 
-        A cohort or frame without flags is refused where the model was made for codes present on admission.
+        Args:
+            data: a cohort, lists or a frame; without flags it is refused where the model was made for codes present on
+                admission.
+            icd_version: of codes whose version the data do not say.
         """
         return as_admissions(data, icd_version=icd_version, poa=self.vocabulary.poa)
 
     def of_cohort(self, cohort: "Cohort") -> "Cohort":
-        """The cohort as this model takes it: with all codes, or with those present on admission alone."""
+        """Return the `cohort` as this model takes it: with all codes, or with those present on admission alone.
+
+        >>> from mlci.cohort import build_cohort
+        >>> from mlci.index.estimator import load
+        >>> len(load("us2010").model_.of_cohort(build_cohort("synthetic", 20)))
+        20
+        """
         return cohort.present() if self.vocabulary.poa == ONLY else cohort
 
     def read(self, admissions: Admissions, people: np.ndarray | None = None) -> Reading:
-        """Scores, and log-odds where the index has them; with `people`, what age and sex add to those of risks."""
+        """Return scores, and log-odds where the index has them.
+
+        Args:
+            admissions: normalised codes.
+            people: rows of age and sex; with it, also what they add to the log-odds of risks.
+        """
         reading = self.scorer.read(self.scorer.encode(admissions))
         if people is None or "people" not in self.state:
             return reading
         return replace(reading, people=People(self.state["people"]).added(people))
 
     def read_strictly(self, admissions: Admissions, people: np.ndarray | None = None) -> Reading:
-        """The same of the codes that the model understands alone."""
+        """Return what `read` does, by those codes alone that the model understands.
+
+        Args:
+            admissions, people: as in `read`.
+        """
         return self.read(admissions.keep(self.vocabulary.leaves(admissions) != UNK), people)
 
     @property
@@ -123,23 +158,31 @@ class Model:
         return isinstance(self.scorer, TableScorer)
 
     def score(self, admissions: Admissions) -> np.ndarray:
-        """One float64 per admission, in order."""
+        """Return a float64 for each of the `admissions`, in order."""
         return self.read(admissions).score
 
     def risks(self, reading: Reading) -> dict[str, np.ndarray]:
-        """The risk of each outcome: by its own log-odds where there are such, else by its curve over the score."""
+        """Return the risk of each outcome: from its own log-odds where there are such, else along the score.
+
+        Args:
+            reading: of the admissions.
+        """
         own = self.scorer.risks(reading).T
         return dict(zip(self.outcomes, own)) | {
             name: self.curves[name](reading.score) for name in list(self.outcomes)[len(own) :] if name in self.curves
         }
 
     def expected(self, reading: Reading) -> dict[str, np.ndarray]:
-        """The expected value of each outcome that is a number."""
+        """Return the expected value of each outcome that is a number, by a `reading`."""
         scorer = self.scorer
         return dict(zip(self.numbers, scorer.means(reading).T)) if isinstance(scorer, TableScorer) else {}
 
     def intervals(self, reading: Reading) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """The 95% interval of each risk that has one: how far the reference admissions determine it."""
+        """Return the 95% interval of each risk that has one: how far the reference admissions determine it.
+
+        Args:
+            reading: of the admissions.
+        """
         found = {}
         for place, (name, risk) in enumerate(self.risks(reading).items()):
             if name in self.bands and reading.log_odds is not None:
@@ -149,21 +192,25 @@ class Model:
         return found
 
     def percentile(self, score: np.ndarray) -> np.ndarray:
-        """Share (0 to 100) of the training admissions that score no higher."""
+        """Return the share (0 to 100) of the training admissions that score no higher than each `score`."""
         return self._percentiles(score)
 
     def known(self, admissions: Admissions) -> np.ndarray:
-        """Whether the vocabulary knows each of the distinct codes."""
+        """Return whether the vocabulary knows each of the distinct codes of `admissions`."""
         return self.vocabulary.leaves(admissions) > UNK
 
     def unknown_share(self, admissions: Admissions) -> np.ndarray:
-        """Share of each admission's codes that the vocabulary does not know; NaN without codes."""
+        """Return the share of each admission's codes that the vocabulary does not know; NaN without codes.
+
+        Args:
+            admissions: normalised codes.
+        """
         counts = admissions.counts
         unknown = admissions.count(~self.known(admissions))
         return np.divide(unknown, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
     def understanding(self, admissions: Admissions) -> Understanding:
-        """How far each admission is understood, and whether that is enough for a score."""
+        """Return how far each of the `admissions` is understood, and whether that is enough for a score."""
         return understanding(admissions, self.vocabulary.leaves(admissions))
 
     def columns(
@@ -174,12 +221,15 @@ class Model:
         people: np.ndarray | None = None,
         reading: Reading | None = None,
     ) -> dict[str, np.ndarray]:
-        """The columns of a scores file, without the identifiers.
+        """Return the columns of a scores file, without the identifiers.
 
-        With `strict`, codes that are not understood do not count at all (the recipes paper and deep otherwise read them
-        as one unknown code), and admissions of which fewer than half of the codes are understood have no score,
-        percentile, risk or flag: NaN, and None for the flag. `people` are rows of age and sex, for risks that take
-        them; `reading`, if it is at hand, spares reading again.
+        Args:
+            admissions: normalised codes.
+            strict: whether codes that are not understood count for nothing (the recipes paper and deep otherwise read
+                them as one unknown code), and admissions with fewer than half of their codes understood have no score,
+                percentile, risk or flag: NaN, and None for the flag.
+            people: rows of age and sex, for risks that take them.
+            reading: of the admissions, if it is at hand.
         """
         if reading is None:
             reading = self.read_strictly(admissions, people) if strict else self.read(admissions, people)
@@ -198,6 +248,18 @@ class Model:
         return {**columns, "unknown_share": self.unknown_share(admissions)}
 
     def save(self, path: str | Path) -> None:
+        """Write the model file.
+
+        Args:
+            path: its name.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> from mlci.index.estimator import load
+        >>> with TemporaryDirectory() as folder:
+        ...     load("us2010").model_.save(f"{folder}/own.safetensors")
+        ...     load_model(f"{folder}/own.safetensors").cutoff == load("us2010").model_.cutoff
+        True
+        """
         facts = {
             "version": mlci.__version__,
             "vocabulary": asdict(self.vocabulary),
@@ -294,7 +356,18 @@ def _renewed(card: Mapping) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Tally:
-    """How far admissions are what the model was made for."""
+    """How far admissions are what the model was made for.
+
+    >>> from mlci.index.estimator import load
+    >>> model = load("us2010").model_
+    >>> tally = Tally(model).add(model.taken([["ZZZ99"]], icd_version=10))
+    >>> tally.codes, tally.unknown, tally.doubts()[0]
+    (1, 1, '1 of 1 codes are unknown to the model: scores mean little.')
+    >>> tally.misread(strict=True)[1]
+    'of 1 of 1 admissions fewer than half of the codes are understood: they have no score.'
+    >>> tally.unlike()  # too few to tell
+    []
+    """
 
     model: Model
     admissions: int = 0
@@ -318,7 +391,13 @@ class Tally:
         percentile: np.ndarray | None = None,
         agreements: Mapping[str, Agreement] | None = None,
     ) -> "Tally":
-        """Count more admissions; those whose percentiles are given are compared with the training admissions."""
+        """Return the tally with more admissions counted.
+
+        Args:
+            admissions: normalised codes.
+            percentile: of each admission; those that have one are compared with the training admissions.
+            agreements: risks and outcomes, by outcome, where these are known.
+        """
         values, versions, looked = admissions.values, admissions.versions, self.looked
         if looked is None or looked.values is not values or not np.array_equal(looked.versions, versions):
             looked = _Looked(values, versions, self._stripped(admissions), categories_of(values))
@@ -359,11 +438,15 @@ class Tally:
         return lost
 
     def doubts(self, *, strict: bool = False) -> list[str]:
-        """What the user should be told, a sentence each; `strict` says whether such admissions go without a score."""
+        """Return what the user should be told, a sentence each.
+
+        Args:
+            strict: whether admissions that are hardly understood go without a score.
+        """
         return [*self.misread(strict=strict), *self.unlike()]
 
     def misread(self, *, strict: bool = False) -> list[str]:
-        """What was not read as it was meant, or not at all."""
+        """Return what was not read as it was meant, or not at all; `strict` is as in `doubts`."""
         found = []
         if self.missing:
             lacking = " or ".join(self.missing)
@@ -395,7 +478,7 @@ class Tally:
         return found
 
     def unlike(self) -> list[str]:
-        """How these admissions differ from those of training, where they are many and differ much."""
+        """Return how these admissions differ from those of training, where they are many and differ much."""
         found = []
         if self.placed >= ENOUGH and self.codes * UNKNOWN < self.unknown <= self.codes / 2:
             found.append(f"{self.unknown / self.codes:.0%} of {self.codes:,} codes are unknown to the model.")

@@ -174,7 +174,11 @@ class Agreement:
 
     @classmethod
     def of(cls, risk: np.ndarray, outcome: np.ndarray) -> "Agreement":
-        """Where outcome and risk are known."""
+        """Return the agreement of a `risk` with its `outcome`, on the admissions where both are known.
+
+        >>> Agreement.of(np.array([0.5, 0.3]), np.array([0.0, np.nan]))
+        Agreement(admissions=1, observed=0.0, expected=0.5, variance=0.25)
+        """
         known = ~np.isnan(outcome) & ~np.isnan(risk)
         risk, outcome = risk[known], outcome[known]
         return cls(len(risk), float(outcome.sum()), float(risk.sum()), float((risk * (1 - risk)).sum()))
@@ -183,7 +187,11 @@ class Agreement:
         return Agreement(*(a + b for a, b in zip(astuple(self), astuple(other))))
 
     def told(self, name: str) -> str:
-        """A sentence where the risks are far off; else nothing."""
+        """Return a sentence where the risks of the outcome `name` are far off; else nothing.
+
+        >>> Agreement(10_000, observed=600.0, expected=200.0, variance=190.0).told("mortality").split(":")[0]
+        'the mean risk of in-hospital mortality is 2.0%, and 6.0% had it'
+        """
         ratio = self.observed / max(self.expected, 1e-9)
         off = abs(self.observed - self.expected) > SURE * np.sqrt(self.variance)
         if self.admissions < ENOUGH or not off or 1 / OFF < ratio < OFF:

@@ -65,12 +65,32 @@ class Comparison(Shown):
     coding: pd.DataFrame
 
     def of(self, model: str) -> pd.DataFrame:
-        """The rows of a model, the highest ratio first, those of too few events last."""
+        """Return the rows of a `model`, the highest ratio first, those of too few events last.
+
+        >>> visits = pd.DataFrame({"visit_id": range(400), "ward": ["east", "west"] * 200, "codes": [["I50.9"]] * 400})
+        >>> visits["died"] = [0, 1, 1, 1, 0, 1, 0, 0] * 50
+        >>> cohort = Cohort.from_frame(visits, icd_version=10, outcomes={"mortality": "died"}, keep=["ward"])
+        >>> found = compare(cohort, {"age": visits.index % 7}, by="ward", outcome="mortality", resamples=0)
+        >>> found.of("age")["group"].tolist()
+        ['west', 'east']
+        """
         part = self.table[self.table["model"] == model]
         return part.sort_values(["ranked", "ratio", "group"], ascending=[False, False, True], ignore_index=True)
 
     def limits(self, model: str) -> pd.DataFrame:
-        """Lines of a model's funnel, from the fewest to the most events, with those of chance where they differ."""
+        """Return the lines of a model's funnel, from the fewest to the most events, and of chance where it differs.
+
+        Args:
+            model: name of the score.
+
+        >>> visits = pd.DataFrame({"visit_id": range(400), "ward": ["east", "west"] * 200, "codes": [["I50.9"]] * 400})
+        >>> visits["died"] = [0, 1, 1, 1, 0, 1, 0, 0] * 50
+        >>> cohort = Cohort.from_frame(visits, icd_version=10, outcomes={"mortality": "died"}, keep=["ward"])
+        >>> found = compare(cohort, {"age": visits.index % 7}, by="ward", outcome="mortality", resamples=0)
+        >>> line = found.limits("age").iloc[0]
+        >>> bool(line["low998"] < line["low95"] < 1 < line["high95"] < line["high998"])
+        True
+        """
         part = self.of(model)
         reach = part.loc[part["ranked"], "effective"].agg(["min", "max"]).to_numpy()
         grid = np.geomspace(0.9 * reach[0], 1.1 * reach[1], LINE)
@@ -85,10 +105,17 @@ class Comparison(Shown):
         return pd.DataFrame(lines)
 
     def suppressed(self) -> "Comparison":
-        """The same without what tells of fewer than ten admissions with or without the outcome.
+        """Return the comparison without what tells of fewer than ten admissions with or without the outcome.
 
         Every figure of such a group from which the count could be told is left out, its rank among them; where it could
         be told from the sum of all, the next smallest is hidden too (`mlci.judging.groups.small`).
+
+        >>> visits = pd.DataFrame({"visit_id": range(300), "ward": ["a", "b", "c"] * 100, "codes": [["I50.9"]] * 300})
+        >>> visits["died"] = (visits.index % 7 < 3) & ((visits["ward"] != "c") | (visits.index < 30))
+        >>> cohort = Cohort.from_frame(visits, icd_version=10, outcomes={"mortality": "died"}, keep=["ward"])
+        >>> found = compare(cohort, {"age": visits.index % 7}, by="ward", outcome="mortality", resamples=0)
+        >>> found.suppressed().of("age").set_index("group")["verdict"].to_dict()
+        {'b': 'high', 'a': 'hidden', 'c': 'hidden'}
         """
         first = self.table.drop_duplicates("group")
         rows = self.table["group"].isin(first["group"][small(first["events"], first["n"] - first["events"])])

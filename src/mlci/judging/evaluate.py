@@ -43,7 +43,7 @@ class Evaluation(Shown):
     interactions: pd.DataFrame | None = None
 
     def means(self) -> pd.DataFrame:
-        """Give the headline: for each score the mean over outcomes of `HEADLINE`'s figures, as a frame.
+        """Return the headline: for each score the mean over outcomes of `HEADLINE`'s figures, as a frame.
 
         >>> found = judge({"a": [1, 2, 3, 4]}, {"x": [0, 1, 0, 1], "y": [0, 0, 1, 1]}, resamples=0)
         >>> found.means()["auroc"].to_dict()

@@ -26,10 +26,20 @@ class Isotonic:
         return np.interp(score, self.score, self.risk)
 
     def to_dict(self) -> dict[str, list[float]]:
+        """Return the curve as a model file keeps it.
+
+        >>> Isotonic(np.array([0.0]), np.array([0.2])).to_dict()
+        {'score': [0.0], 'risk': [0.2]}
+        """
         return {"score": self.score.tolist(), "risk": self.risk.tolist()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Sequence[float]]) -> "Isotonic":
+        """Return the curve from the `data` of a model file.
+
+        >>> Isotonic.from_dict({"score": [0.0], "risk": [0.2]}).risk
+        array([0.2])
+        """
         return cls(np.asarray(data["score"], dtype=float), np.asarray(data["risk"], dtype=float))
 
 
@@ -46,20 +56,45 @@ class Smooth:
         return _risk(_through(score, self.score, self.logit))
 
     def around(self, risk, score) -> tuple[np.ndarray, np.ndarray]:
-        """The 95% interval around a risk at these scores: the curve's own, or one that was read off more finely."""
+        """Return the 95% interval around risks.
+
+        Args:
+            risk: the curve's own, or one that was read off more finely.
+            score: where the curve says how sure it is.
+
+        >>> curve = Smooth(np.array([0.0, 1.0]), np.array([-2.0, 0.0]), np.array([0.1, 0.1]))
+        >>> [float(bound.round(2)) for bound in curve.around(0.5, 1.0)]
+        [0.45, 0.55]
+        """
         risk = np.asarray(risk, dtype=float)
         logit, error = np.log(risk) - np.log1p(-risk), np.interp(score, self.score, self.error)
         return _risk(logit - Z * error), _risk(logit + Z * error)
 
     def moved(self, shift: float, slope: float) -> "Smooth":
-        """The curve with its log-odds recalibrated: `shift + slope * log-odds`."""
+        """Return the curve with its log-odds recalibrated: `shift + slope * log-odds`.
+
+        >>> curve = Smooth(np.array([0.0, 1.0]), np.array([-2.0, 0.0]), np.array([0.1, 0.1]))
+        >>> curve.moved(1.0, 0.5).logit
+        array([0., 1.])
+        """
         return Smooth(self.score, shift + slope * self.logit, slope * self.error)
 
     def to_dict(self) -> dict[str, list[float]]:
+        """Return the curve as a model file keeps it.
+
+        >>> curve = Smooth(np.array([0.0, 1.0]), np.array([-2.0, 0.0]), np.array([0.1, 0.1]))
+        >>> curve.to_dict()["logit"]
+        [-2.0, 0.0]
+        """
         return {name: getattr(self, name).tolist() for name in ("score", "logit", "error")}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Sequence[float]]) -> "Smooth":
+        """Return the curve from the `data` of a model file.
+
+        >>> Smooth.from_dict({"score": [0.0, 1.0], "logit": [-2.0, 0.0], "error": [0.1, 0.1]}).error
+        array([0.1, 0.1])
+        """
         return cls(*(np.asarray(data[name], dtype=float) for name in ("score", "logit", "error")))
 
 
@@ -116,9 +151,23 @@ class Cutoff:
         return self.tail / self.n if self.weighted is None else self.weighted
 
     def flag(self, score) -> np.ndarray:
+        """Return whether each `score` is of high severity.
+
+        >>> rate = Rate(1, 2, 0.1, 0.9)
+        >>> cutoff = Cutoff(0.5, 0.8, 2, 4, (Contrast("died", rate, rate),))
+        >>> cutoff.flag([0.4, 0.5]).tolist()
+        [False, True]
+        """
         return np.asarray(score, dtype=float) >= self.score
 
     def to_dict(self) -> dict:
+        """Return the cutoff as a model file keeps it.
+
+        >>> rate = Rate(1, 2, 0.1, 0.9)
+        >>> cutoff = Cutoff(0.5, 0.8, 2, 4, (Contrast("died", rate, rate),))
+        >>> cutoff.to_dict()["certificate"]
+        0.8
+        """
         found = asdict(self)
         rates = (contrast[side] for contrast in found["contrasts"] for side in ("above", "below"))
         for part in (found, *rates):  # a file of admissions that count alike says nothing of weights
@@ -128,6 +177,13 @@ class Cutoff:
 
     @classmethod
     def from_dict(cls, data: Mapping) -> "Cutoff":
+        """Return the cutoff from the `data` of a model file.
+
+        >>> rate = Rate(1, 2, 0.1, 0.9)
+        >>> cutoff = Cutoff(0.5, 0.8, 2, 4, (Contrast("died", rate, rate),))
+        >>> Cutoff.from_dict(cutoff.to_dict()) == cutoff
+        True
+        """
         contrasts = tuple(
             Contrast(contrast["outcome"], Rate(**contrast["above"]), Rate(**contrast["below"]))
             for contrast in data["contrasts"]

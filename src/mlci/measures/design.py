@@ -30,6 +30,9 @@ class Design:
             weights: a number from 0 for each admission, not all of them 0.
             strata: what each cluster was drawn from: two clusters of each at least.
 
+        Returns:
+            The design.
+
         >>> design = Design.of(["a", "a", "b"], weights=[2, 1, 0])
         >>> design.cluster.tolist(), design.weight.tolist()
         ([0, 0, 1], [2.0, 1.0, 0.0])
@@ -52,7 +55,11 @@ class Design:
         return len(self.cluster)
 
     def take(self, rows: np.ndarray) -> "Design":
-        """Keep these admissions; strata that are left with one cluster are taken together."""
+        """Return the design of the admissions `rows`; strata that are left with one cluster are taken together.
+
+        >>> Design.of(["a", "a", "b"]).take(np.array([0, 2])).cluster.tolist()
+        [0, 1]
+        """
         weight = None if self.weight is None else self.weight[rows]
         cluster = np.unique(self.cluster[rows], return_inverse=True)[1]
         if self.stratum is None:
@@ -74,7 +81,11 @@ class Design:
         return max(self.clusters - (1 if self.stratum is None else int(self.stratum.max()) + 1), 1)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """How often each cluster is in one resample."""
+        """Return how often each cluster is in one resample, drawn by `rng`.
+
+        >>> int(Design.of(["a", "a", "b", "c"]).draw(np.random.default_rng(0)).sum())
+        3
+        """
         number = self.clusters
         if self.stratum is None:
             return np.bincount(rng.integers(number, size=number), minlength=number)
@@ -88,7 +99,11 @@ class Design:
         return drawn
 
     def variance(self, moved: np.ndarray) -> float:
-        """The variance of a figure, from how far each admission moves it (the sum of squares by cluster)."""
+        """Return the variance of a figure, from how far each admission has `moved` it: the sum of squares by cluster.
+
+        >>> Design.of(["a", "a", "b"]).variance(np.array([1.0, 1.0, -2.0]))
+        8.0
+        """
         sums = np.bincount(self.cluster, moved, minlength=self.clusters)
         if self.stratum is None:
             return float(sums @ sums)

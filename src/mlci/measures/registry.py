@@ -92,7 +92,11 @@ class Pair:
         return {}
 
     def areas(self, of: str) -> tuple[float, np.ndarray]:
-        """AUROC, and how far each admission moves it, of the `scores` or the `risk`."""
+        """Return AUROC, and how far each admission moves it, `of` the scores or the risk.
+
+        >>> Pair(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0])).areas("scores")[0]
+        0.75
+        """
         if of not in self.placed:
             self.placed[of] = discrimination.area(np.asarray(getattr(self, of)), self.y, weight=self.weight)
         return self.placed[of]
@@ -125,7 +129,17 @@ class Resampler:
     together: bool = False
 
     def at_weights(self, pair: Pair, name: str) -> float:
-        """A metric at the pair's survey weights: a resample in which each admission came as often as its weight."""
+        """Return a metric at survey weights: on a resample in which each admission came as often as its weight.
+
+        Args:
+            pair: with weights.
+            name: of the metric.
+
+        >>> design = Design.of(range(4), weights=[1, 3, 1, 1])
+        >>> pair = Pair(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0]), patients=design)
+        >>> METRICS["auroc"].resampler.at_weights(pair, "auroc")
+        0.625
+        """
         if self not in pair.weighted:
             pair.weighted[self] = self.make(pair)(lambda rows: np.asarray(pair.weight)[None, rows])[0]
         return float(pair.weighted[self][self.metrics.index(name)])
@@ -168,7 +182,14 @@ class Metric:
     reported: bool = False
 
     def of(self, pair: Pair) -> float:
-        """The figure of a pair, at its survey weights where it has some; NaN if it needs both classes and lacks one."""
+        """Return the figure of a pair, at its survey weights where it has some.
+
+        Args:
+            pair: a score and an outcome; without both classes a figure that needs them is NaN.
+
+        >>> METRICS["auroc"].of(Pair(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0])))
+        0.75
+        """
         if self.depends and not pair.has_both:
             return float("nan")
         if pair.weight is None or self.resampler is None:

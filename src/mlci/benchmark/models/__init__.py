@@ -78,7 +78,11 @@ class Baseline(ABC):
         return TokenConfig()
 
     def at_once(self, device: str) -> bool:
-        """Return whether fits of several seeds are best made at once on this device."""
+        """Return whether fits of several seeds are best made at once on this `device`.
+
+        >>> discover()["knn"].at_once("cpu")
+        False
+        """
         return False
 
     @property
@@ -99,7 +103,11 @@ class Learned(Baseline):
         """Return the config of the fit, without the changes in `constants`."""
 
     def config(self) -> Any:
-        """Return the config of the fit."""
+        """Return the config of the fit.
+
+        >>> discover()["table"].config().penalty.folds
+        5
+        """
         if not self.constants:
             return self.usual()
         return config_from(
@@ -108,7 +116,17 @@ class Learned(Baseline):
 
     @abstractmethod
     def fits(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list["Fit"]:
-        """Return a fit for each of the seeds."""
+        """Fit the recipe.
+
+        Args:
+            train: what to learn from.
+            valid: may choose among candidates and weigh outcomes, and nothing else.
+            seeds: of all that is random.
+            device: of torch, for recipes that use it.
+
+        Returns:
+            A fit for each of the seeds.
+        """
 
     def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         return self.fits(train, valid, seeds=[seed], device=device)[0].state
