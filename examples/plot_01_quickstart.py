@@ -9,7 +9,7 @@ A synthetic hospital, an index learned from it, and what the index says about an
 # A cohort is one row per admission: codes, outcomes, split. Here it is made up; `mlci cohort` builds one from tables.
 import mlci
 
-cohort = mlci.build_cohort("synthetic", 4_000, seed=1)
+cohort = mlci.build_cohort("synthetic", 1_500, seed=1)
 print(len(cohort), "admissions;", ", ".join(cohort.outcomes))
 
 # %%

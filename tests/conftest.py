@@ -9,6 +9,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from unittest import mock
@@ -95,6 +96,9 @@ def spark(java):
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # or it asks the network for the machine's own name
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
     settings |= {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
+    # In a run this short, compiling well costs more than it gains: Java's best code, and Spark's own of each plan.
+    settings |= {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     builder = pyspark.sql.SparkSession.builder.master("local[1]").appName("mlci")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -187,6 +191,15 @@ def uncrossed():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paper, "CROSSED", 0)
         yield
+
+
+@pytest.fixture
+def sketched(monkeypatch):
+    """Figures are made and not written out as SVG, which takes most of a page's time; CI writes them all."""
+    if not REQUIRE_ALL:
+        svg = '<svg role="img" aria-label="{}"></svg>'
+        drawn = lambda figure, *, prefix, alternative: svg.format(escape(alternative))  # noqa: E731
+        monkeypatch.setattr("mlci.showing.plots.svg", drawn)
 
 
 @pytest.fixture

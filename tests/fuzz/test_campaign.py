@@ -11,7 +11,7 @@ from campaign import KINDS, supervise
 from conftest import REQUIRE_ALL
 from mlci.cli import cli
 
-CASES = int(os.environ.get("MLCI_FUZZ", "48" if REQUIRE_ALL else "24"))
+CASES = int(os.environ.get("MLCI_FUZZ", "48" if REQUIRE_ALL else "12"))
 
 
 def test_no_hostile_input_is_taken_badly(tmp_path: Path):

@@ -605,7 +605,7 @@ def model_file(index, tmp_path_factory):
 
 def test_a_kill_leaves_no_file_and_logs_hold_no_codes(model_file, tmp_path):
     """Of a server that other machines reach, which it says."""
-    content = b"admission_id,codes\n" + b"".join(b"secret%d,I50.9 N17.9\n" % i for i in range(200_000))
+    content = b"admission_id,codes\n" + b"".join(b"secret%d,I50.9 N17.9\n" % i for i in range(60_000))
     with serving(model_file, "--host", "0.0.0.0", TMPDIR=str(tmp_path)) as (process, address):
         address = address.replace("0.0.0.0", "127.0.0.1")
         asked = httpx.get(f"{address}/", params={"codes": "N17.9 I50.9", "q": "heart"}, timeout=PATIENCE)

@@ -38,16 +38,38 @@ def browser(chromium):
         browser.close()
 
 
-@pytest.fixture
-def page(browser, address):
-    """A page on which what the policy blocked, a fault of the script or an outside request is a failure."""
+@pytest.fixture(scope="module")
+def window(browser, address):
+    """A window for one test after the other: a new one costs Chromium more than most tests do."""
     context = browser.new_context(base_url=address)
-    page, faults = context.new_page(), []
-    page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("request", lambda request: faults.append(request.url) if not request.url.startswith(address) else None)
-    yield page
+    yield context.new_page()
     context.close()
+
+
+@pytest.fixture
+def tab(window):
+    """The window as if it were new."""
+    yield window
+    window.goto("about:blank")
+    window.set_viewport_size({"width": 1280, "height": 720})
+    window.emulate_media(media="null", color_scheme="null")
+    window.context.clear_cookies()
+
+
+@pytest.fixture
+def page(tab, address):
+    """A page on which what the policy blocked, a fault of the script or an outside request is a failure."""
+    faults: list[str] = []
+    told = {
+        "console": lambda message: faults.append(message.text) if message.type in ("error", "warning") else None,
+        "pageerror": lambda error: faults.append(str(error)),
+        "request": lambda request: faults.append(request.url) if not request.url.startswith(address) else None,
+    }
+    for event, hear in told.items():
+        tab.on(event, hear)
+    yield tab
+    for event, hear in told.items():
+        tab.remove_listener(event, hear)
     assert not faults
 
 
@@ -209,13 +231,13 @@ def test_a_file_is_scored_sorted_and_fetched(page, index):
 def test_progress_of_a_large_file_and_a_bad_one(page):
     page.goto("/files")
     stream = io.BytesIO()
-    lists = code_lists(1000, seed=5) * 300
+    lists = code_lists(1000, seed=5) * 100
     pd.DataFrame({"admission_id": range(len(lists)), "codes": lists}).to_parquet(stream)
     large = {"name": "large.parquet", "mimeType": "", "buffer": stream.getvalue()}
     page.get_by_label("Drop a file here").set_input_files(large)
     page.get_by_role("button", name="Score the file").click()
     expect(page.get_by_role("status")).to_contain_text(re.compile("(admissions so far|are read)"))
-    expect(page.get_by_text("300,000 admissions are read")).to_be_visible()
+    expect(page.get_by_text("100,000 admissions are read")).to_be_visible()
     page.get_by_role("button", name="Delete now").click()
     page.get_by_label("Drop a file here").set_input_files({"name": "b.csv", "mimeType": "", "buffer": b"who\n1\n"})
     page.get_by_role("button", name="Score the file").click()
@@ -253,9 +275,9 @@ def test_a_server_that_is_gone_is_told(browser, index):
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_axe_finds_no_barrier(browser, address, scheme):
-    context = browser.new_context(base_url=address, color_scheme=scheme)
-    page, axe = context.new_page(), Axe()
+def test_axe_finds_no_barrier(tab, scheme):
+    page, axe = tab, Axe()
+    page.emulate_media(color_scheme=scheme)
     for path in (
         "/",
         CASE,
@@ -278,14 +300,11 @@ def test_axe_finds_no_barrier(browser, address, scheme):
     expect(page.get_by_role("link", name="Fetch scores.csv")).to_be_visible()
     found = axe.run(page)
     assert not found.response["violations"], found.generate_report()
-    context.close()
 
 
 @pytest.mark.parametrize("width", [320, 375, 768])
-def test_no_page_is_wider_than_the_screen(browser, address, width):
-    context = browser.new_context(base_url=address, viewport={"width": width, "height": 640})
-    page = context.new_page()
+def test_no_page_is_wider_than_the_screen(page, width):
+    page.set_viewport_size({"width": width, "height": 640})
     for path in ("/", CASE, "/?codes=" + "A" * 200, "/?codes=428.0", "/compare?a=I10&b=I50.9", "/files", "/model"):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-    context.close()
