@@ -29,7 +29,7 @@ def files(made, tmp_path):
 WORDS = ("compare", "cohort.parquet", "scores.csv", "--by", "hospital", "--outcome", "mortality", "--resamples", 20)
 
 
-def test_a_page_and_what_the_terminal_shows(files, mlci_cli):
+def test_a_page_and_what_the_terminal_shows(files, mlci_cli, sketched):
     options = ("--overdispersion", "none", "--adjust", "age", "--suppress")
     said = mlci_cli(*WORDS, *options, "-o", "page.html", "--score", "severity").stdout
     assert "adjusted by severity" in said
@@ -71,7 +71,7 @@ def test_bad_words_are_told(files, mlci_cli, options, message):
     assert message in mlci_cli(*WORDS, *options, code=2).stderr
 
 
-def test_two_treatments(files, mlci_cli):
+def test_two_treatments(files, mlci_cli, sketched):
     words = ("compare", "cohort.parquet", "scores.csv", "--outcome", "mortality")
     cohort = mlci.read_cohort(files / "cohort.parquet")
     kept = cohort.table.append_column("old", [cohort.column("age") > 55])

@@ -59,7 +59,7 @@ def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
     return Split(Tokens(ids, offsets), outcomes, NAMES, SIZE), logits.astype(np.float32)
 
 
-(TRAIN, TRUE), (VALID, TRUE_VALID) = hospital(1, 3000), hospital(2, 600)
+(TRAIN, TRUE), (VALID, TRUE_VALID) = hospital(1, 1500), hospital(2, 600)
 FOLDS = recipe.folds_by_subject(TRAIN, 3, seed=5)
 KNOWN = recipe.Posteriors(np.stack([np.concatenate([TRUE, TRUE_VALID])] * 3), FOLDS)  # an ensemble that knows the truth
 

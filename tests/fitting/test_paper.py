@@ -45,7 +45,7 @@ def hospital(seed: int, n: int = 700) -> Split:
     return Split(Tokens(ids, offsets), outcomes.astype(np.float32), NAMES, SIZE)
 
 
-TRAIN, VALID = hospital(1), hospital(2, 300)
+TRAIN, VALID = hospital(1, 400), hospital(2, 300)
 
 
 def run(config: PaperConfig = SMALL, *, train=TRAIN, valid=VALID, outcomes=NAMES, seed=5, threads=1, **options) -> Fit:

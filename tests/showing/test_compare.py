@@ -123,17 +123,13 @@ def test_two_treatments_have_a_page_of_their_own():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_barrier_and_nothing_runs_over_the_edge_of_a_phone(page, chromium, tmp_path, scheme):
+def test_axe_finds_no_barrier_and_nothing_runs_over_the_edge_of_a_phone(page, browser, tmp_path, scheme):
     from axe_playwright_python.sync_playwright import Axe
-    from playwright.sync_api import sync_playwright
 
     (tmp_path / "page.html").write_text(re.sub(r"<meta http-equiv[^>]*>", "", page))  # axe is a script
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        shown = browser.new_page(color_scheme=scheme, viewport={"width": 375, "height": 800})
-        shown.goto((tmp_path / "page.html").as_uri())
-        found = Axe().run(shown)
-        width = shown.evaluate("document.documentElement.scrollWidth")
-        browser.close()
+    shown = browser.new_page(color_scheme=scheme, viewport={"width": 375, "height": 800})
+    shown.goto((tmp_path / "page.html").as_uri())
+    found = Axe().run(shown)
+    width = shown.evaluate("document.documentElement.scrollWidth")
     assert not found.response["violations"], found.generate_report()
     assert width <= 375

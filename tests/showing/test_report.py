@@ -193,20 +193,18 @@ def test_command_line(made, mlci_cli, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def browser(chromium):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=options)
-        yield browser
-        browser.close()
+def window(browser):
+    """A window for one test after the other."""
+    context = browser.new_context()
+    yield context.new_page()
+    context.close()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (320, "dark")])
-def test_in_a_browser(made, browser, width, scheme):
-    asked, said = [], []
-    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
+def test_in_a_browser(made, window, width, scheme):
+    asked, said, page = [], [], window
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: said.append(message.text))
     page.goto((made[0] / "report.html").as_uri())
@@ -230,7 +228,6 @@ def test_in_a_browser(made, browser, width, scheme):
     assert (ink < paper) == (scheme == "light")
     drawn = page.evaluate("getComputedStyle(document.querySelector('svg text')).fill")
     assert drawn == colours[0]  # a figure's text takes the page's ink
-    page.context.close()
 
 
 def test_the_energy_kernel_can_be_resampled():

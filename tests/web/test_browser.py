@@ -8,13 +8,12 @@ from urllib.parse import parse_qs, urlsplit
 import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from toys import code_lists
 from webserver import running, toy_index
 
 pytestmark = pytest.mark.xdist_group("browser")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 expect.set_options(timeout=60_000)  # a slow machine is no fault of the page
 CASE = "/?codes=I50.9+N17.9+I10+QQ1,+stroke&off=N179&plus=A41.9&plus=sepsis&q=heart+failure"
 
@@ -28,14 +27,6 @@ def index():
 def address(index):
     with running(index) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -142,17 +142,13 @@ def test_a_page_without_outside_requests(card, tmp_path):
     assert "default-src 'none'" in text
 
 
-@pytest.mark.parametrize("width", [1100, 390])
-def test_the_page_adds_up(card, cohort, tmp_path, chromium, width):
-    from playwright.sync_api import sync_playwright
-
+def test_the_page_adds_up(card, tmp_path, browser):
     aged = replace(card, age=((45, 1), (65, 2), (75, 4), (85, 5)))
     write(aged, tmp_path / "card.html")
-    said = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        page.on("console", lambda message: said.append(message.text))
+    said, page = [], browser.new_page()
+    page.on("console", lambda message: said.append(message.text))
+    for width, columns in ((1100, 2), (390, 1)):  # one column on a phone
+        page.set_viewport_size({"width": width, "height": 900})
         page.goto((tmp_path / "card.html").as_uri())
         assert page.inner_text("#total") == "0 points"
         boxes = page.locator("#groups input")
@@ -168,9 +164,8 @@ def test_the_page_adds_up(card, cohort, tmp_path, chromium, width):
         page.wait_for_function("document.querySelector('#total').textContent === '0 points'")
         assert page.inner_text("#verdict") == f"below the cutoff of {card.cutoff}"
         lefts = {box["x"] for box in (boxes.nth(k).bounding_box() for k in range(len(card.lines)))}
-        assert len(lefts) == (1 if width < 700 else 2)  # one column on a phone
+        assert len(lefts) == columns
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        browser.close()
     assert said == []
 
 
