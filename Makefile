@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-oldest test-newest test-wheels fuzz audit lock lint docs bench clean
+.PHONY: demo test style types pytest test-oldest test-newest test-wheels fuzz audit lock lint docs bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,14 +33,23 @@ help:
 demo: .venv/.run
 	@$(BIN)/mlci demo -o demo
 
-lint: .venv/.dev
+lint: style types
+
+style: .venv/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports --no-cache
 
+types: .venv/.dev
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+
+# Types are checked by one core, so the tests do not wait for them. What is compiled is kept, whatever the machine's
+# habit: the tests' own assertions take a quarter of a minute of a processor to compile.
+test: style
+	@PYTHONDONTWRITEBYTECODE= $(MAKE) --no-print-directory --jobs 2 types pytest
+
 # Stealing work is the one way of xdist by which a test that crashes its worker fails alone, and the others are run.
-test: lint
+pytest: .venv/.dev
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Two more environments, without constraints.txt, for the core and its extras excel and web. Networks ([deep]), databases
