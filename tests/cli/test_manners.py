@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+import meds_folder
 import mlci
 from mlci import cli as command_line
 from mlci.cli import cli
@@ -183,22 +184,43 @@ def test_settings_print_as_toml_and_read_back(recipe, tmp_path):
     assert "COHORT and -o are needed" in CliRunner().invoke(cli, ["fit"]).output
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", [["score", "us2010"], ["indices", "--index", "deyo,gagne", "--age", "age"]])
-def test_files_are_scored_without_pandas(tmp_path, command):
-    """Rows of an admission that stand apart are brought together by DuckDB, which asks for pandas too."""
-    source, target = tmp_path / "rows.csv", tmp_path / "scores.csv"
-    source.write_text("admission_id,icd_version,code,age\n1,9,4280,81\n2,9,486,20\n1,9,5849,81\n")
-    words = [*command, str(source), "-o", str(target), "--quiet"]
+def without_pandas(*commands: list[str]) -> None:
+    """Run commands one after another in a process of their own, and see that none of them imported pandas."""
     program = f"""
 import sys
 from mlci.cli import main
-sys.argv[1:] = {words!r}
-try:
-    main()
-except SystemExit as end:
-    assert not end.code
-assert "pandas" not in sys.modules
+for words in {commands!r}:
+    sys.argv[1:] = words
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, words
+    assert "pandas" not in sys.modules, words
 """
     subprocess.run([sys.executable, "-c", program], check=True)
-    assert [line.split(",")[0] for line in target.read_text().splitlines()[1:]] == ["1", "2"]
+
+
+@pytest.mark.slow
+def test_files_are_scored_without_pandas(tmp_path):
+    """Rows of an admission that stand apart are brought together by DuckDB, which asks for pandas too."""
+    source, targets = tmp_path / "rows.csv", [tmp_path / "scores.csv", tmp_path / "points.csv"]
+    source.write_text("admission_id,icd_version,code,age\n1,9,4280,81\n2,9,486,20\n1,9,5849,81\n")
+    commands = ["score", "us2010"], ["indices", "--index", "deyo,gagne", "--age", "age"]
+    without_pandas(*([*words, str(source), "-o", str(to), "--quiet"] for words, to in zip(commands, targets)))
+    for target in targets:
+        assert [line.split(",")[0] for line in target.read_text().splitlines()[1:]] == ["1", "2"]
+
+
+@pytest.mark.slow
+def test_cohorts_are_built_without_pandas(demos, tmp_path):
+    (tmp_path / "visits.csv").write_text("visit_id,DX1,DX2,died\n1,I50.9,,1\n2,E11.9,N17.9,0\n")
+    meds = meds_folder.write(demos / "mimic4_demo", tmp_path / "meds")
+    sources = {name: demos / f"{name}_demo" for name in ("mimic3", "mimic4")} | {"meds": meds}
+    sources |= {"omop": demos / "mimic4_demo_omop", "nhds": demos / "nhds2010" / "sample.txt.bz2"}
+    sources |= {"file": tmp_path / "visits.csv"}
+    without_pandas(
+        *(
+            ["cohort", source, str(location), "-o", str(tmp_path / f"{source}.parquet"), "--quiet"]
+            for source, location in sources.items()
+        )
+    )

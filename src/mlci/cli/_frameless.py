@@ -7,11 +7,16 @@ what was not found once stays so.
 
 from mlci.base.hidden import hide
 
-COMMANDS = ("indices", "score")
-NEEDED = "--meds"  # reads a cohort as `mlci evaluate` does
+COMMANDS = ("cohort", "indices", "score")
+NEEDED = (
+    "--meds",  # reads a cohort as `mlci evaluate` does
+    "--look-back",
+    "--describe",
+    "://",  # drivers of databases
+)
 
 
 def without_pandas(words: list[str]) -> None:
     """Hide pandas from this process if the command that these words name needs no frame."""
-    if words[:1] and words[0] in COMMANDS and NEEDED not in " ".join(words):
+    if words[:1] and words[0] in COMMANDS and not any(text in word for word in words for text in NEEDED):
         hide("pandas")

@@ -7,7 +7,6 @@ columns, in lower case. A message names the file, column and row of what is miss
 import csv
 import gzip
 import re
-import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -68,8 +67,6 @@ class Tables:
             if self.backend.name == "pyspark":  # Ibis would go through pandas, which Spark calls in an outdated way
                 return self.backend._session.sql(query).toArrow()
             if self.backend.name == "duckdb":  # Ibis would copy the result once more
-                # Arrow imports pandas when it first takes something from Python: let it do so while DuckDB reads.
-                threading.Thread(target=import_module, args=["pandas"]).start()
                 return self.backend.con.sql(query).to_arrow_table()
             return self.backend.to_pyarrow(expression)
         except Exception as error:  # engines share no base class: errors are recognised by module, others go on
@@ -164,7 +161,7 @@ def _open_folder(
     with ThreadPoolExecutor(1 + len(kinds)) as pool:
         reading = {name: pool.submit(_in_memory, files[name], kinds[name], wanted[name]) for name in kinds}
         if kinds:
-            pool.submit(import_module, "pyarrow.dataset")  # with pandas: DuckDB imports it once it is handed a table
+            pool.submit(import_module, "pyarrow.dataset")  # DuckDB imports it once it is handed a table
         backend = _duckdb()
     read = {name: table.result() for name, table in reading.items()}
     tables = {}
