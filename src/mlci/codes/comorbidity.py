@@ -137,9 +137,9 @@ class Coder:
         bits, some = np.zeros((self.rules.words, len(admissions)), dtype=np.uint64), start < end
         arose = None if admissions.poa is None else late(admissions.poa)
         for word in range(self.rules.words) if some.any() else ():
-            of_code = self._of_value(False)[word][indices]
+            of_code = self.of_value(False)[word][indices]
             if arose is not None:
-                of_code[arose] = self._of_value(True)[word][indices[arose]]
+                of_code[arose] = self.of_value(True)[word][indices[arose]]
             if skipped is not None and skipped[word]:
                 of_code[start[some]] &= ~skipped[word]
             bits[word, some] = np.bitwise_or.reduceat(of_code, start[some])
@@ -175,10 +175,11 @@ class Coder:
         self.last, self.places, self.found, self.values = (values, versions), [], {}, len(values)
         for version, met in self.met.items():
             rows = np.flatnonzero(versions == version)
-            self.places.append((met, rows, met.places(values[rows])))
+            if len(rows):
+                self.places.append((met, rows, met.places(values[rows])))
 
-    def _of_value(self, late: bool) -> np.ndarray:
-        """The bits of each distinct code of the batch."""
+    def of_value(self, late: bool = False) -> np.ndarray:
+        """The bits of each distinct code of the batch; `late`: of one that arose after admission."""
         if late not in self.found:
             self.found[late] = np.zeros((self.rules.words, self.values), dtype=np.uint64)
             for met, rows, places in self.places:

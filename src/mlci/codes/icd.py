@@ -8,7 +8,7 @@ of both (V42.0 is a transplanted kidney in ICD-9 and a car accident in ICD-10).
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +99,7 @@ def _rows(version: int) -> dict[str, int]:
     return {code: row for row, code in enumerate(_table(version)["code"].to_pylist())}
 
 
+@lru_cache(maxsize=10_000)
 def title(code: str, version: int) -> str | None:
     """Return the official title of a `code` of an ICD `version`, or None where the table has no such code.
 

@@ -96,12 +96,34 @@ def shares(model: Model, admissions: Admissions, reading: Reading, *, without: R
     `without_each` says.
     """
     if isinstance(model.scorer, TableScorer):
-        return _split(model.scorer, admissions)
+        return _split(model.scorer, admissions, reading)
     without = without_each(model, admissions, reading) if without is None else without
     whole = _repeated(reading, np.diff(admissions.offsets))
     if whole.log_odds is None or without.log_odds is None:
         return Reading(whole.score - without.score)
     return Reading(whole.score - without.score, whole.log_odds - without.log_odds)
+
+
+def effects_of(model: Model, admissions: Admissions, reading: Reading) -> tuple[Effect, ...]:
+    """What each recorded code of one admission, of which `reading` is, does."""
+    without = without_each(model, admissions, reading)
+    found = shares(model, admissions, reading, without=without)
+    titles, known = titles_of(model, admissions), model.known(admissions)
+    effects = zip(
+        admissions.indices.tolist(),
+        found.score.tolist(),
+        without.score.tolist(),
+        by_outcome(model, found.log_odds, len(found.score)),
+    )
+    return tuple(
+        Effect(str(admissions.values[code]), titles[code], bool(known[code]), effect, score, log_odds)
+        for code, effect, score, log_odds in effects
+    )
+
+
+def by_outcome(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[str, float] | None]:
+    """Each row of log-odds by the outcomes' names; None where there are none."""
+    return [None] * rows if log_odds is None else [dict(zip(model.learned, row)) for row in log_odds.tolist()]
 
 
 def titles_of(model: Model, admissions: Admissions) -> list[str | None]:
@@ -124,7 +146,7 @@ def _repeated(reading: Reading, counts: np.ndarray) -> Reading:
     return Reading(np.repeat(score, counts), None if log_odds is None else np.repeat(log_odds, counts, axis=0))
 
 
-def _split(scorer: TableScorer, admissions: Admissions) -> Reading:
+def _split(scorer: TableScorer, admissions: Admissions, reading: Reading) -> Reading:
     weights, counts = scorer.state["weights"], np.diff(admissions.offsets)
     row = np.repeat(np.arange(len(counts)), counts)
     brought = _tokens(scorer.vocabulary, admissions, row)
@@ -133,7 +155,7 @@ def _split(scorer: TableScorer, admissions: Admissions) -> Reading:
     _, pair, sharing = np.unique(row[code] * np.int64(len(weights)) + tokens, return_inverse=True, return_counts=True)
     parts = weights[tokens] / sharing[pair][:, None]
     log_odds = np.column_stack([np.bincount(code, part, minlength=len(row)) for part in parts.T])
-    slopes = _mean_slopes(scorer, scorer.read(scorer.encode(admissions)).log_odds)
+    slopes = _mean_slopes(scorer, reading.log_odds)
     return Reading((log_odds * slopes[row]).sum(axis=1), log_odds)
 
 

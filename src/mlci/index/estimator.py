@@ -21,7 +21,7 @@ from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort
 from mlci.config import DeepConfig, PaperConfig, TableConfig, config_from
 from mlci.fitting._people import ROWS, UNKNOWN
-from mlci.index._explain import Effect, Explanation, shares, titles_of, without_each
+from mlci.index._explain import Explanation, by_outcome, effects_of
 from mlci.index._looking import doubt
 from mlci.index._people import of_data, of_person, unsaid
 from mlci.index._reading import Reading
@@ -304,25 +304,12 @@ class MLCI(TransformerMixin, BaseEstimator):
         admissions, model = codes if ready else as_admissions([list(codes)], icd_version=icd_version), self._model
         people = of_person(model.people, age, sex)
         reading, base = model.read(admissions, people), model.nothing
-        without = without_each(model, admissions, reading)
-        found = shares(model, admissions, reading, without=without)
-        titles = titles_of(model, admissions)
-        effects = zip(
-            admissions.indices,
-            model.known(admissions)[admissions.indices].tolist(),
-            found.score.tolist(),
-            without.score.tolist(),
-            _named(model, found.log_odds, len(found.score)),
-        )
         return Explanation(
-            tuple(
-                Effect(str(admissions.values[i]), titles[i], known, effect, without, log_odds)
-                for i, known, effect, without, log_odds in effects
-            ),
+            effects_of(model, admissions, reading),
             score=float(reading.score[0]),
             base_score=float(base.score[0]),
-            log_odds=_named(model, reading.log_odds, 1)[0],
-            base_log_odds=_named(model, base.log_odds, 1)[0],
+            log_odds=by_outcome(model, reading.log_odds, 1)[0],
+            base_log_odds=by_outcome(model, base.log_odds, 1)[0],
             additive=model.additive,
             **_risk_parts(model, reading, people),
         )
@@ -408,11 +395,6 @@ def load(path: str | Path) -> MLCI:
     index = MLCI(recipe=card["recipe"], config=config, outcomes=list(model.outcomes), seed=card["seed"])
     index.model_ = model
     return index
-
-
-def _named(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[str, float] | None]:
-    """Each row of log-odds by the outcomes' names; None where there are none."""
-    return [None] * rows if log_odds is None else [dict(zip(model.learned, row)) for row in log_odds.tolist()]
 
 
 def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from mlci.codes import icd
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.comorbidity import Coder
 from mlci.codes.rules import rules
+from mlci.index._explain import effects_of
 from mlci.index._people import unsaid
+from mlci.index._reading import Reading
 from mlci.index.estimator import MLCI
 from mlci.index.model import Model, Tally
 
@@ -82,7 +84,7 @@ def model_version(model: Model) -> int:
 
 def answers(
     index: MLCI,
-    lists: Sequence[Sequence[str]],
+    lists: Sequence[Sequence[str]] | Admissions,
     *,
     icd_version: int,
     explain: bool = False,
@@ -101,8 +103,8 @@ def answers(
     how = how.diluted(np.diff(admissions.offsets), uncounted) if uncounted else how
     known, codes_of = model.known(admissions), [str(code) for code in admissions.values]
     coder = Coder()
-    of_code = coder.rules.code_bits(admissions.values, icd_version)[0].tolist()  # 48 categories fit into one word
     bits = coder.rules.settled(coder(admissions))
+    of_code = coder.of_value()[0].tolist()  # 48 categories fit into one word
     clinical = coder.rules.scores(bits, list(INDICES.values()))
     risks, found = [name for name in model.outcomes if f"risk_{name}" in columns], []
     for row, enough in enumerate(how.enough.tolist()):
@@ -122,7 +124,7 @@ def answers(
                 else None,
                 high_severity=said.get("high_severity"),
                 unknown=[codes_of[code] for code in distinct if not known[code]],
-                effects=_effects(index, admissions.take(np.array([row])), known, said["score"], icd_version)
+                effects=_effects(model, admissions.take(np.array([row])), known, _row(reading, row), icd_version)
                 if explain and enough
                 else None,
                 **{
@@ -137,9 +139,17 @@ def answers(
     return found, tally.add(admissions).doubts(strict=True)
 
 
-def _effects(index: MLCI, admission: Admissions, known: np.ndarray, score: float, icd_version: int) -> list[CodeEffect]:
+def _row(reading: Reading, row: int) -> Reading:
+    """What was read of one admission's codes."""
+    log_odds = reading.log_odds
+    return Reading(reading.score[row : row + 1], None if log_odds is None else log_odds[row : row + 1])
+
+
+def _effects(
+    model: Model, admission: Admissions, known: np.ndarray, reading: Reading, icd_version: int
+) -> list[CodeEffect]:
     """What each recorded code of one admission does; one that is not understood does nothing."""
-    effects = iter(index.explain(admission.keep(known), icd_version=icd_version))
+    effects = iter(effects_of(model, admission.keep(known), reading))
     return [
         CodeEffect.model_validate(next(effects), from_attributes=True)
         if known[code]
@@ -148,7 +158,7 @@ def _effects(index: MLCI, admission: Admissions, known: np.ndarray, score: float
             title=icd.title(text, icd_version),
             known=False,
             effect=0.0,
-            score_without=score,
+            score_without=float(reading.score[0]),
             log_odds=None,
         )
         for code in admission.indices.tolist()

@@ -96,7 +96,7 @@ def read_case(
     uncounted = sum(missed.counts for missed in reading.missed)
     counted = [code for code in codes if code not in off] + plus
     said = {"icd_version": version, "uncounted": uncounted, "people": people}
-    (now,), doubts = answers(index, [counted], explain=True, **said)
+    (now,), doubts = answers(index, Admissions.from_lists([counted], icd_version=version), explain=True, **said)
     recorded = answers(index, [codes], **said)[0][0] if off or plus else now
     known = {understood.code: understood for understood in (*reading.codes, *added.codes)}
     return Case(
