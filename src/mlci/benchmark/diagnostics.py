@@ -41,8 +41,9 @@ def diagnose(
     Returns:
         The figures by model, and sentences that say why some models have none.
 
-    >>> from mlci.cohort import build_cohort
-    >>> diagnose([], build_cohort("synthetic", 50))  # no run is finished
+    >>> import pandas as pd
+    >>> visits = pd.DataFrame({"visit_id": range(9), "codes": [["I50.9"]] * 9, "died": [1, 0, 0] * 3})
+    >>> diagnose([], Cohort.from_frame(visits.assign(split=["train", "valid", "test"] * 3), icd_version=10))
     ({}, [])
     """
     ours = {run.model.name for run in runs if run.model.family == OURS}

@@ -70,13 +70,14 @@ def test_scores(runs: Iterable[Run], cohort: Cohort) -> dict[str, dict[int, np.n
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlci.benchmark.runs import run_benchmark
-    >>> from mlci.cohort import build_cohort
-    >>> cohort = build_cohort("synthetic", 30)
+    >>> codes, died = [["C78.0"], ["E11.9"], ["I50.9"]] * 5, [1, 0, 0] * 5
+    >>> visits = pd.DataFrame({"visit_id": range(15), "codes": codes, "died": died})
+    >>> cohort = Cohort.from_frame(visits.assign(split=["train", "valid", "test"] * 5), icd_version=10)
     >>> with TemporaryDirectory() as folder:
     ...     cohort.write(Path(folder, "cohort.parquet"))
     ...     runs = run_benchmark(Path(folder, "cohort.parquet"), folder, models=["charlson"])
     ...     test_scores(runs, cohort)
-    {'charlson': {0: array([1., 1.])}}
+    {'charlson': {0: array([1., 1., 1., 1., 1.])}}
     """
     n, found = len(cohort.split("test")), {}
     for run in runs:

@@ -64,7 +64,7 @@ def resample_training(
         moved by more than a tenth of all.
 
     >>> from mlci import MLCI, build_cohort
-    >>> cohort = build_cohort("synthetic", 600)
+    >>> cohort = build_cohort("synthetic", 100)
     >>> model = MLCI(outcomes=["long_stay"]).fit(cohort).model_
     >>> frame = resample_training(model, cohort, cohort.split("test"), times=2)
     >>> frame["figure"].tolist()

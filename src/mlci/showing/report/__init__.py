@@ -37,8 +37,8 @@ def build(
         The page.
 
     >>> import mlci
-    >>> cohort = mlci.build_cohort("synthetic", 600, seed=1)
-    >>> build(mlci.load("us2010"), cohort, command="an example", resamples=20)[:15]
+    >>> cohort = mlci.build_cohort("synthetic", 100, seed=1)
+    >>> build(mlci.load("us2010"), cohort, command="an example", resamples=2)[:15]
     '<!doctype html>'
     """
     model = index if isinstance(index, Model) else index.model_
