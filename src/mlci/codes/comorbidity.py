@@ -179,7 +179,16 @@ class Coder:
                 self.places.append((met, rows, met.places(values[rows])))
 
     def of_value(self, late: bool = False) -> np.ndarray:
-        """The bits of each distinct code of the batch; `late`: of one that arose after admission."""
+        """Return the category bits of each distinct code of the last batch.
+
+        Args:
+            late: whether the codes arose after admission.
+
+        >>> coder = Coder(["charlson"])
+        >>> _ = coder(Admissions.from_lists([["I252", "XXX"]], icd_version=10))
+        >>> coder.of_value().tolist()  # myocardial infarction is the first category
+        [[1, 0]]
+        """
         if late not in self.found:
             self.found[late] = np.zeros((self.rules.words, self.values), dtype=np.uint64)
             for met, rows, places in self.places:
