@@ -10,9 +10,10 @@ drawn at random and every sum has a fixed order, so the same data give the same 
 groups, side by side where there are two cores; which regression is in which group does not depend on that.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from scipy import sparse
@@ -56,6 +57,16 @@ class Regressions:
     weight: np.ndarray | None = None  # how much each admission counts; None: once
     families: tuple[Family, ...] = ()  # of the outcomes; none: all happen or not
     alike: np.ndarray | None = None  # tokens whose weights are drawn towards their mean, which is free, instead of 0
+
+    @cached_property
+    def nested(self) -> list[tuple[np.ndarray, sparse.csr_array]]:
+        """The tokens of each level from the leaves to the roots, and what adds them to their parents."""
+        found, level = [], np.flatnonzero(self.parents == 0)
+        while len(level):
+            ones = (np.ones(len(level)), (self.parents[level], np.arange(len(level))))
+            found.append((level, sparse.csr_array(ones, shape=(len(self.parents), len(level)))))
+            level = np.flatnonzero(np.isin(self.parents, level) & (self.parents > 0))
+        return found[::-1]
 
     def take(self, rows: np.ndarray, count: int) -> "Regressions":
         """So many regressions on some of the admissions."""
@@ -169,7 +180,7 @@ class Regressions:
         own = np.zeros_like(gradient)
         for rows, block in self.presence.blocks(np.float32):
             self._add(own, block, curvature[rows])
-        nearly = _Nested(own, self.tightness[:, None, None, None] * precision, self.parents)
+        nearly = _Nested(own, self.tightness[:, None, None, None] * precision, self.parents, self.nested)
 
         def product(direction: np.ndarray) -> np.ndarray:
             single, total = direction.astype(np.float32), np.zeros_like(direction)
@@ -202,43 +213,58 @@ class _Nested:
     nearly the same admissions, would keep conjugate gradients busy for long.
     """
 
-    def __init__(self, own: np.ndarray, precision: np.ndarray, parents: np.ndarray) -> None:
-        size, outcomes = own.shape[0], own.shape[-1]
-        self.precision, self.parents = precision, parents
-        self.levels, self.up = [], []  # tokens from the roots to the leaves, and what adds them to their parents
-        level = np.flatnonzero(parents == 0)
-        while len(level):
-            ones = (np.ones(len(level)), (parents[level], np.arange(len(level))))
-            self.levels.append(level)
-            self.up.append(sparse.csr_array(ones, shape=(size, len(level))))
-            level = np.flatnonzero(np.isin(parents, level) & (parents > 0))
+    def __init__(
+        self,
+        own: np.ndarray,
+        precision: np.ndarray,
+        parents: np.ndarray,
+        nested: Sequence[tuple[np.ndarray, sparse.csr_array]],
+    ) -> None:
+        self.parents, self.levels = parents, []  # the levels from the leaves to the roots
         alone = own.copy()
-        for level, up in zip(self.levels[1:], self.up[1:]):
-            alone -= (up @ own[level].reshape(len(level), -1)).reshape(own.shape)
-        total = np.maximum(alone, 1e-9)[..., None] * np.eye(outcomes)
-        self.inverse, self.share = np.empty_like(total), np.empty_like(total)
-        for level, up in zip(self.levels[::-1], self.up[::-1]):
-            self.inverse[level] = np.linalg.inv(total[level] + precision[level])
-            self.share[level] = self.inverse[level] @ precision[level]
-            if level is not self.levels[0]:
-                message = precision[level] - precision[level] @ self.share[level]
-                total += (up @ message.reshape(len(level), -1)).reshape(total.shape)
-        self.inverse[0] = np.linalg.inv(np.maximum(own[0], 1e-9)[..., None] * np.eye(outcomes))  # free intercepts
+        for tokens, up in nested[:-1]:
+            alone -= (up @ own[tokens].reshape(len(tokens), -1)).reshape(own.shape)
+        total = np.maximum(alone, 1e-9)[..., None] * np.eye(own.shape[-1])
+        for tokens, up in nested:
+            tight = precision[tokens]
+            inverse = np.linalg.inv(total[tokens] + tight)
+            level = _Level(tokens, up, tight[:, 0], inverse, inverse @ tight)
+            if len(self.levels) < len(nested) - 1:
+                total += level.raised(tight - tight @ level.share)
+            self.levels.append(level)
+        free = np.maximum(own[0], 1e-9)[..., None] * np.eye(own.shape[-1])  # the intercepts
+        self.levels[-1].inverse[0] = np.linalg.inv(free)
 
     def solve(self, rest: np.ndarray) -> np.ndarray:
         """Find the step whose product with this matrix is `rest`."""
         below, sums = np.zeros_like(rest), np.empty_like(rest)
-        for level, up in zip(self.levels[::-1], self.up[::-1]):
-            sums[level] = np.einsum("vbij,vbj->vbi", self.inverse[level], below[level] + rest[level])
-            if level is not self.levels[0]:
-                message = np.einsum("vij,vbj->vbi", self.precision[level, 0], sums[level]) - rest[level]
-                below += (up @ message.reshape(len(level), -1)).reshape(rest.shape)
+        *nested, roots = self.levels
+        for level in nested:
+            tokens, own = level.tokens, rest[level.tokens]
+            sums[tokens] = np.einsum("vbij,vbj->vbi", level.inverse, below[tokens] + own)
+            below += level.raised(np.einsum("vij,vbj->vbi", level.precision, sums[tokens]) - own)
+        sums[roots.tokens] = np.einsum("vbij,vbj->vbi", roots.inverse, below[roots.tokens] + rest[roots.tokens])
         step = sums.copy()
-        for level in self.levels[1:]:
-            above = sums[self.parents[level]]
-            sums[level] += np.einsum("vbij,vbj->vbi", self.share[level], above)
-            step[level] = sums[level] - above
+        for level in reversed(nested):
+            above = sums[self.parents[level.tokens]]
+            sums[level.tokens] += np.einsum("vbij,vbj->vbi", level.share, above)
+            step[level.tokens] = sums[level.tokens] - above
         return step
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Tokens with as many beginnings each, and their part of the equations."""
+
+    tokens: np.ndarray
+    up: sparse.csr_array  # adds them to their parents
+    precision: np.ndarray
+    inverse: np.ndarray
+    share: np.ndarray  # of the step of its beginnings that a token follows
+
+    def raised(self, values: np.ndarray) -> np.ndarray:
+        """Sum the values of tokens for their parents: a row for each token that there is."""
+        return (self.up @ values.reshape(len(values), -1)).reshape(self.up.shape[0], *values.shape[1:])
 
 
 def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
