@@ -360,7 +360,7 @@ class Cohort:
         return replace(self, table=found.table, look_back=days, notes=(*self.notes, found.words()))
 
     def _flags(self) -> np.ndarray:
-        """The flag of each recorded code."""
+        """Return the flag of each recorded code."""
         if "poa" not in self.table.column_names:
             raise no_flags("the cohort")
         return read_flags(self.table["poa"].combine_chunks().flatten(), "the cohort", "poa", 1)
@@ -561,7 +561,7 @@ def _unusable(cohort: Cohort) -> list[str]:
 def _table_one(
     table: pa.Table, lengths: np.ndarray, distinct: pa.Array, outcomes: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """The lines of Table 1 of some admissions, from their number of codes and the distinct ones.
+    """Yield the lines of Table 1 of some admissions, from their number of codes and the distinct ones.
 
     Those on age and sex where the cohort carries them.
     """
@@ -585,7 +585,7 @@ def _table_one(
 
 
 def _short(value: Any) -> str:
-    """A cell of the first rows: a list of codes with blanks between, cut where it is long."""
+    """Return a cell of the first rows: a list of codes with blanks between, cut where it is long."""
     text = " ".join(value) if isinstance(value, list) else "" if value is None else str(value)
     return text if len(text) <= 40 else f"{text[:39]}…"
 

@@ -417,7 +417,7 @@ def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "
 
 
 def _keys(section: Any, path: Sequence[str]) -> list[str]:
-    """The keys of the section of a config that this path leads to."""
+    """Return the keys of the section of a config that this path leads to."""
     for part in path:
         section = getattr(section, part)
     return [key.name for key in fields(section)]
@@ -464,7 +464,7 @@ def toml_of(config: Any) -> str:
 
 
 def _lines(content: Any, keys: Any) -> list[str]:
-    """Each constant with its comment; one that is None has no way to be written and is commented out."""
+    """Return each constant with its comment; one that is None has no way to be written and is commented out."""
     notes, lines = _notes(type(content)), []
     for key in keys:
         value = _toml(getattr(content, key.name))
@@ -474,7 +474,7 @@ def _lines(content: Any, keys: Any) -> list[str]:
 
 
 def _notes(kind: type) -> dict[str, str]:
-    """The comment behind each constant, in the class that says it and those above it."""
+    """Return the comment behind each constant, in the class that says it and those above it."""
     found: dict[str, str] = {}
     for base in reversed([base for base in kind.__mro__ if issubclass(base, Section)]):
         for line in inspect.getsource(base).splitlines():
@@ -484,7 +484,7 @@ def _notes(kind: type) -> dict[str, str]:
 
 
 def _toml(value: Any) -> str | None:
-    """A value as TOML writes it; None has no way to be written."""
+    """Return a value as TOML writes it; None has no way to be written."""
     if isinstance(value, tuple | list):
         return f"[{', '.join(str(_toml(item)) for item in value)}]"
     return None if value is None else json.dumps(value)

@@ -293,7 +293,7 @@ class Vocabulary:
         return found
 
     def _look_up_few(self, admissions: Admissions, mark: str) -> np.ndarray:
-        """The same, one by one."""
+        """Return what `_look_up` does, code by code."""
         (ids, only), depths = self._ids, sorted(self.depths, reverse=True)
         found = np.full(len(admissions.values), UNK, dtype=np.int32)
         for place, (value, version) in enumerate(zip(admissions.values, admissions.versions.tolist())):
@@ -389,7 +389,7 @@ class Vocabulary:
 
 
 def _distinct(keys: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], np.ndarray]:
-    """The distinct keys, and which of them each one is."""
+    """Return the distinct keys, and which of them each one is."""
     number: dict[tuple[int, str], int] = {}
     group = np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
     return list(number), group
@@ -427,7 +427,7 @@ def without(admissions: Admissions, ignored: tuple[str, ...]) -> Admissions:
 
 
 def _ignored(admissions: Admissions, ignored: tuple[str, ...]) -> np.ndarray:
-    """Whether each distinct code begins like one of `ignored`."""
+    """Return whether each distinct code begins like one of `ignored`."""
     if not ignored:
         return np.zeros(len(admissions.values), dtype=bool)
     beginnings: dict[int, tuple[str, ...]] = {0: tuple(text.split(":")[1] for text in ignored)}
@@ -438,7 +438,7 @@ def _ignored(admissions: Admissions, ignored: tuple[str, ...]) -> np.ndarray:
 
 
 def _first(admissions: Admissions, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of each admission's first `limit` codes, and their offsets."""
+    """Return the indices of each admission's first `limit` codes, and their offsets."""
     counts = admissions.counts
     if not len(counts) or counts.max() <= limit:
         return admissions.indices, admissions.offsets

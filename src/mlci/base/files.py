@@ -126,7 +126,7 @@ def check_writable(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLik
 
 
 def _private_file(target: Path) -> tuple[Path, int]:
-    """A new locked file beside the target, and the descriptor that holds the lock."""
+    """Return a new locked file beside the target, and the descriptor that holds the lock."""
     while True:
         path = target.with_name(f".{target.name}.{secrets.token_hex(4)}{PART}")
         lock = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -137,7 +137,7 @@ def _private_file(target: Path) -> tuple[Path, int]:
 
 
 def _private_folder() -> tuple[Path, int]:
-    """A new locked folder for temporary files, and the descriptor that holds the lock."""
+    """Return a new locked folder for temporary files, and the descriptor that holds the lock."""
     while True:
         path = tempfile.mkdtemp(prefix=SCRATCH)
         with contextlib.suppress(FileNotFoundError):  # swept by another process before it was locked
@@ -149,7 +149,7 @@ def _private_folder() -> tuple[Path, int]:
 
 
 def _mode(target: Path) -> int:
-    """The permissions of the file that is there, or those of any new file."""
+    """Return the permissions of the file that is there, or those of any new file."""
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)
     mask = os.umask(0o077)  # there is no other way to ask for it

@@ -126,7 +126,7 @@ def _too_long(where: str | Path, name: str) -> InputError:
 
 
 def _swollen(metadata: "pq.FileMetaData") -> str | None:
-    """The first column of which a few cells would fill the memory: a file of some kilobytes can hold gigabytes."""
+    """Return the first column of which a few cells would fill the memory: a small file can hold gigabytes."""
     for group in range(metadata.num_row_groups):
         for place in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(place)

@@ -105,7 +105,7 @@ def _open(path: Path, where: str) -> TableFile:
 
 
 def _spooled(folder: Path) -> Path:
-    """Standard input as a file, so that it can be read twice; its first bytes say what it is."""
+    """Write standard input to a file, so that it can be read twice; its first bytes say what it is."""
     source = sys.stdin.buffer
     first = source.read(4)
     kinds = {
@@ -194,7 +194,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _why(message: str) -> str:
-    """What Arrow has against a CSV, without the cells that it quotes."""
+    """Return what Arrow has against a CSV, without the cells that it quotes."""
     if found := re.search(r"Expected (\d+) columns, got (\d+)", message):
         row = re.search(r"Row #(\d+)", message)
         title = " (does a title stand above the header?)" if found[1] == "1" else ""
@@ -203,7 +203,7 @@ def _why(message: str) -> str:
 
 
 def _open_excel(path: Path, where: str) -> TableFile:
-    """The first sheet that is not empty; its cells become text as a person would type them."""
+    """Return the first sheet that is not empty; its cells become text as a person would type them."""
     import pyarrow as pa
 
     try:

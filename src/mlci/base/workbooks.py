@@ -161,5 +161,5 @@ class _References:
 
 
 def _number(letters: str) -> int:
-    """The number of a column: A is 1, Z 26, AA 27."""
+    """Return the number of a column: A is 1, Z 26, AA 27."""
     return reduce(lambda number, letter: number * 26 + ord(letter) - ord("A") + 1, letters, 0)

@@ -54,7 +54,7 @@ class Imported:
 
 
 def read_archive(path: str | Path, *, digest: str, admissions: int) -> Iterator[Imported]:
-    """The runs of a file, if it belongs to the cohort of this digest and size."""
+    """Yield the runs of a file, if it belongs to the cohort of this digest and size."""
     where = name_of(path)
     with reading(path, "an archive of runs"):
         try:
@@ -81,7 +81,7 @@ def read_archive(path: str | Path, *, digest: str, admissions: int) -> Iterator[
 
 
 def _model(fields: dict[str, Any]) -> Baseline:
-    """The model with these hyper-parameters, of a name that the benchmark knows."""
+    """Return the model with these hyper-parameters, of a name that the benchmark knows."""
     found = baselines.discover().get(fields.get("name", ""))
     if found is None:
         raise ValueError("a model that is not known")

@@ -30,7 +30,7 @@ def keep(path: Path, model: Baseline, seed: int, result: Result, parts: Parts, c
 
 
 def _splits(parts: Parts, names: list[str], cohort: Cohort) -> Splits:
-    """What an index says it learned from: the outcomes of the fit alone."""
+    """Return what an index says it learned from: the outcomes of the fit alone."""
     recorded = parts["train"].admissions
     versions = () if recorded is None else np.unique(recorded.versions[recorded.indices]).tolist()
     return Splits(

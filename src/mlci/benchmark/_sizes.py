@@ -25,7 +25,7 @@ WORDS = {
 
 
 def counted(cohort: Cohort, source: Mapping[str, int]) -> dict[str, float]:
-    """Every figure of `WORDS`, here; `source` may be empty, where nobody counted it."""
+    """Return every figure of `WORDS`, here; `source` may be empty, where nobody counted it."""
     split, patients = cohort.column("split"), cohort.column("subject_id")
     found: dict[str, float] = {f"source_{name}": number for name, number in source.items()}
     if source:
@@ -47,13 +47,13 @@ def beside(ours: Mapping[str, float], paper: Mapping[str, float]) -> pd.DataFram
 
 
 def as_grid(frame: pd.DataFrame) -> Grid:
-    """The same in words."""
+    """Return the same in words."""
     rows = [[row.words, _text(row.ours), _text(row.paper), _text(row.difference)] for row in frame.itertuples()]
     return grid("data", "The data, beside the paper's", ["figure", "ours", "paper", "difference"], rows)
 
 
 def remark(ours: Mapping[str, float], paper: Mapping[str, float]) -> str:
-    """Whether this is the paper's cohort, and what follows for the comparison if not.
+    """Return whether this is the paper's cohort, and what follows for the comparison if not.
 
     >>> remark({"train": 700, "valid": 100, "test": 200}, {"train": 700, "valid": 100, "test": 200})
     "The cohort has the paper's size in every split: 700, 100, 200."

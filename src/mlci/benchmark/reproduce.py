@@ -200,7 +200,7 @@ def paper_figures(dataset: str) -> dict[str, float]:
 
 
 def _source(directory: Path) -> dict[str, int]:
-    """The totals of the source, as they were counted when the cohort was built."""
+    """Return the totals of the source, as they were counted when the cohort was built."""
     path = directory / SOURCE
     return json.loads(path.read_text()) if path.exists() else {}
 

@@ -189,7 +189,7 @@ def _table(name: str, title: str, part: pd.DataFrame, metric: str, notes: tuple[
 
 
 def _scaled(cell: Mapping, exponent: int) -> str:
-    """The mean, with its deviation where there are several seeds."""
+    """Return the mean, with its deviation where there are several seeds."""
     spread = f" ± {cell['sd'] * 10**exponent:.2f}" if cell["seeds"] > 1 else ""
     return f"{cell['mean'] * 10**exponent:.2f}{spread}"
 

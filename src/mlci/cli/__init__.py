@@ -123,7 +123,7 @@ def _stop(number: int, _: object) -> None:
 
 
 def _fault(error: Exception) -> str:
-    """Where the program itself went wrong; its text might hold a patient's values."""
+    """Return where the program itself went wrong; its text might hold a patient's values."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     return (
         f"this is a fault of the program ({type(error).__name__} in {Path(place.filename).name}, line {place.lineno}); "

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def contest(cohort: Path, judged, scores, first, design, *, weights: str | None, risks):
-    """The first score beside its rivals, and what it adds to age and sex: two tables, empty where none can be.
+    """Return the first score beside its rivals, and what it adds to age and sex: two tables, empty where none can be.
 
     `scores` are those of the first file; where they cover the split train, the score with age and sex is a rival too.
     Rivals are fitted with the column `weights`, and judged by the `design` of the judged admissions. Where these are
@@ -50,7 +50,7 @@ def contest(cohort: Path, judged, scores, first, design, *, weights: str | None,
 
 
 def explained(table, risks, outcomes, weight):
-    """The table with a column of the deviance that each model's risk explains; NaN where it has none."""
+    """Return the table with a column of the deviance that each model's risk explains; NaN where it has none."""
     from mlci.measures.discrimination import calibration
 
     def share(row) -> float:
@@ -62,7 +62,7 @@ def explained(table, risks, outcomes, weight):
 
 
 def learned_from(judged) -> bool:
-    """Whether training admissions are among the judged ones."""
+    """Return whether training admissions are among the judged ones."""
     return "train" in judged.column("split")
 
 
@@ -91,7 +91,7 @@ def show_contest(table, gains, *, crossed: bool, who: str) -> None:
 
 
 def missing(models, risks, judged, design):
-    """The figures with missing outcomes left out, taken as absent, and taken as present."""
+    """Return the figures with missing outcomes left out, taken as absent, and taken as present."""
     from mlci.judging.bounds import bounds
 
     return bounds(models, dict(zip(judged.outcomes, judged.labels().T)), risks=risks, patients=design)
@@ -115,7 +115,7 @@ def show_missing(table) -> None:
 
 
 def numbers(models, names, judged, design, expected):
-    """The scores and expected values against numeric columns of the cohort."""
+    """Return the scores and expected values against numeric columns of the cohort."""
     from mlci.judging.numbers import judge_numbers, numeric_column
 
     columns = {name: numeric_column(judged, name) for name in names}

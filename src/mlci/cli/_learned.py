@@ -24,5 +24,5 @@ def given(path: str):
 
 
 def _scored(model, *cohorts):
-    """Scores alone: that a part of a cohort differs from another is no news here."""
+    """Return the scores of cohorts, without a warning that one part of a cohort differs from another."""
     return tuple(model.score(model.taken(cohort)) for cohort in cohorts)

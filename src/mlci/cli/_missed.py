@@ -6,7 +6,7 @@ SHOWN, WIDE = 10, 28  # of each outcome; characters of a name, so that a row fit
 
 
 def missed_codes(models, judged, *, wanted: bool, quiet: bool):
-    """The table of what scores miss, empty where nobody asked; the first score's is printed."""
+    """Return the table of what scores miss, empty where nobody asked; the first score's is printed."""
     from mlci.cli._tables import show
     from mlci.judging.missed import COLUMNS, LEAST, missed
 

@@ -10,13 +10,13 @@ quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but warn
 
 
 def published(default: str) -> Callable:
-    """Which published indices."""
+    """Return the option that chooses published indices."""
     words = "Published indices, as `mlci indices --list` has them, with commas between."
     return click.option("--index", default=default, show_default=True, metavar="NAMES", help=words)
 
 
 def columns(command: Callable) -> Callable:
-    """Which columns of a file of admissions hold what, where their names do not speak for themselves."""
+    """Add the options that say which columns of a file hold what, where their names do not speak for themselves."""
     for option in (
         click.option("--restore-zeros", is_flag=True, help="The file lost leading zeros: 38.9 is 038.9, 8 is 008."),
         click.option("--icd-version", metavar="9|10|COLUMN", help="Of all codes, or the column that says it."),
@@ -40,7 +40,7 @@ def survey(command: Callable) -> Callable:
 
 
 def shown(path: str | Path) -> str:
-    """What messages call an input."""
+    """Return what messages call an input."""
     return "standard input" if str(path) == "-" else str(path)
 
 

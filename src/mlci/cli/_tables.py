@@ -62,7 +62,7 @@ def show_grid(table) -> None:
 
 
 def _blocks(table, heads: Sequence[str], width: int) -> tuple[int, list[list[int]]]:
-    """How wide names may be, and the columns of each block."""
+    """Return how wide names may be, and the columns of each block."""
     rows = [(name, row) for section in table.sections for name, row in section.rows]
     names = max(_width(text) for text in (heads[0], *(section.heading for section in table.sections), *dict(rows)))
     figures = [

@@ -33,7 +33,7 @@ def windows(
     quiet: bool,
     **options,
 ):
-    """The table of windows for published indices, for a model, and for an index that is learned anew in each."""
+    """Return the table of windows for published indices, for a model, and for an index that is learned anew in each."""
     from mlci.cli._learned import given, learned
     from mlci.cohort import SPLITS, read_cohort
     from mlci.judging._changes import published
@@ -69,7 +69,7 @@ def _show(title: str, table) -> None:
 
 
 def cell(row: dict, *, first: bool) -> str:
-    """A figure with its interval; unless it is the first, below it the change from that."""
+    """Return a figure with its interval; unless it is the first, below it the change from that."""
     bounds = f" ({row['low']:.3f} to {row['high']:.3f})" if row["low"] == row["low"] else ""
     apart = "" if first else f"\n{row['change']:+.3f}"
     if row["change_low"] == row["change_low"]:

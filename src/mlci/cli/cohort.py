@@ -152,7 +152,7 @@ def _rules(words) -> dict[str, str]:
 
 
 def _tell(meaning, location: str, output) -> None:
-    """What was guessed, and what to edit if it is wrong."""
+    """Print what was guessed, and what to edit if it is wrong."""
     if not meaning.guessed:
         return
     options = {**meaning.options, "outcomes": ", ".join(f"{name} = {text}" for name, text in meaning.texts.items())}

@@ -85,7 +85,7 @@ def _grouped(judged, models, by: str, options: dict):
 
 
 def _treated(judged, models, treatment: str, options: dict):
-    """Groups of fewer than ten are refused whether or not they should be suppressed."""
+    """Refuse groups of fewer than ten, whether or not they should be suppressed."""
     from mlci.judging.balance import balance
 
     chosen = {name: options[name] for name in ("outcome", "adjust", "weights")}

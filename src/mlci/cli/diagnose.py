@@ -117,7 +117,7 @@ def _weights(text: str | None, names: Sequence[str], scores: Path) -> list[float
 
 
 def _tables(found, laws) -> dict:
-    """The three tables, and the laws, of all scores."""
+    """Return the three tables, and the laws, of all scores."""
     import pandas as pd
 
     tables = {}

@@ -144,7 +144,7 @@ def _write(path: Path | None, frame, *, quiet: bool) -> None:
 
 
 def _read(scores, cohort: Path, split: str, columns, *, quiet: bool):
-    """The admissions that have every score, and the scores of each file."""
+    """Return the admissions that have every score, and the scores of each file."""
     from mlci.cli._judged import read_judged
     from mlci.judging.scores import match, read_scores
 
@@ -163,7 +163,7 @@ def _read(scores, cohort: Path, split: str, columns, *, quiet: bool):
 
 
 def _named(frames, judged, columns) -> tuple[dict, dict, dict]:
-    """The scores by a name of their own, and the risks and expected numbers that came with them."""
+    """Return the scores by a name of their own, and the risks and expected numbers that came with them."""
     from mlci.judging.scores import EXPECTED, RISK, match
 
     models, risks, expected = {}, {}, {}
@@ -241,5 +241,5 @@ def _cell(row, gap: str = "\n", sign: str = "") -> str:
 
 
 def _small(p: float) -> str:
-    """A p-value."""
+    """Return a p-value."""
     return f"{p:.3f}" if not p < 0.001 else "< 0.001"

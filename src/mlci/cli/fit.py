@@ -21,7 +21,7 @@ def _kinds(context: click.Context, option: click.Parameter, given: tuple[str, ..
 
 
 def _told(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """The words of --about by their keys."""
+    """Return the words of --about by their keys."""
     told = {key: words for key, _, words in (text.partition("=") for text in texts)}
     for key, words in told.items():
         if key not in ("data", "dates", "licence") or not words.strip():

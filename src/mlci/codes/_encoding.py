@@ -54,7 +54,7 @@ class AdmissionsEncoder:
         return self._pack(ids, codes, versions, lengths)
 
     def _list(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """One row per admission, its codes in a list or a text."""
+        """Read a table with one row per admission, its codes in a list or a text."""
         import pyarrow.compute as pc
 
         (name,) = self.layout.codes
@@ -65,7 +65,7 @@ class AdmissionsEncoder:
         return self._by_row(table, codes.dictionary, _numbers(codes.indices), lengths, flags)
 
     def _wide(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """One row per admission, each code in a column of its own: one dictionary for all of them."""
+        """Read a table with one row per admission, each code in a column of its own: one dictionary for all of them."""
         columns = [_encoded(self._text(joined(table[name]), name)) for name in self.layout.codes]
         dictionary, moves = self._merge([column.dictionary for column in columns])
         places = np.zeros((len(columns), len(table)), dtype=np.int32)
@@ -87,7 +87,7 @@ class AdmissionsEncoder:
     def _by_row(
         self, table: "pa.Table", dictionary: "pa.Array", cells: np.ndarray, lengths: np.ndarray, flags: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What a table with one row per admission says, once its cells stand one after another."""
+        """Return what a table with one row per admission says, once its cells stand one after another."""
         codes, times = self._indices(dictionary, cells)
         if times is not None:
             ends = np.concatenate([[0], np.cumsum(times)])[np.concatenate([[0], np.cumsum(lengths)])]
@@ -96,7 +96,7 @@ class AdmissionsEncoder:
         return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
 
     def _merge(self, dictionaries: list["pa.Array"]) -> tuple["pa.Array", list[np.ndarray]]:
-        """One dictionary in place of several, and where the entries of each stand in it; kept for the next batch."""
+        """Return one dictionary in place of several, and where each one's entries are; kept for the next batch."""
         import pyarrow as pa
 
         if self.merged and all(map(pa.Array.equals, dictionaries, self.merged[0])):
@@ -107,7 +107,7 @@ class AdmissionsEncoder:
         return self.merged[1:]
 
     def _long(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """One row per code."""
+        """Read a table with one row per code."""
         (name,) = self.layout.codes
         versions = self._versions(table)
         found = self._ids(table).dictionary_encode()
@@ -126,7 +126,7 @@ class AdmissionsEncoder:
         return ids, codes, versions, lengths
 
     def _row_ids(self, table: "pa.Table") -> np.ndarray:
-        """The identifier of each row, or its number in a frame that has none."""
+        """Return the identifier of each row, or its number in a frame that has none."""
         if self.layout.id is None:
             return np.arange(self.rows, self.rows + len(table))
         return self._ids(table).to_numpy(zero_copy_only=False)
@@ -164,13 +164,13 @@ class AdmissionsEncoder:
         )
 
     def _read_flags(self, table: "pa.Table", name: str) -> np.ndarray:
-        """The flags of one column; none where a column of codes has no such column."""
+        """Return the flags of one column; none where a column of codes has no such column."""
         if not name:
             return np.zeros(len(table), dtype=np.uint8)
         return read_flags(joined(table[name]), self.where, name, self.rows + self.first_row)
 
     def _list_flags(self, table: "pa.Table", lengths: np.ndarray) -> np.ndarray:
-        """The flags of all codes, from lists beside theirs."""
+        """Return the flags of all codes, from lists beside theirs."""
         import pyarrow.compute as pc
 
         (name,) = self.layout.poa
@@ -188,7 +188,7 @@ class AdmissionsEncoder:
         return flags
 
     def _text(self, column: "pa.Array", name: str) -> "pa.Array":
-        """A column of codes as text; numbers lost their zeros, and are text only where that was said."""
+        """Return a column of codes as text; numbers lost their zeros, and are text only where that was said."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -203,7 +203,7 @@ class AdmissionsEncoder:
         return pc.replace_substring_regex(column.cast(pa.string()), r"\.0$", "")
 
     def _indices(self, dictionary: "pa.Array", cells: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Each code's place among the distinct normalised ones (kept in `cleaned`), -1 where there is none.
+        """Return each code's place among the distinct normalised ones (kept in `cleaned`), -1 where there is none.
 
         With it goes how many codes each cell holds; None where no cell holds several.
         """
@@ -246,7 +246,7 @@ class AdmissionsEncoder:
         return codes
 
     def _versions(self, table: "pa.Table") -> np.ndarray:
-        """The version of each row: 9 or 10, or what was said for all where the row says nothing."""
+        """Return the version of each row: 9 or 10, or what was said for all where the row says nothing."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -277,7 +277,7 @@ class AdmissionsEncoder:
 
 
 def _taken_apart(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
-    """The codes of cells of which some hold several, and how many each holds; None where each holds one."""
+    """Return the codes of cells of which some hold several, and how many each holds; None where each holds one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -294,7 +294,7 @@ def _alike(versions: np.ndarray) -> bool:
 
 
 def _unmasked(indices: "pa.Array") -> np.ndarray:
-    """The whole numbers that an array holds, whatever stands where it is null."""
+    """Return the whole numbers that an array holds, whatever stands where it is null."""
     import pyarrow as pa
 
     values = indices.buffers()[1]

@@ -85,7 +85,7 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
 
 
 def _of_other(codes: Any, version: int) -> np.ndarray:
-    """Whether each code is one, or a heading, of the other ICD version."""
+    """Return whether each code is one, or a heading, of the other ICD version."""
     return icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version])
 
 

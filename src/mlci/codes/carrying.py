@@ -91,7 +91,7 @@ def read_carry(said: str | Path) -> Carry:
 
 
 def _beginnings(code: str) -> list[str]:
-    """A code and all its beginnings, the longest first."""
+    """Return a code and all its beginnings, the longest first."""
     return [code[:length] for length in range(len(code), 0, -1)]
 
 

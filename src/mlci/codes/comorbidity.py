@@ -47,7 +47,7 @@ class _Met:
         self._bits = {late: np.zeros((own.words, 0), dtype=np.uint64) for late in (False, True)}
 
     def places(self, codes: np.ndarray) -> np.ndarray:
-        """Where each of the codes, no two alike, stands among those met."""
+        """Return where each of the codes, no two alike, stands among those met."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -60,7 +60,7 @@ class _Met:
         return place
 
     def bits(self, late: bool) -> np.ndarray:
-        """The categories of every code met, if it was present on admission or if it arose later."""
+        """Return the categories of every code met, if it was present on admission or if it arose later."""
         known = self._bits[late]
         if known.shape[1] < len(self.codes):
             new = self.rules.code_bits(self.codes[known.shape[1] :], self.version, late=late)
@@ -90,7 +90,7 @@ class Coder:
         self.skipped = np.broadcast_to(masks[principal], self.rules.words)
 
     def __call__(self, admissions: Admissions) -> np.ndarray:
-        """The bits of each admission, a row for each word of them, milder forms included."""
+        """Return the bits of each admission, a row for each word of them, milder forms included."""
         if not admissions.versions.all():
             raise InputError(
                 "some codes have no ICD version; --icd-version 9 or 10 (icd_version= in Python) says it for all, or "
@@ -348,7 +348,7 @@ def _frame(data: Any, names: Sequence[str], weights: str | Sequence[str], *, icd
 
 
 def _filled(values: np.ndarray) -> np.ndarray:
-    """Scores as a frame takes them: those that are masked are NaN."""
+    """Return scores as a frame takes them: those that are masked are NaN."""
     return np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else values
 
 
@@ -517,7 +517,7 @@ def _coded(
     by_year: ByYear | None,
     options: dict[str, Any],
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
-    """The identifiers, bits and carried columns of a file's admissions; with a look-back, all of them at once.
+    """Yield the identifiers, bits and carried columns of a file's admissions; with a look-back, all of them at once.
 
     What arose during an earlier admission is history now; what arose during this one counts only if asked.
     """
@@ -637,7 +637,7 @@ def write_scores(
 
 
 def _spooled(spool: Path, combined: Combined | None, place: int) -> "Iterator[pa.Table]":
-    """The scores that waited, with CCI+ECI as the column of that place where it was fitted."""
+    """Yield the scores that waited, with CCI+ECI as the column of that place where it was fitted."""
     import pyarrow as pa
 
     with pa.OSFile(str(spool)) as stored:

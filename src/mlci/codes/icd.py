@@ -85,7 +85,7 @@ def check_version(version: object) -> int:
 
 @cache
 def _table(version: int, *columns: str) -> "pa.Table":
-    """The table of a version, or these columns of it; titles are most of it, and few who ask for codes need them."""
+    """Return the table of a version, or these columns of it: titles are most of it, and rarely needed."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

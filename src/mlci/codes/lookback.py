@@ -134,7 +134,7 @@ class History:
                 yield late[some], early[some], gap[some]
 
     def _parts(self) -> Iterator[tuple[int, int]]:
-        """The order in parts of about so many admissions, cut between patients."""
+        """Yield the order in parts of about so many admissions, cut between patients."""
         first = np.append(np.flatnonzero(self.patient[1:] != self.patient[:-1]) + 1, len(self.order))
         start = 0
         while start < len(self.order):
@@ -162,7 +162,7 @@ class History:
     def codes(
         self, indices: np.ndarray, offsets: np.ndarray, reach: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Each admission's codes with those of its earlier ones behind them, each once.
+        """Return each admission's codes with those of its earlier ones behind them, each once.
 
         Args:
             indices: the number of each recorded code, admission after admission.

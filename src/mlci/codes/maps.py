@@ -54,7 +54,7 @@ def counterparts(code: str, version: int) -> tuple[Counterpart, ...]:
 
 
 def _unspecified(way: Counterpart, version: int) -> bool:
-    """Whether it says no more than the code it stands for is sure to say."""
+    """Return whether it says no more than the code it stands for is sure to say."""
     return "unspecified" in (title(way.codes[0], version) or "").lower()
 
 

@@ -157,7 +157,7 @@ def near_misses(code: str, version: int) -> list[str]:
 
 
 def _alike(code: str) -> set[str]:
-    """The code with one character taken for another."""
+    """Return the code with one character taken for another."""
     return {
         code[:at] + other + code[at + 1 :]
         for at, character in enumerate(code)
@@ -168,12 +168,12 @@ def _alike(code: str) -> set[str]:
 
 
 def _well_dotted(text: str, code: str, version: int) -> bool:
-    """Whether a dot stands where it belongs: 38.9 is not the ICD-9 heading 389."""
+    """Return whether a dot stands where it belongs: 38.9 is not the ICD-9 heading 389."""
     return "." not in text or text.upper() == icd.dotted(code, version)
 
 
 def _unknown_code(text: str, code: str, version: int) -> Missed | None:
-    """A token that is written like a code but is none; None for words and numbers."""
+    """Return a token that is written like a code but is none; None for words and numbers."""
     numeric = code.isdigit()
     if not (numeric and 3 <= len(code) <= 5) and not (
         LETTER_FIRST.fullmatch(code) and 3 * sum(map(str.isdigit, code)) >= len(code)
@@ -199,7 +199,7 @@ def _unknown_code(text: str, code: str, version: int) -> Missed | None:
 
 
 def _missed(pieces: list[str | Missed], codes: list[Understood], version: int) -> list[Missed]:
-    """The pieces that no code was made of, without what only describes codes that stand beside them."""
+    """Return the pieces that no code was made of, without what only describes codes that stand beside them."""
     described = [words_of(known.title or "") for known in codes]
     described += [
         words_of(suggestion.title) for piece in pieces if isinstance(piece, Missed) for suggestion in piece.suggestions
@@ -243,11 +243,11 @@ def _of_words(
 
 @cache
 def _filling() -> frozenset[str]:
-    """Words of prose: in a phrase of these alone nobody names a disease."""
+    """Return words of prose: in a phrase of these alone nobody names a disease."""
     return frozenset((icd.DATA / "filling_words.txt").read_text(encoding="utf-8").split())
 
 
 @cache
 def _headings() -> set[str]:
-    """The headings of ICD-9-CM: beginnings of its codes."""
+    """Return the headings of ICD-9-CM: beginnings of its codes."""
     return {code[:length] for code in icd._rows(9) for length in range(3, len(code))}

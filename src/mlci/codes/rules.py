@@ -88,7 +88,7 @@ class Rules:
         return bits | unread[:, None] if unread.any() else bits
 
     def _listed(self, version: int) -> list[Entries]:
-        """The listed codes of a version, those of one length together."""
+        """Return the listed codes of a version, those of one length together."""
         import pyarrow as pa
 
         if version not in self._entries:
@@ -157,7 +157,7 @@ class Rules:
         return {item.column: flag for item, flag in zip(self.categories, every.T) if item.words}
 
     def scores(self, bits: np.ndarray, columns: Sequence[str]) -> dict[str, np.ndarray]:
-        """The scores of the bits of each admission, by column; whole numbers, or tenths for an index that has them.
+        """Return the scores of each admission by its bits, by column; whole numbers, or tenths where an index has them.
 
         Args:
             bits: the categories of each admission, settled.
@@ -195,7 +195,7 @@ class Rules:
         return index, column[len(index.short) + 1 :]
 
     def _octet_points(self, index: Index, name: str):
-        """What each of the 256 values of an octet of the bits adds to a score, for the octets that add anything."""
+        """List what each of the 256 values of an octet of bits adds to a score, for the octets that add anything."""
         points = np.zeros(self.words * WORD, dtype=np.int32)
         for item in index.categories:
             points[self.place[item.column]] = round(item.weights[name] * (10 if _tenths(index, name) else 1))
@@ -221,7 +221,7 @@ class Rules:
 
 
 def _unread(index: Index) -> str:
-    """The name of the bit that says that an admission has codes which an index cannot read."""
+    """Return the name of the bit that says that an admission has codes which an index cannot read."""
     return f"{index.short}:unread"
 
 

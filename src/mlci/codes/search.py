@@ -95,7 +95,7 @@ def is_title_word(word: str, version: int) -> bool:
 
 
 def _meant(words: list[str], version: int) -> tuple[list[str], list[Name]]:
-    """The words with everyday names replaced by those of titles, and the names that were found."""
+    """Return the words with everyday names replaced by those of titles, and the names that were found."""
     names = _names(version)
     result, found, at = [], [], 0
     while at < len(words):
@@ -112,18 +112,18 @@ def _meant(words: list[str], version: int) -> tuple[list[str], list[Name]]:
 
 
 def _among(names: Sequence[Name | None], version: int) -> np.ndarray:
-    """Which rows of the table are the codes of these names."""
+    """Return which rows of the table are the codes of these names."""
     codes = pa.array([name.code for name in names if name], pa.string())
     return pc.is_in(_table(version)["code"].chunk(0), value_set=codes.drop_null()).to_numpy(zero_copy_only=False)
 
 
 def _key(words: Iterable[str]) -> str:
-    """Words in whatever order."""
+    """Return a text that is the same for words in any order."""
     return " ".join(sorted(words))
 
 
 def _holding(words: list[str], version: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which titles hold all the words within their own, and which hold them whole."""
+    """Return which titles hold all the words within their own, and which hold them whole."""
     distinct, places, rows_of = _words(version)
     by_words, by_whole = np.ones((2, len(_table(version))), dtype=bool)
     for word in words:  # a word of the query lies within one word of a title, or nowhere
@@ -136,7 +136,7 @@ def _holding(words: list[str], version: int) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=10_000)
 def _spelled(word: str, version: int) -> str:
-    """The word as titles and everyday names write it, where one of theirs is close."""
+    """Return the word as titles and everyday names write it, where one of theirs is close."""
     from difflib import get_close_matches
 
     if len(word) < 4 or pc.any(pc.match_substring(_words(version)[0], word)).as_py() or is_title_word(word, version):
@@ -172,7 +172,7 @@ def _lower(version: int) -> pa.Array:
 
 @cache
 def _words(version: int) -> tuple[pa.Array, np.ndarray, np.ndarray]:
-    """The distinct words of all titles, and of each place where one stands: which word, and in which row."""
+    """Return the distinct words of all titles, and of each place where one stands: which word, and in which row."""
     titles = pc.split_pattern_regex(_lower(version), r"[^\pL\pN_]+")
     words = titles.flatten().dictionary_encode()
     return words.dictionary, words.indices.to_numpy(), pc.list_parent_indices(titles).to_numpy()

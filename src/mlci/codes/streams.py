@@ -166,7 +166,7 @@ def stream_table(
 
 
 def _whole_numbers(file: TableFile, id: str | None) -> bool:
-    """An identifier is a number if all of them are, and then scores join with numbers; else 007 and 7 stay apart."""
+    """Return identifiers as numbers if all of them are, so that scores join with numbers; else 007 and 7 stay apart."""
     import pyarrow.compute as pc
 
     return id is not None and all(
@@ -236,7 +236,7 @@ def encode_tables(
 
 
 def _alike_rows(carried: "pa.Table", ids: "pa.ChunkedArray", where: str) -> "pa.Table":
-    """The one row that all rows of an admission must repeat."""
+    """Return the one row that all rows of an admission must repeat."""
     import pyarrow.compute as pc
 
     group = joined(ids).dictionary_encode().indices.to_numpy()
@@ -272,7 +272,7 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
 
 
 def _ascending(tables: Iterator["pa.Table"], id: str | None, file: TableFile) -> bool:
-    """Whether the admissions come in the order of their identifiers, so that each one's rows stand together."""
+    """Return whether the admissions come in the order of their identifiers, so that each one's rows stand together."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

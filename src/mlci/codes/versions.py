@@ -36,7 +36,7 @@ def guess_version(counts: Mapping[str, int], where: str) -> tuple[int, str]:
 
 
 def _fits(codes: Sequence[str] | np.ndarray) -> dict[int, np.ndarray]:
-    """Which of the codes each version has, as a code or as a heading."""
+    """Return which of the codes each version has, as a code or as a heading."""
     import pyarrow as pa
 
     text = pa.array(codes, pa.string())

@@ -73,8 +73,10 @@ def _doubtful(codes: "pa.Array") -> np.ndarray:
 
 
 def _whole_codes(codes: "pa.Array") -> bool:
-    """Whether these are whole codes rather than headings: more codes of four digits and up than headings of three, and
-    nearly none of those that a zero in front would not make a code."""
+    """Return whether these are whole codes rather than headings.
+
+    They are if codes of four digits and more outnumber headings of three, and a zero in front makes nearly each a code.
+    """
     import pyarrow.compute as pc
 
     fine = pc.match_substring_regex(codes, r"^\d{4,}$").fill_null(False).to_numpy(zero_copy_only=False)
@@ -144,7 +146,7 @@ def _headings(version: int) -> "pa.Array":
 
 
 def _with_zeros(codes: "pa.Array") -> np.ndarray:
-    """Each code with the zeros in front that make it a code or, among headings, one of three digits; else itself."""
+    """Return each code with the zeros in front that make it a code or, among headings, a heading; else itself."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

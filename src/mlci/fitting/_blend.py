@@ -40,7 +40,7 @@ class Weighed:
     def through(
         self, fit: Callable[[np.ndarray, np.ndarray], Lines], outcomes: np.ndarray, folds: np.ndarray
     ) -> "Weighed":
-        """The table with lines of its log-odds, each admission's by lines that were fitted to the other folds."""
+        """Return the table with lines of its log-odds, each admission's by lines fitted to the other folds."""
         honest, lines = np.empty_like(self.honest), fit(self.honest, outcomes)
         for fold in np.unique(folds):
             out = folds == fold

@@ -11,7 +11,7 @@ from mlci.base.errors import InputError
 
 
 def known_mean(outcomes: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """The mean of each outcome where it is known, weighted where admissions count unequally.
+    """Return the mean of each outcome where it is known, weighted where admissions count unequally.
 
     >>> known_mean(np.array([[0.0], [1.0], [np.nan]]), np.array([3.0, 1.0, 1.0]))
     array([0.25])

@@ -24,7 +24,7 @@ class Curves:
     heights: np.ndarray  # outcomes x points, never falling
 
     def __call__(self, log_odds: np.ndarray) -> np.ndarray:
-        """The score: the sum of the curves at these log-odds, a column per outcome."""
+        """Return the score: the sum of the curves at these log-odds, a column per outcome."""
         slopes = np.diff(self.heights) / np.diff(self.knots)
         return sum(
             (
@@ -134,7 +134,7 @@ def _knots(column: np.ndarray, points: int, mass: np.ndarray | None) -> np.ndarr
 
 
 def _segments(column: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """How far each value has come along each segment between knots; the first and the last have no end."""
+    """Return how far each value has come along each segment between knots; the first and the last have no end."""
     low, high = knots[:-1].copy(), knots[1:].copy()
     low[0], high[-1] = -np.inf, np.inf
     return np.clip(column[:, None], low, high) - knots[:-1]

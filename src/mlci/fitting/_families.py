@@ -25,7 +25,7 @@ class Family:
     dispersion: float = 1.0
 
     def mean(self, predictor: np.ndarray) -> np.ndarray:
-        """The outcome's expected value."""
+        """Return the outcome's expected value."""
         if self.kind == "logistic":
             try:
                 from scipy.special import expit
@@ -45,17 +45,17 @@ class Family:
         return (y - predictor) ** 2 / 2 / self.dispersion
 
     def slope(self, mean: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The loss's derivative by the predictor."""
+        """Return the loss's derivative by the predictor."""
         return (mean - y) / self.dispersion
 
     def curvature(self, mean: np.ndarray) -> np.ndarray:
-        """The loss's second derivative by the predictor."""
+        """Return the loss's second derivative by the predictor."""
         if self.kind == "logistic":
             return mean * (1 - mean)
         return (mean if self.kind == "poisson" else np.ones_like(mean)) / self.dispersion
 
     def link(self, mean: np.ndarray) -> np.ndarray:
-        """The predictor that gives a mean."""
+        """Return the predictor that gives a mean."""
         if self.kind == "logistic":
             return np.log(mean / (1 - mean))
         return np.log(mean) if self.kind == "poisson" else mean

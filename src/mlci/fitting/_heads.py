@@ -110,7 +110,7 @@ def learn(
 
 
 def _crosswise(first: np.ndarray, told: np.ndarray, valid: Split) -> np.ndarray:
-    """The risks of validation admissions, those of each half by shift and slope of the other."""
+    """Return the risks of validation admissions, those of each half by shift and slope of the other."""
     folds, found = folds_by_subject(valid, 2, seed=0), np.empty_like(told)
     for half in (folds == 0, folds == 1):
         lines = _after(first, _lines(_moved(first, told[~half]), valid.outcomes[~half], ALIKE))

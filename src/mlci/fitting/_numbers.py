@@ -133,7 +133,7 @@ class Targets:
         return len(self.names) - len(self.scales)
 
     def halves(self, weight: np.ndarray | None) -> np.ndarray:
-        """The outcomes, of a number whether it lies beyond its median: what it counts by, whatever its unit."""
+        """Return the outcomes, of a number whether it lies beyond its median: what it counts by, whatever its unit."""
         found = np.array(self.outcomes, copy=True)
         for place in range(self.binary, len(self.names)):
             values, known = found[:, place], ~np.isnan(found[:, place])

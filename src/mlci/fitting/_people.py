@@ -22,7 +22,7 @@ UNDECIDED, SPREAD = 10.0, 1.0  # priors: events behind shift and slope as they a
 
 
 def rows_of(age: Sequence | np.ndarray | None, sex: Sequence | np.ndarray | None, many: int) -> np.ndarray:
-    """The rows of each admission: of its age and of its sex, `UNKNOWN` where that is not known.
+    """Return the rows of each admission: of its age and of its sex, `UNKNOWN` where that is not known.
 
     >>> rows_of([71.0, None], ["F", "?"], 2).tolist()
     [[6, 9], [-1, -1]]
@@ -88,12 +88,12 @@ class People:
     values: np.ndarray
 
     def added(self, rows: np.ndarray) -> np.ndarray:
-        """What each admission's age and sex add to the log-odds of each risk; NaN where neither is known."""
+        """Return what each admission's age and sex add to the log-odds of each risk; NaN where neither is known."""
         table = np.vstack([self.values[2:], np.zeros_like(self.values[:1])])  # the last row: not known
         return np.where((rows == UNKNOWN).all(axis=1)[:, None], np.nan, table[rows].sum(axis=1))
 
     def log_odds(self, by_codes: np.ndarray, added: np.ndarray) -> np.ndarray:
-        """The log-odds of each risk."""
+        """Return the log-odds of each risk."""
         return self.values[0] + self.values[1] * by_codes + added
 
     def recalibrated(self, place: int, shift: float, slope: float) -> "People":

@@ -45,7 +45,7 @@ class Presence:
         return len(self.offsets) - 1
 
     def blocks(self, kind: type) -> Iterator[tuple[slice, sparse.csr_array]]:
-        """Rows of the matrix, some at a time, with values of this kind; the column numbers are not copied."""
+        """Yield rows of the matrix, some at a time, with values of this kind; the column numbers are not copied."""
         largest = max(np.diff(self.offsets[::ROWS], append=self.offsets[-1]), default=0)
         ones = np.ones(largest, kind)
         for start in range(0, len(self), ROWS):
@@ -56,7 +56,7 @@ class Presence:
             yield rows, sparse.csr_array(parts, shape=(len(pointers) - 1, self.columns))
 
     def times(self, weights: np.ndarray) -> np.ndarray:
-        """The sum of the weights (a row per token) of each admission's tokens."""
+        """Return the sum of the weights (a row per token) of each admission's tokens."""
         return np.concatenate([weights[:0], *(block @ weights for _, block in self.blocks(np.float64))])
 
     def take(self, rows: np.ndarray) -> "Presence":
@@ -66,7 +66,7 @@ class Presence:
 
 
 def _distinct(tokens: Tokens, columns: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The distinct tokens of some admissions at a time, in order, and how many each admission has."""
+    """Yield the distinct tokens of some admissions at a time, in order, and how many each admission has."""
     for start in range(0, len(tokens), ROWS):
         offsets = tokens.offsets[start : start + ROWS + 1]
         row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

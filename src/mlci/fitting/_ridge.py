@@ -36,7 +36,7 @@ class Prior:
     own: float
 
     def precision(self, outcomes: int) -> np.ndarray:
-        """The inverse covariance of a token's weights."""
+        """Return the inverse covariance of a token's weights."""
         return np.linalg.inv(np.full((outcomes, outcomes), self.common) + self.own * np.eye(outcomes))
 
 
@@ -163,7 +163,7 @@ class Regressions:
         total[0] += values.sum(axis=0, dtype=np.float64)
 
     def _pull(self, weights: np.ndarray, precision: np.ndarray) -> np.ndarray:
-        """The penalty's gradient; intercepts are free.
+        """Return the penalty's gradient; intercepts are free.
 
         The mean that costs least is that by tightness, and at it the penalty does not change with the mean.
         """
@@ -268,5 +268,5 @@ class _Level:
 
 
 def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """One number per regression."""
+    """Return one number per regression."""
     return np.einsum("vbt,vbt->b", left, right)

@@ -120,7 +120,7 @@ def move(
 
 
 def _likest(table: np.ndarray, outcome: np.ndarray) -> int:
-    """The outcome of the table whose log-odds tell most of a new outcome."""
+    """Return the outcome of the table whose log-odds tell most of a new outcome."""
     known = outcome[:, None]
     losses = [_loss(recalibrated(column, known)(column), known).mean() for column in table.T[:, :, None]]
     return int(np.argmin(losses))
@@ -129,7 +129,7 @@ def _likest(table: np.ndarray, outcome: np.ndarray) -> int:
 def _regressions(
     presence: Presence, outcomes: np.ndarray, parents: np.ndarray, least: int, folds: np.ndarray, count: int
 ) -> tuple[np.ndarray, Regressions]:
-    """The tokens that enough admissions have, and regressions on these alone, numbered from 1 in their order."""
+    """Return the tokens that enough admissions have, and regressions on these alone, numbered from 1 in their order."""
     many = np.bincount(presence.ids, minlength=presence.columns)
     active = np.flatnonzero(many >= least)
     number = np.zeros(presence.columns, np.int32)
@@ -145,7 +145,7 @@ def _regressions(
 
 
 def _moved(whole: Regressions, active: np.ndarray, table: Weighed) -> Weighed:
-    """The table with the difference to it that the admissions speak for."""
+    """Return the table with the difference to it that the admissions speak for."""
     beside = replace(whole, offset=table.honest if table.honest.any() else None)
     fitted = beside.solve(_chosen(beside), beside.start(), tolerance=FINE)
     weights, difference = table.weights.copy(), fitted[:, -1]
@@ -200,12 +200,12 @@ def _prior(common: float, spread: float) -> Prior:
 
 
 def _error(values: np.ndarray) -> float:
-    """The standard error of the mean."""
+    """Return the standard error of the mean."""
     return float(values.std() / np.sqrt(len(values)))
 
 
 def _loss(log_odds: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
-    """The deviance of each admission over all outcomes, of the mean deviance of the rates alone.
+    """Return the deviance of each admission over all outcomes, of the mean deviance of the rates alone.
 
     Outcomes add up as they are: common ones, whose deviance is known best, decide more than rare ones.
     """

@@ -381,7 +381,7 @@ class _Run:
         )
 
     def _anchored(self, model: encoders.Encoder, split: Split) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and anchor of the admissions of a split that count."""
+        """Return scores and anchor of the admissions of a split that count."""
         column = split.names.index(self.config.selection.anchor)
         known = _objectives.known_rows(split.outcomes, self.config.objective.validity)
         rows = np.broadcast_to(known, split.outcomes.shape)[:, column]

@@ -236,7 +236,7 @@ def _fit(
 
 
 def _crossed(state: Mapping[str, np.ndarray], parts: np.ndarray, tokens: Tokens) -> np.ndarray:
-    """Scores by each of the regressions that leave out a fold."""
+    """Return scores by each of the regressions that leave out a fold."""
     presence, curves = Presence.of(tokens, len(parts)), Curves(state["knots"], state["heights"])
     return np.stack([curves(presence.times(part) + part[0]) for part in np.moveaxis(parts, 1, 0)])
 
@@ -276,7 +276,7 @@ def _aligned(
     observed: float,
     weight: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What the score is aligned with, and how much each part counts: outcomes, and the thresholds of numbers."""
+    """Return what the score is aligned with, and how much each part counts: outcomes, and the thresholds of numbers."""
     binary, asked = targets.binary, calibration[:, 0] + calibration[:, 1] * honest
     labels = [soften(asked[:, :binary], targets.outcomes[:, :binary], observed=observed)]
     counted = [alpha[:binary]]
@@ -290,7 +290,7 @@ def _aligned(
 
 
 def _kinds(targets: Targets) -> dict[str, np.ndarray]:
-    """The kind of each outcome, by its place in `KINDS`, where some are numbers."""
+    """Return the kind of each outcome, by its place in `KINDS`, where some are numbers."""
     if not targets.scales:
         return {}
     return {"kinds": np.array([KINDS.index(family.kind) for family in targets.families], dtype=np.float64)}
@@ -361,7 +361,7 @@ def _best(tried: Sequence[Tried]) -> Tried:
 def _regressions(
     train: Split, targets: Targets, tokens: Tokens, folds: np.ndarray, parents: np.ndarray, count: int
 ) -> Regressions:
-    """One regression for each fold left out, and one of all; `tokens` may hold each admission in several forms.
+    """Return one regression for each fold left out, and one of all; `tokens` may hold each admission in several forms.
 
     Of several forms, each has a level of its own, and the weights of categories are drawn towards their mean: what is
     learned of a category in few admissions is that it is a further diagnosis.
@@ -383,7 +383,7 @@ def _regressions(
 
 
 def _counted(presence: Presence, weight: np.ndarray | None) -> np.ndarray:
-    """How many admissions have each token, each counting as much as its weight; 1 where none has it."""
+    """Return how many admissions have each token, each counting as much as its weight; 1 where none has it."""
     if weight is None:
         return np.maximum(np.bincount(presence.ids, minlength=presence.columns), 1).astype(np.float64)
     repeated = np.repeat(weight, np.diff(presence.offsets))
@@ -398,7 +398,7 @@ def _unexplained(
     families: Sequence[Family],
     weight: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The deviance of each outcome's calibrated risk (or mean), as a share of that of its rate."""
+    """Return the deviance of each outcome's calibrated risk (or mean), as a share of that of its rate."""
     found = []
     for column, outcome, (shift, slope), family in zip(log_odds.T, outcomes.T, calibration, families):
         known = ~np.isnan(outcome)

@@ -77,7 +77,7 @@ def counted(names: Sequence[str], outcomes: np.ndarray) -> dict[str, int]:
 
 
 def tokens_of_one_patient(train: Split) -> int:
-    """How many tokens of the vocabulary occur in the admissions of a single patient alone.
+    """Return how many tokens of the vocabulary occur in the admissions of a single patient alone.
 
     They would tell that this patient is among the training admissions to whoever knows the patient's codes.
     """
@@ -93,7 +93,7 @@ def tokens_of_one_patient(train: Split) -> int:
 
 
 def without_small_cells(cutoff: Cutoff) -> Cutoff:
-    """The cutoff without the contrasts of small groups; fewer than ten beyond it (or below) count as none."""
+    """Return the cutoff without the contrasts of small groups; fewer than ten beyond it (or below) count as none."""
     tail = cutoff.tail if LEAST <= cutoff.tail <= cutoff.n - LEAST else cutoff.n * round(cutoff.share)
     large = tuple(contrast for contrast in cutoff.contrasts if min(_cells(contrast)) >= LEAST)
     return replace(cutoff, tail=tail, contrasts=large)

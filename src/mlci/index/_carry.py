@@ -32,7 +32,7 @@ class _Carried:
 
 
 def carry(model: Model) -> Model:
-    """The same model, with rows for ICD-10-CM beside those for ICD-9-CM."""
+    """Return the same model, with rows for ICD-10-CM beside those for ICD-9-CM."""
     codes = _codes(model)
     short, middle, _ = sorted(model.vocabulary.depths)
     rows: dict[str, tuple[np.ndarray, int]] = {}
@@ -55,7 +55,7 @@ def carry(model: Model) -> Model:
 
 
 def _codes(model: Model) -> dict[str, _Carried]:
-    """The ICD-10 codes of the maps that have a counterpart which the model knows, else are the counterpart of one."""
+    """Return the ICD-10 codes of the maps that have a counterpart which the model knows, or are one's counterpart."""
     ways = {code: [way.codes for way in counterparts(code, 10)] for code in mapped_codes(10)}
     back: dict[str, list[tuple[str, ...]]] = {}
     for code in mapped_codes(9):

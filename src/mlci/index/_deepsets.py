@@ -38,7 +38,7 @@ class DeepSetsScorer:
     vocabulary: Vocabulary
 
     def encode(self, admissions: Admissions) -> Tokens:
-        """Every token of every code; where tokens only add up, those of a code are one row of the table."""
+        """Return every token of every code; where tokens only add up, those of a code are one row of the table."""
         if self._logits:
             return self.vocabulary.encode(admissions)
         deepest = self.vocabulary.deepest(admissions)
@@ -50,11 +50,11 @@ class DeepSetsScorer:
         return len(self.state.get("heads.bias", ()))
 
     def risks(self, reading: Reading) -> np.ndarray:
-        """The risk of each outcome that has one of its own, a column each."""
+        """Return the risk of each outcome that has one of its own, a column each."""
         return 1 / (1 + np.exp(np.clip(-self.risk_log_odds(reading), -MOST, MOST)))
 
     def risk_log_odds(self, reading: Reading) -> np.ndarray:
-        """The log-odds of each risk."""
+        """Return the log-odds of each risk."""
         if reading.log_odds is None:
             return np.empty((len(reading.score), 0))
         shift, slope = self.state["calibration"].T
@@ -90,7 +90,7 @@ class DeepSetsScorer:
             raise ValueError("weights that are not finite 32-bit numbers")
 
     def read(self, tokens: Tokens) -> Reading:
-        """Scores, and log-odds where there are heads, of plain tokens or of what `encode` gave."""
+        """Return scores, and log-odds where there are heads, of plain tokens or of what `encode` gave."""
         _ = self._table, self._layers, self._logits, self._heads  # made once, before threads need them
         scores, share = np.empty(len(tokens)), (1 / np.maximum(self._table.sizes(tokens), 1)).astype(np.float32)
         by_tokens, by_layer = (np.empty((len(tokens), self.risky), dtype=kind) for kind in (np.float64, np.float32))
@@ -117,7 +117,7 @@ class DeepSetsScorer:
         return self.read(tokens).score
 
     def _numbers(self, part: str) -> list[int]:
-        """The numbers of the linear layers of phi or rho."""
+        """Return the numbers of the linear layers of phi or rho."""
         return sorted(
             int(name.split(".")[1]) for name in self.state if name.startswith(part) and name.endswith("weight")
         )

@@ -18,7 +18,7 @@ CONDITIONS = 31  # of Elixhauser
 
 
 def shortfalls(names: Sequence[str], outcomes: np.ndarray) -> dict[str, dict[str, int]]:
-    """What each outcome with too few events would need, by Riley's criteria: admissions, and events among them.
+    """Return what each outcome with too few events would need, by Riley's criteria: admissions, and events among them.
 
     >>> shortfalls(["died", "stayed"], np.array([[1, 0]] + [[0, 1]] * 49 + [[0, 0]] * 50))["died"]
     {'admissions': 17399, 'events': 174}
@@ -57,7 +57,7 @@ def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
 
 
 def in_words(card: Mapping) -> list[str]:
-    """What a model's card says of outcomes that are missing, have no part in the cutoff or too few events.
+    """Return what a model's card says of outcomes that are missing, have no part in the cutoff or too few events.
 
     >>> in_words({"no_part_in_cutoff": {"died": "it is never present in 40 admissions"}})
     ['died has no part in the cutoff of high severity: it is never present in 40 admissions.']

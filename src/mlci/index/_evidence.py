@@ -44,21 +44,21 @@ class Evidence:
         return "training and validation admissions" + ("" if self.honest else ", which it was learned from")
 
     def rows(self, *splits: str) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and outcomes of some splits."""
+        """Return scores and outcomes of some splits."""
         return tuple(np.concatenate([part[name] for name in splits]) for part in (self.scores, self.labels))  # pyright: ignore
 
     def weight(self, *splits: str) -> np.ndarray | None:
-        """How much the admissions of some splits count; None: each once."""
+        """Return how much the admissions of some splits count; None: each once."""
         found = [part for name in splits if (part := self.mass.get(name)) is not None]
         return np.concatenate(found) if found else None
 
     def enough(self, name: str) -> bool:
-        """Whether the admissions chosen tell enough of an outcome."""
+        """Return whether the admissions chosen tell enough of an outcome."""
         column = self.rows(*self.splits)[1][:, list(self.names).index(name)]
         return min(np.nansum(column), np.nansum(1 - column)) >= EVENTS
 
     def curves(self, *, least: int) -> dict[str, Smooth]:
-        """The risk of each outcome along the score; of one that is too rare among those chosen, by all admissions."""
+        """Return the risk of each outcome along the score, by the admissions chosen; of a rare one, by all of them."""
         found = {}
         for place, name in enumerate(self.names):
             chosen = self.splits if self.enough(name) else ("train", "valid")
@@ -73,7 +73,7 @@ class Evidence:
         return [name for name in self.names if self.splits != ("valid",) or not self.enough(name)]
 
     def judged(self, column: np.ndarray, place: int) -> np.ndarray | None:
-        """An outcome's risk of each validation admission, by a curve that has not seen it; None: nothing is known."""
+        """Return an outcome's risk of each validation admission, by a curve that has not seen it; None if unknown."""
         train, valid = self.scores["train"], self.scores["valid"]
         if self.splits != ("valid",) or not self.enough(self.names[place]):
             known = self.labels["train"][:, place]
@@ -86,7 +86,7 @@ class Evidence:
         return risk
 
     def cutoff(self) -> Cutoff:
-        """The cut of high severity, with the certificate that such a cut has on admissions that did not choose it."""
+        """Return the cut of high severity, with its certificate on admissions that did not choose it."""
         try:
             chosen = self._cutoff(*self.splits)
         except InputError:  # too little in the validation split alone
@@ -94,7 +94,7 @@ class Evidence:
         return replace(chosen, held_out=self._held_out())
 
     def took_part(self, chosen: Cutoff) -> tuple[list[str], np.ndarray]:
-        """The outcomes by which a cutoff was chosen, by name, and theirs of the admissions that it was chosen on."""
+        """Return the outcomes by which a cutoff was chosen, by name, and their values where it was chosen."""
         splits = self.splits if chosen.n == len(self.rows(*self.splits)[0]) else ("train", "valid")
         names = [name for name in self.names if name not in chosen.left_out]
         return names, self.rows(*splits)[1][:, [self.names.index(name) for name in names]]
@@ -121,7 +121,7 @@ class Evidence:
 
 
 def halved(subjects: np.ndarray | None, admissions: int) -> np.ndarray:
-    """True for every second patient in the order of their identifiers, or every second admission."""
+    """Return True for every second patient in the order of their identifiers, or every second admission."""
     if subjects is None:
         return np.arange(admissions) % 2 == 0
     return np.unique(subjects, return_inverse=True)[1] % 2 == 0

@@ -65,7 +65,7 @@ class Explanation(Sequence[Effect]):
         return len(self.effects)
 
     def _repr_html_(self) -> str:
-        """A table for a notebook: a bar for each effect, and the log-odds of each outcome."""
+        """Return a table for a notebook: a bar for each effect, and the log-odds of each outcome."""
         names = list(self.log_odds or ())
         widest = max((abs(effect.effect) for effect in self), default=0) or 1.0
         head = ["Code", "", "Score", "", *(f"{label(name)} (log-odds)" for name in names)]
@@ -90,7 +90,7 @@ def _row(code: str, title: str, value: float, bar: float, parts: list[float]) ->
 
 
 def shares(model: Model, admissions: Admissions, reading: Reading, *, without: Reading | None = None) -> Reading:
-    """What each recorded code of each admission, of which `reading` is, does to its score and log-odds.
+    """Return what each recorded code of each admission, of which `reading` is, does to its score and log-odds.
 
     A row is a recorded code, as `Admissions.indices` has them. `without`, if it is at hand, spares a network what
     `without_each` says.
@@ -105,7 +105,7 @@ def shares(model: Model, admissions: Admissions, reading: Reading, *, without: R
 
 
 def effects_of(model: Model, admissions: Admissions, reading: Reading) -> tuple[Effect, ...]:
-    """What each recorded code of one admission, of which `reading` is, does."""
+    """Return what each recorded code of one admission, of which `reading` is, does."""
     without = without_each(model, admissions, reading)
     found = shares(model, admissions, reading, without=without)
     titles, known = titles_of(model, admissions), model.known(admissions)
@@ -122,12 +122,12 @@ def effects_of(model: Model, admissions: Admissions, reading: Reading) -> tuple[
 
 
 def by_outcome(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[str, float] | None]:
-    """Each row of log-odds by the outcomes' names; None where there are none."""
+    """Return each row of log-odds by the outcomes' names; None where there are none."""
     return [None] * rows if log_odds is None else [dict(zip(model.learned, row)) for row in log_odds.tolist()]
 
 
 def titles_of(model: Model, admissions: Admissions) -> list[str | None]:
-    """What each code is called; one without a version is taken for the model's where that has one alone."""
+    """Return what each code is called; one without a version is taken for the model's where that has one alone."""
     from mlci.codes.icd import VERSIONS, titles
 
     alone = model.icd_versions[0] if len(model.icd_versions) == 1 else 0
@@ -141,7 +141,7 @@ def titles_of(model: Model, admissions: Admissions) -> list[str | None]:
 
 
 def _repeated(reading: Reading, counts: np.ndarray) -> Reading:
-    """A row for each recorded code."""
+    """Return a row for each recorded code."""
     score, log_odds = reading.score, reading.log_odds
     return Reading(np.repeat(score, counts), None if log_odds is None else np.repeat(log_odds, counts, axis=0))
 
@@ -160,7 +160,7 @@ def _split(scorer: TableScorer, admissions: Admissions, reading: Reading) -> Rea
 
 
 def _tokens(vocabulary: Vocabulary, admissions: Admissions, row: np.ndarray) -> np.ndarray:
-    """The tokens that each recorded code brings, PAD elsewhere; a code that does not count brings none."""
+    """Return the tokens that each recorded code brings, PAD elsewhere; a code that does not count brings none."""
     leaf = vocabulary.leaves(admissions)[admissions.indices]
     counting = np.cumsum(leaf != PAD)
     before = np.concatenate([[0], counting])[admissions.offsets[:-1]]

@@ -10,7 +10,7 @@ from mlci.tokens import SPECIAL
 
 
 def extended(model: Model, rows: Mapping[tuple[int, str], tuple[np.ndarray, int]]) -> Model:
-    """The model with rows of new tokens, by ICD version and text, each a weight per outcome and its support."""
+    """Return the model with rows of new tokens, by ICD version and text, each a weight per outcome and its support."""
     if not rows:
         return model
     vocabulary, more = model.vocabulary, sorted(rows)

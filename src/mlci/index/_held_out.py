@@ -25,7 +25,7 @@ def held_out(
     least: int,
     drawn: Split | None = None,
 ) -> dict[str, dict[str, float | int]]:
-    """The figures of each outcome of which `least` admissions or more had it, and as many did not.
+    """Return the figures of each outcome of which `least` admissions or more had it, and as many did not.
 
     `auroc` is the score's; `observed` is the share with the outcome and `expected` the mean risk; `slope` is that of
     the outcome on the risk's log-odds (1 is right). `_low` and `_high` bound 95% intervals. `drawn` says which

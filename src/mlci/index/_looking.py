@@ -15,18 +15,18 @@ CARD = "look_back"  # days, in the card of a model
 
 
 def card_entry(data: Any) -> dict[str, float]:
-    """What a fit writes into its card; nothing where only an admission's own codes count."""
+    """Return what a fit writes into its card; nothing where only an admission's own codes count."""
     days = days_of_file(data) if isinstance(data, str | Path) else getattr(data, "look_back", 0)  # of a cohort
     return {CARD: float(days)} if days else {}
 
 
 def days_of(model: "Model") -> float:
-    """How many days the codes of a model look back."""
+    """Return how many days the codes of a model look back."""
     return float(model.card.get(CARD) or 0)
 
 
 def days_of_file(path: str | Path) -> float | None:
-    """How many days a cohort file looks back; None where the file is none, and so does not say."""
+    """Return how many days a cohort file looks back; None where the file is none, and so does not say."""
     if not str(path).lower().endswith(".parquet"):
         return None
     from pyarrow.parquet import read_schema
@@ -36,7 +36,7 @@ def days_of_file(path: str | Path) -> float | None:
 
 
 def doubt(model: "Model", days: float | None) -> list[str]:
-    """What is to be said if admissions look back otherwise than those of a model; `days` is None where nobody knows."""
+    """Return what to say if admissions look back otherwise than those of a model; `days` is None if not known."""
     made = days_of(model)
     if made == days or (days is None and not made):
         return []

@@ -27,7 +27,7 @@ from mlci.judging.smooth import smooth
 
 
 def _read(scorer: Any, split: Split) -> Reading:
-    """What the scorer makes of a split, with age and sex where risks take them."""
+    """Return what the scorer makes of a split, with age and sex where risks take them."""
     reading = scorer.read(split.tokens)
     if split.people is None:
         return reading
@@ -100,7 +100,7 @@ def _bands(
     names: list[str],
     mass: Mapping[str, np.ndarray | None],
 ) -> dict[str, Smooth]:
-    """How sure the own log-odds of a recipe are, from the validation split, or else from what was cross-fitted."""
+    """Return how sure a recipe's own log-odds are, by the validation split, or else by what was cross-fitted."""
     part = "valid" if len(labels["valid"]) else "train"
     own = readings[part].log_odds
     if own is None:

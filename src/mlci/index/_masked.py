@@ -62,7 +62,7 @@ def in_words(card: Mapping[str, Any]) -> list[str]:
 
 
 def _told(many: float) -> int:
-    """A count; 0 stands for fewer than ten."""
+    """Return a count; 0 stands for fewer than ten."""
     return int(many) if many >= LEAST else 0
 
 

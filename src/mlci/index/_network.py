@@ -27,11 +27,11 @@ class NetworkScorer:
     vocabulary: Vocabulary
 
     def encode(self, admissions: Admissions) -> Tokens:
-        """Every token of every code."""
+        """Return every token of every code."""
         return self.vocabulary.encode(admissions)
 
     def read(self, tokens: Tokens) -> Reading:
-        """Scores alone: what the encoder learned is one number."""
+        """Return scores alone: what the encoder learned is one number."""
         self._prepare()
         from mlci.fitting.encoders import score
 

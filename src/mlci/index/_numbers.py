@@ -14,7 +14,7 @@ LEARNED = ("table",)  # recipes that learn from numbers
 
 
 def numbers_of(data: Any, names: Mapping[str, str] | Sequence[str], *, recipe: str) -> Numbers | None:
-    """The numbers of each admission, by the names of columns."""
+    """Return the numbers of each admission, by the names of columns."""
     if not names:
         return None
     if recipe not in LEARNED:

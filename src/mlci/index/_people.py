@@ -16,7 +16,7 @@ COLUMNS = ("age", "sex")
 
 
 def wanted(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Which of age and sex a model's risks take, by the config in its card."""
+    """Return which of age and sex a model's risks take, by the config in its card."""
     return tuple(name for name in COLUMNS if config.get("people", {}).get(name))
 
 
@@ -48,7 +48,7 @@ def of_data(data: Any, names: Sequence[str], many: int) -> np.ndarray | None:
 
 
 def needed(data: Any, names: Sequence[str]) -> np.ndarray | None:
-    """The same, to learn from: each of the names must be there."""
+    """Return the same, to learn from: each of the names must be there."""
     if not names:
         return None
     columns = getattr(getattr(data, "table", data), "column_names", None) or list(getattr(data, "columns", ()))
@@ -59,14 +59,14 @@ def needed(data: Any, names: Sequence[str]) -> np.ndarray | None:
 
 
 def of_person(names: Sequence[str], age: float | None, sex: str | None) -> np.ndarray | None:
-    """The rows of one person; None where nothing is said."""
+    """Return the rows of one person; None where nothing is said."""
     return of_persons(names, None if age is None else [age], None if sex is None else [sex], 1)
 
 
 def of_persons(
     names: Sequence[str], ages: Sequence[float | None] | None, sexes: Sequence[str | None] | None, many: int
 ) -> np.ndarray | None:
-    """The rows of so many persons, of whom ages or sexes were said in their order; None where neither was."""
+    """Return the rows of so many persons, of whom ages or sexes were said in their order; None where neither was."""
     said = {name: values for name, values in (("age", ages), ("sex", sexes)) if values is not None}
     for name, values in said.items():
         if name not in names:
@@ -79,7 +79,7 @@ def of_persons(
 
 
 def unsaid(names: Sequence[str], rows: np.ndarray | None) -> tuple[str, ...]:
-    """Which of these names no admission says.
+    """Return which of these names no admission says.
 
     >>> unsaid(("age", "sex"), rows_of([71.0], [None], 1))
     ('sex',)

@@ -41,7 +41,7 @@ class Percentiles:
         return found
 
     def _cell(self, score: np.ndarray) -> np.ndarray:
-        """The cell of each score; a score that is no lower has no lower cell, however numbers are rounded."""
+        """Return the cell of each score; a score that is no lower has no lower cell, however numbers are rounded."""
         low, high = self.quantiles[0], self.quantiles[-1]
         place = score - low
         place *= CELLS / (high - low) if high > low else 0.0

@@ -57,7 +57,7 @@ class PoolingTable:
         )
 
     def sizes(self, tokens: Tokens) -> np.ndarray:
-        """How many tokens each admission has: a row may stand for several."""
+        """Return how many tokens each admission has: a row may stand for several."""
         if not self.codes:
             return tokens.counts
         return np.diff(np.append(0, self.many[tokens.ids].cumsum())[tokens.offsets])

@@ -23,14 +23,14 @@ WEIGHTS, VIEW, ROWS = "mlci_weights", "mlci_scores", 500
 
 
 def script(model: Model, *, dialect: str, table: str = "diagnoses", about: Sequence[str] = ()) -> str:
-    """The whole script; `about` are lines of comment at its top."""
+    """Return the whole script; `about` are lines of comment at its top."""
     return "".join(f"-- {line}\n" for line in about) + "".join(
         f"{statement};\n" for statement in statements(model, dialect, table)
     )
 
 
 def statements(model: Model, dialect: str, table: str = "diagnoses") -> Iterator[str]:
-    """One after the other, without semicolons."""
+    """Yield one after the other, without semicolons."""
     import sqlglot
     from sqlglot import exp
 
@@ -59,12 +59,12 @@ def statements(model: Model, dialect: str, table: str = "diagnoses") -> Iterator
 
 
 def _number(value: float) -> str:
-    """A literal of 64 bits: with an exponent, or some engines would read a decimal."""
+    """Return a literal of 64 bits: with an exponent, or some engines would read a decimal."""
     return f"{value:.16e}"
 
 
 def _view(model: Model, table: str, dialect: str) -> str:
-    """The view: each distinct code looked up, summed by admission, tokens that several codes share counted once."""
+    """Write the view: each distinct code looked up, summed by admission, tokens that codes share counted once."""
     outcomes, places = range(1, model.state["weights"].shape[1] + 1), range(len(model.vocabulary.depths))
     names = model.learned[: len(outcomes) - len(model.numbers)]
     own = [f"risk_{name}" for name in names] + [f"expected_{name}" for name in model.numbers]
@@ -123,12 +123,12 @@ FROM scored{near}"""
 
 
 def _mean(kind: str, predictor: str) -> str:
-    """The risk of a predictor, or the expected number."""
+    """Return the risk of a predictor, or the expected number."""
     return {"poisson": f"EXP({predictor})", "gaussian": predictor}.get(kind, f"1 / (1 + EXP(-({predictor})))")
 
 
 def _lookup(model: Model, table: str, dialect: str) -> str:
-    """The steps that give each distinct code its tokens (id0, id1, ...) and what they add to log-odds (s1, s2, ...)."""
+    """Write the steps that give each distinct code its tokens (id0, ...) and what they add to log-odds (s1, ...)."""
     vocabulary, outcomes = model.vocabulary, range(1, model.state["weights"].shape[1] + 1)
     depths = sorted(vocabulary.depths)
     versions = set(vocabulary.versions)
@@ -173,7 +173,7 @@ lookup AS MATERIALIZED (
 
 
 def _again(places: range) -> str:
-    """The steps that count how often too often each token came in: first its family, then what is longer."""
+    """Return the steps that count how often too often each token came in: first its family, then what is longer."""
     family = "SELECT admission_id, family AS id, times FROM kin"
     if len(places) == 1:
         return f"again AS ({family})"
@@ -192,7 +192,7 @@ again AS (
 
 
 def _suspects(model: Model, dialect: str) -> tuple[str, str, str, str]:
-    """Aggregates of an admission, a step, a join and a condition that leave out rows which surely share nothing.
+    """Write aggregates of an admission, a step, a join and a condition that leave out rows which share nothing.
 
     Every family has one of 127 bits. An admission with as many bits as codes has no two codes of a family; else the
     bits that an even number of its codes have tell which, unless there are three of a kind.
@@ -214,7 +214,7 @@ def _suspects(model: Model, dialect: str) -> tuple[str, str, str, str]:
 
 
 def _percentile(model: Model, dialect: str) -> tuple[str, str, str]:
-    """The expression of the percentile, and the step and the join that it needs, where it does."""
+    """Return the expression of the percentile, and the step and the join that it needs, where it does."""
     shares = np.linspace(0, 100, len(model.quantiles))
     if dialect != "duckdb":
         return steps("score", model.quantiles, shares), "", ""
@@ -249,7 +249,7 @@ def _clean(column: str) -> str:
 
 
 def _ignored(model: Model) -> str:
-    """Whether a code counts as not recorded."""
+    """Return whether a code counts as not recorded."""
     rules = [text.split(":") for text in model.vocabulary.ignored]
     return (
         " OR ".join(f"(icd_version = {version} AND code LIKE '{beginning}%')" for version, beginning in rules)
@@ -258,7 +258,7 @@ def _ignored(model: Model) -> str:
 
 
 def hinges(x: str, knots: np.ndarray, heights: np.ndarray) -> str:
-    """A piecewise-linear curve whose end slopes go on: a line, and a change of slope at each inner knot.
+    """Return a piecewise-linear curve whose end slopes go on: a line, and a change of slope at each inner knot.
 
     A change c at k adds c * max(x - k, 0), which is half of c * (x - k) + c * |x - k|: no case to tell apart.
     """
@@ -271,7 +271,7 @@ def hinges(x: str, knots: np.ndarray, heights: np.ndarray) -> str:
 
 
 def _curve(x: str, curve: Isotonic | Smooth) -> str:
-    """The risk along the score."""
+    """Return the risk along the score."""
     if isinstance(curve, Isotonic):
         return steps(x, curve.score, curve.risk)
     logit = hinges(x, curve.score, curve.logit)
@@ -283,7 +283,7 @@ def _curve(x: str, curve: Isotonic | Smooth) -> str:
 
 
 def _pieces(knots: np.ndarray, heights: np.ndarray) -> Iterator[tuple[float, float, float]]:
-    """Where each linear piece begins, its height there and its slope; the last goes on level."""
+    """Yield where each linear piece begins, its height there and its slope; the last goes on level."""
     for at in np.flatnonzero(np.diff(knots) > 0):
         yield knots[at], heights[at], (heights[at + 1] - heights[at]) / (knots[at + 1] - knots[at])
     yield knots[-1], heights[-1], 0.0

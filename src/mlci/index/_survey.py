@@ -47,7 +47,7 @@ def drawn_by(
 
 
 def in_words(splits: Splits, weights: Any, cluster: Any) -> dict[str, Mapping[str, Any]]:
-    """What the card of a model says of it: the columns by name, and how many equal admissions the weights are worth."""
+    """Return what a model's card says of it: names of columns, and how many equal admissions the weights are worth."""
     weight, facts = splits.train.weight, {}
     if weight is not None:
         facts |= {"weights": weights if isinstance(weights, str) else "given", "worth": round(effective(weight))}
@@ -57,7 +57,7 @@ def in_words(splits: Splits, weights: Any, cluster: Any) -> dict[str, Mapping[st
 
 
 def told(card: Mapping[str, Any]) -> str:
-    """What a model's card says of how its admissions were drawn, in words; nothing where each counted once.
+    """Return what a model's card says of how its admissions were drawn, in words; nothing where each counted once.
 
     >>> told({"survey": {"weights": "weight", "worth": 60_000}})
     'weighted by weight, worth 60,000 of equal weight'

@@ -47,11 +47,11 @@ class TableScorer:
         return len(self.state["intercepts"]) if kinds is None else int((kinds == 0).sum())
 
     def encode(self, admissions: Admissions) -> Tokens:
-        """The deepest token of each code; it stands for its beginnings too."""
+        """Return the deepest token of each code; it stands for its beginnings too."""
         return self.vocabulary.deepest(admissions)
 
     def read(self, tokens: Tokens) -> Reading:
-        """Scores and log-odds; a token brings its beginnings with it, whether or not they are among `tokens`."""
+        """Return scores and log-odds; a token brings its beginnings with it, whether or not they are among `tokens`."""
         log_odds = np.empty((len(self.state["intercepts"]), len(tokens)))
         score = np.empty(len(tokens))
         _ = self._sums, self._behind  # made once, before threads need them
@@ -67,7 +67,7 @@ class TableScorer:
         return Reading(score, log_odds.T)
 
     def score(self, log_odds: np.ndarray) -> np.ndarray:
-        """The score at these log-odds, a column per outcome."""
+        """Return the score at these log-odds, a column per outcome."""
         columns = zip(log_odds.T, self.pieces)
         return sum((along(column, *pieces) for column, pieces in columns), np.zeros(len(log_odds)))
 
@@ -77,7 +77,7 @@ class TableScorer:
         return [_pieces(*points) for points in zip(self.state["knots"], self.state["heights"])]
 
     def risks(self, reading: Reading) -> np.ndarray:
-        """The risk of each outcome, a column each."""
+        """Return the risk of each outcome, a column each."""
         risk = self.risk_log_odds(reading)
         np.negative(risk, out=risk)
         with np.errstate(over="ignore"):  # a risk of 0, as near as a number can come to it
@@ -86,7 +86,7 @@ class TableScorer:
         return np.reciprocal(risk, out=risk)
 
     def risk_log_odds(self, reading: Reading) -> np.ndarray:
-        """The log-odds of each risk: by codes, and by age and sex where these are known and count."""
+        """Return the log-odds of each risk: by codes, and by age and sex where these are known and count."""
         assert reading.log_odds is not None
         by_codes, calibration = reading.log_odds[:, : self.risky], self.state["calibration"][: self.risky]
         found = by_codes * calibration[:, 1]
@@ -97,7 +97,7 @@ class TableScorer:
         return found
 
     def means(self, reading: Reading) -> np.ndarray:
-        """The expected value of each outcome that is a number, a column each, in its own unit."""
+        """Return the expected value of each outcome that is a number, a column each, in its own unit."""
         assert reading.log_odds is not None
         shift, slope = self.state["calibration"][self.risky :].T
         found = shift + slope * reading.log_odds[:, self.risky :]
@@ -145,7 +145,7 @@ class TableScorer:
         return (own - beginnings[own, (beginnings > 0).argmax(axis=1)]).astype(np.uint32)
 
     def _totals(self, tokens: Tokens, start: int) -> Iterator[np.ndarray]:
-        """What the tokens of up to `ROWS` admissions add to each outcome's log-odds, in steps: all they bring, once."""
+        """Yield what the tokens of up to `ROWS` admissions add to each outcome's log-odds, each token once."""
         offsets = tokens.offsets[start : start + ROWS + 1]
         counts = np.diff(offsets)
         own, again, common = self._ordered(tokens.ids[offsets[0] : offsets[-1]], counts)
@@ -159,7 +159,7 @@ class TableScorer:
             yield from (total.real, total.imag)
 
     def _ordered(self, ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The tokens of each admission in order; which of them share something with the one before, and what.
+        """Return the tokens of each admission in order; which of them share something with the one before, and what.
 
         Tokens that share a beginning are neighbours then, and what a token has in common with its left neighbour was
         counted there.
@@ -175,7 +175,7 @@ class TableScorer:
         return own, left + 1, self._common(own[left], own[left + 1])
 
     def _common(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The deepest token that two tokens both bring."""
+        """Return the deepest token that two tokens both bring."""
         common = np.zeros(len(left), dtype=np.int32)
         for of_depth in self.vocabulary.beginnings.T:
             own = of_depth[left]
@@ -193,7 +193,7 @@ def curve(x: np.ndarray, knots: np.ndarray, heights: np.ndarray) -> np.ndarray:
 
 
 def _pieces(knots: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The knots, and of each piece between, before and behind them: where it starts, how high and how steep it is."""
+    """Return the knots, and of each piece between and beyond them: where it starts, how high and how steep it is."""
     slopes = np.diff(heights) / np.diff(knots)
     return knots, np.insert(knots, 0, knots[0]), np.insert(heights, 0, heights[0]), slopes[[0, *range(len(slopes)), -1]]
 

@@ -56,7 +56,7 @@ def given(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> di
 
 
 def _stacked(outcomes: Sequence[Any]) -> np.ndarray:
-    """A list of outcomes as an array: a value for each admission, or a row of values."""
+    """Return a list of outcomes as an array: a value for each admission, or a row of values."""
     widths = {len(row) if isinstance(row, list | tuple | np.ndarray) else 0 for row in outcomes}
     if len(widths) > 1:
         raise InputError("outcomes: the rows are of different length; each admission needs one value for each outcome.")

@@ -23,13 +23,13 @@ class Understanding:
     enough: np.ndarray  # whether it may have a score: half of its codes are understood, and one at least counts
 
     def diluted(self, counts: np.ndarray, more: int) -> "Understanding":
-        """The same if `more` diagnoses were recorded beside the `counts` codes, and none of them is understood."""
+        """Return the same if `more` diagnoses were recorded beside the `counts` codes, none of them understood."""
         share = np.nan_to_num(self.share) * counts / (counts + more)
         return Understanding(share, self.enough & (share >= LEAST_UNDERSTOOD))
 
 
 def understanding(admissions: Admissions, leaves: np.ndarray) -> Understanding:
-    """How far each admission is understood; `leaves` is `Vocabulary.leaves` of the distinct codes.
+    """Return how far each admission is understood; `leaves` is `Vocabulary.leaves` of the distinct codes.
 
     >>> admissions = Admissions.from_lists([["I509", "WHAT"], ["WHAT"], []])
     >>> understanding(admissions, np.array([2, UNK])).enough

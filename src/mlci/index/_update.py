@@ -78,7 +78,7 @@ def update(model: Model, admissions: Admissions, labels: Mapping[str, np.ndarray
 
 
 def _calibrated(model: Model) -> Model:
-    """The same model with its calibration inside weights, intercepts and curves."""
+    """Return the same model with its calibration inside weights, intercepts and curves."""
     shift, slope = model.state["calibration"].T
     slope = np.maximum(slope, LEAST_SLOPE)
     state = {
@@ -92,7 +92,7 @@ def _calibrated(model: Model) -> Model:
 
 
 def _with_new_rows(model: Model, admissions: Admissions) -> Model:
-    """The model with rows of 0 for the tokens that it does not know and ten admissions have."""
+    """Return the model with rows of 0 for the tokens that it does not know and ten admissions have."""
     known = model.vocabulary
     seen = Vocabulary.fit(
         admissions,
@@ -113,7 +113,7 @@ def _with_new_rows(model: Model, admissions: Admissions) -> Model:
 def _state(
     former: Mapping[str, np.ndarray], moved: Moved, places: list[int | None], outcomes: np.ndarray, shipped: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """The arrays of the new model; `places` says which of the moved outcomes each of its outcomes is, None: none.
+    """Return the arrays of the new model; `places` says which moved outcome each of its outcomes is, None: none.
 
     Its curves are a mixture of the former ones, carried from the `shipped` log-odds to the new ones, and of those that
     the own admissions ask for: by how many these are, and at least by the share that learned from them alone.
@@ -151,7 +151,7 @@ def _carried(knots: np.ndarray, former: np.ndarray, log_odds: np.ndarray) -> np.
 
 
 def _apart(knots: np.ndarray) -> np.ndarray:
-    """The knots in order, none upon another."""
+    """Return the knots in order, none upon another."""
     knots = np.sort(knots)
     steps = 1e-4 * max(float(np.ptp(knots)), 1e-6) * np.arange(len(knots))
     return np.maximum.accumulate(knots - steps) + steps

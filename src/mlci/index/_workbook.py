@@ -107,7 +107,7 @@ def _curves(sheet: Any, model: Model, bold: Any) -> None:
 
 
 def _score(sheet: Any, model: Model, last: int, typed: Sequence[tuple[int, str]], formats: dict[str, Any]) -> None:
-    """The sheet that scores: a line per code, above them the log-odds and risks, on top score and percentile.
+    """Write the sheet that scores: a line per code, above them the log-odds and risks, on top score and percentile.
 
     `last` is the last row of the sheet of weights.
     """
@@ -131,7 +131,7 @@ def _score(sheet: Any, model: Model, last: int, typed: Sequence[tuple[int, str]]
 
 
 def _line(sheet: Any, model: Model, row: int, last: int, depths: Sequence[int], outcomes: int) -> None:
-    """The formulas of one code: its plain text, the row of each beginning's weight, and what they add to log-odds."""
+    """Write the formulas of one code: its plain text, the row of each beginning, and what these add to log-odds."""
     plain = f'SUBSTITUTE(SUBSTITUTE(SUBSTITUTE(UPPER(B{row}),".",""),"-","")," ","")'
     if model.vocabulary.ignored:
         ignored = _letter(2 * outcomes + 2)
@@ -198,13 +198,13 @@ def _summary(sheet: Any, model: Model, depths: Sequence[int], outcomes: int, for
 
 
 def _known(depths: Sequence[int]) -> str:
-    """The range that says of each code whether the model knows it."""
+    """Return the range that says of each code whether the model knows it."""
     column = _letter(3 + len(depths))
     return f"${column}${FIRST}:${column}${FINAL}"
 
 
 def _letter(place: int) -> str:
-    """The name of a column by its place from 0: A, B, ..., AA."""
+    """Return the name of a column by its place from 0: A, B, ..., AA."""
     from xlsxwriter.utility import xl_col_to_name
 
     return xl_col_to_name(place)

@@ -90,7 +90,7 @@ def _of_what(model: Model) -> str:
 
 
 def _reached(model: Model) -> str:
-    """How well the score orders admissions kept apart, by outcome."""
+    """Return how well the score orders admissions kept apart, by outcome."""
     card, found = model.card, model.card.get("validation") or {}
     areas = [
         f"{words(name)} {facts['auroc']:.3f} (95% interval {facts['auroc_low']:.3f} to {facts['auroc_high']:.3f})"

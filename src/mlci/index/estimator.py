@@ -188,11 +188,11 @@ class MLCI(TransformerMixin, BaseEstimator):
         return html_table(self._facts())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """What a notebook shows, in place of scikit-learn's box of parameters."""
+        """Return what a notebook shows, in place of scikit-learn's box of parameters."""
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What a fitted index is, in a few lines."""
+        """Return what a fitted index is, in a few lines."""
         card, cut = self._model.card, self._model.cutoff
         many = card.get("admissions", {})
         learned = ", ".join(f"{number:,} {part}" for part, number in many.items())
@@ -398,7 +398,7 @@ def load(path: str | Path) -> MLCI:
 
 
 def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> dict[str, Any]:
-    """What makes the log-odds of each risk of those by codes, for an explanation of one admission."""
+    """Return what makes the log-odds of each risk of those by codes, for an explanation of one admission."""
     if not model.scorer.risky:
         return {}
     names, found = list(model.outcomes), model.scorer.risk_log_odds(reading)[0].tolist()

@@ -426,7 +426,7 @@ class Tally:
         )
 
     def _stripped(self, admissions: Admissions) -> np.ndarray:
-        """Which distinct codes lack a leading zero; ICD-10 has none to lose."""
+        """Return which distinct codes lack a leading zero; ICD-10 has none to lose."""
         nine = admissions.versions == 9 if 10 in self.model.icd_versions else admissions.versions != 10
         lost = np.zeros(len(nine), dtype=bool)
         if nine.any():
@@ -593,7 +593,7 @@ def score_file(
 
 
 def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.ndarray], defuse: bool) -> "pa.Table":
-    """A batch of scores; the weights by which the cutoff was chosen travel with it, and `mlci diagnose` takes them."""
+    """Return a batch of scores, with the weights by which the cutoff was chosen: `mlci diagnose` takes them."""
     import pyarrow as pa
 
     kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
@@ -604,7 +604,7 @@ def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.nda
 
 
 def _gaps(values: Any) -> bool:
-    """Whether some value may be missing; Arrow takes numbers as they lie if not."""
+    """Return whether some value may be missing; Arrow takes numbers as they lie if not."""
     return getattr(values, "dtype", None) != np.float64 or bool(np.isnan(values).any())
 
 
@@ -619,7 +619,7 @@ def _check_versions(model: Model, admissions: Admissions, source: str | Path) ->
 
 
 def _check(model: Model) -> None:
-    """A file can be whole and still not fit together, if somebody made it by hand: then some score is no number."""
+    """Refuse a file that is whole and yet does not fit together, as one made by hand may: some score is no number."""
     model.scorer.check(len(model.outcomes))
     if len(model.numbers) != int(np.count_nonzero(model.state.get("kinds", ()))):
         raise ValueError("numbers that the tensors do not have")

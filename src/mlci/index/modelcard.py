@@ -81,7 +81,7 @@ def described(model: Model, told: Mapping[str, str]) -> Model:
 
 
 def _told(model: Model) -> Mapping[str, Any]:
-    """What the file says about its data, or else what is known of its source."""
+    """Return what the file says about its data, or else what is known of its source."""
     return model.card.get("about") or about(str(model.card.get("source") or ""))
 
 
@@ -138,7 +138,7 @@ def model_card(model: Model, name: str = "this index") -> str:
 
 
 def _outcomes(model: Model) -> list[str]:
-    """A table of the outcomes: rule, events in training, and how the index did on admissions kept apart."""
+    """Return a table of the outcomes: rule, events in training, and how the index did on admissions kept apart."""
     card, positives = model.card, model.card.get("positives") or {}
     lines = [f"## Outcomes, judged on the {card.get('judged_on', 'validation')} split", ""]
     lines += [
@@ -157,7 +157,7 @@ def _outcomes(model: Model) -> list[str]:
 
 
 def _counted(events: int | None) -> str:
-    """A number of events; one that the file keeps back because it is small has its bound."""
+    """Return a number of events; one that the file keeps back because it is small has its bound."""
     return "fewer than 10" if events is None else f"{events:,}"
 
 

@@ -126,7 +126,7 @@ def _some(admissions: Admissions, rows: np.ndarray) -> Admissions:
 
 
 def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Model:
-    """The model with shift and slope of each outcome's risk fitted to the labels."""
+    """Return the model with shift and slope of each outcome's risk fitted to the labels."""
     before, state, curves = model.risks(reading), dict(model.state), dict(model.curves)
     own = 0 if reading.log_odds is None else reading.log_odds.shape[1] - len(model.numbers)
     for name, label in labels.items():
@@ -148,7 +148,7 @@ def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Mo
 
 
 def _with_people(fitted: Model, before: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Model:
-    """The model whose risks by age and sex are fitted too, or, where the cohort knows neither, moved as the others."""
+    """Return the model with its risks by age and sex fitted too; moved as the others where the cohort knows neither."""
     former, people = before.risks(reading), People(before.state["people"])
     for name, label in labels.items():
         place = list(before.outcomes).index(name) if name in before.outcomes else len(people.values[0])

@@ -285,7 +285,7 @@ def distance(there: Makeup, here: Makeup) -> tuple[float, list[tuple[str, tuple[
 
 
 def _like(training: Mapping[str, Mapping[str, Any]], version: int) -> Makeup | None:
-    """The make-up of the training admissions of that version, or of the only one where nobody said the version."""
+    """Return the make-up of the training admissions of that version, or of the only one if nobody said which."""
     if len(training) == 1 and (version == 0 or "0" in training):
         return Makeup(**next(iter(training.values())))
     return Makeup(**training[str(version)]) if str(version) in training else None

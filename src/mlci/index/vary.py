@@ -111,7 +111,7 @@ class _Judged:
         return [*figures, ("score", "rank correlation"), ("score", "moved by a tenth")]
 
     def beside(self, own: "_Judged") -> np.ndarray:
-        """The figures, and how far risks and places lie from those of the own index."""
+        """Return the figures, and how far risks and places lie from those of the own index."""
         values = []
         for name, y in zip(self.names, self.labels.T):
             risk, weight = self.risks[name], self.weight
@@ -123,14 +123,14 @@ class _Judged:
 
 
 def _fingerprint(own: _Judged, cohort: Cohort, seed: int) -> str:
-    """What refits depend on: they go on only where nothing of it has changed."""
+    """Return what refits depend on: they go on only where nothing of it has changed."""
     admissions = cohort.admissions()
     facts = [own.card["recipe"], own.card["seed"], own.card["config"], own.names, seed]
     return digest(facts, {"score": own.score, "codes": admissions.indices, "labels": cohort.labels()})
 
 
 def _learned_from(model: Model, cohort: Cohort) -> list[Cohort]:
-    """The splits to draw from, if they are those that the index was learned from."""
+    """Return the splits to draw from, if they are those that the index was learned from."""
     splits = [cohort.split(part) for part in ("train", "valid")]
     if not all(map(len, splits)):
         raise InputError("the cohort lacks a split train or valid; a new fit needs both.")
@@ -144,7 +144,7 @@ def _learned_from(model: Model, cohort: Cohort) -> list[Cohort]:
 
 
 def _drawn_by(model: Model, judged: Cohort) -> tuple[dict[str, Any], np.ndarray | None]:
-    """The columns of weights, cluster and numbers that the index was fitted with; weights of the judged admissions."""
+    """Return the columns of weights, cluster and numbers of the fit, and the weights of the judged admissions."""
     facts = model.card.get("survey", {})
     if "given" in facts.values():
         raise InputError("the index was fitted with weights or clusters given beside codes; it cannot be fitted again.")

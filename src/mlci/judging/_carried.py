@@ -10,12 +10,12 @@ from mlci.measures.weighted import effective
 
 
 def column(cohort: Cohort, name: str) -> np.ndarray:
-    """A column in its own kind of number or word; `age_band` is made from age."""
+    """Return a column in its own kind of number or word; `age_band` is made from age."""
     return cohort.table[name].to_pandas().to_numpy() if name in cohort.table.column_names else subgroup(cohort, name)
 
 
 def weights_of(cohort: Cohort, name: str) -> np.ndarray:
-    """A column of survey weights: numbers from 0."""
+    """Return a column of survey weights: numbers from 0."""
     values = column(cohort, name)
     try:
         weight = values.astype(float)
@@ -30,7 +30,7 @@ def weights_of(cohort: Cohort, name: str) -> np.ndarray:
 def design_of(
     cohort: Cohort, *, weights: str | None = None, cluster: str | None = None, strata: str | None = None
 ) -> Design:
-    """How the admissions were drawn, by the names of columns; without `cluster` those of a patient belong together."""
+    """Return how the admissions were drawn, by names of columns; without `cluster` a patient's belong together."""
     together = cohort.column("subject_id") if cluster is None else column(cohort, cluster)
     weight = None if weights is None else weights_of(cohort, weights)
     if weight is not None and not weight.any():
@@ -41,7 +41,7 @@ def design_of(
 def design_words(
     cohort: Cohort, *, weights: str | None = None, cluster: str | None = None, strata: str | None = None
 ) -> str:
-    """What was asked for, in a sentence, with what weights and clusters leave of the sample; nothing if nothing was."""
+    """Return a sentence on what was asked for, and on what weights and clusters leave of the sample; else nothing."""
     said = []
     if weights is not None:
         weight = weights_of(cohort, weights)

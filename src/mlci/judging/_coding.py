@@ -70,7 +70,7 @@ def _between(distance: np.ndarray, error: np.ndarray) -> float:
 
 
 def _kinds(cohort: Cohort) -> np.ndarray:
-    """Which admissions are alike: by ICD version, first character of the first code, age band and sex."""
+    """Return which admissions are alike: by ICD version, first character of the first code, age band and sex."""
     codes = cohort.table["codes"].combine_chunks()
     offsets = codes.offsets.to_numpy()
     full = offsets[1:] > offsets[:-1]
@@ -90,5 +90,5 @@ def _kinds(cohort: Cohort) -> np.ndarray:
 
 
 def _numbers(words: pa.Array) -> np.ndarray:
-    """A number for each word, from 1; 0 where there is none."""
+    """Return a number for each word, from 1; 0 where there is none."""
     return pc.fill_null(pc.dictionary_encode(words).indices.cast(pa.int64()), -1).to_numpy() + 1

@@ -61,7 +61,7 @@ def design(score: np.ndarray, others: Sequence[tuple[str, np.ndarray]] = ()) -> 
 
 
 def _spread_out(name: str, values: np.ndarray) -> np.ndarray:
-    """A column as numbers: bent lines and a flag of the missing, or a flag for each word."""
+    """Return a column as numbers: bent lines and a flag of the missing, or a flag for each word."""
     series = pd.Series(values)
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
         number = series.to_numpy(dtype=float)
@@ -83,7 +83,7 @@ def _standardised(columns: np.ndarray) -> np.ndarray:
 
 
 def fit(model: LogisticModel, outcome: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The weights of the model of all rows."""
+    """Return the weights of the model of all rows."""
     rows = _Rows(model.columns, outcome, weight, model.penalty)
     return _newton(rows, _start(rows), [slice(0, len(outcome))])
 
@@ -144,7 +144,7 @@ class _Rows:
 
 
 def _start(rows: _Rows) -> np.ndarray:
-    """The weights to begin with: the bare rate, or those of a part of many rows, each so-manieth of them."""
+    """Return the weights to begin with: the bare rate, or those of a part of many rows, each so-manieth of them."""
     rate = float(rows.weight @ rows.outcome / rows.weight.sum())
     if not 0 < rate < 1:
         raise InputError(f"the outcome happened to {'all' if rate else 'none'} of the admissions; both are needed.")
@@ -175,5 +175,5 @@ def _newton(rows: _Rows, at: np.ndarray, parts: Sequence[slice]) -> np.ndarray:
 
 
 def expit(logit: np.ndarray) -> np.ndarray:
-    """The risk of log-odds."""
+    """Return the risk of log-odds."""
     return 0.5 * (1 + np.tanh(logit / 2))  # no overflow

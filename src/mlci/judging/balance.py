@@ -213,7 +213,7 @@ def _measured(model: str, method: str, arms: _Arms, found: tuple[np.ndarray, np.
 
 
 def _regressed(arms: _Arms, plan: LogisticModel) -> tuple[float, float, float]:
-    """The odds ratio of treatment in a logistic model of the outcome, with an interval that takes patients together."""
+    """Return the odds ratio of treatment in a logistic model of the outcome, with an interval clustered by patient."""
     columns = np.column_stack([plan.columns, arms.treated])
     penalty = np.zeros((columns.shape[1], columns.shape[1]))
     penalty[:-1, :-1] = plan.penalty
@@ -227,7 +227,7 @@ def _regressed(arms: _Arms, plan: LogisticModel) -> tuple[float, float, float]:
 
 
 def _covariates(scores: dict[str, np.ndarray], others: list[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """What should be alike in both groups, as numbers: scores, numeric columns, and a flag for each word but one."""
+    """Return what should be alike in both groups, as numbers: scores, numeric columns, a flag for each word but one."""
     found = dict(scores)
     for name, values in others:
         series = pd.Series(values)
@@ -254,7 +254,7 @@ def _differences(covariates: dict[str, np.ndarray], arms: _Arms, inverse: np.nda
 
 
 def _worth(arms: _Arms, inverse: np.ndarray) -> list[float]:
-    """How many unweighted admissions of each group the weights are worth (Kish)."""
+    """Return how many unweighted admissions of each group the weights are worth (Kish)."""
     weight = arms.weight * inverse
     return [
         float(weight[part].sum() ** 2 / (weight[part] ** 2).sum()) for part in (arms.treated == 1, arms.treated == 0)
@@ -262,7 +262,7 @@ def _worth(arms: _Arms, inverse: np.ndarray) -> list[float]:
 
 
 def _apart(chance: np.ndarray, arms: _Arms) -> float:
-    """How well the propensity tells the treated from the others."""
+    """Return how well the propensity tells the treated from the others."""
     from mlci.measures.discrimination import auroc
 
     return float(auroc(chance, arms.treated))

@@ -236,7 +236,7 @@ class _Ground:
         return np.add.reduceat(values, self.starts)
 
     def places(self, size: int) -> np.ndarray:
-        """The group of each of the cohort's admissions, -1 for those that are not compared."""
+        """Return the group of each of the cohort's admissions, -1 for those that are not compared."""
         found = np.full(size, -1)
         found[self.rows] = self.group
         return found
@@ -280,7 +280,7 @@ def _resampled(ground: _Ground, fits: Mapping[str, CrossFit], resamples: int) ->
     shape = len(ground.names), len(number)
 
     def brought(values: np.ndarray) -> sparse.csr_array:
-        """What each patient brings to each group: groups x patients."""
+        """Return what each patient brings to each group: groups x patients."""
         return sparse.csr_array((values, (ground.group, patient)), shape=shape)
 
     counted, gradients = [brought(ground.weight * ground.outcome)], []
@@ -312,7 +312,7 @@ class _Judged:
 
 
 def _judged(ground: _Ground, fit: CrossFit, method: str, drawn: np.ndarray | None) -> _Judged:
-    """The table of a model and what it says of all groups together."""
+    """Return the table of a model and what it says of all groups together."""
     weight, y = ground.weight, ground.outcome
     observed, expected = ground.sums(weight * y), ground.sums(weight * fit.risk)
     ratio = observed / expected

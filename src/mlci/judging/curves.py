@@ -89,7 +89,7 @@ def _designed(score: np.ndarray, outcome: np.ndarray, group: np.ndarray, design:
 def _levels(
     score: np.ndarray, y: np.ndarray, group: np.ndarray, design: Design
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The weight of each admission; of each group the sum of weights, and the weighted means of `y` and the score."""
+    """Return each admission's weight; each group's sum of weights, and its weighted means of `y` and the score."""
     weight = np.ones(len(y)) if design.weight is None else design.weight
     total = np.bincount(group, weight)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -163,7 +163,7 @@ def isotonic(score, outcome, *, weight: np.ndarray | None = None) -> Isotonic:
 
 
 def _nondecreasing(score: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Isotonic:
-    """The nondecreasing line nearest to the numbers: equal scores share their mean, and knots stand where it bends."""
+    """Return the nondecreasing line nearest to the numbers: equal scores share their mean; knots are where it bends."""
     from scipy.optimize import isotonic_regression
 
     values, place = np.unique(score, return_inverse=True)

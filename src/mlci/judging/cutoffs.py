@@ -45,7 +45,7 @@ def cutoff_range(
 
 
 def _cut(score: np.ndarray, outcomes: np.ndarray, alpha: np.ndarray) -> resample.Statistic:
-    """The score from which admissions lie beyond the cut most aligned with the outcomes' shared direction."""
+    """Return the score from which admissions lie beyond the cut most aligned with the outcomes' shared direction."""
     rows = np.flatnonzero(~np.isnan(outcomes).any(axis=1))
     rows = rows[np.argsort(score[rows], kind="stable")]
     score, outcomes = score[rows], outcomes[rows]

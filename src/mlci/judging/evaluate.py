@@ -64,7 +64,7 @@ class Evaluation(Shown):
         return [*keys, *(METRICS[name].short or name for name in metrics)], rows
 
     def _repr_html_(self) -> str:
-        """The table, and AUROC with its interval as a small plot."""
+        """Return the table, and AUROC with its interval as a small plot."""
         return super()._repr_html_() + _dots(self.table[self.table["metric"] == "auroc"])
 
 
@@ -195,7 +195,7 @@ def judge(
 
 
 def _models(scores: Any) -> dict[str, np.ndarray]:
-    """The columns of a frame, mapping or array of scores, which must be equally long."""
+    """Return the columns of a frame, mapping or array of scores, which must be equally long."""
     models = {name: as_scores(column, name) for name, column in _columns(scores, "score").items()}
     sizes = {name: len(column) for name, column in models.items()}
     n = next(iter(sizes.values()), 0)
@@ -237,7 +237,7 @@ def _judge(models, labels, risks, design: Design, widths, *, resamples, level, s
 
 
 def _drawn(pairs, metrics, design: Design, resamples: int, seed: int) -> dict[tuple[str, str], dict[str, np.ndarray]]:
-    """Every figure of every pair over the same resamples of patients."""
+    """Return every figure of every pair over the same resamples of patients."""
     asked: dict[tuple, list[tuple[str, str]]] = {}  # pairs that a statistic takes together, by resampler and score
     models = Counter((outcome, metric.name) for (_, outcome), found in metrics.items() for metric in found)
     for key in pairs:

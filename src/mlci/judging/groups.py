@@ -179,7 +179,7 @@ def _heads(name: str) -> list[str]:
 
 
 def _score_test(design: np.ndarray, extra: np.ndarray, y: np.ndarray, drawn: Design) -> float:
-    """The p-value of the columns `extra` beside a logistic regression on `design`, clustered by patient."""
+    """Return the p-value of the columns `extra` beside a logistic regression on `design`, clustered by patient."""
     weights, residuals = _fit(design, y, np.ones(len(y)) if drawn.weight is None else drawn.weight)
     # What is left of the new columns once the old ones have had their say.
     along = np.linalg.lstsq((design * weights[:, None]).T @ design, (design * weights[:, None]).T @ extra, rcond=None)[

@@ -79,7 +79,7 @@ COLUMNS = [
 def _present(
     admissions: Admissions, counted: np.ndarray | None
 ) -> tuple[list[tuple[int, str, bool | None]], np.ndarray, np.ndarray]:
-    """The categories, apart where an index counts a part of them, and each pair of an admission and its category."""
+    """Return the categories, split where an index counts a part, and each pair of an admission and its category."""
     inside: list[bool | None] = [None] * len(admissions.values) if counted is None else counted.tolist()
     keys = [(int(v), value[:3], part) for value, v, part in zip(admissions.values, admissions.versions, inside)]
     names = sorted({*keys}, key=lambda key: (key[0], key[1], bool(key[2])))
@@ -91,7 +91,7 @@ def _present(
 
 
 def _counted(model: str, admissions: Admissions) -> np.ndarray | None:
-    """Whether an index counts each distinct code, where its lists are known."""
+    """Return whether an index counts each distinct code, where its lists are known."""
     column = model.rpartition(":")[2]
     short = {"cci", "eci"} if column == "cci_eci" else {column.partition("_")[0]}
     indices = tuple(index.name for index in family().values() if index.short in short)
@@ -106,7 +106,7 @@ def _counted(model: str, admissions: Admissions) -> np.ndarray | None:
 
 
 def _titles(admissions: Admissions) -> dict[tuple[int, str], str]:
-    """What each category is called: by its own name, or else by that of its commonest code."""
+    """Return what each category is called: by its own name, or else by that of its commonest code."""
     found: dict[tuple[int, str], str] = {}
     for place in np.argsort(-admissions.mentions, kind="stable"):
         code, version = str(admissions.values[place]), int(admissions.versions[place])
@@ -119,7 +119,7 @@ def _titles(admissions: Admissions) -> dict[tuple[int, str], str]:
 def _added(
     score: np.ndarray, y: np.ndarray, known: np.ndarray, row: np.ndarray, category: np.ndarray, size: int
 ) -> pd.DataFrame:
-    """What each category adds to a curve of the score: logistic regressions on one category each, all at once.
+    """Return what each category adds to a curve of the score: logistic regressions on one category each, all at once.
 
     The admissions that have the category and those that lack it are fitted apart: the former by Newton's method, the
     latter, which the curve fits already but for what the former took with them, by one step of it.

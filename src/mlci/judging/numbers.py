@@ -93,7 +93,7 @@ def judge_numbers(
 
 
 def _ranks(x: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[str, float]:
-    """The rank correlation on Fisher's scale, and the concordance index on that of log-odds, with intervals."""
+    """Return the rank correlation on Fisher's scale, and the concordance index on that of log-odds, with intervals."""
     quantile, found = float(stdtrit(design.degrees, (1 + level) / 2)), {}
     for name, measure, there, back in (
         ("spearman", spearman, np.arctanh, np.tanh),
@@ -124,7 +124,7 @@ def _true(expected: np.ndarray, y: np.ndarray, design: Design, level: float) -> 
 
 
 def _dependence(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """What has no weighted definition here."""
+    """Return what has no weighted definition here."""
     from sklearn.feature_selection import mutual_info_regression
 
     unbiased, p = numeric_independence(x, y)

@@ -70,7 +70,7 @@ def _choices(grade: str) -> dict[str, Callable[[Cohort], Cohort]]:
 
 
 def _untold(cohort: Cohort, grade: str) -> Cohort:
-    """The cohort without the codes that tell an outcome."""
+    """Return the cohort without the codes that tell an outcome."""
     kept = without(cohort.admissions(), telling(grade))
     codes = pa.array(kept.values, pa.string()).take(pa.array(kept.indices))
     lists = pa.ListArray.from_arrays(pa.array(kept.offsets.astype(np.int32)), codes)
@@ -79,7 +79,7 @@ def _untold(cohort: Cohort, grade: str) -> Cohort:
 
 
 def _has_later(cohort: Cohort) -> np.ndarray:
-    """Whether something arose after admission, for each admission."""
+    """Return whether something arose after admission, for each admission."""
     before, after = (np.diff(part.admissions().offsets) for part in (cohort, cohort.present()))
     return after < before
 
@@ -118,7 +118,7 @@ def _ratios(
 def _apart(
     y: np.ndarray, risk: np.ndarray, first: np.ndarray, patient: np.ndarray, resamples: int, seed: int
 ) -> tuple[float, float, float]:
-    """The difference of two ratios of the same admissions, and its interval from resampled patients."""
+    """Return the difference of two ratios of the same admissions, and its interval from resampled patients."""
     sums = np.stack([np.bincount(patient, values) for values in (y, risk, first)])
     sums = sums[:, np.bincount(patient, minlength=sums.shape[1]) > 0]
     value = sums[0].sum() / sums[1].sum() - sums[0].sum() / sums[2].sum()

@@ -191,7 +191,7 @@ def cross_refitted(
 
 
 def _levels(cohort: Cohort, outcomes: Sequence[str]) -> dict[str, float]:
-    """The log-odds of each outcome's rate."""
+    """Return the log-odds of each outcome's rate."""
     y = cohort.labels(*outcomes)
     return dict(zip(outcomes, logit(np.nansum(y, axis=0) / np.maximum((~np.isnan(y)).sum(axis=0), 1))))
 
@@ -293,7 +293,7 @@ def _events(y: np.ndarray, design: Design) -> int:
 
 
 def _root(moved: np.ndarray, design: Design) -> float:
-    """Standard error from the influence of each patient."""
+    """Return the standard error from the influence of each patient."""
     made_up = 1.0 if design.stratum is not None else design.clusters / max(design.clusters - 1, 1)
     return float(np.sqrt(design.variance(moved) * made_up))
 
@@ -321,7 +321,7 @@ def _designs(
 
 
 def _flags(cohort: Cohort) -> dict[str, np.ndarray]:
-    """The flags of each admission, as 0 and 1, for each of the published indices."""
+    """Return the flags of each admission, as 0 and 1, for each of the published indices."""
     coder = Coder()
     found = coder.rules.flags(coder.rules.settled(coder(cohort.admissions())))
     return {
@@ -331,7 +331,7 @@ def _flags(cohort: Cohort) -> dict[str, np.ndarray]:
 
 
 def _people(train: Cohort, judged: Cohort) -> tuple[str, tuple[np.ndarray, np.ndarray]] | None:
-    """What the cohort knows of age and sex, in words and as columns of both parts."""
+    """Return what the cohort knows of age and sex, in words and as columns of both parts."""
     names = train.table.column_names
     known = [name for name in ("age", "sex") if name in names and train.table[name].null_count < len(train)]
     if not known:
@@ -349,7 +349,7 @@ def _people(train: Cohort, judged: Cohort) -> tuple[str, tuple[np.ndarray, np.nd
 
 
 def _bent(values: np.ndarray, knots) -> np.ndarray:
-    """A line that may bend at the knots, as columns."""
+    """Return a line that may bend at the knots, as columns."""
     return np.column_stack([values, *(np.maximum(values - knot, 0) for knot in knots)])
 
 

@@ -186,7 +186,7 @@ def _is_parquet(path: str | Path) -> bool:
 
 
 def _read_csv(path: str | Path) -> pa.Table:
-    """Identifiers stay text: 007 is not 7, and the cohort says which of the two it has."""
+    """Read identifiers as text: 007 is not 7, and the cohort says which of the two it has."""
     kinds = csv.ConvertOptions(column_types={KEY: pa.string()}, strings_can_be_null=True)
     with reading(path, "Parquet or CSV"):
         with pa.input_stream(str(path)) as stream:

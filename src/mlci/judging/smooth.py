@@ -72,7 +72,7 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
 
 
 def _errors(design: np.ndarray, n: np.ndarray, penalty: np.ndarray, fitted: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Standard errors of the log-odds, by the curvature of the penalised likelihood in the slopes that are not 0."""
+    """Return standard errors of the log-odds, by the curvature of the penalised likelihood in slopes that are not 0."""
     risk = expit(design @ fitted)
     free = np.append(True, fitted[1:] > 1e-9)
     curvature = (design.T * (n * risk * (1 - risk))) @ design + penalty
@@ -91,7 +91,7 @@ def _grouped(x: np.ndarray, outcome: np.ndarray, weight: np.ndarray | None) -> t
 
 
 def _knots(x: np.ndarray, outcome: np.ndarray, least: int, weight: np.ndarray | None) -> np.ndarray:
-    """The ends, each the mean of several admissions, and quantiles of the rarer kind, `EVENTS_PER_KNOT` apart."""
+    """Return the ends, each a mean of several admissions, and quantiles of the rarer kind, `EVENTS_PER_KNOT` apart."""
     ordered = np.sort(x)
     rarer = outcome == (weighted.mean(outcome, weight) < 0.5)
     rare, own = x[rarer], None if weight is None else weight[rarer]
@@ -105,7 +105,7 @@ def _knots(x: np.ndarray, outcome: np.ndarray, least: int, weight: np.ndarray | 
 
 
 def _ramps(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """How far along each stretch between two knots a score lies; the outer stretches have no end."""
+    """Return how far along each stretch between two knots a score lies; the outer stretches have no end."""
     lower, upper = np.append(-np.inf, knots[1:-1]), np.append(knots[1:-1], np.inf)
     first = np.append(knots[0], knots[1:-1])
     return np.clip(x[:, None], lower, upper) - first

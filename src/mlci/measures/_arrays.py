@@ -9,7 +9,7 @@ from mlci.base.errors import InputError, kind_of
 
 
 def as_scores(score: Any, name: str = "score") -> np.ndarray:
-    """One finite number per admission, as float64."""
+    """Return one finite number per admission, as float64."""
     scores = _floats(score, name, "a finite number")
     if scores.ndim != 1:
         raise InputError(f"{name}: has {scores.ndim} dimensions; one number per admission is needed.")
@@ -34,18 +34,18 @@ def as_outcomes(y: Any, n: int, name: str = "y", *, soft: bool = False) -> np.nd
 
 
 def moderate(scores: np.ndarray, bits: int) -> np.ndarray:
-    """The scores, or, if one is as large as 2 to the power of `bits`, the same divided by a power of two: exactly."""
+    """Return the scores; where one is as large as 2 to the power of `bits`, divided by a power of two: exactly."""
     exponent = int(np.frexp(np.abs(scores).max())[1])
     return scores if exponent <= bits else np.ldexp(scores, bits - exponent)
 
 
 def unit_of(values: np.ndarray) -> float:
-    """A power of two of the size of the largest value: divided by it values overflow nowhere and keep every digit."""
+    """Return a power of two near the largest value: divided by it, values overflow nowhere and keep every digit."""
     return float(np.ldexp(1.0, int(np.frexp(np.abs(values).max())[1]) - 1))
 
 
 def midranks(values: np.ndarray) -> np.ndarray:
-    """The place of each number from the lowest, 1, to the highest; equal ones share the mean of theirs."""
+    """Return the place of each number from the lowest, 1, to the highest; equal ones share the mean of theirs."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(values)])

@@ -503,7 +503,7 @@ def _median_difference(values: np.ndarray) -> float:
 
 
 def _middle(pivot: float, rank: int, stop: int, pairs: int, values: np.ndarray, most: np.ndarray) -> float:
-    """The lower middle difference, or its mean with the next one when the number of pairs is even."""
+    """Return the lower middle difference, or its mean with the next one when the number of pairs is even."""
     if pairs % 2 or rank + 1 < stop:
         return float(pivot)
     left = most < len(values)

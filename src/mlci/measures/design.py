@@ -111,7 +111,7 @@ class Design:
         return float(sum(((part - part.mean()) ** 2).sum() * len(part) / (len(part) - 1) for part in parts))
 
     def _members(self) -> list[np.ndarray]:
-        """The clusters of each stratum."""
+        """Return the clusters of each stratum."""
         assert self.stratum is not None
         own = np.empty(self.clusters, int)
         own[self.cluster] = self.stratum

@@ -39,13 +39,13 @@ def auroc(score: Any, y: Any, *, weight: np.ndarray | None = None) -> float:
 
 
 def _placed(scores: np.ndarray, rows: np.ndarray, weight: np.ndarray | None):
-    """The scores of one class, their weights, and how much they count together."""
+    """Return the scores of one class, their weights, and how much they count together."""
     mass = None if weight is None else weight[rows]
     return scores[rows], mass, int(rows.sum()) if mass is None else float(mass.sum())
 
 
 def _share_below(values: np.ndarray, others: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """The share of the others that each value is above; ties count half."""
+    """Return the share of the others that each value is above; ties count half."""
     order, found = None if weight is None else np.argsort(others), np.argsort(values)
     others, values = np.sort(others) if order is None else others[order], values[found]
     first, last = (np.searchsorted(others, values, side=side) for side in ("left", "right"))  # in order: much faster

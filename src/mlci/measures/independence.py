@@ -95,7 +95,7 @@ def independence(score: Any, y: Any, *, patients: Any = None, permutations: int 
 
 
 def _permuted(scores, labels, patient, sizes, permutations: int, seed: int) -> float:
-    """The +1 rule over permutations of whole patients, among those with equally many admissions."""
+    """Return the +1 rule over permutations of whole patients, among those with equally many admissions."""
     rng = np.random.default_rng(seed)
     together = np.lexsort((patient, sizes[patient]))  # admissions of a patient, and patients of one size, side by side
     kinds, counts = np.unique(sizes, return_counts=True)
@@ -142,6 +142,6 @@ def _distances(x: np.ndarray) -> np.ndarray:
 
 
 def _centred(total: float, first: np.ndarray, second: np.ndarray) -> float:
-    """The U-centred sum of products of distances, from the sum of the plain ones and the sums of rows."""
+    """Return the U-centred sum of products of distances, from the sum of the plain ones and the sums of rows."""
     n = len(first)
     return total - 2 / (n - 2) * (first @ second) + first.sum() * second.sum() / ((n - 1) * (n - 2))

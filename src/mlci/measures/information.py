@@ -147,7 +147,7 @@ def _neighbour_distance(x: np.ndarray, k: int) -> np.ndarray:
 
 
 def _within(x: np.ndarray, radius: np.ndarray) -> np.ndarray:
-    """How many sorted points lie within each one's radius, itself included."""
+    """Return how many sorted points lie within each one's radius, itself included."""
     n = len(x)
     first = np.searchsorted(x, x - radius, side="left")
     last = np.searchsorted(x, x + radius, side="right") - 1

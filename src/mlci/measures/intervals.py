@@ -276,7 +276,7 @@ def difference(value: float, first: np.ndarray, second: np.ndarray, reach: Reach
 
 
 def _wilson(estimate: float, none: float, growth: float, quantile: float) -> tuple[float, float]:
-    """The values θ ≥ 0 with (estimate − θ)² ≤ quantile² (none + growth θ)."""
+    """Return the values θ ≥ 0 with (estimate − θ)² ≤ quantile² (none + growth θ)."""
     middle = estimate + quantile**2 * growth / 2
     half = np.sqrt(max(middle**2 - estimate**2 + quantile**2 * none, 0.0))
     return max(middle - half, 0.0), max(middle + half, 0.0)
@@ -287,6 +287,6 @@ def _finite(resampled: np.ndarray) -> np.ndarray:
 
 
 def _spread(resampled: np.ndarray) -> float:
-    """The standard deviation over resamples; NaN where there are none."""
+    """Return the standard deviation over resamples; NaN where there are none."""
     known = _finite(resampled)
     return float(known.std()) if len(known) > 1 else np.nan

@@ -84,7 +84,7 @@ def spearman(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) 
 
 
 def _mid_ranks(values: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """How much weight lies below each value, ties counting half; centred."""
+    """Return how much weight lies below each value, ties counting half; centred."""
     _, which = np.unique(values, return_inverse=True)
     total = np.bincount(which, mass)
     ranks = (np.cumsum(total) - total / 2)[which]

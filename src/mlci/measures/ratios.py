@@ -134,7 +134,7 @@ def standing(observed: Any, expected: Any, spread: Dispersion) -> np.ndarray:
 
 
 def _error(error: np.ndarray, spread: Dispersion) -> np.ndarray:
-    """Standard error with the room that the dispersion makes."""
+    """Return the standard error with the room that the dispersion makes."""
     if not spread.found:
         return error
     return error * np.sqrt(spread.phi) if spread.method == "multiplicative" else np.sqrt(error**2 + spread.tau2)

@@ -246,7 +246,7 @@ def _dependence(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, ra
 
 
 def _corrected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    """The interval of the plain one: what the two estimate is the same."""
+    """Return the interval of the plain one: what the two estimate is the same."""
     plain = _dependence(pair, float(distance_correlation(pair.scores, pair.y)), drawn, reach)
     return Interval(value, plain.low, plain.high)
 

@@ -134,7 +134,7 @@ class _Cases:
     value: np.ndarray  # the number of each of those values
 
     def drawn(self, weight: np.ndarray) -> np.ndarray:
-        """How many were drawn with each value: resamples x values."""
+        """Return how many were drawn with each value: resamples x values."""
         drawn = weight.take(self.rows, axis=1)
         return drawn if len(self.starts) == len(self.rows) else np.add.reduceat(drawn, self.starts, axis=1)
 
@@ -162,7 +162,7 @@ class _Ladder:
         return cls(rows, sorted_scores[first], np.flatnonzero(first), tuple(cases))
 
     def mass(self, weight: np.ndarray) -> np.ndarray:
-        """How many were drawn on each value: resamples x values."""
+        """Return how many were drawn on each value: resamples x values."""
         return weight if len(self.starts) == len(self.rows) else np.add.reduceat(weight, self.starts, axis=1)
 
 
@@ -203,7 +203,7 @@ def _ranking(ladder: _Ladder, mass: np.ndarray, drawn_cases: list[np.ndarray]) -
 
 
 def _beyond(gaps: np.ndarray, below: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What all outcomes share: the kernel's norm, the sum of g b², and that of g b from each value's gap on."""
+    """Return what all outcomes share: the kernel's norm, the sum of g b², and that of g b from each value's gap on."""
     weighed = gaps * below[:, :-1]
     own = _sum(weighed, below[:, :-1])
     later = np.zeros_like(below)

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def percent(share: float) -> str:
-    """A share as people write it: three digits at most, and a rare event never as 0%.
+    """Return a share as people write it: three digits at most, and a rare event never as 0%.
 
     >>> [percent(share) for share in (0, 0.00004, 0.0043, 0.0312, 0.47)]
     ['0%', 'under 0.01%', '0.43%', '3.1%', '47%']
@@ -22,7 +22,7 @@ def percent(share: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A figure with so many decimals; a dash where it is not defined.
+    """Return a figure with so many decimals; a dash where it is not defined.
 
     >>> number(0.87654), number(np.nan)
     ('0.877', '–')
@@ -31,7 +31,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def spread(low: float, high: float, digits: int = 3) -> str:
-    """An interval in words, or nothing where it is not defined.
+    """Return an interval in words, or nothing where it is not defined.
 
     >>> spread(0.1, 0.2, 2)
     '0.10 to 0.20'
@@ -40,7 +40,7 @@ def spread(low: float, high: float, digits: int = 3) -> str:
 
 
 def listing(items: Sequence[str]) -> str:
-    """a, b and c.
+    """Join words as in "a, b and c".
 
     >>> listing(["death", "long stay", "ICU"])
     'death, long stay and ICU'

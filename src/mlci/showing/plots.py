@@ -89,7 +89,7 @@ def _styled(draw: Callable[Words, Figure]) -> Callable[Words, Figure]:
 
 
 def _panel(size: tuple[float, float] = (3.6, 2.5), *, left: float = 0.68):
-    """One panel with room (inches) for title, tick labels and axis titles; without a layout to solve it draws fast."""
+    """Return one panel with room (inches) for title, tick labels and axis titles; it needs no layout engine."""
     figure = Figure(figsize=size)
     width, height = size
     box = (left / width, 0.48 / height, (width - left - 0.1) / width, (height - 0.48 - 0.3) / height)

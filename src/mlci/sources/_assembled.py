@@ -73,7 +73,7 @@ def check_proportions(proportions: Sequence[float]) -> None:
 
 
 def _split(keys: pa.ChunkedArray, proportions: Sequence[float]) -> pa.Array:
-    """The paper's split, by the decimal text of the keys."""
+    """Return the paper's split, by the decimal text of the keys."""
     encoded = pa.chunked_array([keys.combine_chunks()]).combine_chunks().dictionary_encode()
     text = encoded.dictionary.cast(pa.string()).to_pylist()
     part = md5_split(text, proportions)
@@ -81,7 +81,7 @@ def _split(keys: pa.ChunkedArray, proportions: Sequence[float]) -> pa.Array:
 
 
 def _doubts(codes: pa.ListArray, versions: np.ndarray) -> list[str]:
-    """What the ICD tables have against the codes (numbers into a dictionary), a sentence each."""
+    """Return what the ICD tables have against the codes (numbers into a dictionary), a sentence each."""
     said, flat = [], codes.flatten()
     for number in np.unique(versions):
         known = versions == number
@@ -114,7 +114,7 @@ def _normalise(lists: pa.ListArray, *, restore_zeros: bool) -> tuple[pa.ListArra
 
 
 def _canonical(schema: pa.Schema) -> pa.Schema:
-    """The cohort file's types, whatever the engine that made the rows."""
+    """Return the cohort file's types, whatever the engine that made the rows."""
     fields = []
     for column in schema:
         kind = column.type

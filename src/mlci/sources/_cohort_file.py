@@ -44,7 +44,7 @@ class CohortFacts(_Checked):
 
 
 def read_facts(schema: pa.Schema, where: str) -> CohortFacts:
-    """The facts of a cohort file, from the metadata of its schema."""
+    """Return the facts of a cohort file, from the metadata of its schema."""
     text = (schema.metadata or {}).get(KEY)
     if text is None:
         raise InputError(f"{where}: is not a cohort file; `mlci cohort` makes one.")
@@ -108,7 +108,7 @@ def check_rows(table: pa.Table, where: str) -> None:
 
 
 def write_facts(table: pa.Table, facts: Mapping[str, Any]) -> pa.Table:
-    """The table with these facts, and nothing else, in its metadata."""
+    """Return the table with these facts, and nothing else, in its metadata."""
     return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
 
 

@@ -23,7 +23,7 @@ TYPES = {
 
 
 def is_packed(file: Path) -> bool:
-    """Whether a file is gzipped, by its name.
+    """Return whether a file is gzipped, by its name.
 
     >>> is_packed(Path("icustays.CSV.GZ"))
     True

@@ -30,7 +30,7 @@ class Carried:
     rule: Carry | None
 
     def words(self, left: np.ndarray | None = None) -> str:
-        """What was carried, and what was not, in a sentence; of the admissions that are left, where some are not."""
+        """Return a sentence on what was carried and what was not, of the admissions that are left."""
         codes, other = (many if left is None else many[left] for many in (self.codes, self.other))
         said = f"{(codes > 0).sum():,} admissions carry {codes.sum():,} codes of earlier ones"
         lost = f"; {other.sum():,} codes of the other ICD version are not carried" if other.any() else ""
@@ -114,7 +114,7 @@ def _reach(rule: Carry, codes: pa.Array, recorded: np.ndarray, versions: np.ndar
 
 
 def _patients(table: pa.Table, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A number for each patient; an admission without a time or a patient is nobody's past or future."""
+    """Return a number for each patient; an admission without a time or a patient is nobody's past or future."""
     encoded = table["subject_id"].combine_chunks().dictionary_encode()
     known = known & encoded.is_valid().to_numpy(zero_copy_only=False)
     numbers = pc.fill_null(encoded.indices, 0).to_numpy().astype(np.int64)
@@ -124,7 +124,7 @@ def _patients(table: pa.Table, known: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def _of_the_other(
     patients: np.ndarray, seconds: np.ndarray, versions: np.ndarray, lengths: np.ndarray, days: float
 ) -> np.ndarray:
-    """How many codes of each admission's earlier ones are of another ICD version than it."""
+    """Return how many codes of each admission's earlier ones are of another ICD version than it."""
     found = np.zeros(len(lengths), dtype=np.int64)
     if not (versions == versions[:1]).all():
         for late, early in History.of(patients, seconds, days).pairs():

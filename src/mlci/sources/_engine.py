@@ -75,11 +75,11 @@ class Tables:
             raise InputError(_csv_sentence(str(error)) or self._cast_sentence() or self._sentence(error)) from None
 
     def count(self, expression: ir.Table) -> int:
-        """How many rows an expression has, counted where the tables lie."""
+        """Return how many rows an expression has, counted where the tables lie."""
         return self.fetch(expression.agg(n=expression.count()))["n"][0].as_py()
 
     def _cast_sentence(self) -> str | None:
-        """The first text in a table of DuckDB that is not of its column's type."""
+        """Return the first text in a table of DuckDB that is not of its column's type."""
         for name, table in self.tables.items() if self.backend.name == "duckdb" else ():
             operation: Any = table.op()
             raw = operation.parent.to_expr()
@@ -94,7 +94,7 @@ class Tables:
         return None
 
     def _sentence(self, error: Exception) -> str:
-        """The engine's own first line, with the names of tables and columns and no other word or number of theirs."""
+        """Return the engine's own first line, with names of tables and columns and no other quoted word or number."""
         known = {*self.tables, *(column for table in self.tables.values() for column in table.columns)}
         line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         quoted = re.sub(r"'[^']*'|\"[^\"]*\"", lambda text: text[0] if text[0][1:-1].lower() in known else "...", line)
@@ -179,7 +179,7 @@ def _open_folder(
 
 
 def _duckdb() -> Any:
-    """An embedded DuckDB, whose libraries take as long to import as a file to read."""
+    """Return an embedded DuckDB, whose libraries take as long to import as a file to read."""
     # Half the machine would be wasted on hashing less than a gigabyte; the limit makes DuckDB spill instead.
     # Its folder is for this connection alone: two that share one crash, and no one else may read what lies there.
     spill = ExitStack()
@@ -191,7 +191,7 @@ def _duckdb() -> Any:
 
 
 def _find_file(folder: Path, name: str, alias: str | None = None, *, optional: bool = False) -> Path | None:
-    """The one file of a table, in the folder or one of its subfolders (MIMIC-IV's hosp/ and icu/)."""
+    """Return the one file of a table, in the folder or one of its subfolders (MIMIC-IV's hosp/ and icu/)."""
     names = {f"{text}{ending}".lower() for text in (name, alias) if text for ending in ENDINGS}
     inside = {text.replace(".", "/", 1) for text in names}  # ward.stays may be ward/stays
     found = [
@@ -213,7 +213,7 @@ def _find_file(folder: Path, name: str, alias: str | None = None, *, optional: b
 
 
 def _kinds(file: Path, columns: Columns) -> dict[str, str]:
-    """The columns of a CSV file, each with its type: of the wanted ones that which is wanted, and of others text."""
+    """Return the columns of a CSV file, each with its type: the wanted ones as wanted, the others as text."""
     header = _header(file)
     lower = [name.lower() for name in header]
     missing = [name for name, kind in columns.items() if name not in lower and not kind.endswith("?")]
@@ -258,7 +258,7 @@ def _read_parquet(backend: ibis.BaseBackend, file: Path) -> ir.Table:
 
 
 def _literal(file: Path) -> str:
-    """The path as DuckDB writes one that is no pattern: a folder may be named x[1] or h*."""
+    """Return the path as DuckDB writes one that is no pattern: a folder may be named x[1] or h*."""
     return re.sub(r"[*?\[]", r"[\g<0>]", str(file))
 
 
@@ -307,7 +307,7 @@ def _open_database(
 
 
 def _csv_sentence(message: str) -> str | None:
-    """What DuckDB's CSV reader says, as file, column, row and value; never the line itself, which is a patient's."""
+    """Return what DuckDB's CSV reader says, as file, column, row and value; never the line, which is a patient's."""
     where = re.search(r"CSV Error on Line: (\d+)\n(?:.|\n)*\n  file ?= ?(.*)\n", message)
     if not where:
         return None
@@ -324,7 +324,7 @@ def _no(where: str, value: str, kind: str) -> str:
 
 
 def codes_in_order(placed: pa.ChunkedArray, where: str) -> pa.ListArray:
-    """Lists made with `_rules.placed`, sorted by position (then by code), the position taken off."""
+    """Sort lists made with `_rules.placed` by position (then by code), and take the position off."""
     lists = placed.cast(pa.list_(pa.string())).combine_chunks()
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten().dictionary_encode()

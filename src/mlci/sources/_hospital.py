@@ -26,7 +26,7 @@ CHECKS = ("other_codes", "unknown_codes", "not_codes", "has_patient", "negative_
 def mimic(
     tables: Any, diagnoses: ir.Table, *, age: Any, icd_version: int, icu_hours: int, death_day_counts: bool
 ) -> ir.Table:
-    """One row per row of ADMISSIONS, with outcomes, placed codes of one ICD version and what `draft` checks."""
+    """Return one row per row of ADMISSIONS, with outcomes, placed codes of one ICD version and what `draft` checks."""
     wanted = ibis.ifelse(_.icd_version == icd_version, placed(_.icd_code, _.seq_num), ibis.null("string"))
     codes = diagnoses.group_by("hadm_id").agg(
         codes=wanted.collect(),
@@ -60,7 +60,7 @@ def mimic(
 
 
 def totals(tables: Tables) -> dict[str, int]:
-    """What the whole source holds, before any rule: admissions, their patients, and admissions with an ICU stay."""
+    """Count what the whole source holds before any rule: admissions, patients, and admissions with an ICU stay."""
     stays = tables["icustays"].select("hadm_id").distinct().mutate(in_icu=True)
     joined = tables["admissions"].left_join(stays, "hadm_id")
     counts = joined.agg(admissions=_.count(), patients=_.subject_id.nunique(), icu_any=_.in_icu.count())
@@ -77,7 +77,7 @@ def capped(age: Any) -> Any:
 
 
 def deaths_before(death: Any, admitted: Any) -> dict[str, Any]:
-    """The two ways in which a death lies before its admission: on the same day (a bare date), or truly."""
+    """Return the two ways in which a death lies before its admission: on the same day (a bare date), or truly."""
     before = elapsed(death, admitted) < 0
     return {"died_on_the_day": before & same_day(death, admitted), "died_before": before & ~same_day(death, admitted)}
 
@@ -147,13 +147,13 @@ def draft(
 
 
 def _diagnoses(rows: pa.Table) -> int:
-    """How many diagnoses the rows hold, as codes or counted out."""
+    """Return how many diagnoses the rows hold, as codes or counted out."""
     counted = sum(pc.sum(rows[name]).as_py() or 0 for name in ("other_codes", "unknown_codes", "not_codes"))
     return int(counted) + (pc.sum(pc.list_value_length(rows["codes"])).as_py() or 0)
 
 
 def paper_outcomes(icu_hours: int, death_day_counts: bool) -> dict[str, str]:
-    """The paper's outcomes in words.
+    """Return the paper's outcomes in words.
 
     >>> paper_outcomes(24, death_day_counts=False)["icu_transfer"]
     'first ICU entry more than 24 h after admission'
@@ -203,7 +203,7 @@ def _no_codes(rows: pa.Table, where: str, icd_version: int) -> InputError:
 
 
 def _notes(icd_version: int, death_day_counts: bool, negative_stays: NegativeStays) -> dict[str, str]:
-    """What a cohort's notes say of each column that counts what the rules met; {} is the count."""
+    """Return what a cohort's notes say of each column that counts what the rules met; {} is the count."""
     length = (
         "they are no long stays, by the paper's rule" if negative_stays == "short" else "their long_stay is not known"
     )

@@ -37,7 +37,7 @@ class Later:
         return np.sqrt(1 - self.share) * at_admission + np.sqrt(self.share) * self.burden
 
     def codes(self, lists: pa.ListArray, version: np.ndarray) -> tuple[pa.ListArray, pa.ListArray]:
-        """The codes of each admission with the later ones behind them, and their flags."""
+        """Return the codes of each admission with the later ones behind them, and their flags."""
         many = np.minimum(self.rng.poisson(MEAN * np.exp(GROWTH * self.burden)), MOST)
         admission = np.repeat(np.arange(len(many)), many)
         cell = np.clip(np.searchsorted(GRID, self.burden), 0, len(GRID) - 1)[admission]
@@ -66,7 +66,7 @@ class Later:
 
 
 def _first(rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The places of each admission's codes where they come first: what was there before does not arise again."""
+    """Return the places of each admission's codes where they come first: what was there before does not arise again."""
     number = np.unique(codes.astype(str), return_inverse=True)[1]
     return np.sort(np.unique(rows * np.int64(number.max(initial=0) + 1) + number, return_index=True)[1])
 

@@ -33,7 +33,7 @@ class Network:
 
     @classmethod
     def alone(cls) -> "Network":
-        """One hospital that changes nothing."""
+        """Return one hospital that changes nothing."""
         return cls(np.ones(1), np.zeros(1), np.zeros(1), np.ones(1))
 
     @classmethod
@@ -50,7 +50,7 @@ class Network:
         return cls(size, tilt, quality, coding)
 
     def place(self, rng: np.random.Generator, severity: np.ndarray) -> np.ndarray:
-        """The hospital of each patient, by the severity at the first admission."""
+        """Return the hospital of each patient, by the severity at the first admission."""
         chance = np.cumsum(self.size * np.exp(np.multiply.outer(severity, self.tilt)), axis=1)
         drawn = rng.random(len(severity)) * chance[:, -1]
         return np.minimum((chance < drawn[:, None]).sum(axis=1), len(self) - 1)
@@ -61,12 +61,12 @@ class Network:
 
 
 def treated(rng: np.random.Generator, severity: np.ndarray) -> np.ndarray:
-    """Who gets a treatment that changes nothing: the sicker more often, so that it looks as if it did harm."""
+    """Return who gets a treatment that changes nothing: the sicker more often, so that it looks as if it did harm."""
     return rng.random(len(severity)) < 1 / (1 + np.exp(-TREATED - CHOSEN * severity))
 
 
 def shifted(risk: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
-    """A risk with so much added to its log-odds; nothing added leaves it as it is, to the last bit.
+    """Return a risk with so much added to its log-odds; nothing added leaves it as it is, to the last bit.
 
     >>> shifted(np.array([0.1, 0.5]), np.array([0.0, 1.0])).round(3)
     array([0.1  , 0.731])

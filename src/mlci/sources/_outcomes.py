@@ -63,7 +63,7 @@ class Rule:
         return {"flag": FLAG, "compare": "a number, or empty where not known"}.get(self.kind, "")
 
     def of(self, text: Any, number: Any) -> Any:
-        """True, false or null for a column as text and as number (Ibis expressions)."""
+        """Return true, false or null for a column as text and as number (Ibis expressions)."""
         plain = text.strip().lower()
         if self.kind == "flag":
             return ibis.cases((plain.isin(TRUE), True), (plain.isin(FALSE), False), else_=ibis.null("boolean"))
@@ -77,7 +77,7 @@ class Rule:
 
 
 def known(text: Any) -> Any:
-    """Whether a column of text says anything (an Ibis expression)."""
+    """Return whether a column of text says anything (an Ibis expression)."""
     return text.notnull() & text.strip().lower().notin(UNKNOWN)
 
 

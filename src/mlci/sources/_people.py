@@ -68,7 +68,7 @@ def ages(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) ->
 
 
 def _years(text: str) -> tuple[float | None, bool]:
-    """The years that a text says, and whether it is a band."""
+    """Return the years that a text says, and whether it is a band."""
     if found := BAND.fullmatch(text):
         low, high = float(found[1]), float(found[2])
         return (low + high + (found[3] != ")")) / 2, True  # 60-69 is 60 to 70 exclusive

@@ -64,7 +64,7 @@ def _member(piece: tuple[str, pa.Table, bool]) -> bytes:
 
 
 def _as_mimic4(block: pa.Table) -> dict[str, pa.Table]:
-    """The columns of MIMIC-IV's tables in their order; what the hospital does not know is empty."""
+    """Return the columns of MIMIC-IV's tables in their order; what the hospital does not know is empty."""
     many = pc.list_value_length(block["codes"]).to_numpy()
     row = np.repeat(np.arange(len(block)), many)
     place = np.arange(len(row)) - np.repeat(np.cumsum(many) - many, many) + 1

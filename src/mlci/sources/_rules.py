@@ -60,7 +60,7 @@ def years_between(born: Expression, day: Expression) -> Expression:
 
 
 def stayed_longer(days: int, discharged: Expression, admitted: Expression) -> Expression:
-    """A stay of strictly more than `days` elapsed days; null where a time is missing or the stay is negative.
+    """Return a stay of strictly more than `days` elapsed days; null where a time is missing or the stay is negative.
 
     >>> stayed_longer(7, ibis.timestamp("2020-01-08 00:00:01"), ibis.timestamp("2020-01-01")).to_pyarrow().as_py()
     True
@@ -70,14 +70,14 @@ def stayed_longer(days: int, discharged: Expression, admitted: Expression) -> Ex
 
 
 def entered_after(hours: int, first: Expression, stays: Expression, admitted: Expression) -> Expression:
-    """The first of `stays` units entered strictly more than `hours` after admission; no stay is false."""
+    """Return the first of `stays` units entered strictly more than `hours` after admission; no stay is false."""
     return known(
         elapsed(first, admitted) > hours * HOUR, admitted.notnull() & ((stays.fill_null(0) == 0) | first.notnull())
     )
 
 
 def placed(code: Expression, position: Expression) -> Expression:
-    """A code with its position in front: Spark has no ordered aggregation, so the collected lists are sorted later.
+    """Return a code with its position in front: Spark has no ordered aggregation, so the lists are sorted later.
 
     Five digits and a code of up to seven characters are what DuckDB keeps in place; later positions count as the last,
     and a position below 0 is marked, to be refused.

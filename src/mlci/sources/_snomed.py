@@ -16,7 +16,7 @@ COLUMNS = {"concept_id_1": "int64", "concept_id_2": "int64", "relationship_id": 
 
 
 def taken_back(tables: Any, vocabularies: tuple[str, ...]) -> ir.Table:
-    """One row per standard concept that codes of the vocabularies map to: `standard`, `back`, `categories`."""
+    """Return one row per standard concept that codes of the vocabularies map to: `standard`, `back`, `categories`."""
     related = tables["concept_relationship"]
     pairs = ibis.union(
         related.filter(_.relationship_id == "Maps to").select(icd=_.concept_id_1, standard=_.concept_id_2),

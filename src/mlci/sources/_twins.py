@@ -16,13 +16,13 @@ class Twins:
     many: int
 
     def words(self, first: int, later: int) -> str:
-        """The end of a sentence, with the rows as the file counts them."""
+        """Return the end of a sentence, with the rows as the file counts them."""
         more = f"; {self.many} rows repeat an earlier one" if self.many > 1 else ""
         return f"row {later}: names the admission of row {first} again; each has one row{more}"
 
 
 def twins(ids: pa.ChunkedArray) -> Twins | None:
-    """The first row that repeats an earlier one, or None."""
+    """Return the first row that repeats an earlier one, or None."""
     if len(ids) == pc.count_distinct(ids, mode="all").as_py():
         return None
     numbers = ids.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)

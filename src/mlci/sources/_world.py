@@ -51,7 +51,7 @@ class World:
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
-    """A table of `data/`, row by row."""
+    """Return a table of `data/`, row by row."""
     return list(csv.DictReader((DATA / name).read_text("utf-8").splitlines()))
 
 
@@ -127,7 +127,7 @@ def _catalogue(rng: np.random.Generator, version: int) -> _Catalogue:
 
 
 def _common(rng: np.random.Generator, found: _Catalogue, version: int) -> np.ndarray:
-    """A condition or chapter has its share, its codes a long tail, the unspecified ones (..9, ..0) first."""
+    """Return how common each code is within the share of its condition; unspecified codes (..9, ..0) come first."""
     codes, group = found.codes, found.group
     share = np.array([float(row["share"]) for row in found.about])
     # Where a condition's first entry is itself a code, it is the commonest.
@@ -150,5 +150,5 @@ def _in_chapter(category: str, chapter: dict[str, str], version: int) -> bool:
 
 
 def _longest(code: str, prefixes: dict[str, int]) -> int:
-    """The condition of the longest prefix that fits, or -1."""
+    """Return the condition of the longest prefix that fits, or -1."""
     return next((prefixes[code[:n]] for n in range(len(code), 1, -1) if code[:n] in prefixes), -1)

@@ -291,7 +291,7 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
 
 
 def _configured(config: Any) -> dict[str, Any]:
-    """The options that a TOML file holds."""
+    """Return the options that a TOML file holds."""
     if config is None:
         return {}
     where = "config" if isinstance(config, Mapping) else str(config)
@@ -340,7 +340,7 @@ def _mostly_fits(file: TableFile, rule: Rule) -> bool:
 
 
 def _apply(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:
-    """A rule's outcome for each row, and whether the row says anything."""
+    """Return a rule's outcome for each row, and whether the row says anything."""
     table = ibis.memtable(pa.table({"text": column.cast(pa.string())}))
     number = table.text.strip().try_cast("float64")
     rows = table.select(value=rule.of(table.text, number), said=known(table.text)).to_pyarrow()
@@ -401,7 +401,7 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
 
 
 def _version(batches: list[Admissions], meaning: Meaning, where: str) -> tuple[int, list[str]]:
-    """The ICD version of the codes of which the table does not say it, and a note if it was guessed."""
+    """Return the ICD version of the codes of which the table does not say it, and a note if it was guessed."""
     counts: dict[str, int] = {}
     for part in batches:
         silent = part.versions == 0
@@ -415,8 +415,10 @@ def _version(batches: list[Admissions], meaning: Meaning, where: str) -> tuple[i
 
 
 def _codes(batches: list[Admissions], silent: int) -> tuple[pa.ListArray, pa.ListArray | None, np.ndarray, int]:
-    """Lists of codes, their flags if they have such, the one ICD version of each admission (that of most of its codes,
-    the newer on a tie), and how many codes of the other were dropped."""
+    """Return lists of codes, their flags if they have such, and the one ICD version of each admission.
+
+    It is that of most of its codes, the newer on a tie; how many codes of the other were dropped comes last.
+    """
     flat, flags, lengths, versions, dropped = [], [], [], [], 0
     for part in batches:
         version = np.where(part.versions == 0, np.int8(silent), part.versions)[part.indices]
@@ -480,7 +482,7 @@ def preview(file: TableFile, meaning: Meaning, *, restore_zeros: bool = False) -
 
 
 def _pattern(chosen: Sequence[str], names: Sequence[str]) -> str:
-    """The chosen names as one pattern, if they begin alike and no other does; else with commas."""
+    """Return the chosen names as one pattern, if they begin alike and no other does; else with commas."""
     stem = "".join(letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*chosen)))
     stem = stem.rstrip("0123456789")
     alike = [name for name in names if name.lower().startswith(stem.lower())]

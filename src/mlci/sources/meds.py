@@ -99,7 +99,7 @@ def _prefixes(said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _events(folder: Path, named: Mapping[str, str]) -> pa.Table:
-    """The events that matter, in the order of the files, with their row."""
+    """Return the events that matter, in the order of the files, with their row."""
     files = sorted((folder / "data").rglob("*.parquet")) if (folder / "data").is_dir() else []
     if not files:
         raise InputError(f"{folder}: has no data/*.parquet; a MEDS folder is needed.")
@@ -135,7 +135,7 @@ def _admissions(events: ir.Table, named: Mapping[str, str], version: int, *, dea
     ended = ended.select("dead", subject_right="subject_id", discharge_id="hadm_id", discharged="time")
 
     def belongs(time: Any, id: Any, other: Any) -> Any:
-        """Whether an event is of this admission: by its number, else by its time."""
+        """Return whether an event is of this admission: by its number, else by its time."""
         by_time = (time >= begun.admitted) & (begun.next_time.isnull() | (time < begun.next_time))
         return (begun.subject_id == other) & ibis.ifelse(id.notnull(), id == begun.admission_id, by_time)
 
@@ -174,7 +174,7 @@ def _admissions(events: ir.Table, named: Mapping[str, str], version: int, *, dea
 
 
 def _listed(stays: ir.Table, coded: ir.Table, version: int) -> ir.Table:
-    """The codes of each stay in the order of their rows, and how many are of the other ICD version."""
+    """Return the codes of each stay in the order of their rows, and how many are of the other ICD version."""
     coded = coded.select(dx_subject="subject_id", dx_id="hadm_id", dx_time="time", row="row", rest="rest")
     coded = coded.mutate(version=_.rest.split("//")[0], icd=_.rest.split("//")[1])
     timed = (coded.dx_time >= stays.admitted) & (coded.dx_time <= stays.discharged)
@@ -191,7 +191,7 @@ def _listed(stays: ir.Table, coded: ir.Table, version: int) -> ir.Table:
 
 
 def _split(folder: Path, subjects: pa.ChunkedArray) -> pa.Array | None:
-    """The split of each admission's subject, where the folder says it."""
+    """Return the split of each admission's subject, where the folder says it."""
     file = folder / "metadata" / "subject_splits.parquet"
     if not file.is_file():
         return None

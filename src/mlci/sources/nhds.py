@@ -145,7 +145,7 @@ class _Fields:
     records: np.ndarray  # bytes, one row per record
 
     def text(self, name: str, width: int | None = None) -> pa.Array:
-        """A field as text, blanks and filler off; with a `width`, its items one after the other."""
+        """Return a field as text, blanks and filler off; with a `width`, its items one after the other."""
         block = np.ascontiguousarray(self.records[:, START[name] : START[name] + WIDTHS[name]])
         width = width or WIDTHS[name]
         items = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), block.size // width, [None, pa.py_buffer(block)])
@@ -157,7 +157,7 @@ class _Fields:
         return text.cast(pa.int32())
 
     def items(self, name: str, width: int) -> pa.ListArray:
-        """What is written in a field's items of this width, a list for each record."""
+        """Return what is written in a field's items of this width, a list for each record."""
         flat = self.text(name, width)
         present = pc.not_equal(flat, "")
         counts = present.to_numpy(zero_copy_only=False).reshape(len(self.records), -1).sum(axis=1)
@@ -166,7 +166,7 @@ class _Fields:
 
 
 def _with_any(lists: pa.ListArray, wanted: tuple[str, ...]) -> pa.Array:
-    """Whether a list holds one of the wanted."""
+    """Return whether a list holds one of the wanted."""
     hits = lists.value_parent_indices().filter(pc.is_in(lists.flatten(), pa.array(wanted)))
     found = np.zeros(len(lists), dtype=bool)
     found[hits.to_numpy()] = True
@@ -180,7 +180,7 @@ def _among(text: pa.Array, codes: str, *, unknown: str) -> pa.Array:
 
 
 def _matrix(path: Path) -> np.ndarray:
-    """The file as bytes, one row per record."""
+    """Return the file as bytes, one row per record."""
     try:
         data = _unpacked(path)
     except InputError:

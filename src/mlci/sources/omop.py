@@ -157,7 +157,7 @@ def read(
 
 
 def _coded(rows: pa.Table) -> bool:
-    """Whether any visit has an ICD code, of either version."""
+    """Return whether any visit has an ICD code, of either version."""
     return any(pc.sum(rows[name]).as_py() for name in ("own_codes", "other_codes"))
 
 
@@ -170,7 +170,7 @@ def _back_words(rows: pa.Table, icd_version: int) -> str:
 
 
 def _concepts(visits: str | Sequence[int] | None) -> tuple[int, ...] | None:
-    """The visit concepts that count; None: every one."""
+    """Return the visit concepts that count; None: every one."""
     if visits is None:
         return INPATIENT
     words = visits.split(",") if isinstance(visits, str) else [str(concept) for concept in visits]
@@ -182,7 +182,7 @@ def _concepts(visits: str | Sequence[int] | None) -> tuple[int, ...] | None:
 
 
 def _descending(tables: Any, concepts: tuple[int, ...]) -> Any:
-    """Whether a column's concept is one of these or descends from one (a function of the column)."""
+    """Return whether a column's concept is one of these or descends from one (a function of the column)."""
     if "concept_ancestor" not in tables:
         return lambda column: column.isin(concepts)
     ancestors = tables["concept_ancestor"]
@@ -191,7 +191,7 @@ def _descending(tables: Any, concepts: tuple[int, ...]) -> Any:
 
 
 def _left_out(tables: Tables, concepts: tuple[int, ...] | None) -> tuple[tuple[Step, Step], str]:
-    """How many visits there are and count, and a sentence on the concepts of those that do not.
+    """Return how many visits there are and count, and a sentence on the concepts of those that do not.
 
     A concept of which most visits last over a night may be this hospital's word for an admission: the sentence says
     how to count it.
@@ -218,7 +218,7 @@ def _left_out(tables: Tables, concepts: tuple[int, ...] | None) -> tuple[tuple[S
 
 
 def _nearly_intensive(tables: Tables, icu_sites: tuple[str, ...]) -> str:
-    """A sentence on care sites that some hospitals count as intensive care and others do not."""
+    """Return a sentence on care sites that some hospitals count as intensive care and others do not."""
     if "care_site" not in tables:
         return ""
     sites = tables["care_site"]
@@ -320,7 +320,7 @@ def _joined(tables: Any, visits: ir.Table, icu_sites: tuple[str, ...]) -> ir.Tab
 
 
 def _wards(tables: Any) -> ir.Table:
-    """When each visit first was elsewhere than in the emergency room, and how often it was there."""
+    """Return when each visit first was elsewhere than in the emergency room, and how often it was there."""
     inside = _.visit_detail_concept_id.isin(EMERGENCY)
     return (
         tables["visit_detail"]
@@ -333,7 +333,7 @@ def _wards(tables: Any) -> ir.Table:
 
 
 def _intensive(tables: Any, icu_sites: tuple[str, ...]) -> ir.Table:
-    """The visit details in intensive care, by concept or by the name of the care site."""
+    """Return the visit details in intensive care, by concept or by the name of the care site."""
     details = tables["visit_detail"]
     by_concept = _descending(tables, INTENSIVE)(details.visit_detail_concept_id)
     if "care_site" not in tables:
@@ -346,7 +346,7 @@ def _intensive(tables: Any, icu_sites: tuple[str, ...]) -> ir.Table:
 
 
 def _codes(tables: Any, icd_version: int, *, mapped: bool = False) -> ir.Table:
-    """The diagnoses of each visit, in the order of their ids: the CDM has no other."""
+    """Return the diagnoses of each visit, in the order of their ids: the CDM has no other."""
     recorded = [_recorded(tables["condition_occurrence"], "condition", 0)]
     if "observation" in tables:
         recorded.append(_recorded(tables["observation"], "observation", 1))
@@ -402,7 +402,7 @@ def _with_back(tables: Any, conditions: ir.Table, icd_version: int) -> ir.Table:
 
 
 def _recorded(table: ir.Table, name: str, part: int) -> ir.Table:
-    """The rows of a table that may hold a diagnosis, in one form."""
+    """Return the rows of a table that may hold a diagnosis, in one form."""
     return table.select(
         "visit_occurrence_id",
         row_id=table[f"{name}_occurrence_id" if name == "condition" else f"{name}_id"],

@@ -59,7 +59,7 @@ class _Curve:
         return self.floor + (self.ceiling - self.floor) * expit(self.slope * (severity - self.onset))
 
     def at_rate(self, rate: float, severity: np.ndarray, here: np.ndarray) -> "_Curve":
-        """The curve moved along severity until the mean risk is `rate`; `here` is each admission's chance to be one."""
+        """Return the curve moved until the mean risk is `rate`; `here` is how likely each admission takes place."""
 
         def moved(onset: float) -> "_Curve":
             return replace(self, onset=onset)
@@ -203,7 +203,7 @@ def _block(seed: int, block: int, icd9_share: float, network: Network, later_sha
 
 
 def _known_of(network: Network, hospital: np.ndarray, given: np.ndarray) -> dict[str, np.ndarray]:
-    """Each admission's hospital and what is true of it, and whether a treatment was given."""
+    """Return each admission's hospital and what is true of it, and whether a treatment was given."""
     return {
         "treated": given,
         "hospital": network.names()[hospital],
@@ -284,7 +284,7 @@ def _times(rng: np.random.Generator, people: _Patients, severity: np.ndarray, fa
 def _codes(
     rng: np.random.Generator, people: _Patients, version: np.ndarray, coding: np.ndarray
 ) -> tuple[pa.Array, np.ndarray]:
-    """The codes of all admissions, one after the other, and how many each has; `coding` is the hospital's habit."""
+    """Return the codes of all admissions, flat, and how many each has; `coding` is the hospital's habit."""
     contexts = np.array([CONTEXTS.index(row["context"]) for row in rows_of("chapters.csv")])
     burden = people.chronic[people.patient]
     many = len(burden)

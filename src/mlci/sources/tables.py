@@ -192,13 +192,13 @@ def _layout(config: Any) -> tuple[TableLayout, str]:
 
 
 def _keys(path: Sequence[str]) -> Iterable[str]:
-    """The keys of the layout, or of one of its sections."""
+    """Return the keys of the layout, or of one of its sections."""
     sections = {"admissions": AdmissionColumns, "diagnoses": DiagnosisColumns, "icu": IcuColumns}
     return (sections[path[0]] if path else TableLayout).model_fields
 
 
 def _rule(layout: TableLayout, name: str, text: str, where: str) -> Rule:
-    """An outcome's rule; what it needs must be named."""
+    """Return an outcome's rule; what it needs must be named."""
     columns = layout.admissions
     rule = parse(text, f"{where}: outcomes.{name}")
     needs = {
@@ -215,7 +215,7 @@ def _rule(layout: TableLayout, name: str, text: str, where: str) -> Rule:
 
 
 def _is_stay(rule: Rule) -> bool:
-    """Whether a rule is about the length of stay, rather than about a column of its own."""
+    """Return whether a rule is about the length of stay, rather than about a column of its own."""
     return rule.kind == "compare" and rule.column.lower() == LOS
 
 
@@ -224,7 +224,7 @@ def _of_column(rule: Rule) -> bool:
 
 
 def _wanted(layout: TableLayout, rules: Rules, where: str) -> dict[str, dict[str, str]]:
-    """The columns of each table with their types; ids and flags come as text, so that no value is lost on the way."""
+    """Return the columns of each table with their types; ids and flags come as text, so that no value is lost."""
     wanted: dict[str, dict[str, str]] = {}
     for section in filter(None, (layout.admissions, layout.diagnoses, layout.icu)):
         names = section.model_dump(exclude={"table", "keep"}, exclude_none=True)
@@ -247,7 +247,7 @@ def _column(table: ir.Table, name: str | None, kind: str = "string") -> Any:
 
 
 def _coded(tables: Any, layout: TableLayout) -> ir.Table:
-    """The diagnoses that hold a code."""
+    """Return the diagnoses that hold a code."""
     dx = layout.diagnoses
     table = tables[dx.table]
     if isinstance(dx.icd_version, int):
@@ -265,7 +265,7 @@ def _coded(tables: Any, layout: TableLayout) -> ir.Table:
 
 
 def _flag(said: Any) -> Any:
-    """The place of a flag among `poa.FLAGS`, as text."""
+    """Return the place of a flag among `poa.FLAGS`, as text."""
     plain = said.strip().upper().fill_null("")
     written = {flag: [text for text, meant in poa.WRITTEN.items() if meant == flag] for flag in poa.FLAGS}
     return ibis.cases(*((plain.isin(written[flag]), str(place)) for place, flag in enumerate(poa.FLAGS)), else_=ODD)
@@ -333,7 +333,7 @@ def _with_icu(tables: Any, layout: TableLayout, joined: ir.Table) -> ir.Table:
 
 
 def _outcome(name: str, rule: Rule, stay: Any, death_day_counts: bool) -> Any:
-    """The expression of an outcome; `stay` is that of the seconds stayed."""
+    """Return the expression of an outcome; `stay` is that of the seconds stayed."""
     if rule.kind == "death":
         return died_within(int(rule.number), _.died, _.admitted, death_day_counts=death_day_counts)
     if rule.kind == "icu":
@@ -351,14 +351,14 @@ def _check(tables: Tables, layout: TableLayout, rules: Rules, rows: pa.Table, *,
     columns, dx = layout.admissions, layout.diagnoses
 
     def rows_of(table: str, column: str, value: str) -> list[int]:
-        """The first rows of a file that hold a value, as an editor counts them: a CSV's header is row 1."""
+        """Return the first rows of a file that hold a value, as an editor counts them: a CSV's header is row 1."""
         numbered = tables[table].mutate(row=ibis.row_number())
         hits = numbered.filter(numbered[column.lower()].fill_null(ibis.literal("")) == value)
         found = tables.fetch(hits.select("row").order_by("row").limit(2))["row"].to_pylist()
         return [row + (1 if tables.where[table].lower().endswith(".parquet") else 2) for row in found]
 
     def refuse(table: str, column: str, odd: pa.ChunkedArray, allowed: str) -> None:
-        """The first odd value, if any, with its row in the file; a database table has no rows to count."""
+        """Refuse the first odd value, if any, with its row in the file; a database table has no rows to count."""
         odd = odd.drop_null()
         if not len(odd):
             return

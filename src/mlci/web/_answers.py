@@ -72,7 +72,7 @@ class Answer(BaseModel):
 
 
 def model_version(model: Model) -> int:
-    """The ICD version that codes are of where nobody says it: the model's, or 10 if that has both or none.
+    """Return the ICD version that codes are of where nobody says it: the model's, or 10 if that has both or none.
 
     >>> from mlci.index.estimator import load
     >>> model_version(load("us2010").model_)
@@ -91,7 +91,7 @@ def answers(
     uncounted: int = 0,
     people: np.ndarray | None = None,
 ) -> tuple[list[Answer], list[str]]:
-    """An answer for each admission, and what the user should be told about their codes, a sentence each.
+    """Return an answer for each admission, and what the user should be told about their codes, a sentence each.
 
     Codes that the model does not understand are left out: they neither raise nor lower a score. `uncounted` is how many
     further diagnoses were recorded for each admission, of which no code is known at all; `people` are rows of age and
@@ -140,7 +140,7 @@ def answers(
 
 
 def _row(reading: Reading, row: int) -> Reading:
-    """What was read of one admission's codes."""
+    """Return what was read of one admission's codes."""
     log_odds = reading.log_odds
     return Reading(reading.score[row : row + 1], None if log_odds is None else log_odds[row : row + 1])
 
@@ -148,7 +148,7 @@ def _row(reading: Reading, row: int) -> Reading:
 def _effects(
     model: Model, admission: Admissions, known: np.ndarray, reading: Reading, icd_version: int
 ) -> list[CodeEffect]:
-    """What each recorded code of one admission does; one that is not understood does nothing."""
+    """Return what each recorded code of one admission does; one that is not understood does nothing."""
     effects = iter(effects_of(model, admission.keep(known), reading))
     return [
         CodeEffect.model_validate(next(effects), from_attributes=True)
@@ -166,7 +166,7 @@ def _effects(
 
 
 def _categories(bits: int, of_code: dict[str, int], column: str) -> list[Comorbidity]:
-    """The categories among an admission's bits that belong to the index, each with its codes."""
+    """Return the categories among an admission's bits that belong to the index, each with its codes."""
     return [
         Comorbidity(words=category.words, codes=[code for code, own in of_code.items() if own >> place & 1])
         for place, category in enumerate(rules().categories)

@@ -62,7 +62,7 @@ class Case:
 
 
 def typed(index: MLCI, text: str, version: int) -> Parsed:
-    """What the page makes of a text, within its limits.
+    """Return what the page makes of a text, within its limits.
 
     >>> from mlci.index.estimator import load
     >>> [code.code for code in typed(load("us2010"), "I50.9; acute kidney failure N17.9", 10).codes]
@@ -86,7 +86,7 @@ def read_case(
     version: int,
     people: np.ndarray | None = None,
 ) -> Case | None:
-    """The case, or None if nothing was typed that could be a diagnosis; `people` is the row of its age and sex."""
+    """Return the case, or None if nothing typed could be a diagnosis; `people` is the row of its age and sex."""
     reading, added = typed(index, text, version), typed(index, "\n".join(plus), version)
     codes, left_out = [understood.code for understood in reading.codes], {icd.normalise(code) for code in off}
     off = [code for code in dict.fromkeys(codes) if code in left_out]
@@ -157,7 +157,7 @@ def _uncounted(code: str, version: int, index: MLCI) -> str:
 
 
 def _read_as(index: MLCI, codes: list[str], version: int) -> dict[str, str]:
-    """What the model reads a code as: the longest of its beginnings that it has seen, as far as it looks."""
+    """Return what the model reads a code as: the longest of its beginnings that it has seen, as far as it looks."""
     vocabulary = index.model_.vocabulary
     admissions = Admissions.from_lists([codes], icd_version=version)
     names = {
@@ -169,7 +169,7 @@ def _read_as(index: MLCI, codes: list[str], version: int) -> dict[str, str]:
 
 
 def _seen(index: MLCI, version: int) -> Callable[[str], bool]:
-    """Whether a code is, letter by letter, one that the model was trained on: a hospital may have codes of its own."""
+    """Return whether a code is exactly one that the model was trained on: a hospital may have codes of its own."""
     vocabulary, deepest = index.model_.vocabulary, max(index.model_.vocabulary.depths)
 
     def seen(code: str) -> bool:

@@ -46,7 +46,7 @@ class Drawing:
         return (float(low), float(high)) if low < high else (float(low) - 1, float(high) + 1)
 
     def x(self, score: float) -> float:
-        """Where a score lies; beyond the picture, its edge."""
+        """Return where a score lies; beyond the picture, its edge."""
         low, high = self.limits
         return _round(LEFT + (WIDTH - LEFT - RIGHT) * min(max((score - low) / (high - low), 0.0), 1.0))
 
@@ -68,7 +68,7 @@ class Drawing:
         ]
 
     def below(self, x: float) -> int:
-        """How many of the bars have their middle at a place or left of it."""
+        """Return how many of the bars have their middle at a place or left of it."""
         return sum(left + width / 2 <= x for left, _, width, _ in self.bars)
 
     @cached_property
@@ -124,7 +124,7 @@ class Bars:
 
 
 def _nice(low: float, high: float, most: int = 4) -> list[float]:
-    """A few round numbers between two limits."""
+    """Return a few round numbers between two limits."""
     rough = (high - low) / most
     unit = 10.0 ** np.floor(np.log10(rough))
     step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)

@@ -76,7 +76,7 @@ class Guard:
 
 
 def _is_foreign(headers: Headers) -> bool:
-    """Whether a browser says that another site's page sent this; programs other than browsers say nothing."""
+    """Return whether a browser says that another site's page sent this; programs other than browsers say nothing."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin == "null" and site is not None:  # our pages send no referrer, and a form then no origin
         return site not in ("same-origin", "none")

@@ -46,7 +46,7 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def is_idle(self) -> bool:
-        """Whether no request is being read or answered; a body that is slow to come is the guard's business."""
+        """Return whether no request is being read or answered; a body that is slow to come is the guard's business."""
         return self.cycle is None or self.cycle.response_complete
 
     def _wait(self) -> None:

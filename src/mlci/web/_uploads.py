@@ -173,7 +173,7 @@ class Uploads:
 
 
 def _understood(path: Path, id: str | None, codes: str | None) -> str:
-    """Which columns of a file hold what, in words."""
+    """Return which columns of a file hold what, in words."""
     with open_table(path) as table:
         layout = file_layout(table, id=id, codes=codes)
     many = len(layout.codes)

@@ -246,7 +246,7 @@ def _refuse_in_words(app: FastAPI, render: Callable[..., str]) -> None:
 
 
 def _sentence(errors: Sequence[Any]) -> str:
-    """The first of pydantic's complaints: where, and what; the value itself is not repeated."""
+    """Return the first of pydantic's complaints: where, and what; the value itself is not repeated."""
     first = errors[0]
     if first["type"] == "json_invalid":
         return "The body of the request is not JSON."
@@ -279,7 +279,7 @@ def _api(index: MLCI) -> APIRouter:
 
     @api.get("/model")
     def card() -> ModelCard:
-        """What the model is: outcomes, training cohort, versions, figures, limits of use."""
+        """Return what the model is: outcomes, training cohort, versions, figures, limits of use."""
         return _card(index)
 
     @api.get("/codes", responses={422: REFUSALS[422]})
@@ -339,7 +339,7 @@ def _renderer(index: MLCI, name: str):
     kept: dict[tuple[object, ...], str] = {}
 
     def remembered(*key: object, caller: Callable[[], str]) -> str:
-        """What a part of a template renders, once for each key: of parts that rest on the model and the key alone."""
+        """Return what a part of a template renders, once for each key: for parts that depend on model and key alone."""
         if key not in kept:
             kept[key] = caller()
         return kept[key]
@@ -391,7 +391,7 @@ def place(percentile: float) -> str:
 
 
 def _style() -> FileResponse:
-    """The report's: one look for both."""
+    """Return the style sheet of the report, which the page shares."""
     return FileResponse(Path(mlci.__file__).parent / "showing" / "style.css", headers={"Cache-Control": "no-cache"})
 
 
@@ -483,7 +483,7 @@ def _comparisons(index: MLCI, render: Callable[..., str]) -> APIRouter:
 
 
 def _row_address(row: dict) -> str:
-    """The address of the page of one row of a scored file."""
+    """Return the address of the page of one row of a scored file."""
     version = {"icd": row["icd_version"]} if row["icd_version"] in icd.VERSIONS else {}
     return "/?" + urlencode({"codes": " ".join(row["codes"]), **version})
 
@@ -525,12 +525,12 @@ def _files(index: MLCI, uploads: Uploads, render: Callable[..., str], upload_lim
 
     @files.post("/{token}/keep", status_code=204)
     def keep(token: str) -> None:
-        """The page is still open."""
+        """Note that the page is still open."""
         job_of(token)
 
     @files.post("/{token}/leave", status_code=204)
     def leave(token: str) -> None:
-        """The page was left, or is being loaded anew."""
+        """Note that the page was left, or is being loaded anew."""
         uploads.keep(token, GRACE_SECONDS)
 
     @files.get("/{token}/scores")

@@ -36,7 +36,7 @@ def counts(part: Split) -> sparse.csr_array:
 
 
 def tfidf(part: Split, idf: np.ndarray) -> sparse.csr_array:
-    """Counts times idf, each admission scaled to length one; an admission without codes stays zero."""
+    """Return counts times idf, each admission scaled to length one; an admission without codes stays zero."""
     from sklearn.preprocessing import normalize
 
     return cast(sparse.csr_array, normalize(sparse.csr_array(counts(part).multiply(idf))))
@@ -59,7 +59,7 @@ def cross_entropy(logit: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def validation_loss(logit: np.ndarray, y: np.ndarray) -> float:
-    """The mean over batches of 256 of the batch's mean over known outcomes; a batch without any counts as zero.
+    """Return the mean over batches of 256 of the batch's mean over known outcomes; a batch without any counts as zero.
 
     >>> round(validation_loss(np.zeros(300), np.ones(300)), 3)
     0.693
@@ -71,7 +71,7 @@ def validation_loss(logit: np.ndarray, y: np.ndarray) -> float:
 
 
 def known(part: Split, outcome: int) -> tuple[np.ndarray, np.ndarray]:
-    """The admissions whose outcome is known, and the outcome.
+    """Return the admissions whose outcome is known, and the outcome.
 
     >>> from mlci.tokens import Tokens
     >>> tokens = Tokens(np.array([2, 3]), np.array([0, 1, 2]))
@@ -83,7 +83,7 @@ def known(part: Split, outcome: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def active(outcomes: np.ndarray) -> np.ndarray:
-    """Which outcomes can be learned: enough known values, of both classes.
+    """Return which outcomes can be learned: enough known values, of both classes.
 
     >>> active(np.array([[0, 0.0]] * 9 + [[0, 1.0]]))  # nobody has the first
     array([False,  True])
@@ -94,7 +94,7 @@ def active(outcomes: np.ndarray) -> np.ndarray:
 
 
 def outcome_weights(losses: np.ndarray) -> np.ndarray:
-    """The paper's weights from validation losses: the harder the outcome, the heavier; mean one over those that count.
+    """Return the paper's weights from validation losses: the harder the outcome, the heavier; their mean is 1.
 
     A loss that is not finite marks an outcome that takes no part; its weight is zero.
 
@@ -110,7 +110,7 @@ def outcome_weights(losses: np.ndarray) -> np.ndarray:
 def stage1(
     train: Split, valid: Split, fit: Callable[[int], tuple[Fitted, np.ndarray]]
 ) -> tuple[dict[int, Fitted], np.ndarray]:
-    """One fit per outcome that can be learned, then the weights of all outcomes from the validation losses.
+    """Return one fit per outcome that can be learned, then the weights of all outcomes from the validation losses.
 
     `fit(outcome)` returns what it learned and its logits for all validation admissions.
     """
@@ -123,8 +123,9 @@ def stage1(
 
 
 def pooled(part: Split, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every admission once per known outcome, all with one score, is the same loss as each admission once with the
-    weighted share of its outcomes that happened and the sum of their weights. Returns share and weight.
+    """Return for each admission the weighted share of its known outcomes that happened, and the sum of their weights.
+
+    The loss of each admission once with these is that of each admission once per known outcome, all with one score.
 
     >>> from mlci.tokens import Tokens
     >>> tokens = Tokens(np.array([2, 3]), np.array([0, 1, 2]))

@@ -50,7 +50,7 @@ class FactorizationMachine(Baseline):
     def _epochs(
         self, table: np.ndarray, x: sparse.csr_array, share: np.ndarray, weight: np.ndarray, random: np.random.Generator
     ) -> Iterator[State]:
-        """The state after each epoch. Column 0 of `table` is w, the others v; `seen` sums squared gradients."""
+        """Yield the state after each epoch. Column 0 of `table` is w, the others v; `seen` sums squared gradients."""
         table[:, 0] = 0
         seen, constant, constant_seen = np.zeros_like(table), 0.0, 0.0
         for _ in range(self.epochs):

@@ -91,7 +91,7 @@ class ByHand:
         return self.rho[2].forward(self.fourth).squeeze(1)
 
     def _dropped(self, layer: int, x: Tensor) -> Tensor:
-        """What enters a hidden layer; also its gradient on the way back."""
+        """Return what enters a hidden layer; also its gradient on the way back."""
         assert self.batch is not None
         return x * self.batch.masks[layer] if self.batch.masks else x
 

@@ -62,7 +62,7 @@ FORMS: dict[str, Form] = {  # how the test split is cut; training saw the first 
 
 
 def learned_from(cohort: Cohort) -> Cohort:
-    """The training and validation splits, as one to train on: the table chooses by folds of it."""
+    """Return the training and validation splits, as one to train on: the table chooses by folds of it."""
     known = cohort.split("train", "valid")
     place = known.table.column_names.index("split")
     return replace(known, table=known.table.set_column(place, "split", pa.array(["train"] * len(known))))
@@ -84,14 +84,14 @@ def figures(index: MLCI, test: Cohort) -> pd.DataFrame:
 
 
 def told(model: Model, test: Cohort) -> Model:
-    """The model with its figures on the test split in its card, for the page to show."""
+    """Return the model with its figures on the test split in its card, for the page to show."""
     reading, names = model.read(test.admissions()), list(test.outcomes)
     reached = held_out(reading.score, model.risks(reading), test.labels(), names, least=LEAST)
     return replace(model, card={**model.card, "validation": reached, "judged_on": "test"})
 
 
 def in_both(model: Model, cohort: Cohort) -> Model:
-    """The model with rows of ICD-10-CM, and the make-up that the training admissions would have had in it."""
+    """Return the model with rows of ICD-10-CM, and the make-up that the training admissions would have had in it."""
     lists = cohort.table["codes"].to_pylist()
     best = {
         code: next((way.codes for way in counterparts(code, 9)), ()) for code in {c for codes in lists for c in codes}

@@ -27,7 +27,7 @@ class _Groups:
     sigma: float
 
     def project(self, levels: np.ndarray) -> np.ndarray:
-        """The nearest monotone levels in [-B, B]."""
+        """Return the nearest monotone levels in [-B, B]."""
         from scipy.optimize import isotonic_regression
 
         return np.clip(isotonic_regression(levels, weights=self.n).x, -self.half, self.half)

@@ -100,7 +100,7 @@ def objectives(setting: Setting, score: np.ndarray) -> tuple[float, float]:
 
 
 def two_level(setting: Setting, cut: Threshold, gap: float) -> np.ndarray:
-    """A score of two levels, `gap` apart, with its step at the cut."""
+    """Return a score of two levels, `gap` apart, with its step at the cut."""
     return np.where(setting.score >= cut.score, gap / 2, -gap / 2)
 
 
@@ -212,7 +212,7 @@ def averaging(setting: Setting, noise: float, column: int, *, seed: int, tau: fl
 
 
 def epsilon_star(setting: Setting) -> float:
-    """The least norm of a two-level score with levels -B and B: 2 (kappa(0) - kappa(2B)) (n - 1) / n."""
+    """Return the least norm of a two-level score with levels -B and B: 2 (kappa(0) - kappa(2B)) (n - 1) / n."""
     return 2 * (1 - _similarity(setting, 2 * setting.half)) * (setting.n - 1) / setting.n
 
 

@@ -68,7 +68,7 @@ def certify(
 def _shared(
     score, outcomes, names: Sequence[str], weights, mass: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, dict[str, str], np.ndarray | None]:
-    """The scores of the admissions where all outcomes are known, the direction they share, what was left out, mass."""
+    """Return the scores where all outcomes are known, the direction these share, what was left out, and the mass."""
     known_score, known, weight, left_out = weighted(score, outcomes, names, weights)
     if mass is not None:
         used = matrix(outcomes)[:, [name in weight for name in names]]

@@ -52,7 +52,7 @@ class Diagnosis:
         return f"J and J1 are unfloored (protocol {self.protocol})."
 
     def tables(self) -> dict:
-        """The paper's three diagnostic tables as pandas frames: rank_one, thresholds, outcomes."""
+        """Return the paper's three diagnostic tables as pandas frames: rank_one, thresholds, outcomes."""
         import pandas as pd
 
         values = {f"sigma_{k}": value for k, value in enumerate(self.singular_values, start=1)}
@@ -76,7 +76,7 @@ class Diagnosis:
         }
 
     def to_dict(self) -> dict:
-        """All but the scan, ready for JSON."""
+        """Return all but the scan, ready for JSON."""
         return {key: value for key, value in asdict(self).items() if key != "scan"}
 
 
@@ -141,7 +141,7 @@ def _certificates(setting: Setting, cuts: Scan, nhsic: np.ndarray) -> list[Certi
 
 
 def _best_cut(cuts: Scan, weights: np.ndarray, values: np.ndarray) -> Threshold:
-    """The cut that serves all outcomes best: the weighted sum of their gains, as a share of the bound."""
+    """Return the cut that serves all outcomes best: the weighted sum of their gains, as a share of the bound."""
     joint = (cuts.rho**2)[:, 1:] @ weights
     row = int(np.argmax(joint))
     return Threshold(

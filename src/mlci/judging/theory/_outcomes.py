@@ -57,7 +57,7 @@ def complete(score, outcomes, names: Sequence[str]) -> tuple[np.ndarray, np.ndar
 
 
 def _lost(name: str, outcomes: Mapping[str, np.ndarray], rows: np.ndarray) -> str:
-    """Why an outcome has one class among `rows`: which other one is missing where it has the other class."""
+    """Return why an outcome has one class among `rows`: which other one is missing where it has the other class."""
     present = not outcomes[name][rows][0]
     there = outcomes[name] == present
     absent = {other: float(np.isnan(column[there]).mean()) for other, column in outcomes.items()}

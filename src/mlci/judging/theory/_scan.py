@@ -38,7 +38,7 @@ class Scan:
     n: int
 
     def best(self, column: int) -> Threshold:
-        """The cut with the largest rho^2, the first of equals."""
+        """Return the cut with the largest rho^2, the first of equals."""
         return self.at(int(np.argmax(self.rho[:, column] ** 2)), column)
 
     def at(self, row: int, column: int) -> Threshold:

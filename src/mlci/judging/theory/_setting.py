@@ -128,7 +128,7 @@ def settle(
 
 
 def _as_the_authors_scale(score: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-    """Scores scaled to [-1, 1], and the median difference of random pairs as the bandwidth."""
+    """Return scores scaled to [-1, 1], and the median difference of random pairs as the bandwidth."""
     score = 2 * (score - score.min()) / np.ptp(score) - 1
     pairs = np.random.default_rng(seed).integers(0, len(score), (2, PAIRS))
     return score, float(np.median(np.abs(score[pairs[0]] - score[pairs[1]]))) or float(score.std())

@@ -31,7 +31,7 @@ class Spacing:
         return self.value / self.bound
 
     def apply(self, score) -> np.ndarray:
-        """The spaced score of new scores."""
+        """Return the spaced score of new scores."""
         return np.concatenate([[0.0], self.levels])[np.searchsorted(self.cuts, score, side="right")]
 
     def to_dict(self) -> dict:
@@ -78,7 +78,7 @@ def best_spacing(score, outcomes, weights=None, *, cuts: int | None = 400) -> Sp
 
 
 def mixture(split: np.ndarray, n: int, gain: np.ndarray) -> tuple[float, np.ndarray]:
-    """The best nonnegative mixture of thresholds: its value, and the height of the step at each cut.
+    """Return the best nonnegative mixture of thresholds: its value, and the height of the step at each cut.
 
     `gain` is each threshold's own value, b_k / ||g_k||^2. A mixture a has the value b'a / sqrt(a'Qa) with
     Q_kl = (g_k' g_l)^2, and its maximiser solves min a'Qa / 2 - b'a over a >= 0. Below the cut lies the share t_k of

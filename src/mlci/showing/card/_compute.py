@@ -80,24 +80,24 @@ class Card:
     correlation: float = float("nan")  # of ranks, with the index
 
     def points(self, cohort: Cohort) -> np.ndarray:
-        """The card's points of each admission."""
+        """Return the card's points of each admission."""
         total = self.code_points(cohort.admissions())
         total = total + self.age_points(_years(cohort)) if self.age else total
         return total + sexes(_sexes(cohort)) @ np.array([points for _, points in self.sex]) if self.sex else total
 
     def code_points(self, admissions: Admissions) -> np.ndarray:
-        """The points that codes bring; on a card that ignores them, codes that tell an outcome bring none."""
+        """Return the points that codes bring; on a card that ignores them, codes that tell an outcome bring none."""
         present, names = groups(without(admissions, telling()) if self.ignored else admissions)
         worth = {(line.version, line.category): line.points for line in self.lines}
         return np.asarray(present @ np.array([worth.get(name, 0) for name in names], dtype=np.int64)).ravel()
 
     def age_points(self, years: np.ndarray) -> np.ndarray:
-        """The points that age brings; none where it is not known."""
+        """Return the points that age brings; none where it is not known."""
         starts, worth = [start for start, _ in self.age], [0, *(points for _, points in self.age)]
         return np.array(worth)[np.searchsorted(starts, np.nan_to_num(years, nan=-1), side="right")]
 
     def frame(self) -> pd.DataFrame:
-        """The lines as a table."""
+        """Return the lines as a table."""
         return pd.DataFrame(self.lines)
 
 
@@ -192,7 +192,7 @@ def _check(parts: Mapping[str, Cohort], outcomes: Mapping[str, str], index: MLCI
 
 
 def _counted(cohort: Cohort, taken: Sequence[str], asked: Mapping[str, bool]) -> set[str]:
-    """Which of age and sex bring points: those that were asked for, or that the risks take and the cohort knows."""
+    """Return which of age and sex bring points: those asked for, or that the risks take and the cohort knows."""
     table = cohort.table
     known = {name for name in COLUMNS if name in table.column_names and table[name].null_count < len(cohort)}
     for name, wish in asked.items():
@@ -202,14 +202,14 @@ def _counted(cohort: Cohort, taken: Sequence[str], asked: Mapping[str, bool]) ->
 
 
 def _with_people(present: sparse.csr_array, train: Cohort, counted: set[str]) -> sparse.csr_array:
-    """The groups of each admission, with the bands of its age and its sex before them where these count."""
+    """Return the groups of each admission, with the bands of its age and its sex before them where these count."""
     personal = [ages(_years(train))] if "age" in counted else []
     personal += [sexes(_sexes(train))] if "sex" in counted else []
     return sparse.hstack([*personal, present]).tocsr() if personal else present
 
 
 def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np.ndarray) -> Card:
-    """The card with what it is worth on admissions that it was not fitted on; bands are those of the fitted ones."""
+    """Return the card with what it is worth on admissions that it was not fitted on, in bands of the fitted ones."""
     names, labels = list(card.outcomes), judged.labels(*card.outcomes)
     points, score = card.points(judged).astype(float), index.model_.score(judged.admissions())
     others = {"Index": score, **rivals.classic(judged)}
@@ -251,7 +251,7 @@ def _bands(points: np.ndarray, trained: np.ndarray, labels: np.ndarray, cutoff: 
 
 
 def _weights(given, names: list[str]) -> list[float]:
-    """The fit's weights of the outcomes; equal ones where the model keeps none."""
+    """Return the fit's weights of the outcomes; equal ones where the model keeps none."""
     weights = [float((given or {}).get(name, 1.0)) for name in names]
     return weights if any(weights) else [1.0] * len(names)
 
@@ -265,7 +265,7 @@ def _sexes(cohort: Cohort) -> np.ndarray:
 
 
 def _title(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> str:
-    """The category in clinical words; where nobody named it, the title of its commonest code, and others."""
+    """Return the category in clinical words; where nobody named it, the title of its commonest code, and others."""
     version, category = group
     if version not in VERSIONS:
         return ""
@@ -274,7 +274,7 @@ def _title(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> st
 
 
 def _commonest(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> str:
-    """The code of a group that is recorded most often."""
+    """Return the code of a group that is recorded most often."""
     version, category = group
     own = [
         place

@@ -11,7 +11,7 @@ from mlci.showing.card._compute import Card
 
 
 def page(card: Card) -> str:
-    """The page as text; without its script it is still the card, to be added up by hand."""
+    """Return the page as text; without its script it is still the card, to be added up by hand."""
     script = files("mlci.showing.card").joinpath("card.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(card=card, say=say, label=label, script=script, digest=digest)

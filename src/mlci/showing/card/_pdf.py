@@ -18,7 +18,7 @@ RULED = 190  # grey
 
 
 def draw(card: Card) -> bytes:
-    """One side where everything has room on it, else two; titles stand whole, in the largest letters that fit."""
+    """Return one side where everything has room on it, else two; titles are whole, in the largest letters that fit."""
     for size in SIZES:
         page = _draw(card, size, sides=1)
         if page.get_y() <= page.h - MARGIN:
@@ -110,6 +110,6 @@ def _table(page: FPDF, rows: list[list[str]], *, widths: tuple[int, ...]) -> Non
 
 
 def _western(text: str) -> str:
-    """What the readers' own fonts can show; any other letter is a question mark."""
+    """Return what the readers' own fonts can show; any other letter is a question mark."""
     plain = text.translate(str.maketrans({"“": '"', "”": '"', "’": "'", "–": "-"}))
     return plain.encode("latin-1", "replace").decode("latin-1")

@@ -27,7 +27,7 @@ EVENTS = 10  # training admissions with and without an outcome, or the points do
 
 
 def groups(admissions: Admissions) -> tuple[sparse.csr_array, list[tuple[int, str]]]:
-    """Which admissions have which groups (ICD version, category): a 0-1 matrix and its columns.
+    """Return which admissions have which groups (ICD version, category): a 0-1 matrix and its columns.
 
     >>> present, names = groups(Admissions.from_lists([["I509", "I501"], ["E119"]], icd_version=10))
     >>> names, present.toarray().tolist()
@@ -50,7 +50,7 @@ def _category(code: str, version: int) -> str:
 
 
 def ages(years: np.ndarray) -> sparse.csr_array:
-    """Whether each admission has reached each of `AGES`; an age that is not known has reached none.
+    """Return whether each admission has reached each of `AGES`; an age that is not known has reached none.
 
     >>> ages(np.array([44.0, 80.0, np.nan])).toarray().tolist()
     [[0, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
@@ -59,7 +59,7 @@ def ages(years: np.ndarray) -> sparse.csr_array:
 
 
 def sexes(values: np.ndarray) -> sparse.csr_array:
-    """Whether each admission is of each of `SEXES`; of none where that is not known.
+    """Return whether each admission is of each of `SEXES`; of none where that is not known.
 
     >>> sexes(np.array(["F", None], dtype=object)).toarray().tolist()
     [[1, 0], [0, 0]]
@@ -68,7 +68,7 @@ def sexes(values: np.ndarray) -> sparse.csr_array:
 
 
 def target(present: sparse.csr_array, outcomes: np.ndarray, score: np.ndarray, weights: Sequence[float]) -> np.ndarray:
-    """What the points of a card aim at, one number per admission.
+    """Return what the points of a card aim at, one number per admission.
 
     Half is the order of the index: its score by rank, on the normal scale. Half are the outcomes themselves: the
     log-odds of each by these groups (a shrunk logistic regression), in units of their standard deviation, weighted as

@@ -12,7 +12,7 @@ RULE = (
 
 
 def about(card: Card) -> str:
-    """Where the card comes from."""
+    """Return where the card comes from."""
     left_out = "; codes that tell an outcome, such as cardiac arrest, bring none" if card.ignored else ""
     return (
         f"Made on {card.made.isoformat()} for {versions(card.icd_versions)} codes. Points fitted on {card.trained:,} "
@@ -43,7 +43,7 @@ def ages(card: Card) -> list[tuple[str, int]]:
 
 
 def sexes(card: Card) -> list[tuple[str, int]]:
-    """The sex that brings points, in words."""
+    """Return the sex that brings points, in words."""
     return [({"F": "Female", "M": "Male"}[sex], points) for sex, points in card.sex if points]
 
 
@@ -99,7 +99,7 @@ def loss(card: Card) -> list[list[str]]:
 
 
 def limits(card: Card) -> list[str]:
-    """What the card is not."""
+    """Return what the card is not."""
     knows = ["codes", *(["age"] if card.age else []), *(["sex"] if card.sex else [])]
     said = [
         "Codes are assigned at or after discharge: for risk adjustment and looking back, not for decisions at "

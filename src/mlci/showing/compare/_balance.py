@@ -13,7 +13,7 @@ ALIKE = 0.1  # of a standardised difference, below which groups are commonly tak
 
 
 def build(found: Balance, *, command: str) -> str:
-    """The page as HTML; `command` is shown as what made it."""
+    """Return the page as HTML; `command` is shown as what made it."""
     models = list(found.models["model"])
     table = found.differences
     album = Album()
@@ -49,7 +49,7 @@ def _arms(found: Balance) -> list[dict[str, str]]:
 
 
 def _effects(frame: pd.DataFrame) -> list[dict]:
-    """A line per model and method, a cell per measure."""
+    """Return a line per model and method, a cell per measure."""
     rows = []
     for (model, method), part in frame.groupby(["model", "method"], sort=False):
         cells = {row.measure: (number(row.value, 3), spread(row.low, row.high, 3)) for row in part.itertuples()}
@@ -59,7 +59,7 @@ def _effects(frame: pd.DataFrame) -> list[dict]:
 
 
 def _lead(found: Balance) -> str:
-    """What the raw difference is, and what is left of it by each index."""
+    """Return what the raw difference is, and what is left of it by each index."""
     odds = found.effects[(found.effects["measure"] == "odds") & (found.effects["method"] != "regression")]
     told = [f"{row.value:.2f} ({row.low:.2f} to {row.high:.2f}) {_after(row.model)}" for row in odds.itertuples()]
     return (

@@ -22,7 +22,7 @@ ROOM = {
 
 
 def render(found: Comparison, pictures: Mapping[str, Sequence[Picture]], *, command: str) -> str:
-    """The page as text."""
+    """Return the page as text."""
     models = [
         {
             "name": row.model,
@@ -58,7 +58,7 @@ def _names(frame: pd.DataFrame, verdict: str) -> list[str]:
 
 
 def _lead(found: Comparison) -> str:
-    """The comparison by the first model in two sentences."""
+    """Return the comparison by the first model in two sentences."""
     model = found.models["model"][0]
     frame = found.of(model)
     high, low = (_names(frame, word) for word in (VERDICTS[2], VERDICTS[0]))
@@ -72,7 +72,7 @@ def _lead(found: Comparison) -> str:
 
 
 def _flags(found: Comparison) -> list[str]:
-    """What a reader must know before any figure."""
+    """Return what a reader must know before any figure."""
     said = []
     if "synthetic" in found.source.lower():
         said.append("The admissions are synthetic: nobody was ever in these hospitals; no figure holds for patients.")
@@ -106,7 +106,7 @@ def _tiles(found: Comparison) -> list[dict[str, str]]:
 
 
 def _said(found: Comparison, row) -> str:
-    """What a model says of all groups together."""
+    """Return what a model says of all groups together."""
     frame = found.of(row.model)
     room = Dispersion(found.overdispersion, row.phi, row.tau2).found
     differ = f"Groups differ {'more' if row.tau2 > 0 else 'no more'} than chance allows"
@@ -121,7 +121,7 @@ def _said(found: Comparison, row) -> str:
 
 
 def _row(line) -> dict[str, Any]:
-    """A group's cells as text; what is hidden is a dash."""
+    """Return a group's cells as text; what is hidden is a dash."""
 
     def ranged(value: float, low: float, high: float, digits: int) -> tuple[str, str]:
         return number(value, digits), spread(low, high, digits)
@@ -143,7 +143,7 @@ def _row(line) -> dict[str, Any]:
 
 
 def _differing(found: Comparison) -> list[dict]:
-    """Groups on whose verdict the models do not agree."""
+    """List the groups on whose verdict the models do not agree."""
     wide = found.table.pivot(index="group", columns="model", values="verdict")[list(found.models["model"])]
     apart = wide[wide.apply(lambda row: len(set(row)) > 1, axis=1)]
     return [{"group": str(group), "verdicts": list(row)} for group, row in zip(apart.index, apart.to_numpy())]

@@ -181,7 +181,7 @@ def compute(
     refitting: Mapping[str, Any] | None = None,
     shown: Callable[[Part], object] = lambda part: None,
 ) -> Findings:
-    """Everything about a model on a cohort.
+    """Return everything about a model on a cohort.
 
     `by` names the columns to tell subgroups by (without it, `BY`), `resample_training` how often to fit it again (with
     the options `refitting` of `vary.resample_training`), `drawn` the columns that say how admissions were drawn:
@@ -262,7 +262,7 @@ def _people(
 
 
 def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
-    """Why no figure can be computed, or nothing."""
+    """Return why no figure can be computed, or nothing."""
     if not len(score):
         return "no admission could be scored"
     if np.ptp(score) == 0:
@@ -273,7 +273,7 @@ def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
 
 
 def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], object]) -> Judgement:
-    """All figures, computed side by side; none waits for another but for those that were begun before it."""
+    """Return all figures, computed side by side; none waits for another but for those that were begun before it."""
     model, judged, names = asked.model, asked.judged, asked.names
     score, labels, patients = asked.columns["score"], judged.labels(*names), design_of(judged, **asked.drawn)
     known = {name: y for name, y in zip(names, labels.T) if not np.isnan(y).all()}
@@ -313,7 +313,7 @@ def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], obje
 
 
 def _metrics(asked: _Asked, points: Future, score, known, risks, patients: Design) -> pd.DataFrame:
-    """The index and the published ones, by every figure of the page."""
+    """Return the index and the published ones, by every figure of the page."""
     options = {"groups": patients, "kernel": "energy", **asked.options}  # nHSIC is shown from the diagnosis
     models = {OWN: score, **points.result()}
     found = judge(models, known, risks={OWN: risks}, metrics={*FIGURES, *reported()}, **options).table
@@ -326,7 +326,7 @@ def _metrics(asked: _Asked, points: Future, score, known, risks, patients: Desig
 
 
 def _diagnosis(asked: _Asked, score, labels, weights: Mapping[str, float], patients: Design):
-    """The theory's tables, the cut chosen anew, and what the model's is worth here; None where nothing can be told."""
+    """Return the theory's tables, the cut chosen anew, and what the model's is worth here; None if nothing is known."""
     options: dict[str, Any] = {"weights": list(weights.values())}
     cut = asked.model.cutoff.score
     try:
@@ -338,7 +338,7 @@ def _diagnosis(asked: _Asked, score, labels, weights: Mapping[str, float], patie
 
 
 def _figures(name: str, metrics: pd.DataFrame) -> dict[str, Interval]:
-    """Those of `FIGURES` that the index has for an outcome."""
+    """Return those of `FIGURES` that the index has for an outcome."""
     own = metrics[(metrics["model"] == OWN) & (metrics["outcome"] == name)].set_index("metric")
     return {
         metric: Interval(*own.loc[metric, ["value", "low", "high"]].astype(float))
@@ -368,13 +368,13 @@ def _cut(model, score, known: Mapping[str, np.ndarray], anew, certificate, weigh
 
 
 def _beside(asked: _Asked, points: Future, score, known, risks, patients: Design) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The index beside its rivals: AUROCs, and what it adds to those that know age and sex."""
+    """Return the index beside its rivals: AUROCs, and what it adds to those that know age and sex."""
     found = _rivals(asked, points, score, known, risks)
     return compare(score, found, known, patients=patients), rivals.increments(found, known, patients=patients)
 
 
 def _rivals(asked: _Asked, points: Future, score, known, risks) -> dict[str, dict[str, np.ndarray]]:
-    """Every other order of the same admissions, by name and outcome."""
+    """Return every other order of the same admissions, by name and outcome."""
     model, cohort, judged = asked.model, asked.cohort, asked.judged
     weights, seed = asked.drawn.get("weights"), asked.options["seed"]
     found: dict[str, dict[str, np.ndarray]] = {}
@@ -393,7 +393,7 @@ def _rivals(asked: _Asked, points: Future, score, known, risks) -> dict[str, dic
 
 
 def _weights(given: Mapping[str, float] | None, names: Sequence[str]) -> dict[str, float]:
-    """The fit's weights of the outcomes, by which the model's cutoff was chosen; equal where the model keeps none."""
+    """Return the fit's weights of the outcomes, which chose the model's cutoff; equal where the model keeps none."""
     weights = {name: float((given or {}).get(name, 1.0)) for name in names}
     return weights if any(weights.values()) else dict.fromkeys(names, 1.0)
 
@@ -401,7 +401,7 @@ def _weights(given: Mapping[str, float] | None, names: Sequence[str]) -> dict[st
 def _outcome(
     name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | None, drawn: Design | None
 ) -> OutcomeFigures:
-    """An outcome along score and risk; its figures are found elsewhere."""
+    """Return an outcome along score and risk; its figures are found elsewhere."""
     weight = None if drawn is None else drawn.weight
     fit = curves.isotonic(score, y, weight=weight)
     risk = fit(score) if risk is None else risk
@@ -427,7 +427,7 @@ def _outcome(
 
 
 def _spread_of(score: np.ndarray, rows: np.ndarray, edges: np.ndarray, weight: np.ndarray | None):
-    """How the scores of some admissions spread over the edges, as shares; and their median."""
+    """Return how the scores of some admissions spread over the edges, as shares; and their median."""
     mass = None if weight is None else weight[rows]
     total = rows.sum() if mass is None else mass.sum()
     counts = np.histogram(score[rows], edges, weights=mass)[0]
@@ -436,7 +436,7 @@ def _spread_of(score: np.ndarray, rows: np.ndarray, edges: np.ndarray, weight: n
 
 
 def levels(n: int) -> np.ndarray:
-    """Where groups along the score begin: even on the normal scale, with 20 admissions and 0.2% of them at each end."""
+    """Return where groups along the score begin: even on the normal scale, with 20 admissions and 0.2% at each end."""
     from scipy.special import ndtr, ndtri
 
     end = ndtri(1 - max(20, n / 500) / n) if n > 40 else 0.0
@@ -460,5 +460,5 @@ def _codes(model: Model, judged: Cohort, seed: int) -> Codes:
 
 
 def _weightiest(frame: pd.DataFrame) -> pd.DataFrame:
-    """The codes that move scores most in total, by what they do to one."""
+    """Return the codes that move scores most in total, by what they do to one."""
     return frame.nlargest(CODES, "total").sort_values(by="mean_effect", ascending=False, ignore_index=True)

@@ -25,7 +25,7 @@ PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "matplotlib")
 def render(
     findings: Findings, figures: Mapping[str, Sequence[Picture]], *, command: str, study: Mapping[str, str]
 ) -> str:
-    """The page as text; `command` is shown as what made it, `study` holds the authors' answers to TRIPOD+AI."""
+    """Return the page as text; `command` is shown as what made it, `study` holds the authors' answers to TRIPOD+AI."""
     judgement = findings.judgement
     view = {
         "findings": findings,
@@ -61,7 +61,7 @@ def render(
 
 
 def _table_one(findings: Findings) -> dict[str, list[str]]:
-    """The cohort's Table 1 with the outcomes in words; a line that counts nothing is left out."""
+    """Return the cohort's Table 1 with the outcomes in words; a line that counts nothing is left out."""
     names = findings.people.rules
     said = {name: label(name) for name in names} | {f"{name}: not known": f"{label(name)}: not known" for name in names}
     lines = {said.get(name, name[:1].upper() + name[1:]): cells for name, cells in findings.people.table_one.items()}
@@ -160,7 +160,7 @@ def _varied(findings: Findings) -> dict | None:
 
 
 def _metrics(frame: pd.DataFrame) -> list[dict]:
-    """One table per metric: models down, outcomes across, value with interval."""
+    """Return one table per metric: models down, outcomes across, value with interval."""
     tables = []
     for metric in reported().values():
         if metric.name == "auroc":  # has a table of its own
@@ -181,7 +181,7 @@ def _metrics(frame: pd.DataFrame) -> list[dict]:
 
 
 def _groups(frame: pd.DataFrame, tests: pd.DataFrame) -> list[dict]:
-    """One table per column and figure: groups down, outcomes across; None where either class is too small to tell."""
+    """Return one table per column and figure: groups down, outcomes across; None where a class is too small."""
     tables = []
     for by in frame["by"].unique():
         part = frame[frame["by"] == by]

@@ -30,7 +30,7 @@ ORDER = {
 
 
 def flags(findings: Findings) -> list[str]:
-    """What a reader must know before any figure."""
+    """Return what a reader must know before any figure."""
     people, found = findings.people, []
     if "synthetic" in people.source.lower():
         found.append("The admissions are synthetic: nobody was ever in this hospital; no figure holds for patients.")
@@ -94,7 +94,7 @@ def verdicts(aurocs: pd.DataFrame, rivals: Sequence[str]) -> dict[str, list[str]
 
 
 def headline(judgement: Judgement) -> list[str]:
-    """The report in a few sentences."""
+    """Return the report in a few sentences."""
     said = []
     people = [name for name in judgement.aurocs["model"].unique() if name in ("Age and sex", "Age", "Sex")]
     for beside, rivals in (
@@ -115,7 +115,7 @@ def headline(judgement: Judgement) -> list[str]:
 
 
 def weak(outcomes: Sequence[OutcomeFigures]) -> list[str]:
-    """What is weak, outcome by outcome."""
+    """Return what is weak, outcome by outcome."""
     found = []
     for outcome in outcomes:
         said = []
@@ -170,7 +170,7 @@ def cutoff(cut: Cut) -> str:
 
 
 def certificate(cut: Cut) -> str:
-    """What the model's cutoff reaches on the judged admissions, and whom it could not serve."""
+    """Return what the model's cutoff reaches on the judged admissions, and whom it could not serve."""
     said = []
     if cut.certificate is not None and cut.certificate == cut.certificate:
         said.append(f"On the admissions judged here the same cut reaches {cut.certificate:.3f}.")
@@ -188,7 +188,7 @@ def cutoff_range(cut: Cut) -> str:
 
 
 def weighting(weights: Mapping[str, float]) -> str:
-    """How the outcomes are weighted in every cutoff on the page."""
+    """Return how the outcomes are weighted in every cutoff on the page."""
     if len(set(weights.values())) == 1:
         return "outcomes weighted equally" if len(weights) > 1 else "one outcome"
     said = [f"{words(name)} {weight:.2f}" for name, weight in weights.items()]

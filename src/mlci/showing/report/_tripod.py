@@ -70,7 +70,7 @@ def read_study(path: str | Path) -> dict[str, str]:
 
 
 def items(findings: Findings, answers: Mapping[str, str]) -> tuple[Item, ...]:
-    """All items in order."""
+    """Return all items in order."""
     known = FIXED | _about_people(findings) | _about_index(findings)
     if findings.judgement is not None:
         known |= _results(findings.judgement, findings)
@@ -105,7 +105,7 @@ FIXED = {  # said of every index and cohort
 
 
 def _about_people(findings: Findings) -> dict[str, str]:
-    """What the cohort says of itself."""
+    """Return what the cohort says of itself."""
     people = findings.people
     rules = "; ".join(f"{label(name)}: {rule or 'no rule stated'}" for name, rule in people.rules.items())
     steps = [f"{step.rule} ({step.left:,} left)" for step in people.attrition]
@@ -137,7 +137,7 @@ def _about_people(findings: Findings) -> dict[str, str]:
 
 
 def _about_index(findings: Findings) -> dict[str, str]:
-    """How the index was made and is judged."""
+    """Return how the index was made and is judged."""
     people, made = findings.people, findings.made
     trained, weights = made.get("admissions", {}), made.get("weights", {})
     learned = f"The index was learned from the cohort “{made.get('source', 'not stated')}”"
@@ -169,7 +169,7 @@ def _about_index(findings: Findings) -> dict[str, str]:
 
 
 def _results(judgement: Judgement, findings: Findings) -> dict[str, str]:
-    """What the evaluation adds."""
+    """Return what the evaluation adds."""
     events = [f"{words(outcome.name)} {outcome.positives:,} of {outcome.n:,}" for outcome in judgement.outcomes]
     rarest = min(judgement.outcomes, key=lambda outcome: min(outcome.positives, outcome.n - outcome.positives))
     own = judgement.aurocs[judgement.aurocs["model"] == "MLCI"]
