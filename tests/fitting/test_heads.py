@@ -56,10 +56,24 @@ def learned():
     return encoder, found, valid
 
 
+def test_recorded_steps_learn_the_same_heads():
+    (train, true), (valid, true_valid) = hospital(1, 300), hospital(2, 50)
+    facts = {"options": HeadsConfig(epochs=2, batch=128, steps=1), "seed": (5, 4), "tell": lambda *_: None}
+    found = []
+    for stack in (False, True):
+        torch.manual_seed(0)
+        encoder = encoders.build(EncoderConfig(width=16), SIZE)
+        judge = lambda scores: ([0.0], [[float(scores.mean())]])  # noqa: E731
+        found.append(_heads.learn(encoder, said(true, true_valid), (train, valid), judge=judge, stack=stack, **facts))
+    for name, array in found[0].state.items():
+        np.testing.assert_allclose(found[1].state[name], array, atol=1e-5)
+    np.testing.assert_allclose(found[1].entropy, found[0].entropy, atol=1e-5)
+
+
 def test_heads_follow_the_ensemble(learned):
     encoder, found, _ = learned
     test, true = hospital(3, 2000)
-    heads = _heads.RiskHeads(encoder, torch.zeros(2))
+    heads = encoders.RiskHeads(encoder, torch.zeros(2))
     arrays = {name.removeprefix("heads."): torch.from_numpy(array) for name, array in found.state.items()}
     heads.load_state_dict({name: arrays[name] for name in ("tokens", "weight", "bias")}, strict=False)
     told = encoders.predict(heads, test.tokens).numpy()

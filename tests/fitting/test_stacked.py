@@ -9,11 +9,12 @@ from mlci.config import BandwidthConfig, EncoderConfig, ObjectiveConfig, Optimis
 from mlci.fitting import Split
 from mlci.fitting._engines import stacked, stacks
 from mlci.fitting._engines.layout import EpochSteps, Resident, thinned
-from mlci.fitting._engines.single import of_tokens
+from mlci.fitting._engines.perceptron import Perceptron
+from mlci.fitting._engines.single import Autograd, Single, of_tokens
 from mlci.fitting._loop import Pace, new_encoder
-from mlci.fitting._objectives import MeanLosses, entropy, squares
+from mlci.fitting._objectives import Alignments, MeanLosses, entropy, squares
 from mlci.fitting._result import Fit
-from mlci.fitting.encoders import predict
+from mlci.fitting.encoders import mlp, predict
 from mlci.fitting.paper import fit, fit_seeds
 from mlci.index.estimator import MLCI
 from mlci.tokens import Tokens
@@ -155,7 +156,7 @@ def test_fits_that_diverge_are_told():
 
 
 def test_too_little_memory_is_one_sentence(monkeypatch):
-    def run(*_):
+    def run(*_, **__):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
     monkeypatch.setattr(stacked.Steps, "run", run)
@@ -275,3 +276,25 @@ def test_thinned_admissions_keep_their_order_and_outcomes():
     assert len(part) == 3
     np.testing.assert_array_equal(part.outcomes[:3], VALID.outcomes[rows.numpy()])
     assert part.outcomes[3].isnan().all()
+
+
+@pytest.mark.parametrize("kernel", ["energy", "rbf"])
+def test_a_perceptron_by_recorded_steps_is_that_step_by_step(kernel, float64):
+    """Batches of unequal size are filled by an admission that counts nothing."""
+    rng = np.random.default_rng(3)
+    numbers, outcomes = torch.from_numpy(rng.normal(size=(205, 3))), (rng.random((205, 2)) < 0.3).astype(np.float64)
+    pace, states = Pace(100, 0.02, cycle=3, even=True), []
+    for kind in ("recorded", "single"):
+        torch.manual_seed(1)
+        net = torch.nn.Sequential(*mlp(3, 8, 8), torch.nn.Linear(8, 1), torch.nn.Flatten(0))
+        draws = np.random.default_rng(5)
+        if kind == "recorded":
+            engine = Perceptron(net, numbers, outcomes, pace, draws)
+        else:
+            take = lambda rows, _: (numbers[rows],)  # noqa: E731
+            engine = Single(Autograd(net), take, outcomes, pace, (1,), rng=lambda _, draws=draws: draws)
+        engine.aim(Alignments(ObjectiveConfig(kernel=kernel), [1.0], torch.ones(1, 2)))
+        values = [engine.epoch(number) for number in (1, 2, 3)]
+        states.append({**engine.state(), "values": torch.stack(values)})
+    for name, found in states[0].items():
+        np.testing.assert_allclose(found, states[1][name], atol=1e-9)

@@ -9,45 +9,23 @@ and then, as far as events speak for it, to what happened to these. Needs NumPy 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mlci.config import HeadsConfig
 from mlci.fitting._calibrate import UNDECIDED, calibrate
 from mlci.fitting._data import Split, folds_by_subject
-from mlci.fitting._engines import single
+from mlci.fitting._engines import single, stacked
 from mlci.fitting._loop import Judge, Pace, train
 from mlci.fitting._objectives import MeanLosses, entropy
 from mlci.fitting._result import Trained
-from mlci.fitting.encoders import DeepSets
+from mlci.fitting.encoders import DeepSets, RiskHeads
 
 SURE = 1.0  # what members expect is no chance: next to nothing is needed to follow it
 # Events of the validation split that must speak for another calibration than the members' before half of it is made:
 # on NHDS 2010 heads and members differ by 0.06 in shift and slope (1 / 0.06² is nearly 300).
 ALIKE = 300.0
-
-
-class RiskHeads(nn.Module):
-    """Log-odds that are further outputs of an encoder's last layer, with a weight of each token besides."""
-
-    def __init__(self, encoder: DeepSets, intercepts: Tensor) -> None:
-        super().__init__()
-        self.encoder, outcomes = encoder.requires_grad_(False), len(intercepts)
-        last = cast(nn.Linear, encoder.rho[-1])
-        self.tokens = nn.Parameter(intercepts.new_zeros(encoder.embedding.num_embeddings, outcomes))
-        self.weight = nn.Parameter(intercepts.new_zeros(outcomes, last.in_features))
-        self.bias = nn.Parameter(intercepts.clone())
-
-    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        """Give a row of log-odds for each admission."""
-        with torch.no_grad():
-            hidden = self.encoder.hidden(ids, offsets)
-        tokens = F.embedding_bag(ids, self.tokens, offsets, mode="sum", include_last_offset=True)
-        return F.linear(hidden, self.weight, self.bias) + tokens
 
 
 @dataclass(frozen=True)
@@ -77,6 +55,7 @@ def learn(
     seed: tuple[int, ...],
     judge: Judge,
     tell: Callable[[int, list[Trained]], None],
+    stack: bool = False,
 ) -> LearnedHeads:
     """Teach an encoder's heads an ensemble's log-odds of training admissions, and calibrate them.
 
@@ -88,19 +67,21 @@ def learn(
         seed: of the order of admissions.
         judge: of log-odds of the validation split.
         tell: hears of each epoch.
+        stack: train by recorded steps, which differ by rounding.
     """
     known, valid = splits
     wanted = replace(known, outcomes=_risks(said.train).astype(np.float32))
     start = torch.from_numpy(said.train.mean(0)).to(next(encoder.parameters()))
     pace = Pace(options.batch, options.learning_rate, options.weight_decay, cycle=options.epochs, steps=options.steps)
-    engine = single.of_tokens(RiskHeads(encoder, start), wanted, pace, seed)
+    heads = RiskHeads(encoder, start)
+    engine = stacked.Stacked([heads], wanted, pace, [seed]) if stack else single.of_tokens(heads, wanted, pace, seed)
     engine.aim(MeanLosses(entropy, torch.ones(1, len(start), device=start.device)))
     begun = [Trained(0, -np.inf, None, ())]
     [done], _ = train(
         engine, begun, epochs=options.epochs, tell=tell, held_out=valid, judge=judge, rate="heads.learning_rate"
     )
     told = engine.predict(valid)[0].cpu().numpy().astype(np.float64)
-    arrays = {name: engine.state()[name][0].cpu().numpy().copy() for name in ("tokens", "weight", "bias")}
+    arrays = {name: engine.state()[name][0].cpu().numpy().copy() for name in RiskHeads.LEARNED}
     members = _lines(said.honest, known.outcomes)
     expected = _risks(_moved(members, said.valid)).mean(0)
     first = _after(members, _lines(_moved(members, told), expected, SURE))

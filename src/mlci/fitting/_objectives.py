@@ -178,26 +178,27 @@ def sorted_alignment(
         The value of each outcome, and the gradient of the loss, their sum by `weights`, by the scores.
     """
     ordered, order = scores.double().sort()
-    gaps = ordered.diff()[:, None]
-    mask = known_rows(outcomes, config.validity)[order].double()
-    y = outcomes[order].double().nan_to_num() * mask
-    n = mask.sum(0)
-    centred = (y - y.sum(0) / n.clamp(min=1)) * mask
-    energy = centred.square().sum(0)
-    below = mask.cumsum(0)[:-1]
+    gaps = ordered.diff()
+    # A row for each outcome: a GPU sums along rows with all its threads, down a column with one.
+    mask = known_rows(outcomes, config.validity).T[:, order].double()
+    y = outcomes.T[:, order].double().nan_to_num() * mask
+    n = mask.sum(1, keepdim=True)
+    centred = (y - y.sum(1, keepdim=True) / n.clamp(min=1)) * mask
+    energy = centred.square().sum(1, keepdim=True)
+    below = mask.cumsum(1)[:, :-1]
     low, high = (below / n.clamp(min=1)).square(), (n - below).square()
-    before, after = (gaps * low).cumsum(0), (gaps * high).flip(0).cumsum(0).flip(0)
-    square = 4 * (gaps * high * (2 * before - gaps * low)).sum(0)
+    before, after = (gaps * low).cumsum(1), (gaps * high).flip(1).cumsum(1).flip(1)
+    square = 4 * (gaps * high * (2 * before - gaps * low)).sum(1, keepdim=True)
     by_square = 8 * (high * before + low * after - gaps * low * high)
     least = max(config.floor**2, torch.finfo(torch.float64).tiny)
     norm = square.clamp(min=least).sqrt()
     scale = torch.where((n >= config.least_rows) & (energy > 0), 1 / (norm * energy), 0)
-    by_forms = 2 * centred.cumsum(0)[:-1].square()
-    values = (gaps * by_forms).sum(0) * scale
+    by_forms = 2 * centred.cumsum(1)[:, :-1].square()
+    values = (gaps * by_forms).sum(1, keepdim=True) * scale
     shrink = torch.where(square > least, values / (2 * norm.square()), 0)
-    by_gaps = ((by_square * shrink - by_forms * scale) * weights).sum(1)
+    by_gaps = weights.double() @ (by_square * shrink - by_forms * scale)
     gradient = torch.zeros_like(ordered).scatter_(0, order, F.pad(by_gaps, (1, 0)) - F.pad(by_gaps, (0, 1)))
-    return values.to(scores.dtype), gradient.to(scores.dtype)
+    return values.flatten().to(scores.dtype), gradient.to(scores.dtype)
 
 
 class Alignments:

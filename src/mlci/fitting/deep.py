@@ -28,7 +28,7 @@ from mlci.fitting import _heads, _loop
 from mlci.fitting._checkpoint import open_checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._data import Split, Splits, folds_by_subject
-from mlci.fitting._engines import single, stacked
+from mlci.fitting._engines import perceptron, single, stacked
 from mlci.fitting._engines.stacks import kernels
 from mlci.fitting._events import Clock, Event
 from mlci.fitting._objectives import Alignments, MeanLosses, cross_entropy, entropy, squares
@@ -406,11 +406,16 @@ def _collapse(
     def take(rows: np.ndarray, _) -> tuple[Tensor]:
         return (inputs[torch.from_numpy(rows).to(device)],)
 
-    engine = single.Single(single.Autograd(net), take, wanted, pace, (seed, COLLAPSE), rng=lambda _: rng)
+    if gpu and TRITON:
+        engine = perceptron.Perceptron(net, inputs, wanted, pace, rng)
+    else:
+        engine = single.Single(single.Autograd(net), take, wanted, pace, (seed, COLLAPSE), rng=lambda _: rng)
     pull = torch.from_numpy(np.float32(weights)).to(device)[None]
     alignments = kernels().StackedAlignments if gpu and TRITON and kernel.widths else Alignments
     engine.aim(alignments(kernel, [1.0], pull))
-    _loop.train(engine, [UNTRAINED], epochs=options.epochs, tell=lambda *_: None)
+    for epoch in range(options.epochs):
+        engine.epoch(epoch + 1)
+    net.load_state_dict({name: weight[0] for name, weight in engine.state().items()})
 
     def score(logits: np.ndarray) -> np.ndarray:
         with torch.no_grad():  # some at a time, as hidden layers are many times as wide as the logits
@@ -481,6 +486,7 @@ def _keep_risks(
         seed=(given.seed, HEADS),
         judge=_by_entropy(valid),
         tell=told,
+        stack=stacked.pays(config.encoder, options.batch, given.device),
     )
 
 

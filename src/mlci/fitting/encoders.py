@@ -283,6 +283,27 @@ class DeepSets(Encoder):
         return averaged(how, table, logits, where, offsets)
 
 
+class RiskHeads(nn.Module):
+    """Log-odds that are further outputs of an encoder's last layer, with a weight of each token besides."""
+
+    LEARNED = ("tokens", "weight", "bias")
+
+    def __init__(self, encoder: DeepSets, intercepts: Tensor) -> None:
+        super().__init__()
+        self.encoder, outcomes = encoder.requires_grad_(False), len(intercepts)
+        last = cast(nn.Linear, encoder.rho[-1])
+        self.tokens = nn.Parameter(intercepts.new_zeros(encoder.embedding.num_embeddings, outcomes))
+        self.weight = nn.Parameter(intercepts.new_zeros(outcomes, last.in_features))
+        self.bias = nn.Parameter(intercepts.clone())
+
+    def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
+        """Give a row of log-odds for each admission."""
+        with torch.no_grad():
+            hidden = self.encoder.hidden(ids, offsets)
+        tokens = F.embedding_bag(ids, self.tokens, offsets, mode="sum", include_last_offset=True)
+        return F.linear(hidden, self.weight, self.bias) + tokens
+
+
 class BagMLP(Encoder):
     """A multilayer perceptron on the sum of the codes' embeddings."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mlci.base.blas import single_thread
 from mlci.fitting._data import Split, Splits
 from mlci.fitting._people import People
 from mlci.fitting._result import Fit
@@ -34,6 +35,7 @@ def _read(scorer: Any, split: Split) -> Reading:
     return replace(reading, people=People(scorer.state["people"]).added(split.people))
 
 
+@single_thread()  # several would round the last digit of some figure otherwise, and the file is the same on any machine
 def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     """Return the model of a fit, with the percentiles, risks and cutoff of the admissions that it saw.
 

@@ -5,7 +5,7 @@ it differs from a model trained on its own by rounding, and by the hidden units 
 the next epoch while the device trains.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 
@@ -19,10 +19,10 @@ from mlci.fitting._adamw import AdamW, Moments, one_cycle
 from mlci.fitting._backward import backward
 from mlci.fitting._data import Split
 from mlci.fitting._engines.layout import EpochSteps, Resident, thinned
-from mlci.fitting._engines.stacks import Stack, build, kernels
+from mlci.fitting._engines.stacks import build, kernels
 from mlci.fitting._loop import Pace, seeded
 from mlci.fitting._objectives import LARGE, Objective
-from mlci.fitting.encoders import TRITON, Encoder
+from mlci.fitting.encoders import TRITON, Encoder, RiskHeads
 
 AHEAD = 16_384  # steps laid out at once, counted for each model: what the device holds does not grow with the split
 PAYS = ("cuda",)  # kinds of device where a step is mostly launching kernels
@@ -70,7 +70,7 @@ class Stacked:
 
     def __init__(
         self,
-        models: Sequence[Encoder],
+        models: Sequence[Encoder | RiskHeads],
         split: Split,
         pace: Pace,
         seeds: Sequence[tuple[int, ...]],
@@ -105,7 +105,7 @@ class Stacked:
         return CycledAdamW(weights, rates.flatten(0, 1).to(weights[0]))
 
     def aim(self, objective: Objective) -> None:
-        self.steps = Steps(self.stack, objective, self.optimiser, self.split.vocabulary_size)
+        self.steps, self.room = Steps(self.stack.weights, self.stack.scores, objective, self.optimiser), (0, 0)
 
     def epoch(self, number: int) -> Tensor:
         draws = [drawing.result() for drawing in self.ahead.pop(number, None) or self._draw(number)]
@@ -113,8 +113,12 @@ class Stacked:
             self.ahead = {number + 1: self._draw(number + 1)}
         data, orders = self._laid_out(draws)
         dropping = seeded(*self.seeds[0], number, device=self.device) if self.stack.dropout else nullcontext()
+        labels, total = self.steps.objective.labels, torch.zeros_like(self.steps.total)
         with tensor_cores(), dropping:
-            total = self.steps.epoch(data, orders, self.batch)
+            for part in orders.split(max(1, AHEAD // len(orders)) * self.batch, dim=1):  # laid out some at a time
+                layout = EpochSteps.of(data, part, self.batch, self.split.vocabulary_size, labels, self.room)
+                self.room = layout.room
+                total += self.steps.run(layout.parts, labels=len(layout.labels))
         return total / torch.tensor(self.counts, device=self.device)[:, None]
 
     def _laid_out(self, draws: list[tuple[np.ndarray, np.ndarray | None]]) -> tuple[Resident, Tensor]:
@@ -156,36 +160,43 @@ class Stacked:
 
 
 class Steps:
-    """The optimiser's steps; on CUDA one step is recorded and replayed."""
+    """Steps of an optimiser; on CUDA one step is recorded and replayed.
 
-    def __init__(self, stack: Stack, objective: Objective, optimiser: "AdamW | CycledAdamW", vocabulary: int) -> None:
-        self.stack, self.objective, self.optimiser, self.vocabulary = stack, objective, optimiser, vocabulary
+    Args:
+        weights: what it moves, by name.
+        scores: gives scores from what a step is given.
+        objective: what they are after.
+        optimiser: of the weights.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        scores: Callable[..., Tensor],
+        objective: Objective,
+        optimiser: "AdamW | CycledAdamW",
+    ) -> None:
+        self.weights, self.scores, self.objective, self.optimiser = weights, scores, objective, optimiser
         device = objective.weights.device
         self.cuda = device.type == "cuda"
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=device)
-        self.layout: EpochSteps | None = None
+        self.parts: tuple[Tensor, ...] = ()
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def epoch(self, data: Resident, orders: Tensor, batch: int) -> Tensor:
-        """Take the steps of an epoch (fits x admissions), laid out some at a time; the sum over them of each fit's and
-        outcome's value.
-        """
-        total = torch.zeros_like(self.total)
-        for part in orders.split(max(1, AHEAD // len(orders)) * batch, dim=1):
-            room = self.layout.room if self.layout else (0, 0)
-            total += self.run(EpochSteps.of(data, part, batch, self.vocabulary, self.objective.labels, room))
-        return total
+    def run(self, parts: tuple[Tensor, ...], *, labels: int) -> Tensor:
+        """Take the steps laid out along the first axis of all parts, of which the last so many are labels.
 
-    def run(self, layout: EpochSteps) -> Tensor:
-        """Take the steps laid out."""
-        steps = len(layout.tokens)
-        if self.layout is None or self.layout.room != layout.room or len(self.layout.tokens) < steps:
-            self.layout, self.graph = layout, None
+        Returns:
+            The sum over steps of each model's and outcome's value.
+        """
+        steps, shapes = len(parts[0]), [part.shape[1:] for part in parts]
+        if [part.shape[1:] for part in self.parts] != shapes or len(self.parts[0]) < steps:
+            self.parts, self.labels, self.graph = parts, labels, None
             if self.cuda:
                 self._record()
         else:
-            for old, new in zip(self.layout.parts, layout.parts):
+            for old, new in zip(self.parts, parts):
                 old[:steps].copy_(new)
         self.step.zero_()
         self.total.zero_()
@@ -194,11 +205,9 @@ class Steps:
         return self.total.clone()
 
     def _step(self) -> None:
-        assert self.layout is not None
-        parts = (part.index_select(0, self.step).squeeze(0) for part in self.layout.parts)
-        tokens, where, offsets, *labels = parts
-        scores = self.stack.scores(tokens, where, offsets)
-        values, gradient = self.objective.step(scores.detach(), labels)
+        parts = [part.index_select(0, self.step).squeeze(0) for part in self.parts]
+        scores = self.scores(*parts[: -self.labels])
+        values, gradient = self.objective.step(scores.detach(), parts[-self.labels :])
         backward(scores, gradient)
         self.optimiser.step()
         self.optimiser.clear()
@@ -207,7 +216,7 @@ class Steps:
 
     def _record(self) -> None:
         """Record a step; the steps that warm up the libraries leave no trace in the weights."""
-        kept = [weight.detach().clone() for weight in self.stack.weights.values()]
+        kept = [weight.detach().clone() for weight in self.weights.values()]
         moments = {name: value.clone() for name, value in self.optimiser.kept().items()}
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -220,7 +229,7 @@ class Steps:
         with torch.cuda.graph(self.graph):
             self._step()
         with torch.no_grad():
-            for weight, value in zip(self.stack.weights.values(), kept):
+            for weight, value in zip(self.weights.values(), kept):
                 weight.copy_(value)
             self.optimiser.load(moments)
 

@@ -6,7 +6,7 @@ shorter than their launches. Stacked, a step is one set of kernels for all model
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -16,7 +16,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from mlci.fitting._engines.layout import Resident
-from mlci.fitting.encoders import DeepSets, Encoder, Largest, SetTransformer, averaged
+from mlci.fitting.encoders import DeepSets, Encoder, Largest, RiskHeads, SetTransformer, averaged
 from mlci.tokens import UNK
 
 SCORED = 2**21  # admissions scored at once, counted for each model: what the device holds does not grow with the split
@@ -105,8 +105,8 @@ class Stack(ABC):
         self.weights = {name: torch.stack([state[name] for state in states]).requires_grad_() for name in states[0]}
 
     @abstractmethod
-    def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
-        """Give the features of tokens, from their embeddings (fits x tokens x width)."""
+    def _features(self, rows: Callable[[str], Tensor]) -> tuple[Tensor, ...]:
+        """Give the features of tokens; `rows` gives theirs of a weight that has one for each (fits x tokens x ...)."""
 
     @abstractmethod
     def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
@@ -114,13 +114,16 @@ class Stack(ABC):
 
     def scores(self, tokens: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
         """Score one step of a layout, fits x batch."""
-        embedding = Pick.apply(self.weights["embedding.weight"].flatten(0, 1), tokens.flatten())
-        return self._scores(self._features(embedding.view(*tokens.shape, -1)), where, offsets, self.longest)
+
+        def rows(name: str) -> Tensor:
+            return Pick.apply(self.weights[name].flatten(0, 1), tokens.flatten()).view(*tokens.shape, -1)
+
+        return self._scores(self._features(rows), where, offsets, self.longest)
 
     @torch.no_grad()
     def predict(self, data: Resident) -> Tensor:
         """Score a split, fits x admissions, from the features of the whole vocabulary."""
-        features = self._features(self.weights["embedding.weight"])
+        features = self._features(self.weights.__getitem__)
         fits, size = self.weights["embedding.weight"].shape[:2]
         fit = torch.arange(fits, device=data.ids.device)[:, None]
         longest = max(1, int(data.counts.max()))
@@ -155,9 +158,9 @@ class Sets(Stack):
         self.sums, self.most = models[0].poolings[0] == "sum", "max" in models[0].poolings
         self._pool = kernels().Pool.apply if device.type == "cuda" else pooled
 
-    def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
+    def _features(self, rows: Callable[[str], Tensor]) -> tuple[Tensor, ...]:
         """Give phi's features, and the logits of the softmax where tokens are averaged by one; all fits' rows."""
-        table = self._mlp("phi", embedding, 2)
+        table = self._mlp("phi", rows("embedding.weight"), 2)
         if "query" in self.weights:
             logits = torch.bmm(table, self.weights["query"][..., None]) / math.sqrt(table.shape[-1])
         elif "gate.0.weight" in self.weights:
@@ -167,11 +170,14 @@ class Sets(Stack):
         return table.flatten(0, 1), logits.flatten()
 
     def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
+        return self._linear("rho.4", self._hidden(features, where, offsets)).squeeze(2)
+
+    def _hidden(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor) -> Tensor:
+        """Give what enters the last layer."""
         table, logits = features if len(features) == 2 else (*features, None)
         norm = (self.weights["norm.weight"], self.weights["norm.bias"])
         normed = self._pool(table, logits, where, offsets, *norm, self.sums, self.most)
-        dropout = self.dropout if torch.is_grad_enabled() else 0.0
-        return self._linear("rho.4", self._mlp("rho", normed, 2, dropout)).squeeze(2)
+        return self._mlp("rho", normed, 2, self.dropout if torch.is_grad_enabled() else 0.0)
 
     def _mlp(self, name: str, x: Tensor, layers: int, dropout: float = 0.0) -> Tensor:
         for layer in range(0, 2 * layers, 2):
@@ -183,6 +189,31 @@ class Sets(Stack):
         return torch.baddbmm(self.weights[f"{name}.bias"][:, None], x, self.weights[f"{name}.weight"].mT)
 
 
+class Heads(Sets):
+    """Several DeepSets that stay as they are, with heads that learn: scores are fits x admissions x outcomes."""
+
+    def __init__(self, models: Sequence[RiskHeads], longest: int) -> None:
+        super().__init__([model.encoder for model in models], longest)
+        for weight in self.weights.values():
+            weight.requires_grad_(False)
+        for name in RiskHeads.LEARNED:
+            own = torch.stack([model.get_parameter(name).detach() for model in models])
+            self.weights[name] = own.requires_grad_()
+
+    def _features(self, rows: Callable[[str], Tensor]) -> tuple[Tensor, ...]:
+        return *super()._features(rows), rows("tokens").flatten(0, 1)
+
+    def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
+        *encoded, table = features
+        with torch.no_grad():
+            hidden = self._hidden(tuple(encoded), where, offsets)
+        # What fills the places of a step belongs to no admission: it is summed in a last row, which is left out.
+        bag = torch.searchsorted(offsets, torch.arange(len(where), device=where.device), right=True) - 1
+        sums = table.new_zeros(len(offsets), table.shape[1]).index_add(0, bag, table.index_select(0, where))[:-1]
+        linear = torch.baddbmm(self.weights["bias"][:, None], hidden, self.weights["weight"].mT)
+        return linear + sums.view_as(linear)
+
+
 class Transformers(Stack):
     """Several Set Transformers. A graph has fixed shapes, so here admissions are padded to the longest of all."""
 
@@ -192,9 +223,9 @@ class Transformers(Stack):
         super().__init__(models, longest)
         self._read = vmap(partial(functional_call, _Reader(models[0])), in_dims=(0, (0, 0, None, 0)))
 
-    def _features(self, embedding: Tensor) -> tuple[Tensor, ...]:
+    def _features(self, rows: Callable[[str], Tensor]) -> tuple[Tensor, ...]:
         """Give the embeddings, before them UNK's: an admission without codes has a single UNK."""
-        return (torch.cat([self.weights["embedding.weight"][:, UNK, None], embedding], dim=1),)
+        return (torch.cat([self.weights["embedding.weight"][:, UNK, None], rows("embedding.weight")], dim=1),)
 
     def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
         (table,) = features
@@ -220,8 +251,10 @@ class _Reader(nn.Module):
         return self.model.read(*tensors)
 
 
-def build(models: Sequence[Encoder], longest: int) -> Stack:
+def build(models: Sequence[Encoder | RiskHeads], longest: int) -> Stack:
     """Stack models, which learn from admissions of at most `longest` codes."""
     if isinstance(models[0], DeepSets):
         return Sets(cast(Sequence[DeepSets], models), longest)
+    if isinstance(models[0], RiskHeads):
+        return Heads(cast(Sequence[RiskHeads], models), longest)
     return Transformers(cast(Sequence[SetTransformer], models), longest)
