@@ -17,10 +17,9 @@ from functools import cached_property, partial
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit
 
 from mlci.fitting._collapse import known_mean
-from mlci.fitting._families import Family, parts
+from mlci.fitting._families import LOGISTIC, Family, parts
 from mlci.fitting._presence import Presence
 
 FORCING = 0.1  # how exactly Newton's equations are solved, at first
@@ -55,7 +54,7 @@ class Regressions:
     count: int  # of regressions: with one more than there are folds, the last leaves out nobody
     offset: np.ndarray | None = None  # admissions x outcomes: log-odds that the weights add to, those of another table
     weight: np.ndarray | None = None  # how much each admission counts; None: once
-    families: tuple[Family, ...] = ()  # of the outcomes; none: all happen or not
+    families: tuple[Family, ...] | None = None  # of the outcomes; None: all happen or not
     alike: np.ndarray | None = None  # tokens whose weights are drawn towards their mean, which is free, instead of 0
 
     @cached_property
@@ -80,12 +79,13 @@ class Regressions:
         if self.offset is not None:
             return weights
         rate = known_mean(self.outcomes, self.weight)
-        weights[0] = (
-            np.log(rate / (1 - rate))
-            if not self.families
-            else [family.link(level) for family, level in zip(self.families, rate)]
-        )
+        weights[0] = [family.link(level) for family, level in zip(self.kinds, rate)]
         return weights
+
+    @property
+    def kinds(self) -> tuple[Family, ...]:
+        """The family of each outcome."""
+        return self.families or (LOGISTIC,) * self.outcomes.shape[1]
 
     def solve(self, prior: Prior, start: np.ndarray, *, tolerance: float) -> np.ndarray:
         """Find the weights of least penalised deviance.
@@ -144,13 +144,8 @@ class Regressions:
             counted = ~np.isnan(outcomes) & (self.folds[rows, None] != group)[:, :, None]
             if self.weight is not None:
                 counted = counted * self.weight[rows, None, None]
-            outcomes = np.nan_to_num(outcomes)
-            if self.families:
-                loss, slope, bend = parts(self.families, log_odds, np.broadcast_to(outcomes, log_odds.shape))
-            else:
-                risk = expit(log_odds)
-                loss = np.logaddexp(0, log_odds) - outcomes * log_odds
-                slope, bend = risk - outcomes, risk * (1 - risk)
+            outcomes = np.broadcast_to(np.nan_to_num(outcomes), log_odds.shape)
+            loss, slope, bend = parts(self.kinds, log_odds, outcomes)
             value += (loss * counted).sum(axis=(0, 2))
             self._add(gradient, block, slope * counted)
             curvature[rows] = bend * counted

@@ -319,9 +319,9 @@ def _choose(
             return tried[-1]
         found = sample.solve(Prior(common, own), weights, tolerance=ROUGH)
         log_odds = sample.log_odds(found)
-        families = sample.families or (LOGISTIC,) * log_odds.shape[1]
-        judged = log_odds, sample.outcomes, _calibrated(log_odds, sample.outcomes, sample.weight, families)
-        attempt = Tried(common, own, float(_unexplained(*judged, families, sample.weight).mean()))
+        calibration = _calibrated(log_odds, sample.outcomes, sample.weight, sample.kinds)
+        rest = _unexplained(log_odds, sample.outcomes, calibration, sample.kinds, sample.weight)
+        attempt = Tried(common, own, float(rest.mean()))
         weights = found if not tried or attempt.unexplained < _best(tried).unexplained else weights
         tried.append(attempt)
         saved.keep("penalties", [astuple(pair) for pair in tried], {"best": weights})
@@ -375,10 +375,9 @@ def _regressions(
         alike = np.flatnonzero(parents == 0)[len(SPECIAL) :]
         parents = np.pad(parents, (0, forms - 1))
     many, outcomes = _counted(presence, weight), np.tile(targets.outcomes, (forms, 1))
-    families = targets.families if targets.scales else ()
     tightness = (many / np.exp(np.average(np.log(many), weights=many))) ** RARITY
     tightness[train.vocabulary_size :] = FREE
-    options = {"weight": weight, "families": families, "alike": alike}
+    options = {"weight": weight, "families": targets.families, "alike": alike}
     return Regressions(presence, outcomes, np.tile(folds, forms), parents, tightness, count, **options)
 
 
