@@ -1,5 +1,6 @@
 """What a fit tells while it runs: one event after each epoch, with the time that is left. Needs no torch."""
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,12 +28,13 @@ class Event:
 class Clock:
     """Makes events, with the time left by the pace since the first of them: before it, libraries had to start.
 
-    `work` is how much there is to do, in whatever unit each call of `tell` then says that it did.
+    `work` is how much there is to do, in whatever unit each call of `tell` then says that it did. Threads that tell at
+    the same time wait for each other.
     """
 
     def __init__(self, work: float, on_event: Callable[[Event], None] | None) -> None:
         self.left, self.done, self.on_event = work, 0.0, on_event
-        self.start = time.perf_counter()
+        self.start, self.lock = time.perf_counter(), threading.Lock()
         self.first = (0.0, 0.0)
 
     @property
@@ -42,10 +44,11 @@ class Clock:
     def tell(
         self, step: str, epoch: int, epochs: int, figures: Mapping[str, float], *, work: float = 1, unit: str = "epoch"
     ) -> None:
-        self.done, self.left, seconds = self.done + work, max(self.left - work, 0.0), self.seconds
-        then, before = self.first
-        if not before:
-            self.first = (seconds, self.done)
-        eta = (seconds - then) / (self.done - before) * (self.left if self.left > 1e-9 else 0.0)
-        if self.on_event:
-            self.on_event(Event(step, epoch, epochs, dict(figures), seconds, eta, unit))
+        with self.lock:
+            self.done, self.left, seconds = self.done + work, max(self.left - work, 0.0), self.seconds
+            then, before = self.first
+            if not before:
+                self.first = (seconds, self.done)
+            eta = (seconds - then) / (self.done - before) * (self.left if self.left > 1e-9 else 0.0)
+            if self.on_event:
+                self.on_event(Event(step, epoch, epochs, dict(figures), seconds, eta, unit))

@@ -7,7 +7,6 @@ calibrated on admissions that they have not seen, heads to what members so calib
 and then, as far as events speak for it, to what happened to these. Needs NumPy and torch.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from mlci.config import HeadsConfig
 from mlci.fitting._calibrate import UNDECIDED, calibrate
 from mlci.fitting._data import Split, folds_by_subject
 from mlci.fitting._engines import single, stacked
-from mlci.fitting._loop import Judge, Pace, train
+from mlci.fitting._loop import Judge, Pace, Tell, train
 from mlci.fitting._objectives import MeanLosses, entropy
 from mlci.fitting._result import Trained
 from mlci.fitting.encoders import DeepSets, RiskHeads
@@ -54,7 +53,7 @@ def learn(
     options: HeadsConfig,
     seed: tuple[int, ...],
     judge: Judge,
-    tell: Callable[[int, list[Trained]], None],
+    tell: Tell,
     stack: bool = False,
 ) -> LearnedHeads:
     """Teach an encoder's heads an ensemble's log-odds of training admissions, and calibrate them.
@@ -76,10 +75,8 @@ def learn(
     heads = RiskHeads(encoder, start)
     engine = stacked.Stacked([heads], wanted, pace, [seed]) if stack else single.of_tokens(heads, wanted, pace, seed)
     engine.aim(MeanLosses(entropy, torch.ones(1, len(start), device=start.device)))
-    begun = [Trained(0, -np.inf, None, ())]
-    [done], _ = train(
-        engine, begun, epochs=options.epochs, tell=tell, held_out=valid, judge=judge, rate="heads.learning_rate"
-    )
+    facts = {"epochs": options.epochs, "tell": tell, "rate": "heads.learning_rate"}
+    [done], _ = train(engine, [Trained()], held_out=valid, judge=judge, **facts)
     told = engine.predict(valid)[0].cpu().numpy().astype(np.float64)
     arrays = {name: engine.state()[name][0].cpu().numpy().copy() for name in RiskHeads.LEARNED}
     members = _lines(said.honest, known.outcomes)

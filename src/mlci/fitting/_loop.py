@@ -31,6 +31,7 @@ Result = TypeVar("Result")
 LEAST = 16  # admissions in a batch
 GENERATOR = threading.RLock()  # torch's own is one for all threads
 Judge = Callable[[Tensor], tuple[Sequence[float], Sequence[Sequence[float]]]]  # each model's quality, and its values
+Tell = Callable[[int, list[Trained]], None]  # hears of each epoch, with the records so far
 
 
 class Engine(Protocol):
@@ -160,7 +161,7 @@ def train(
     trained: list[Trained],
     *,
     epochs: int,
-    tell: Callable[[int, list[Trained]], None],
+    tell: Tell,
     held_out: Split | None = None,
     judge: Judge | None = None,
     improvement: float | None = None,

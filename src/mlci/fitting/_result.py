@@ -75,10 +75,10 @@ class Epoch:
 class Trained:
     """One model's way: the kept epoch (from 1), its quality on the validation split, the kernel's sigma."""
 
-    epoch: int
-    quality: float
-    bandwidth: float | None
-    history: tuple[Epoch, ...]
+    epoch: int = 0
+    quality: float = -np.inf
+    bandwidth: float | None = None
+    history: tuple[Epoch, ...] = ()
 
     def after(self, epoch: Epoch, improvement: float) -> "Trained":
         """Add an epoch, which is kept if it is better by more than `improvement`."""

@@ -42,7 +42,6 @@ from mlci.measures.alignment import nhsic
 SCORED = 65_536  # admissions whose logits are collapsed at once
 MEMBERS, COLLAPSE, DISTIL, HEADS = 100, 2, 3, 4  # which step draws
 PASSING = 0.5  # what an epoch costs in which the encoder stays as it is, beside one in which it learns
-UNTRAINED = Trained(0, -np.inf, None, ())
 CPU = torch.device("cpu")
 
 
@@ -178,6 +177,18 @@ class Given:
         """The share of the training split that a member sees."""
         return 1 - 1 / self.config.posterior.members
 
+    def _told(self, step: str, epochs: int, *, loss: str = "cross-entropy", work: float = 1) -> _loop.Tell:
+        """Make what tells of a step's epochs: loss and quality, which are means over the models that are trained."""
+        quality, sign = ("validation", -1) if loss == "cross-entropy" else ("validation R²", 1)
+
+        def tell(epoch: int, records: list[Trained]) -> None:
+            last = [record.history[-1] for record in records]
+            found = {loss: float(np.mean([sum(reached.objective) for reached in last]))}
+            found[quality] = sign * float(np.mean([reached.quality for reached in last]))
+            self.tell(step, epoch, epochs, found, work=work)
+
+        return tell
+
     def _learn(
         self,
         step: Literal["posterior", "distil"],
@@ -186,7 +197,7 @@ class Given:
         seeds: Sequence[tuple[int, ...]],
         held_out: Split,
         judge: _loop.Judge,
-        tell: Callable[[int, list[Trained]], None],
+        tell: _loop.Tell,
         stop: threading.Event | None = None,
     ) -> tuple[_loop.Engine, list[Trained]]:
         """Train encoders of outcomes (`posterior`) or of a score (`distil`), with an output for each; no epoch is lost.
@@ -215,7 +226,7 @@ class Given:
             loss = entropy if step == "posterior" else squares
             engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
             facts = {"epochs": options.epochs, "tell": tell, "rate": f"{step}.learning_rate"}
-            done, _ = _loop.train(engine, [UNTRAINED] * len(models), held_out=held_out, judge=judge, **facts)
+            done, _ = _loop.train(engine, [Trained()] * len(models), held_out=held_out, judge=judge, **facts)
         return engine, done
 
 
@@ -252,18 +263,11 @@ def members(
     [(40, 1), (40, 1)]
     """
     config, options, held_out = given.config, given.config.posterior, others[0]
-    stop, speaking, judge = threading.Event(), threading.Lock(), _by_entropy(held_out)
+    stop, judge = threading.Event(), _by_entropy(held_out)
 
     def trained(some: Sequence[int]) -> list[np.ndarray]:
         who = f"members {some[0] + 1}-{some[-1] + 1}" if len(some) > 1 else f"member {some[0] + 1}"
-
-        def told(epoch: int, records: list[Trained]) -> None:
-            last = [record.history[-1] for record in records]
-            loss = float(np.mean([sum(reached.objective) for reached in last]))
-            found = {"cross-entropy": loss, "validation": -float(np.mean([reached.quality for reached in last]))}
-            with speaking:
-                given.tell(f"risks, {who}/{options.members}", epoch, options.epochs, found, work=given.seen)
-
+        told = given._told(f"risks, {who}/{options.members}", options.epochs, work=given.seen)
         rows = [np.flatnonzero(folds != number) for number in some]
         seeds = [(given.seed, MEMBERS + number) for number in some]
         engine, _ = given._learn("posterior", train, rows, seeds, held_out, judge, told, stop)
@@ -452,13 +456,9 @@ def distil(given: Given, train: Split, valid: Split, taught: Taught) -> tuple[di
         r2 = float(1 - np.mean(error**2) / np.var(taught.valid))
         return [r2], [[r2]]
 
-    def told(epoch: int, records: list[Trained]) -> None:
-        last = records[0].history[-1]
-        found = {"squared error": last.objective[0], "validation R²": last.quality}
-        given.tell("distil", epoch, given.config.distil.epochs, found)
-
     wanted = replace(train, outcomes=taught.train.astype(np.float32)[:, None], names=("score",))
     rows, seeds = [np.arange(len(train))], [(given.seed, DISTIL)]
+    told = given._told("distil", given.config.distil.epochs, loss="squared error")
     engine, [record] = given._learn("distil", wanted, rows, seeds, valid, judge, told)
     return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
 
@@ -471,11 +471,6 @@ def _keep_risks(
     source = posteriors.honest if config.distil.source == "out-of-fold" else posteriors.ensemble
     said = _heads.Said(source[:n], posteriors.honest[:n], posteriors.logits[:, n : n + len(valid)])
 
-    def told(epoch: int, records: list[Trained]) -> None:
-        last = records[0].history[-1]
-        found = {"cross-entropy": sum(last.objective), "validation": -last.quality}
-        given.tell("risks of the one encoder", epoch, options.epochs, found, work=PASSING)
-
     encoder = loaded(config.encoder, {name: torch.from_numpy(array).to(given.device) for name, array in state.items()})
     assert isinstance(encoder, DeepSets)
     return _heads.learn(
@@ -485,7 +480,7 @@ def _keep_risks(
         options=options,
         seed=(given.seed, HEADS),
         judge=_by_entropy(valid),
-        tell=told,
+        tell=given._told("risks of the one encoder", options.epochs, work=PASSING),
         stack=stacked.pays(config.encoder, options.batch, given.device),
     )
 

@@ -295,7 +295,7 @@ class _Run:
         with _loop.memory_errors(f"{len(tasks)} fits at once") if self.stack else nullcontext():
             engine = self._engine(tasks)
             if not trained:
-                trained = [Trained(0, -np.inf, sigma, ()) for sigma in self._sigmas(engine, len(tasks))]
+                trained = [Trained(bandwidth=sigma) for sigma in self._sigmas(engine, len(tasks))]
             judge = self._aim(engine, tasks, [record.bandwidth for record in trained])
             return _loop.train(
                 engine,
