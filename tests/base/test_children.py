@@ -12,7 +12,12 @@ import pytest
 from mlci.base.children import Children
 
 PATIENCE = 60
-CHILD = "import os, time; open('child', 'w').write(str(os.getpid())); time.sleep(600)"
+CHILD = """
+import atexit, os, time
+atexit.register(open, 'left', 'w')
+open('child', 'w').write(str(os.getpid()))
+time.sleep(600)
+"""
 PARENT = f"""
 import sys
 from mlci.base.children import Children
@@ -48,6 +53,7 @@ def test_a_child_ends_with_its_parent(number, tmp_path):
         assert until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text())
         parent.send_signal(number)
         assert until(lambda: gone(int((tmp_path / "child").read_text())))
+        assert (tmp_path / "left").exists()  # by its own end, at which it removes its files
         parent.wait(PATIENCE)
     finally:
         parent.kill()

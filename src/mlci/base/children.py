@@ -75,9 +75,11 @@ def _end_with_parent() -> None:
     def stop(*_: object) -> NoReturn:
         sys.exit(STOPPED)
 
+    main = threading.main_thread().ident or 0
+
     def watch() -> None:
         os.read(0, 1)
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pthread_kill(main, signal.SIGTERM)  # to another thread, a signal would not wake the one that handles it
         last = threading.Timer(10, os._exit, [STOPPED])  # for a call that never returns to Python
         last.daemon = True
         last.start()

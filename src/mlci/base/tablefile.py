@@ -31,7 +31,6 @@ ROWS = 131_072  # of a table that is read at once
 SEPARATORS = b",;\t|"
 EXCEL_ROWS = 1_048_575  # below its header
 KINDS = ".csv, .tsv, .txt (also .gz, .bz2, .zst), .parquet or .xlsx"
-MAGIC = {b"PAR1": "parquet", b"PK": "xlsx", b"\x1f\x8b": "csv.gz", b"BZh": "csv.bz2", b"\x28\xb5\x2f": "csv.zst"}
 _CSV = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$")
 _EXCEL = re.compile(r"\.(xlsx|xlsm)$")
 _OTHER_SHEETS = re.compile(r"\.(xls|xlsb|ods|numbers)$")
