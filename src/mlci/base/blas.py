@@ -1,6 +1,6 @@
 """One thread for matrix products that are too small to share: on a busy machine its threads wait for each other.
 
-Of several that ask for it at once the first has it its way, until it leaves; what the others lose then is time alone.
+Where several ask for it at the same time, it lasts until the first of them leaves; the others lose nothing but time.
 """
 
 import threading

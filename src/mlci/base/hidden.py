@@ -1,6 +1,6 @@
-"""A library that a process does not need is not found, and so not imported by others on the way.
+"""Hide a library that a process does not need, so that other libraries do not import it on the way.
 
-For processes of their own only: who did not find it once may remember that.
+Only for a process of its own: a library that looked for the hidden one in vain may remember that.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The registry of outcomes: what a column of the cohort is called in headings, in sentences, and after a percentage.
 
-The names of the recipes stand here too, for who reads them without their settings (`mlci.config`).
+The names of the recipes are here too, for code that needs them without their settings (`mlci.config`).
 
 A name comes in, words go out. An outcome that stands in `OUTCOMES` has words of its own; any other column is shown by
 its name, so that a person's own outcomes read well too. (Metrics have their registry in `mlci.measures.registry`.)

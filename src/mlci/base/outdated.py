@@ -1,4 +1,4 @@
-"""What an earlier version wrote or was told and is understood for a while: one sentence says what to do instead."""
+"""Former file formats and names, still understood for a while: a warning of one sentence says what to do instead."""
 
 import warnings
 

@@ -2,8 +2,8 @@
 
 A workbook is an archive, so a small file may hold a huge one; and its reader lays cells out as a rectangle, so that two
 cells in opposite corners of a sheet take as much memory as a full sheet. In comes the name of a file; what would take
-more than a workbook may is an error before the reader sees it. All is counted; what the file says of itself is not
-believed.
+more than a workbook may is an error before the reader sees it. Everything is counted: what the file says of its own
+size is not trusted.
 """
 
 import zipfile

@@ -1,4 +1,4 @@
-"""Scores of indices that are learned, for commands that compare an index of some codes with itself of others."""
+"""Scores of learned indices, for commands that compare an index made of some codes with the same one made of others."""
 
 
 def learned(seed: int):

@@ -1,4 +1,4 @@
-"""`mlci poa`: what flags of what was present on admission cost or save, index by index."""
+"""`mlci poa`: what present-on-admission flags cost or save, index by index."""
 
 from pathlib import Path
 

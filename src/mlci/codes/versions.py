@@ -1,6 +1,6 @@
 """Which ICD version codes are of, where nobody says it: counts of codes in, a version or a refusal out.
 
-A version is taken where nearly all codes are of it and fewer of the other; what was taken is told, never silent.
+A version is taken where nearly all codes are of it and fewer of the other; a sentence always says which was taken.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """In which years codes were valid in the United States: codes and years of admissions come in, counts go out.
 
 ICD-10-CM took the place of ICD-9-CM on 1 October 2015; `data/added.csv` says in which year each later code came. When
-ICD-10-CM codes ended, and when ICD-9-CM codes began, is not known here, and so not judged. Neither is a year after
-the last edition that the table knows: dates that were shifted to hide patients, as MIMIC's, lie there.
+ICD-10-CM codes ended, and when ICD-9-CM codes began, is not known here, and so not judged. Nor is a year after the last
+edition that the table knows, where dates lie that were shifted to hide patients, as in MIMIC.
 """
 
 import csv

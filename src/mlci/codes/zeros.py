@@ -2,9 +2,9 @@
 
 ICD-9-CM codes of illness begin with three digits, so a code with fewer before its dot, or fewer in all, has lost one.
 Three digits are harder: 401 is the heading of hypertension, written whole, and may be what is left of 040.1. What can
-be no code or heading as it stands is told apart by itself; of the others, a table of whole codes that was stripped has
-few, and nearly none that would not become a code with a zero in front, while a table of headings has plenty. A code
-that is another code without its zero (041.11 and 411.1) cannot be told.
+be no code or heading as it stands has lost a zero for certain. The others are decided for the whole table: one of
+stripped codes has few of them, and nearly each becomes a code with a zero in front, while a table of headings has
+plenty. A code that is another code without its zero (041.11 and 411.1) cannot be recognised.
 """
 
 from functools import cache

@@ -1,7 +1,7 @@
 """How far the codes of a model look back: what a fit writes into its file, and what a user must be told.
 
-An index of codes of earlier admissions expects them: of an admission's own codes alone every patient looks healthier,
-and the other way round.
+An index that learned with codes of earlier admissions expects them: by an admission's own codes alone every patient
+looks healthier. An index that learned without them takes every patient with them for sicker.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The model card of an index: whose data, when, which outcomes, how many, how good, what it is not for, which licence.
 
 A model comes in; facts and limits go out, which the page, the report and the points card show, and all of it as
-Markdown. A fit writes into the model file what only it knows (`about`); the rest is read off the file. What the file
-does not say, the card says is not said.
+Markdown. A fit writes into the model file what only it knows (`about`); the rest is read off the file. Where the file
+says nothing, the card says so.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Where a model learned what it says: whose admissions, how many, coded how, and whether they were real people.
 
 In comes a model; out come words that page, report and card put beside every risk. A risk is that of the hospital it was
-learned at, and of nobody else until it was tried there.
+learned at, and of no other until it was tried there.
 """
 
 from dataclasses import dataclass

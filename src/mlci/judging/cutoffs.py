@@ -1,7 +1,7 @@
 """How far a cutoff moves when patients are drawn again.
 
 In come scores, outcomes and patients; out comes the interval of the cutoff that the same rule would choose. A cutoff is
-the place of a maximum, so it may move far while hardly anything is lost: a reader should see the range.
+the place of a maximum, so it may move far while hardly anything is lost; a reader should see how far.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 
 In come scores, risks, outcomes and what tells groups (sex, age band, any column); out come AUROC and observed/expected
 events of each group with intervals, and for each column two p-values. A group in which fewer than ten admissions have
-an outcome, or lack it, has no row of that outcome. Nor can its counts be told by subtracting other rows from all: such
-groups share a row, with the next smallest beside them where they are not ten together.
+an outcome, or lack it, has no row of that outcome. So that its counts cannot be found by subtracting the other rows
+from all, such groups share a row, together with the next smallest where they are fewer than ten.
 """
 
 from collections.abc import Iterator, Mapping

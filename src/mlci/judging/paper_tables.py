@@ -1,8 +1,7 @@
 """The paper's Tables 3, 4, 5 and 8 of any scores: figures in, tables of words out.
 
-A row is a name (a seed, an index, the paper) and its figures by quantity and outcome; so rows that were computed here
-and rows that were read in print stand in one table. Places of a maximum (j,
-tail) are shown seed by seed and never averaged.
+A row is a name (a seed, an index, the paper) and its figures by quantity and outcome, so that computed rows and printed
+ones fit in one table. Places of a maximum (j, tail) are shown seed by seed and never averaged.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What flags of what was present on admission cost or save: a cohort with flags comes in, out comes a table.
+"""What present-on-admission flags cost or save: a cohort with flags comes in, out comes a table.
 
 Each index is made three times: of all codes, of those present on admission, and of those that tell no outcome. What an
 index loses without later codes is what it knew from complications. Calibrated on the training split, its expected

@@ -1,6 +1,6 @@
 """How admissions were drawn: which belong together (a patient's, a hospital's), from which stratum, with which weight.
 
-Whoever judges hands a `Design` on where a plain column of patients would do as well; `as_design` takes either.
+Functions that judge take a `Design` wherever they take a plain column of patients (`as_design` reads either).
 Variances and resamples are those of clusters drawn with replacement within strata, each stratum as often as it has
 clusters, less one, and made up for by a factor (Rao and Wu 1988): two clusters in a stratum are then enough.
 """

@@ -1,10 +1,9 @@
 """Dependence of two numeric variables (days, cost, readmissions) in O(n log n), without an n x n matrix.
 
 Two arrays of numbers come in; distance correlation with its U-statistic, rank correlation, concordance and nHSIC go
-out. The one hard term, the sum over all
-pairs of |x − x'| |y − y'|, needs for each admission the sums over those before it in x that lie below it in y. Taken in
-the order of x and parted by the binary digits of the rank in y, from the highest down, these are running sums: one pass
-for each digit. Ties need no care, since they add nothing.
+out. The one hard term, the sum over all pairs of |x − x'| |y − y'|, needs for each admission the sums over those before
+it in x that lie below it in y. Taken in the order of x and split by the binary digits of the rank in y, from the
+highest down, these are running sums: one pass for each digit. Ties need no care, since they add nothing.
 """
 
 from typing import Any

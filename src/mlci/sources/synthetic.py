@@ -6,7 +6,7 @@ burden, acute ones given the acute burden and the kind of patient, so that a cod
 Each outcome is drawn from severity alone through a response curve of its own. Thus the best possible score is
 `true_severity`, every outcome is monotone in it, and an index that reads only chronic diseases sees a part of it.
 
-_Patients come in blocks with a random stream each: memory is bounded, and the first n admissions of a seed are the
+Patients come in blocks with a random stream each: memory is bounded, and the first n admissions of a seed are the
 same whatever the size of the hospital. Readmissions come more than 30 days later and the dead do not return, so that
 a death belongs to one admission. Many hospitals instead of one differ in ways that are known (`_network`).
 """
