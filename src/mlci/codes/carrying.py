@@ -1,8 +1,8 @@
 """How long each code is carried to later admissions: a word or a table of beginnings of codes in, days per code out.
 
 A chronic disease stays with a patient, a pneumonia does not; a look-back that carries both tells an index of illnesses
-that are long over. `comorbidities` carries the codes that Charlson or Elixhauser list, and no others; a table says it code by
-code. Without either every code is carried as far as the look-back goes.
+that are long over. `comorbidities` carries the codes that Charlson or Elixhauser list, and no others; a table says it
+code by code. Without either every code is carried as far as the look-back goes.
 """
 
 from collections.abc import Mapping

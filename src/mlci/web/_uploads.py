@@ -1,7 +1,8 @@
 """Files of admissions on their way through: scored one after the other, handed back, and forgotten.
 
 In comes an upload; out comes its scores file with a summary and the first rows, while `Job` tells how far it is. The
-upload goes as soon as it is scored; the scores stay while their page is open, or for ten minutes where no script tells that it is.
+upload goes as soon as it is scored; the scores stay while their page is open, or for ten minutes where no script
+tells that it is.
 """
 
 import re

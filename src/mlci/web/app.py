@@ -1,7 +1,7 @@
 """The page and the JSON API as one ASGI application.
 
-In comes a fitted index; out comes the application. Pages are rendered here and work without JavaScript; with it, a small
-script saves reloading. Everything a request brings is escaped, limited in size and never logged.
+In comes a fitted index; out comes the application. Pages are rendered here and work without JavaScript; a small script
+saves reloading. Everything a request brings is escaped, limited in size and never logged.
 """
 
 import contextlib
