@@ -68,14 +68,15 @@ def learned_from(judged) -> bool:
 
 def show_contest(table, gains, *, crossed: bool, who: str) -> None:
     """Print the two tables; `crossed` says that rivals were learned from the judged admissions, crosswise by `who`."""
-    from mlci.cli._tables import show
+    from mlci.cli._tables import figure, show
 
     if len(table):
         own = table["model"].iloc[0]
         body = [
             [
-                *(row.outcome, row.model, _area(row), "" if row.deviance != row.deviance else f"{row.deviance:.4f}"),
-                "" if row.model == own else _gap(row.gap, row.gap_low, row.gap_high),
+                *(row.outcome, row.model, figure(row.value, row.low, row.high)),
+                "" if row.deviance != row.deviance else f"{row.deviance:.4f}",
+                "" if row.model == own else figure(row.gap, row.gap_low, row.gap_high, sign="+"),
             ]
             for row in table.itertuples()
         ]
@@ -84,7 +85,7 @@ def show_contest(table, gains, *, crossed: bool, who: str) -> None:
         show(f"{own} beside rivals{how}", heads, body, left=2)
     if len(gains):
         body = [
-            [row.outcome, row.base, _gap(row.gain, row.gain_low, row.gain_high), _shares(row)]
+            [row.outcome, row.base, figure(row.gain, row.gain_low, row.gain_high, sign="+"), _shares(row)]
             for row in gains.itertuples()
         ]
         show("What the score adds, with age and sex", ["outcome", "to", "AUROC", "deviance explained"], body, left=2)
@@ -144,20 +145,14 @@ def show_numbers(table) -> None:
 
 
 def _number(row, name: str) -> str:
-    value, low, high = row[name], row.get(f"{name}_low", row[name]), row.get(f"{name}_high", row[name])
+    from mlci.cli._tables import figure, p_value
+
+    value, nothing = row[name], float("nan")
     if value != value:
         return ""
     if name == "independence":
-        return f"{value:.3f}" if value >= 0.001 else "< 0.001"
-    return f"{value:.4f}" if not low < high else f"{value:.4f} ({low:.3f} to {high:.3f})"
-
-
-def _area(row) -> str:
-    return f"{row.value:.4f} ({row.low:.3f} to {row.high:.3f})"
-
-
-def _gap(value: float, low: float, high: float) -> str:
-    return f"{value:+.4f}" if low != low else f"{value:+.4f} ({low:+.3f} to {high:+.3f})"
+        return p_value(value)
+    return figure(value, row.get(f"{name}_low", nothing), row.get(f"{name}_high", nothing))
 
 
 def _shares(row) -> str:

@@ -5,6 +5,19 @@ from collections.abc import Sequence
 NAMES = 22  # characters of a row's name at the least, before columns move to a block of their own
 
 
+def figure(value: float, low: float, high: float, *, digits: int = 4, sign: str = "", gap: str = " ") -> str:
+    """Return a figure with its interval, or without where that is NaN; a dash where the figure is."""
+    if value != value:
+        return "–"
+    interval = "" if low != low else f"{gap}({low:{sign}.3f} to {high:{sign}.3f})"
+    return f"{value:{sign}.{digits}f}{interval}"
+
+
+def p_value(p: float) -> str:
+    """Return a p-value as people write it; a dash where it is NaN."""
+    return "< 0.001" if p < 0.001 else "–" if p != p else f"{p:.3f}"
+
+
 def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
     """Print a table whose first `left` columns are words; one that is wider than the terminal comes row by row."""
     from rich.console import Console

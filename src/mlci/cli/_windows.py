@@ -70,8 +70,8 @@ def _show(title: str, table) -> None:
 
 def cell(row: dict, *, first: bool) -> str:
     """Return a figure with its interval; unless it is the first, below it the change from that."""
-    bounds = f" ({row['low']:.3f} to {row['high']:.3f})" if row["low"] == row["low"] else ""
-    apart = "" if first else f"\n{row['change']:+.3f}"
-    if row["change_low"] == row["change_low"]:
-        apart += f" ({row['change_low']:+.3f} to {row['change_high']:+.3f})"
-    return f"{row['value']:.3f}{bounds}{apart}"
+    from mlci.cli._tables import figure
+
+    found = figure(row["value"], row["low"], row["high"], digits=3)
+    change = figure(row["change"], row["change_low"], row["change_high"], digits=3, sign="+")
+    return found if first else f"{found}\n{change}"

@@ -186,7 +186,7 @@ def _named(frames, judged, columns) -> tuple[dict, dict, dict]:
 
 def _print(found, *, intervals: bool) -> None:
     """One block per metric: models down and outcomes across where that fits, else a line for each."""
-    from mlci.cli._tables import show
+    from mlci.cli._tables import p_value, show
     from mlci.measures.registry import METRICS
 
     table = found.table if "by" in found.table else found.table.assign(by="", group="")
@@ -203,16 +203,17 @@ def _print(found, *, intervals: bool) -> None:
             left=2 - start,
         )
         for metric, rows in part.groupby("metric", sort=False):
-            cells = {(row["group"], row["model"], row["outcome"]): _cell(row) for row in rows.to_dict("records")}
+            records = rows.to_dict("records")
+            cells = {(row["group"], row["model"], row["outcome"]): _cell(row, gap="\n") for row in records}
             outcomes = list(dict.fromkeys(rows["outcome"]))
-            lines = list(dict.fromkeys((row["group"], row["model"]) for row in rows.to_dict("records")))
+            lines = list(dict.fromkeys((row["group"], row["model"]) for row in records))
             body = [[*line[start:], *(cells.get((*line, outcome), "") for outcome in outcomes)] for line in lines]
             shown = intervals and bool(rows["low"].notna().any())
             title = f"{titles.get(str(metric), metric)}{' (95 % intervals)' if shown else ''}"
             show(title, [by, "model", *outcomes][start:], body, left=2 - start)
     if found.interactions is not None and len(found.interactions):
         body = [
-            [row.by, row.model, row.outcome, str(row.groups), _small(row.level), _small(row.slope)]
+            [row.by, row.model, row.outcome, str(row.groups), p_value(row.level), p_value(row.slope)]
             for row in found.interactions.itertuples()
         ]
         show("Do groups differ? p-values", ["by", "model", "outcome", "groups", "level", "slope"], body, left=3)
@@ -225,21 +226,15 @@ def _print(found, *, intervals: bool) -> None:
     if len(found.differences):
         heads = ["model", "outcome", "metric", "difference", "p"]
         body = [
-            [row.model, row.outcome, titles.get(row.metric, row.metric), _cell(row._asdict(), " ", "+"), _small(row.p)]
+            [row.model, row.outcome, titles.get(row.metric, row.metric), _cell(row._asdict(), sign="+"), p_value(row.p)]
             for row in found.differences.itertuples()
         ]
         show(f"Differences from {found.differences['versus'].iloc[0]}", heads, body, left=3)
 
 
-def _cell(row, gap: str = "\n", sign: str = "") -> str:
-    if row["value"] != row["value"]:
-        return "–"
-    between = "" if row["low"] != row["low"] else f"{gap}({row['low']:{sign}.3f} to {row['high']:{sign}.3f})"
+def _cell(row, **options: str) -> str:
+    from mlci.cli._tables import figure, p_value
+
     if row["metric"] == "independence":
-        return _small(row["value"])
-    return f"{row['value']:{sign}.4f}{between}"
-
-
-def _small(p: float) -> str:
-    """Return a p-value."""
-    return f"{p:.3f}" if not p < 0.001 else "< 0.001"
+        return p_value(row["value"])
+    return figure(row["value"], row["low"], row["high"], **options)

@@ -11,16 +11,19 @@ from mlci.benchmark.models import Baseline, State, _bags
 from mlci.fitting import Split
 
 
-def _linear_score(state: State, part: Split) -> np.ndarray:
-    return _bags.tfidf(part, state["idf"]) @ state["coefficients"] + float(state["constant"])
+@dataclass(frozen=True, kw_only=True)
+class _Linear(Baseline):
+    family: str = "classical"
+    seed: int | None = 42
+
+    def score(self, state: State, part: Split) -> np.ndarray:
+        return _bags.tfidf(part, state["idf"]) @ state["coefficients"] + float(state["constant"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveBayes(Baseline):
+class NaiveBayes(_Linear):
     """Log-odds of one naive Bayes per outcome, averaged with the outcomes' weights."""
 
-    family: str = "classical"
-    seed: int | None = 42
     complement: bool
     alpha: float = 1.0
 
@@ -46,16 +49,11 @@ class NaiveBayes(Baseline):
             "constant": np.array(share @ [fit[1] for fit in fits.values()]),
         }
 
-    def score(self, state: State, part: Split) -> np.ndarray:
-        return _linear_score(state, part)
-
 
 @dataclass(frozen=True, kw_only=True)
-class FusedLogits(Baseline):
+class FusedLogits(_Linear):
     """One logistic regression per outcome, then one over their logits, pooled over outcomes with their weights."""
 
-    family: str = "classical"
-    seed: int | None = 42
     c: float = 0.2  # inverse strength of the L2 penalty, Stage 1
     c_fusion: float = 1.0
 
@@ -85,9 +83,6 @@ class FusedLogits(Baseline):
             "coefficients": coefficients @ fusion.coef_[0],
             "constant": np.array(constants @ fusion.coef_[0] + fusion.intercept_[0]),
         }
-
-    def score(self, state: State, part: Split) -> np.ndarray:
-        return _linear_score(state, part)
 
 
 MODELS = (
