@@ -135,14 +135,10 @@ def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.nd
     import pyarrow.compute as pc
 
     values: Any = codes if isinstance(codes, pa.Array) else pa.array(codes, pa.string())
+    listed: Any = all_codes(version)
     if len(values) <= FEW:
-        return np.array([code in _set(version) for code in values.to_pylist()], dtype=bool)
-    return pc.is_in(values, value_set=all_codes(version)).to_numpy(zero_copy_only=False)
-
-
-@cache
-def _set(version: int) -> frozenset[str]:
-    return frozenset(all_codes(version).to_pylist())
+        listed = listed.filter(pc.is_in(listed, value_set=values))
+    return pc.is_in(values, value_set=listed).to_numpy(zero_copy_only=False)
 
 
 def all_codes(version: int) -> "pa.Array":
