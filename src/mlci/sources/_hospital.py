@@ -15,8 +15,8 @@ from ibis import _
 
 from mlci.base.errors import InputError
 from mlci.sources import Attrition, Draft, Step
-from mlci.sources._engine import Tables, codes_in_order
-from mlci.sources._rules import died_within, elapsed, entered_after, placed, same_day, stayed_longer
+from mlci.sources._engine import Tables, codes_by_admission
+from mlci.sources._rules import bounded, died_within, elapsed, entered_after, same_day, stayed_longer
 
 # Stays that end before they begin: an error, kept with an unknown length (True), or kept as not long, as in the paper.
 NegativeStays = bool | Literal["short"]
@@ -26,10 +26,8 @@ CHECKS = ("other_codes", "unknown_codes", "not_codes", "has_patient", "negative_
 def mimic(
     tables: Any, diagnoses: ir.Table, *, age: Any, icd_version: int, icu_hours: int, death_day_counts: bool
 ) -> ir.Table:
-    """Return one row per row of ADMISSIONS, with outcomes, placed codes of one ICD version and what `draft` checks."""
-    wanted = ibis.ifelse(_.icd_version == icd_version, placed(_.icd_code, _.seq_num), ibis.null("string"))
-    codes = diagnoses.group_by("hadm_id").agg(
-        codes=wanted.collect(),
+    """Return one row per row of ADMISSIONS, with outcomes and what `draft` checks; its codes are those of `coded`."""
+    counts = diagnoses.group_by("hadm_id").agg(
         other_codes=((_.icd_version != icd_version) & _.icd_code.notnull()).sum(),
         unknown_codes=(_.icd_version.isnull() & _.icd_code.notnull()).sum(),
         not_codes=_.icd_code.isnull().sum(),
@@ -37,11 +35,10 @@ def mimic(
     stays = tables["icustays"].group_by("hadm_id").agg(first_icu=_.intime.min(), icu_stays=_.count())
     patients = tables["patients"].mutate(has_patient=True)
     joined = (
-        tables["admissions"].left_join(patients, "subject_id").left_join(codes, "hadm_id").left_join(stays, "hadm_id")
+        tables["admissions"].left_join(patients, "subject_id").left_join(counts, "hadm_id").left_join(stays, "hadm_id")
     )
     return joined.select(
         "subject_id",
-        "codes",
         "other_codes",
         "unknown_codes",
         "not_codes",
@@ -57,6 +54,18 @@ def mimic(
         negative_stay=elapsed(_.dischtime, _.admittime) < 0,
         **deaths_before(_.dod, _.admittime),
     )
+
+
+def coded(diagnoses: ir.Table, icd_version: int) -> ir.Table:
+    """Return one row per diagnosis of an ICD version, with its admission, position and code."""
+    wanted = diagnoses.filter((_.icd_version == icd_version) & _.icd_code.notnull() & _.hadm_id.notnull())
+    return wanted.select(admission=_.hadm_id, position=bounded(_.seq_num), code=_.icd_code)
+
+
+def with_codes(tables: Tables, admissions: ir.Table, codes: ir.Table) -> pa.Table:
+    """Fetch admissions and their codes, which come as rows: an engine takes longer to gather millions of them."""
+    rows, found = tables.fetch(admissions), tables.fetch(codes)
+    return rows.append_column("codes", codes_by_admission(found, rows["admission_id"], tables.where["diagnoses_icd"]))
 
 
 def totals(tables: Tables) -> dict[str, int]:
@@ -97,7 +106,7 @@ def draft(
     chosen: Sequence[Step] = (),
     each_counted: bool = False,
 ) -> Draft:
-    """Check the rows, count what the rules remove, put the codes in order.
+    """Check the rows, whose codes are in order, and count what the rules remove.
 
     `admissions` names the table and its columns of admission, patient and end of stay, as messages call them; `chosen`
     are the steps by which the expression itself chose the rows. With `each_counted`, a diagnosis of an admission is
@@ -106,10 +115,6 @@ def draft(
     table, key, _, end = admissions
     where = tables.where[table]
     _check_keys(rows, tables, admissions, patients)
-    # Codes in order before rows are removed: then they are numbers into a dictionary, and cheap to move.
-    rows = rows.set_column(
-        rows.column_names.index("codes"), "codes", codes_in_order(rows["codes"], tables.where[diagnoses])
-    )
     attrition = Attrition(rows, f"rows of {table}")
 
     def total(name: str) -> int:

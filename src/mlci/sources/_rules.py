@@ -85,5 +85,14 @@ def placed(code: Expression, position: Expression) -> Expression:
     >>> placed(ibis.literal("I509"), ibis.literal(2)).to_pyarrow().as_py()
     '10002I509'
     """
-    place: Expression = ibis.least(ibis.coalesce(position, LAST), LAST)
+    place = bounded(position)
     return ibis.ifelse(place < 0, BELOW, (place + FIRST).cast("string")) + code
+
+
+def bounded(position: Expression) -> Expression:
+    """Give a code's position; one that is missing, or later than the last, counts as the last.
+
+    >>> bounded(ibis.literal(100_000)).to_pyarrow().as_py() == LAST
+    True
+    """
+    return ibis.least(ibis.coalesce(position, LAST), LAST)

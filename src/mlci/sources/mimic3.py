@@ -64,7 +64,8 @@ def read(
     [{'codes': ['4280'], 'mortality': False, 'long_stay': True, 'icu_transfer': True}]
     """
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
-        rows = tables.fetch(_admissions(tables, death_day_counts=death_day_counts))
+        admissions = _admissions(tables, death_day_counts=death_day_counts)
+        rows = _hospital.with_codes(tables, admissions, _hospital.coded(_diagnoses(tables), 9))
         return _hospital.draft(
             rows,
             tables,
@@ -81,11 +82,16 @@ def read(
 
 
 def _admissions(tables: Any, *, death_day_counts: bool = False) -> ir.Table:
-    """Describe one row per admission of the database; `codes` is null where there are none."""
-    diagnoses = tables["diagnoses_icd"].select("hadm_id", "seq_num", icd_code=_.icd9_code, icd_version=ibis.literal(9))
+    """Describe one row per admission of the database, without its codes."""
     # Dates of birth of patients over 89 are moved 300 years back; the cap at 90 brings them home.
     age = elapsed(_.admittime, _.dob) / DAY / ibis.literal(365.2425, "float64")
-    return _hospital.mimic(tables, diagnoses, age=age, icd_version=9, icu_hours=24, death_day_counts=death_day_counts)
+    rules = {"icd_version": 9, "icu_hours": 24, "death_day_counts": death_day_counts}
+    return _hospital.mimic(tables, _diagnoses(tables), age=age, **rules)
+
+
+def _diagnoses(tables: Any) -> ir.Table:
+    """Describe the diagnoses as MIMIC-IV has them."""
+    return tables["diagnoses_icd"].select("hadm_id", "seq_num", icd_code=_.icd9_code, icd_version=ibis.literal(9))
 
 
 def totals(location: Any) -> dict[str, int]:

@@ -72,7 +72,8 @@ def read(
     """
     check_version(icd_version)
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
-        rows = tables.fetch(_admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts))
+        admissions = _admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts)
+        rows = _hospital.with_codes(tables, admissions, _hospital.coded(tables["diagnoses_icd"], icd_version))
         return _hospital.draft(
             rows,
             tables,
@@ -89,7 +90,7 @@ def read(
 
 
 def _admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = False) -> ir.Table:
-    """Describe one row per admission of the database; `codes` is null where none is of the ICD version."""
+    """Describe one row per admission of the database, without its codes."""
     # Age in the year of admission: the anchor is the one year in which the age is known.
     age = _.anchor_age + _.admittime.year() - _.anchor_year
     return _hospital.mimic(

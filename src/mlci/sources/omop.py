@@ -24,7 +24,7 @@ from ibis import _
 from mlci.base.errors import InputError
 from mlci.codes.icd import check_version
 from mlci.sources import Draft, Step, _hospital, _snomed
-from mlci.sources._engine import Tables, open_tables
+from mlci.sources._engine import Tables, codes_in_order, open_tables
 from mlci.sources._rules import died_within, elapsed, known, placed, stayed_longer
 
 TABLES = {
@@ -132,7 +132,8 @@ def read(
         if "concept_relationship" in tables and not _coded(rows):
             rows = tables.fetch(_admissions(tables, **options, mapped=True))
             notes.append(_back_words(rows, icd_version))
-        rows = rows.drop_columns(["own_codes", "mapped_codes", "vague_codes"])
+        codes = codes_in_order(rows["codes"], tables.where["condition_occurrence"])
+        rows = rows.drop_columns(["codes", "own_codes", "mapped_codes", "vague_codes"]).append_column("codes", codes)
         found = _hospital.draft(
             rows,
             tables,
