@@ -32,6 +32,10 @@ def hide(name: str) -> None:
 def reveal() -> None:
     """Let everything be found again: for libraries that cannot bear it, such as torch.
 
+    >>> hide("turtledemo")
     >>> reveal()
+    >>> import turtledemo
+    >>> turtledemo.__name__
+    'turtledemo'
     """
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Hidden)]

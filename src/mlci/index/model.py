@@ -286,8 +286,8 @@ def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: M
 
     >>> from mlci.index.estimator import load
     >>> model = load("us2010").model_
-    >>> type(scorer_of(model.state, model.vocabulary, model.card["config"])).__name__
-    'TableScorer'
+    >>> scorer_of(model.state, model.vocabulary, model.card["config"]).risky  # outcomes with a risk of their own
+    4
     """
     if "weights" in state:
         return TableScorer(state, vocabulary)

@@ -100,8 +100,8 @@ def _own() -> list[str]:
 def find(name: str) -> ModuleType:
     """Return the module of the source called `name`; one that is not there is an `InputError`.
 
-    >>> find("nhds").__name__
-    'mlci.sources.nhds'
+    >>> find("nhds").OUTCOMES["long_stay"]
+    'days of care > 7'
     """
     if name not in names():
         raise InputError(f"{name!r} is not a source; allowed are {', '.join(names())}.")
