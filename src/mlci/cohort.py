@@ -541,7 +541,7 @@ def _read(source: str, location: Any, options: dict[str, Any], *, restore_zeros:
 
 
 def _unusable(cohort: Cohort) -> list[str]:
-    """Outcomes that have one class, or lose one where all outcomes must be known together, with the numbers."""
+    """Return outcomes that have one class, or lose one where all outcomes must be known together, with the numbers."""
     labels = cohort.labels()
     together = ~np.isnan(labels).any(axis=1)
     notes = []

@@ -234,7 +234,7 @@ class Vocabulary:
         return self._numbered(Tokens(table[flat], ends[offsets]), np.diff(offsets))
 
     def _numbered(self, tokens: Tokens, many: np.ndarray) -> Tokens:
-        """With the token of how many codes each admission has, where that counts."""
+        """Return the tokens with that of how many codes each admission has, where that counts."""
         if not self.number_of_codes:
             return tokens
         found = self.number_tokens(many)

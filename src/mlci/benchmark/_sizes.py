@@ -36,7 +36,7 @@ def counted(cohort: Cohort, source: Mapping[str, int]) -> dict[str, float]:
 
 
 def beside(ours: Mapping[str, float], paper: Mapping[str, float]) -> pd.DataFrame:
-    """Ours beside the paper's, where either has counted; the paper does not print every figure.
+    """Return ours beside the paper's, where either has counted; the paper does not print every figure.
 
     >>> beside({"train": 700}, {"train": 800})["difference"].tolist()
     [-100.0]

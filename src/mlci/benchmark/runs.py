@@ -419,7 +419,7 @@ def _in_process(
 
 
 def _run_alone(*, cohort: str, directory: str, model: str, seed: int, settings: dict) -> None:
-    """One run, in a process of its own."""
+    """Do one run, in a process of its own."""
     settings["seeds"] = (seed,)
     try:
         [run] = plan(Path(directory), baselines.choose([model]), Settings(**settings))

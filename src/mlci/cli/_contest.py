@@ -99,7 +99,7 @@ def missing(models, risks, judged, design):
 
 
 def show_missing(table) -> None:
-    """Print them."""
+    """Print the figures with missing outcomes left out, taken as absent and taken as present."""
     from mlci.cli._tables import show
     from mlci.measures.registry import METRICS
 

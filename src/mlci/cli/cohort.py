@@ -139,7 +139,7 @@ def command(
 
 
 def _rules(words) -> dict[str, str]:
-    """`NAME=RULE`, several times, as a dictionary."""
+    """Return several `NAME=RULE` as a dictionary."""
     from mlci.base.errors import InputError
 
     found = {}

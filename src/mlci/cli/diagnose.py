@@ -85,7 +85,7 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
 
 
 def _weights(text: str | None, names: Sequence[str], scores: Path) -> list[float] | None:
-    """Weights in the order of the outcomes: as typed (others keep 1), or those of a fit; None: equal ones.
+    """Return weights in the order of the outcomes: as typed (others keep 1), or those of a fit; None: equal ones.
 
     A file of `mlci score` tells those by which the model's cutoff was chosen, so that both name the same cut.
     """

@@ -185,7 +185,7 @@ def _named(frames, judged, columns) -> tuple[dict, dict, dict]:
 
 
 def _print(found, *, intervals: bool) -> None:
-    """One block per metric: models down and outcomes across where that fits, else a line for each."""
+    """Print one block per metric: models down and outcomes across where that fits, else a line for each."""
     from mlci.cli._tables import p_value, show
     from mlci.measures.registry import METRICS
 

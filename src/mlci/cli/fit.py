@@ -16,7 +16,7 @@ RECIPE = _Recipe(["table", "deep", "paper"])
 
 
 def _kinds(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """COLUMN or COLUMN=KIND as pairs; a kind that nobody named is empty."""
+    """Return COLUMN or COLUMN=KIND as pairs; a kind that nobody named is empty."""
     return {name: kind for name, _, kind in (column.partition("=") for column in given)}
 
 

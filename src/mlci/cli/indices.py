@@ -9,7 +9,7 @@ FEWEST = 10  # recorded codes of one kind whose number is told
 
 
 def _console(width: int):
-    """As wide as the terminal, or as a table needs in a file or pipe."""
+    """Return a console as wide as the terminal, or as a table needs in a file or pipe."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else width)
@@ -173,7 +173,7 @@ def command(admissions, output, no_hierarchy, look_back, subject, admitted, carr
 
 
 def _write_audit(findings, by_year, target: str, source: str) -> None:
-    """One row per code and kind; how often a rare one came is not told."""
+    """Write one row per code and kind; how often a rare one came is not told."""
     import pyarrow as pa
 
     from mlci.base.tablefile import writing

@@ -302,7 +302,7 @@ def _unmasked(indices: "pa.Array") -> np.ndarray:
 
 
 def _truths(flags: "pa.BooleanArray") -> np.ndarray:
-    """0 and 1 of an array without nulls; ten times as fast as Arrow's own way."""
+    """Return 0 and 1 of an array without nulls; ten times as fast as Arrow's own way."""
     octets = np.frombuffer(flags.buffers()[1], dtype=np.uint8)
     return np.unpackbits(octets, bitorder="little")[flags.offset : flags.offset + len(flags)]
 
@@ -314,7 +314,7 @@ def _encoded(codes: "pa.Array") -> "pa.DictionaryArray":
 
 
 def _numbers(indices: "pa.Array") -> np.ndarray:
-    """-1 for null."""
+    """Return an array's numbers, with -1 for null."""
     return (indices.fill_null(-1) if indices.null_count else indices).to_numpy()
 
 

@@ -169,7 +169,7 @@ class Coder:
         return {float(days): self.bits(plain.keep(reach == days)) for days in np.unique(reach) if days > 0}
 
     def _look_up(self, values: np.ndarray, versions: np.ndarray) -> None:
-        """Where each distinct code stands among those met, unless they are those of the last batch."""
+        """Find where each distinct code stands among those met, unless they are those of the last batch."""
         if self.last and self.last[0] is values and np.array_equal(self.last[1], versions):
             return
         self.last, self.places, self.found, self.values = (values, versions), [], {}, len(values)
@@ -353,7 +353,7 @@ def _filled(values: np.ndarray) -> np.ndarray:
 
 
 def _ages(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
-    """Ages in years as numbers, NaN where unknown."""
+    """Return ages in years as numbers, NaN where unknown."""
     import pyarrow as pa
 
     try:

@@ -166,7 +166,7 @@ def _chosen(names: Sequence[str], codes: str | Sequence[str], where: str) -> tup
 
 
 def _number(name: str) -> tuple[int, int]:
-    """By the number that a name ends with; one without is the principal diagnosis and comes first."""
+    """Return the number that a name ends with; a name without one is the principal diagnosis and comes first."""
     found = re.search(r"(\d+)$", name)
     return (1, int(found[1])) if found else (0, 0)
 

@@ -119,7 +119,7 @@ class History:
             yield self.order[late], self.order[early]
 
     def _steps(self, start: int, end: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Places in the order, from `start` to `end`, earlier places that count for them, and the seconds between."""
+        """Yield places in the order from `start` to `end`, earlier ones that count for them, and the time between."""
         late = np.arange(start, end)
         step = 0
         while len(late):
@@ -199,7 +199,7 @@ class History:
         starts: np.ndarray,
         reach: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of a part of the order: the places of all codes, which are carried, and how many each admission has."""
+        """Return of a part of the order the places of all codes, which are carried, and how many each admission has."""
         import pandas as pd
 
         start, end = bounds

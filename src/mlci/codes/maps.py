@@ -72,7 +72,7 @@ def _ways(entries: tuple[MapRow, ...]) -> tuple[Counterpart, ...]:
 
 
 def _kin(code: str, version: int) -> list[str]:
-    """Codes of the maps that share the longest beginning with `code`, a whole category at least."""
+    """Return codes of the maps that share the longest beginning with `code`, a whole category at least."""
     codes = _sorted(version)
     code = next((older for young, older in _younger() if version == 10 and code.startswith(young)), code)
     for length in range(len(code), CATEGORY - 1, -1):
@@ -84,7 +84,7 @@ def _kin(code: str, version: int) -> list[str]:
 
 @cache
 def _younger() -> list[tuple[str, str]]:
-    """Beginnings of ICD-10-CM codes that came after the maps, each with the beginning of the codes used before."""
+    """Return beginnings of ICD-10-CM codes that came after the maps, each with that of the codes used before."""
     with open(DATA / "younger.csv", newline="", encoding="utf-8") as file:
         return [(row["code"], row["older"]) for row in csv.DictReader(file)]
 

@@ -65,7 +65,7 @@ def stripped(codes: "pa.Array") -> np.ndarray:
 
 
 def _doubtful(codes: "pa.Array") -> np.ndarray:
-    """Three digits that are a heading and no code: written so, or what is left of a finer code."""
+    """Return three digits that are a heading and no code: written so, or what is left of a finer code."""
     import pyarrow.compute as pc
 
     three = pc.match_substring_regex(codes, r"^\d{3}$").fill_null(False).to_numpy(zero_copy_only=False)
@@ -88,7 +88,7 @@ def _whole_codes(codes: "pa.Array") -> bool:
 
 
 def restored(raw: "pa.Array") -> "pa.Array":
-    """Normalise the codes of a table that is known to be stripped, and put their zeros back.
+    """Return normalise the codes of a table that is known to be stripped, and put their zeros back.
 
     Args:
         raw: codes as they were written.

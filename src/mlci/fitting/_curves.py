@@ -83,7 +83,7 @@ def fit_curves(
 
 
 def _standard(knots: np.ndarray, slopes: np.ndarray, log_odds: np.ndarray, mass: np.ndarray | None) -> Curves:
-    """Curves of these slopes, whose sum has mean 0 and standard deviation 1."""
+    """Return curves of these slopes, whose sum has mean 0 and standard deviation 1."""
     heights = np.concatenate([np.zeros((len(knots), 1)), np.cumsum(slopes * np.diff(knots), axis=1)], axis=1)
     plain = Curves(knots, heights)(log_odds)
     unit = spread(plain, mass)
@@ -125,7 +125,7 @@ def alignment(
 
 
 def _knots(column: np.ndarray, points: int, mass: np.ndarray | None) -> np.ndarray:
-    """Quantiles, half of them in the upper tenth, none with few beyond it, and apart even where log-odds are tied."""
+    """Return quantiles, half of them in the upper tenth, none with few beyond it, and no two alike."""
     lower = np.linspace(0.02, 0.9, points - points // 2)
     upper = 1 - np.geomspace(0.1, np.clip(LEAST_BEYOND / len(column), 0.001, 0.09), points // 2 + 1)[1:]
     knots = quantile(column, np.concatenate([lower, upper]), mass)

@@ -35,7 +35,7 @@ class Family:
         return np.exp(np.minimum(predictor, HIGHEST)) if self.kind == "poisson" else predictor
 
     def loss(self, predictor: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Half the deviance of each admission."""
+        """Return half the deviance of each admission."""
         if self.kind == "logistic":
             return np.logaddexp(0, predictor) - y * predictor
         if self.kind == "poisson":
@@ -67,7 +67,7 @@ LOGISTIC = Family()
 def parts(
     families: Sequence[Family], predictors: np.ndarray, outcomes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Loss, slope and curvature of admissions x regressions x outcomes, each outcome by its family."""
+    """Return loss, slope and curvature of admissions x regressions x outcomes, each outcome by its family."""
     found = np.empty((3, *predictors.shape))
     for place, family in enumerate(families):
         predictor, y = predictors[..., place], outcomes[..., place]

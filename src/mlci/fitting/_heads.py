@@ -107,7 +107,7 @@ def _moved(lines: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
 
 
 def _after(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Both lines, one after the other, as a line."""
+    """Return the line that applies one line after the other."""
     return np.column_stack([second[:, 0] + second[:, 1] * first[:, 0], second[:, 1] * first[:, 1]])
 
 

@@ -61,7 +61,7 @@ class Scale:
 
     @classmethod
     def of(cls, values: np.ndarray, kind: Kind, weight: np.ndarray | None) -> "Scale":
-        """Of the known training values: measured numbers are standardised, counts keep their scale."""
+        """Return the scale of the known training values: measured numbers are standardised, counts keep theirs."""
         known = ~np.isnan(values)
         mass = None if weight is None else weight[known]
         middle, deviation = float(mean(values[known], mass)), float(spread(values[known], mass))

@@ -97,7 +97,7 @@ class People:
         return self.values[0] + self.values[1] * by_codes + added
 
     def recalibrated(self, place: int, shift: float, slope: float) -> "People":
-        """With another shift and slope of one outcome's log-odds."""
+        """Return the same with another shift and slope of one outcome's log-odds."""
         values = self.values.copy()
         values[:, place] *= slope
         values[0, place] += shift

@@ -68,13 +68,13 @@ class Regressions:
         return found[::-1]
 
     def take(self, rows: np.ndarray, count: int) -> "Regressions":
-        """So many regressions on some of the admissions."""
+        """Return as many regressions on some of the admissions."""
         own = {name: getattr(self, name) for name in ("outcomes", "folds", "offset", "weight")}
         taken = {name: None if values is None else values[rows] for name, values in own.items()}
         return replace(self, presence=self.presence.take(rows), count=count, **taken)
 
     def start(self) -> np.ndarray:
-        """Weights of 0, and the intercepts that give each outcome's rate; beside an offset, those of 0 too."""
+        """Return weights of 0, and the intercepts that give each outcome's rate; beside an offset, those of 0 too."""
         weights = np.zeros((self.presence.columns, self.count, self.outcomes.shape[1]))
         if self.offset is not None:
             return weights
@@ -120,7 +120,7 @@ class Regressions:
         return weights
 
     def log_odds(self, weights: np.ndarray) -> np.ndarray:
-        """Of each admission and outcome, by the regression that left out the admission's fold."""
+        """Return the log-odds of each admission and outcome, by the regression that left out the admission's fold."""
         found = np.empty(self.outcomes.shape)
         for rows, block in self.presence.blocks(np.float64):
             every = self._sums(block, weights)
@@ -128,13 +128,13 @@ class Regressions:
         return found if self.offset is None else found + self.offset
 
     def _sums(self, block, weights: np.ndarray) -> np.ndarray:
-        """Log-odds of some admissions: admissions x regressions x outcomes."""
+        """Return log-odds of some admissions: admissions x regressions x outcomes."""
         return (block @ weights.reshape(len(weights), -1)).reshape(-1, *weights.shape[1:]) + weights[0]
 
     def _slope(
         self, weights: np.ndarray, precision: np.ndarray, group: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Penalised deviance (half of it) of each regression, its gradient, and p (1 - p) where it counts."""
+        """Return penalised deviance (half of it) of each regression, its gradient, and p (1 - p) where it counts."""
         value, gradient = np.zeros(len(group)), np.zeros_like(weights)
         curvature = np.empty((len(self.presence), *weights.shape[1:]), np.float32)
         for rows, block in self.presence.blocks(np.float64):
@@ -153,7 +153,7 @@ class Regressions:
         return value + _dot(weights, pull) / 2, gradient + pull, curvature
 
     def _add(self, total: np.ndarray, block, values: np.ndarray) -> None:
-        """To each token what its admissions have, and to token 0 what all have."""
+        """Add to each token what its admissions have, and to token 0 what all have."""
         total += (block.T @ values.reshape(len(values), -1)).reshape(total.shape)
         total[0] += values.sum(axis=0, dtype=np.float64)
 
@@ -171,7 +171,7 @@ class Regressions:
         return pull
 
     def _newton(self, gradient: np.ndarray, curvature: np.ndarray, precision: np.ndarray) -> np.ndarray:
-        """Newton's step, by conjugate gradients that begin with the equations of nested tokens."""
+        """Return Newton's step, by conjugate gradients that begin with the equations of nested tokens."""
         own = np.zeros_like(gradient)
         for rows, block in self.presence.blocks(np.float32):
             self._add(own, block, curvature[rows])

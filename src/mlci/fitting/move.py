@@ -219,5 +219,5 @@ def _loss(log_odds: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
 
 
 def _deviance(log_odds: np.ndarray | float, outcome: np.ndarray) -> np.ndarray:
-    """Half the deviance of each admission."""
+    """Return half the deviance of each admission."""
     return np.logaddexp(0, log_odds) - outcome * log_odds

@@ -20,7 +20,7 @@ AT_ONCE = 100_000  # admissions, as tokens may lie on disk
 
 
 def quantiles(scores: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """Evenly spaced quantiles of the scores, from the least to the greatest, each a mean of ten neighbours or more.
+    """Return evenly spaced quantiles of the scores, from least to greatest, each a mean of ten neighbours or more.
 
     Steps are at least ten admissions wide, so that no admission counts in two of them. With weights, quantiles are even
     in weight: each is the mean of that ten in which its share of the weight is reached.
@@ -47,7 +47,7 @@ def as_shipped(
     weight: np.ndarray | None = None,
     other: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Training scores as the index that ships gives them to admissions it has not seen.
+    """Return training scores as the index that ships gives them to admissions it has not seen.
 
     Scores from cross-fitted parts of an index spread otherwise than the whole one's (its members are noisier, its folds
     more shrunk), and those of admissions it was learned from too far. So they move as the parts' scores of validation
@@ -71,7 +71,7 @@ def as_shipped(
 
 
 def counted(names: Sequence[str], outcomes: np.ndarray) -> dict[str, int]:
-    """Admissions with each outcome, but for those that fewer than ten have, or lack."""
+    """Return admissions with each outcome, but for those that fewer than ten have, or lack."""
     events, known = np.nansum(outcomes, axis=0), np.sum(~np.isnan(outcomes), axis=0)
     return {name: int(many) for name, many, of in zip(names, events, known) if min(many, of - many) >= LEAST}
 

@@ -190,7 +190,7 @@ class DeepSetsScorer:
             parts[how][:] = self._softly(how, tokens, rows)
 
     def _softly(self, how: str, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
-        """phi averaged by the softmax of its logits over each admission, whose codes come in the vocabulary's order.
+        """Average phi by the softmax of its logits over each admission, whose codes come in the vocabulary's order.
 
         Those that have a j-th code are the first ones, for every j.
         """
@@ -213,7 +213,7 @@ class DeepSetsScorer:
         return (total / np.maximum(mass, 1e-30)[:, None]).astype(np.float32)
 
     def _head(self, room: "_Room") -> np.ndarray:
-        """LayerNorm and rho, always on a whole room: matrix products then sum in the same order in every batch.
+        """Apply LayerNorm and rho, always to a whole room: matrix products then sum in the same order in every batch.
 
         What the heads make of it is left in the room.
         """

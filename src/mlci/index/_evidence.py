@@ -67,7 +67,7 @@ class Evidence:
         return found
 
     def in_sample(self) -> list[str]:
-        """Outcomes whose curve rests on admissions that the weights were learned from."""
+        """Return outcomes whose curve rests on admissions that the weights were learned from."""
         if self.honest:
             return []
         return [name for name in self.names if self.splits != ("valid",) or not self.enough(name)]
@@ -103,7 +103,7 @@ class Evidence:
         return cutoff(*self.rows(*splits), self.names, weights=self.weights, mass=self.weight(*splits))
 
     def _held_out(self) -> float | None:
-        """By cuts that one part of the admissions chose and another judges; None where that cannot be."""
+        """Return the certificate of cuts that one part of the admissions chose and another judges; None if too few."""
         score, labels = self.scores["valid"], self.labels["valid"]
         options = {"names": self.names, "weights": self.weights}
         found = []

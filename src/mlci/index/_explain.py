@@ -178,7 +178,7 @@ def _tokens(vocabulary: Vocabulary, admissions: Admissions, row: np.ndarray) -> 
 
 
 def _mean_slopes(scorer: TableScorer, log_odds: np.ndarray | None) -> np.ndarray:
-    """Of each outcome's curve, between an admission and one without codes."""
+    """Return the mean slope of each outcome's curve, between an admission and one without codes."""
     assert log_odds is not None
     columns = []
     for here, base, pieces in zip(log_odds.T, scorer.state["intercepts"], scorer.pieces):
@@ -204,7 +204,7 @@ def without_each(model: Model, admissions: Admissions, reading: Reading) -> Read
 def _variants(
     admissions: Admissions, limit: int, *, budget: int = 4_000_000
 ) -> Iterator[tuple[Admissions, np.ndarray]]:
-    """Admissions with one code left out, and which recorded code that was; about `budget` codes at a time."""
+    """Yield admissions with one code left out, and which recorded code that was; about `budget` codes at a time."""
     counts = np.diff(admissions.offsets)
     kept, left_out = np.minimum(counts, limit + 1), np.minimum(counts, limit)
     batch = np.cumsum(kept * left_out) // budget

@@ -43,11 +43,11 @@ class NetworkScorer:
         return 0
 
     def risks(self, reading: Reading) -> np.ndarray:
-        """None: nothing was learned of an outcome by itself."""
+        """Return no columns: nothing was learned of an outcome by itself."""
         return self.risk_log_odds(reading)
 
     def risk_log_odds(self, reading: Reading) -> np.ndarray:
-        """None, likewise."""
+        """Return no columns: this network has one score and no log-odds of outcomes."""
         return np.empty((len(reading.score), self.risky))
 
     def check(self, outcomes: int) -> None:

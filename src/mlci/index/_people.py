@@ -21,7 +21,7 @@ def wanted(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def of_table(table: Any, names: Sequence[str], where: str, rows: Sequence[int]) -> np.ndarray | None:
-    """From an Arrow table with a row per admission; `rows` are the numbers by which messages call them."""
+    """Return the rows of an Arrow table of admissions; `rows` are the numbers by which messages call them."""
     from mlci.sources._people import ages, sexes
 
     found = {}
@@ -32,7 +32,7 @@ def of_table(table: Any, names: Sequence[str], where: str, rows: Sequence[int]) 
 
 
 def of_data(data: Any, names: Sequence[str], many: int) -> np.ndarray | None:
-    """From a cohort or a frame with a row per admission; of anything else nothing is known."""
+    """Return the rows of a cohort or a frame of admissions; of anything else nothing is known."""
     if not names:
         return None
     import narwhals as nw

@@ -47,7 +47,7 @@ def _facts(
     *,
     fits: Callable[[dict[str, Any]], None] | None = None,
 ) -> Schema:
-    """Facts by name; `fits` raises ValueError where they do not go together."""
+    """Return the rule of facts by name; `fits` raises ValueError where they do not go together."""
     fields = {name: kinds.typed_dict_field(schema, required=True) for name, schema in needed.items()}
     fields |= {name: kinds.typed_dict_field(schema, required=False) for name, schema in (optional or {}).items()}
     found = kinds.typed_dict_schema(fields, config=STRICT)

@@ -241,7 +241,7 @@ cells AS MATERIALIZED (
 
 
 def _clean(column: str) -> str:
-    """Capitals without dots, dashes and blanks: all that every engine can do."""
+    """Write a code in capitals without dots, dashes and blanks: all that every engine can do."""
     text = f"UPPER({column})"
     for junk in (".", "-", " "):
         text = f"REPLACE({text}, '{junk}', '')"
@@ -290,7 +290,7 @@ def _pieces(knots: np.ndarray, heights: np.ndarray) -> Iterator[tuple[float, flo
 
 
 def steps(x: str, knots: Sequence[float] | np.ndarray, heights: Sequence[float] | np.ndarray) -> str:
-    """Linear between knots, constant beyond the ends, as `numpy.interp`: halves are chosen until one piece is left."""
+    """Interpolate as `numpy.interp`: linear between knots, constant beyond, halves chosen until one piece is left."""
     knots, heights = np.asarray(knots, dtype=float), np.asarray(heights, dtype=float)
     pieces = np.flatnonzero(np.diff(knots) > 0).tolist()
 

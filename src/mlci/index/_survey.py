@@ -19,7 +19,7 @@ WEIGHTED = ("table",)  # recipes that learn from admissions which count unequall
 def drawn_by(
     data: Any, weights: str | Sequence[float] | None, cluster: str | Sequence | None, *, recipe: str, many: int
 ) -> dict[str, Any]:
-    """`weight` and `clusters` of each admission, None where nobody asked."""
+    """Return `weight` and `clusters` of each admission, None where nobody asked."""
     if weights is not None and recipe not in WEIGHTED:
         raise InputError(f"the recipe {recipe} counts every admission once; weights are for {', '.join(WEIGHTED)}.")
     found: dict[str, Any] = {"weight": None, "clusters": None}

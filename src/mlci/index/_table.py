@@ -184,7 +184,7 @@ class TableScorer:
 
 
 def curve(x: np.ndarray, knots: np.ndarray, heights: np.ndarray) -> np.ndarray:
-    """Piecewise linear through the knots; beyond the ends, the last slopes go on.
+    """Return piecewise linear through the knots; beyond the ends, the last slopes go on.
 
     >>> curve(np.array([-1.0, 0.5, 3.0]), np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 3.0]))
     array([-1. ,  0.5,  5. ])
@@ -199,7 +199,7 @@ def _pieces(knots: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def along(x: np.ndarray, knots: np.ndarray, starts: np.ndarray, heights: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """Piecewise linear, from what `_pieces` gives."""
+    """Return piecewise linear, from what `_pieces` gives."""
     if len(x) < FEW:
         place = np.searchsorted(knots, x, side="right")
     else:  # knots are so few that counting is faster than searching

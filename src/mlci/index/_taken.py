@@ -66,7 +66,7 @@ def _stacked(outcomes: Sequence[Any]) -> np.ndarray:
 
 
 def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
-    """Outcomes as float64 columns, NaN = null; an array has no names, so its columns are numbered."""
+    """Return outcomes as float64 columns, NaN = null; an array has no names, so its columns are numbered."""
     if isinstance(outcomes, pd.Series):
         outcomes = {outcomes.name or "outcome": outcomes.tolist()}
     if isinstance(outcomes, list | tuple):

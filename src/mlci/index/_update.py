@@ -145,7 +145,7 @@ def _state(
 
 
 def _carried(knots: np.ndarray, former: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
-    """Knots among the former log-odds, put where as many standard deviations from the mean are now."""
+    """Return knots among the former log-odds, put where as many standard deviations from the mean are now."""
     slope = log_odds.std() / max(float(former.std()), 1e-9)
     return log_odds.mean() + max(slope, LEAST_SLOPE) * (knots - former.mean())
 

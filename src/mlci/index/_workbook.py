@@ -77,7 +77,7 @@ def _weights(sheet: Any, model: Model, table: pd.DataFrame, bold: Any) -> None:
 
 
 def _curves(sheet: Any, model: Model, bold: Any) -> None:
-    """Per outcome three columns: knot, and the change of slope there; then the percentiles' points."""
+    """Write three columns per outcome: knot, and the change of slope there; then the percentiles' points."""
     outcomes = list(model.outcomes)[: model.state["weights"].shape[1]]
     for place, name in enumerate(outcomes):
         knots, heights = model.state["knots"][place], model.state["heights"][place]
@@ -157,7 +157,7 @@ def _line(sheet: Any, model: Model, row: int, last: int, depths: Sequence[int], 
 
 
 def _log_odds(sheet: Any, model: Model, depths: Sequence[int], outcomes: int, formats: dict[str, Any]) -> None:
-    """Per outcome, in rows 3 to 5: the log-odds of all codes, the risk, and its part of the score."""
+    """Write per outcome, in rows 3 to 5: the log-odds of all codes, the risk, and its part of the score."""
     points, known = len(model.state["knots"][0]) - 2, _known(depths)
     sheet.write_string("A3", "Log-odds")
     sheet.write_string("A4", "Risk")
@@ -178,7 +178,7 @@ def _log_odds(sheet: Any, model: Model, depths: Sequence[int], outcomes: int, fo
 
 
 def _summary(sheet: Any, model: Model, depths: Sequence[int], outcomes: int, formats: dict[str, Any]) -> None:
-    """Row 2: the score, its percentile, and how many codes are unknown."""
+    """Write row 2: the score, its percentile, and how many codes are unknown."""
     sheet.write_string("D2", "Score", formats["bold"])
     parts = "+".join(f"{_letter(4 + len(depths) + k)}5" for k in range(outcomes))
     sheet.write_formula("E2", f"={parts}", formats["number"], 0)

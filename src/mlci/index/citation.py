@@ -82,7 +82,7 @@ def methods(model: Model) -> str:
 
 
 def _of_what(model: Model) -> str:
-    """Whose admissions they were, and from when, as far as the file says."""
+    """Return whose admissions they were, and from when, as far as the file says."""
     said = facts(model)
     whose, dates = said["Data"].rpartition("; ")[0], said["Dates"]
     when = "" if dates == NOT_SAID else f"; {dates}"

@@ -142,7 +142,7 @@ def _check_mapped(config: Any, data: Any, weights: Any, cluster: Any, handed: Ma
 def _in_memory(
     asked: Asked, recipe: str, config: Any, data: Any, outcomes: Any, weights: Any, cluster: Any, handed: dict[str, Any]
 ) -> Splits:
-    """Both splits of what was handed over, encoded."""
+    """Return both splits of what was handed over, encoded."""
     split, subjects, icd_version = (handed.get(name) for name in ("split", "subjects", "icd_version"))
     found = given(data, outcomes, asked.outcomes, split, subjects, icd_version, config.tokens.poa)
     drawn = drawn_by(data, weights, cluster, recipe=recipe, many=len(found["labels"]))

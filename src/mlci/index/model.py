@@ -503,7 +503,7 @@ class _Looked:
 
 
 def _summed(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Parts of equal names added up."""
+    """Return parts of equal names added up."""
     return {**left, **{name: left[name] + part if name in left else part for name, part in right.items()}}
 
 

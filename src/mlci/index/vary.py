@@ -154,7 +154,7 @@ def _drawn_by(model: Model, judged: Cohort) -> tuple[dict[str, Any], np.ndarray 
 
 
 def _drawn(split: Cohort, rng: np.random.Generator, together: str, names: list[str]) -> pa.Table:
-    """As many patients as there are, drawn with replacement; one who is drawn twice stays one patient to the folds.
+    """Draw as many patients as there are, with replacement; one who is drawn twice stays one patient to the folds.
 
     A draw in which an outcome loses one of its classes could not be learned from, and is made again.
     """

@@ -62,7 +62,7 @@ def coding(cohort: Cohort, group: np.ndarray, names: list[str]) -> pd.DataFrame:
 
 
 def _between(distance: np.ndarray, error: np.ndarray) -> float:
-    """Variance between groups (DerSimonian and Laird) from z-scores whose outer tenths are reined in."""
+    """Return variance between groups (DerSimonian and Laird) from z-scores whose outer tenths are reined in."""
     z, precision = distance / error, 1 / error**2
     z = np.clip(z - np.median(z), *np.quantile(z - np.median(z), [TRIM, 1 - TRIM]))
     spare = precision.sum() - np.sum(precision**2) / precision.sum()

@@ -52,7 +52,7 @@ class Balance(Shown):
     models: pd.DataFrame
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows of the effects for a terminal."""
+        """Return headings and rows of the effects for a terminal."""
         rows = [
             [row.model, row.method, MEASURES[row.measure], f"{row.value:.3f}", f"{row.low:.3f} to {row.high:.3f}"]
             for row in self.effects.itertuples()
@@ -172,7 +172,7 @@ class _Propensity:
 
 
 def _risks(arms: _Arms, propensity: _Propensity | None) -> tuple[np.ndarray, np.ndarray]:
-    """Risks of the treated and the others, and what each admission moves them by (influence), admissions x 2."""
+    """Return risks of the treated and the others, and what each admission moves them by (influence), admissions x 2."""
     risks, moved = np.empty(2), np.empty((len(arms.rows), 2))
     for place, got in enumerate((arms.treated, 1 - arms.treated)):
         share = arms.weight * got
@@ -193,7 +193,7 @@ def _risks(arms: _Arms, propensity: _Propensity | None) -> tuple[np.ndarray, np.
 
 
 def _measured(model: str, method: str, arms: _Arms, found: tuple[np.ndarray, np.ndarray]) -> list[tuple]:
-    """Difference, ratio and odds ratio of two risks, with intervals from what each patient moves them by."""
+    """Return difference, ratio and odds ratio of two risks, with intervals from what each patient moves them by."""
     (treated, others), moved = found
     by_patient = np.column_stack([np.bincount(arms.patient, moved[:, place]) for place in (0, 1)])
     covariance = by_patient.T @ by_patient
@@ -241,7 +241,7 @@ def _covariates(scores: dict[str, np.ndarray], others: list[tuple[str, np.ndarra
 
 
 def _differences(covariates: dict[str, np.ndarray], arms: _Arms, inverse: np.ndarray) -> np.ndarray:
-    """Standardised differences of weighted means, by the standard deviations before weighting."""
+    """Return standardised differences of weighted means, by the standard deviations before weighting."""
     found = []
     for values in covariates.values():
         parts = [arms.treated == 1, arms.treated == 0]

@@ -59,6 +59,6 @@ def bounds(
 
 
 def _share(pair: Pair) -> float:
-    """Of the admissions whose outcome is known, those that have it."""
+    """Return the share of admissions with a known outcome that have it."""
     known = ~np.isnan(pair.y)
     return float(mean(pair.y[known], None if pair.weight is None else pair.weight[known])) if known.any() else np.nan

@@ -131,7 +131,7 @@ class Comparison(Shown):
         return replace(self, table=table, coding=coded)
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows of a table for a terminal: model, group, counts, ratio and rank with their intervals."""
+        """Return headings and rows for a terminal: model, group, counts, ratio and rank with their intervals."""
         rows = []
         for model in self.models["model"]:
             for row in self.of(model).itertuples():
@@ -232,7 +232,7 @@ class _Ground:
         return float(self.weight @ self.outcome / self.weight.sum())
 
     def sums(self, values: np.ndarray) -> np.ndarray:
-        """By group."""
+        """Sum by group."""
         return np.add.reduceat(values, self.starts)
 
     def places(self, size: int) -> np.ndarray:
@@ -271,7 +271,7 @@ def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Gro
 
 
 def _resampled(ground: _Ground, fits: Mapping[str, CrossFit], resamples: int) -> dict[str, np.ndarray]:
-    """Ratios of each model and group in the same resamples of patients: model -> resamples x groups.
+    """Return ratios of each model and group in the same resamples of patients: model -> resamples x groups.
 
     The recalibration is carried along to first order: an expected count moves with the weights of the model of the
     other groups, and these with the resampled events. Only sums are needed, over what each patient brings to a group.

@@ -74,7 +74,7 @@ def binned(
 
 
 def _designed(score: np.ndarray, outcome: np.ndarray, group: np.ndarray, design: Design) -> Rates:
-    """Rates of groups of which some admissions count more, or belong together: intervals for what they are worth."""
+    """Return rates of groups whose admissions count unequally or belong together, with intervals that allow for it."""
     weight, total, rate, middle = _levels(score, outcome, group, design)
     kept, moved = total > 0, weight * (outcome - rate[group])
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -97,7 +97,7 @@ def _levels(
 
 
 def _between(moved: np.ndarray, group: np.ndarray, design: Design) -> np.ndarray:
-    """Of each group, the sum of squares of what its clusters moved, the admissions of a cluster together."""
+    """Return for each group the sum of squares of what its clusters moved, the admissions of a cluster together."""
     cell = np.unique(group * np.int64(design.clusters) + design.cluster, return_inverse=True)
     return np.bincount(cell[0] // design.clusters, np.bincount(cell[1], moved) ** 2, minlength=group.max() + 1)
 
@@ -333,7 +333,7 @@ def mean_curves(
 
 
 def _means(score: np.ndarray, y: np.ndarray, group: np.ndarray, design: Design) -> Rates:
-    """Means of a number in groups, with 1.96 standard errors to either side, a patient's admissions together."""
+    """Return means of a number in groups, with 1.96 standard errors to either side, a patient's admissions together."""
     weight, total, level, middle = _levels(score, y, group, design)
     kept, n = total > 0, np.bincount(group)
     variance = _between(weight * (y - level[group]) / total[group], group, design)

@@ -54,7 +54,7 @@ class Evaluation(Shown):
         return wide[[name for name in HEADLINE if name in wide]].rename_axis(index=None, columns=None)
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Models and outcomes down, metrics across."""
+        """Return models and outcomes down, metrics across."""
         metrics = [name for name in METRICS if (self.table["metric"] == name).any()]
         keys = [name for name in ("by", "group", "model", "outcome") if name in self.table]
         rows = []
@@ -69,7 +69,7 @@ class Evaluation(Shown):
 
 
 def _dots(table: pd.DataFrame) -> str:
-    """AUROC of each model and outcome as a dot on a line from 0.5 to 1, with its interval."""
+    """Return AUROC of each model and outcome as a dot on a line from 0.5 to 1, with its interval."""
     lines = []
     for place, row in enumerate(table.itertuples()):
         bounds = (row.low, row.value, row.high) if row.low == row.low else 3 * (row.value,)

@@ -194,7 +194,7 @@ def _score_test(design: np.ndarray, extra: np.ndarray, y: np.ndarray, drawn: Des
 
 
 def _fit(design: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and residuals of a logistic regression, by Newton's method; a whiff of ridge keeps it finite."""
+    """Return weights and residuals of a logistic regression, by Newton's method; a whiff of ridge keeps it finite."""
     at, ridge = np.zeros(design.shape[1]), 1e-6 * np.eye(design.shape[1])
     fitted = np.full(len(y), 0.5)
     for _ in range(50):

@@ -22,7 +22,7 @@ class Isotonic:
     risk: np.ndarray
 
     def __call__(self, score) -> np.ndarray:
-        """Risk at new scores."""
+        """Return risk at new scores."""
         return np.interp(score, self.score, self.risk)
 
     def to_dict(self) -> dict[str, list[float]]:
@@ -52,7 +52,7 @@ class Smooth:
     error: np.ndarray
 
     def __call__(self, score) -> np.ndarray:
-        """Risk at new scores."""
+        """Return risk at new scores."""
         return _risk(_through(score, self.score, self.logit))
 
     def around(self, risk, score) -> tuple[np.ndarray, np.ndarray]:

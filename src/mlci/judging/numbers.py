@@ -111,7 +111,7 @@ def _ranks(x: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[s
 
 
 def _true(expected: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[str, float]:
-    """Observed over expected with a linearised interval on the scale of logarithms; the share of variance explained."""
+    """Return observed over expected, its interval linearised on the log scale, and the share of variance explained."""
     weight = np.ones(len(y)) if design.weight is None else design.weight
     ratio = float(weight @ y / (weight @ expected))
     rest = mean((y - expected) ** 2, weight) / mean((y - mean(y, weight)) ** 2, weight)

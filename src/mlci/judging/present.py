@@ -87,7 +87,7 @@ def _has_later(cohort: Cohort) -> np.ndarray:
 def _ratios(
     scores: Mapping, parts: tuple[Cohort, Cohort], later: np.ndarray, resamples: int, seed: int
 ) -> Iterator[dict]:
-    """Observed over expected events, in all and where something arose later."""
+    """Yield observed over expected events, in all and where something arose later."""
     train, judged = parts
     patient = numbered(judged.column("subject_id"))
     for outcome in judged.outcomes:

@@ -287,7 +287,7 @@ def compare(
 
 
 def _events(y: np.ndarray, design: Design) -> int:
-    """Admissions of the rarer kind, or as many as weighted ones are worth."""
+    """Return admissions of the rarer kind, or as many as weighted ones are worth."""
     kinds = (y == 1, y == 0)
     return round(min(rows.sum() if design.weight is None else effective(design.weight[rows]) for rows in kinds))
 
@@ -354,7 +354,7 @@ def _bent(values: np.ndarray, knots) -> np.ndarray:
 
 
 def _logistic(learned: np.ndarray, labels: np.ndarray, wanted: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Log-odds of each outcome by logistic regression on standardised columns, lightly shrunk.
+    """Return log-odds of each outcome by logistic regression on standardised columns, lightly shrunk.
 
     Admissions with the same columns, as many as have few flags, are learned from together.
     """
@@ -370,7 +370,7 @@ def _logistic(learned: np.ndarray, labels: np.ndarray, wanted: np.ndarray, weigh
 
 
 def _deviance(risk: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> float:
-    """Share of the bare rate's deviance that a risk takes away."""
+    """Return share of the bare rate's deviance that a risk takes away."""
     known = ~np.isnan(y)
     weight = None if weight is None else weight[known]
     losses = weighted.mean(log_losses(risk[known], y[known]), weight)

@@ -81,7 +81,7 @@ def _errors(design: np.ndarray, n: np.ndarray, penalty: np.ndarray, fitted: np.n
 
 
 def _grouped(x: np.ndarray, outcome: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, ...]:
-    """Mean score, admissions and events of groups of neighbours."""
+    """Return mean score, admissions and events of groups of neighbours."""
     order = np.argsort(x, kind="stable")
     starts = np.unique(np.linspace(0, len(x), min(GROUPS, len(x)), endpoint=False).astype(int))
     n = np.diff(np.append(starts, len(x)))
@@ -112,6 +112,6 @@ def _ramps(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
 
 
 def _penalty(size: int) -> np.ndarray:
-    """Quadratic penalty on the parameters: none on the level, one on slopes, one on where slopes differ."""
+    """Return quadratic penalty on the parameters: none on the level, one on slopes, one on where slopes differ."""
     steps = np.diff(np.eye(size)[1:], axis=0)
     return BEND * steps.T @ steps + SLOPE * np.diag(np.append(0.0, np.full(size - 1, 1 / (size - 1))))

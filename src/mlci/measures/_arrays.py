@@ -20,7 +20,7 @@ def as_scores(score: Any, name: str = "score") -> np.ndarray:
 
 
 def as_outcomes(y: Any, n: int, name: str = "y", *, soft: bool = False) -> np.ndarray:
-    """Outcomes as n x T float64 with NaN where not known; `soft` lets probabilities through as well."""
+    """Return outcomes as n x T float64 with NaN where not known; `soft` lets probabilities through as well."""
     allowed = "between 0 and 1, or null" if soft else "0, 1 or null"
     outcomes = _floats(y, name, allowed)
     if outcomes.ndim not in (1, 2):

@@ -150,7 +150,7 @@ def alike(outcomes: np.ndarray) -> list[tuple[np.ndarray, list[int]]]:
 
 
 def _forms(scores: np.ndarray, directions: np.ndarray, kernel: str, sigma: float | None) -> tuple[np.ndarray, float]:
-    """Quadratic forms and norm; equal scores are merged, since K cannot tell them apart."""
+    """Return quadratic forms and norm; equal scores are merged, since K cannot tell them apart."""
     order = np.argsort(scores)
     values, sums, mass = scores[order], directions[order], np.ones(len(scores))
     starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
@@ -234,7 +234,7 @@ class _Blocks:
 
 
 def _join(parts: list[_Blocks]) -> tuple[np.ndarray, np.ndarray]:
-    """Centring the whole of a block-diagonal K. Every term is positive, so that a far outlier costs no digits."""
+    """Centre the whole of a block-diagonal K. Every term is positive, so that a far outlier costs no digits."""
     mass, mean, uu, rr, s, lu, lr = (
         np.concatenate([getattr(part, name) for part in parts]) for name in _Blocks.__dataclass_fields__
     )
@@ -285,7 +285,7 @@ def rbf(values: np.ndarray, mass: np.ndarray, sums: np.ndarray, kernel: str, sig
 
 
 def _degree(half: float) -> int:
-    """Degree at which the Chebyshev tail of K − 1 over a block of half-width `half` (in bandwidths) is below TOLERANCE.
+    """Return the degree at which the Chebyshev tail of K − 1 over a block of this half-width is below TOLERANCE.
 
     On Bernstein's ellipse of parameter e^τ, whose half-height is sinh τ, |exp(z) − 1| ≤ |z| exp(max(Re z, 0)) bounds
     the function by half²(1 + cosh τ)²/2 · exp(half² sinh²τ / 2), and coefficient a is at most 2 e^(−aτ) times that:
@@ -317,7 +317,7 @@ def _coefficients(half: float, widths: np.ndarray, degree: int) -> np.ndarray:
 
 
 def _less_one(differences: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """K − 1: centring removes the 1, and near 0 its digits would be lost."""
+    """Return K − 1: centring removes the 1, and near 0 its digits would be lost."""
     return np.add.reduce([np.expm1(-0.5 * (differences / width) ** 2) for width in widths]) / len(widths)
 
 
@@ -444,7 +444,7 @@ def bandwidth(
 
 
 def _median_difference(values: np.ndarray) -> float:
-    """Exact median of the nonzero pairwise |differences|: sampled pivots bracket it until few pairs are left."""
+    """Return exact median of the nonzero pairwise |differences|: sampled pivots bracket it until few pairs are left."""
     values, counts = np.unique(values, return_counts=True)
     cumulative = np.r_[0, np.cumsum(counts)]  # admissions before the i-th distinct value
     n = int(cumulative[-1])
@@ -453,7 +453,7 @@ def _median_difference(values: np.ndarray) -> float:
         return 0.0
 
     def apart(bound: float) -> tuple[np.ndarray, np.ndarray]:
-        """For each value the first later one that differs by at least `bound`, and the first by more than it."""
+        """Return for each value the first later one that differs by at least `bound`, and the first by more than it."""
         index = np.maximum(np.searchsorted(values, values + bound), rows + 1)
         while True:  # the sum above is rounded; the differences themselves decide
             up = (index < len(values)) & (values[np.minimum(index, len(values) - 1)] - values < bound)

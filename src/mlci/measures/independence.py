@@ -129,7 +129,7 @@ def _known(score: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _standard(x: np.ndarray) -> np.ndarray:
-    """Centred and scaled, so that no sum loses its digits."""
+    """Centre and scale values, so that no sum loses its digits."""
     x = x / (np.abs(x).max() or 1.0)
     x = x - x.mean()
     return x / (x.std() or 1.0)

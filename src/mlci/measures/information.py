@@ -120,7 +120,7 @@ def _ross(scores: np.ndarray, y: np.ndarray, neighbours: int, seed: int, dtype: 
 
 
 def _jittered(scores: np.ndarray, seed: int, dtype: type) -> np.ndarray:
-    """z-scored as the paper does, then scaled and parted from ties by noise as scikit-learn does, bit for bit."""
+    """Return z-scores as the paper has them, scaled and freed of ties by noise as scikit-learn does, bit for bit."""
     largest = np.abs(scores).max()
     scores = scores / largest if largest <= 1e-30 else moderate(scores, 96 if dtype is np.float64 else 48)
     scores = scores.astype(dtype)
@@ -132,7 +132,7 @@ def _jittered(scores: np.ndarray, seed: int, dtype: type) -> np.ndarray:
 
 
 def _neighbour_distance(x: np.ndarray, k: int) -> np.ndarray:
-    """Distance of each sorted point to its k-th nearest other point."""
+    """Return distance of each sorted point to its k-th nearest other point."""
     if k >= len(x) // 2:  # so few that scikit-learn computes distances by matrix product; its rounding is kept
         from sklearn.neighbors import NearestNeighbors
 

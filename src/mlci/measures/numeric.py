@@ -116,7 +116,7 @@ def concordance(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = Non
 
 
 def _lower_left(x: np.ndarray, y: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """For each admission the weight of those that lie below it in both; equal ones do not."""
+    """Return for each admission the weight of those that lie below it in both; equal ones do not."""
     order = np.lexsort((-y, x))  # of equal x the larger y first, so that none of them is counted as below
     rank = np.empty(len(y), dtype=np.int64)
     rank[np.lexsort((-np.arange(len(y)), y[order]))] = np.arange(len(y))  # of equal y the later has the lower rank
@@ -182,7 +182,7 @@ def _products(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _below(terms: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """For each column the sums over columns before it whose rank is lower."""
+    """Return for each column the sums over columns before it whose rank is lower."""
     n = len(rank)
     found = np.zeros_like(terms)
     order = np.arange(n)  # within a group of equal higher digits, as they came

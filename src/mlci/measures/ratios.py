@@ -70,7 +70,7 @@ def interval(observed: Any, expected: Any, *, level: float = 0.95) -> tuple[np.n
 
 
 def _mid(observed: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Chance of fewer events than observed, and half of that of as many."""
+    """Return chance of fewer events than observed, and half of that of as many."""
     fewer = np.where(observed > 0, gammaincc(np.maximum(observed, 1e-300), mean), 0.0)
     return (fewer + gammaincc(observed + 1, mean)) / 2
 
@@ -111,7 +111,7 @@ def dispersion(observed: Any, expected: Any, *, method: str = "additive") -> Dis
 
 
 def _z(observed: np.ndarray, expected: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
-    """Distance from 1 in standard errors, on the method's scale, and the standard errors."""
+    """Return distance from 1 in standard errors, on the method's scale, and the standard errors."""
     error = 1 / np.sqrt(expected)
     if method == "shmi":
         return np.log(np.maximum(observed, 0.5) / expected) / error, error  # no event counts as half of one

@@ -207,7 +207,7 @@ def _mean(contributions: np.ndarray) -> float:
 
 
 def _is_unweighted(pair: Pair) -> bool:
-    """Of what has no definition for admissions that count unequally."""
+    """Return whether all admissions count alike: what has no weighted definition needs that."""
     return pair.weight is None
 
 
@@ -232,7 +232,7 @@ def _on_log_odds(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> I
 
 
 def _dependence(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, ranks: bool = False) -> Interval:
-    """Around the U-statistic of the squared distance correlation; `drawn` is that of the biased one.
+    """Return the interval around the U-statistic of the squared distance correlation; `drawn` is of the biased one.
 
     With weights there is no U-statistic: the square less the bias that its resamples show stands for it.
     """
@@ -252,7 +252,7 @@ def _corrected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Int
 
 
 def _alignment(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    """Around nHSIC less the bias that its resamples show."""
+    """Return the interval around nHSIC less the bias that its resamples show."""
     if not np.isfinite(drawn).any():
         return Interval(value, np.nan, np.nan)
     found = intervals.plain(2 * value - float(np.nanmean(drawn)), drawn, reach, floor=0.0)
@@ -260,7 +260,7 @@ def _alignment(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Int
 
 
 def _observed_expected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    """Wilson's interval of the rate, for as many admissions as weighted ones of patients who are alike are worth."""
+    """Return Wilson's interval of the rate, for as many admissions as weighted, correlated ones are worth."""
     known = ~np.isnan(pair.y)
     if pair.risk is None or not known.any():
         return Interval(value, np.nan, np.nan)
@@ -287,7 +287,7 @@ def _intercept(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Int
 
 
 def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    """Chance gaps are as much wider as the residuals of a patient's admissions go together."""
+    """Return the interval of the calibration error; chance gaps are wider where a patient's residuals go together."""
     known = ~np.isnan(pair.y)
     if pair.risk is None or not known.any():
         return Interval(value, np.nan, np.nan)
@@ -298,7 +298,7 @@ def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach
 
 
 def _together(pair: Pair, residuals: np.ndarray) -> float:
-    """Design effect: variance of the sum of residuals by patient over that by admission, at least 1."""
+    """Return design effect: variance of the sum of residuals by patient over that by admission, at least 1."""
     known = ~np.isnan(pair.y)
     moved = np.zeros(len(known))
     moved[known] = residuals if pair.weight is None else pair.weight[known] * residuals

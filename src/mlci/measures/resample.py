@@ -77,7 +77,7 @@ def bootstrap(
 
 
 def _weights(design: Design, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Resamples x admissions, from how often each cluster was drawn."""
+    """Return resamples x admissions, from how often each cluster was drawn."""
     drawn = counts.take(design.cluster[rows], axis=1)
     return drawn if design.weight is None else drawn * design.weight[rows]
 
@@ -167,7 +167,7 @@ class _Ladder:
 
 
 def _ranking(ladder: _Ladder, mass: np.ndarray, drawn_cases: list[np.ndarray]) -> np.ndarray:
-    """Resamples x outcomes x figures, from the weight on each value and that of each outcome's cases.
+    """Return resamples x outcomes x figures, from the weight on each value and that of each outcome's cases.
 
     nHSIC is that of the energy kernel, the squared distance correlation.
 
@@ -216,7 +216,7 @@ def _sum(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _nhsic(ladder: _Ladder, weight: np.ndarray, kernel: str, sigma: float | None) -> np.ndarray:
-    """Resamples x outcomes, all resamples at once: the kernel's features cost more than what is done with them."""
+    """Return resamples x outcomes, all at once: the kernel's features cost more than what is done with them."""
     mass = ladder.mass(weight)
     n, n1 = weight.sum(axis=1), np.zeros((len(weight), len(ladder.cases)))
     profiles = np.empty((mass.shape[1], len(weight), len(ladder.cases)))

@@ -31,7 +31,7 @@ class Album:
 
 @cache
 def environment(package: str):
-    """Templates of a package of `mlci.showing`, such as `report`, with the words, filters and style of all pages."""
+    """Return templates of a package of `mlci.showing`, such as `report`, with the filters and style of all pages."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     made = Environment(

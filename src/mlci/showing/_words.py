@@ -50,7 +50,7 @@ def listing(items: Sequence[str]) -> str:
 
 
 def versions(numbers: Sequence[int]) -> str:
-    """ICD-9 and ICD-10.
+    """Return ICD versions in words.
 
     >>> versions([9, 10])
     'ICD-9 and ICD-10'

@@ -97,7 +97,7 @@ def _panel(size: tuple[float, float] = (3.6, 2.5), *, left: float = 0.68):
 
 
 def _room(names: Sequence[str]) -> float:
-    """Inches that small tick labels need to the left of a panel."""
+    """Return inches that small tick labels need to the left of a panel."""
     return 0.2 + 0.062 * max(map(len, names), default=0)
 
 
@@ -373,7 +373,7 @@ def _root(values):
 
 
 def _square_ticks(top: float) -> list[float]:
-    """About five round numbers, evenly spread on a root scale from 0 to `top`."""
+    """Return about five round numbers, evenly spread on a root scale from 0 to `top`."""
     allowed = np.array([digit * 10.0**power for power in range(-5, 1) for digit in (1, 2, 5)])
     allowed = allowed[allowed <= top]
     wanted = np.sqrt(top) * np.arange(1, 5) / 4

@@ -93,7 +93,7 @@ def _doubts(codes: pa.ListArray, versions: np.ndarray) -> list[str]:
 
 
 def _normalise(lists: pa.ListArray, *, restore_zeros: bool) -> tuple[pa.ListArray, np.ndarray]:
-    """Codes in capitals, letters and digits alone, as numbers into a dictionary; a list that is null becomes empty.
+    """Return codes in capitals, letters and digits alone, as numbers into a dictionary; a null list becomes empty.
 
     Also says which codes were not blank.
     """

@@ -104,7 +104,7 @@ def carry(table: pa.Table, days: float, rule: Carry | None = None) -> Carried:
 
 
 def _reach(rule: Carry, codes: pa.Array, recorded: np.ndarray, versions: np.ndarray) -> np.ndarray:
-    """For how many days each recorded code is carried."""
+    """Return for how many days each recorded code is carried."""
     distinct, place = np.unique(pc.fill_null(codes, "").to_numpy(zero_copy_only=False), return_inverse=True)
     found = np.zeros(len(recorded))
     for version in np.unique(versions):

@@ -126,7 +126,7 @@ def open_tables(
 
 
 def _shape(table: ir.Table, columns: Columns, where: str, *, lax: bool) -> ir.Table:
-    """Exactly the columns wanted, in lower case, of the wanted types."""
+    """Return exactly the columns wanted, in lower case, of the wanted types."""
     actual = {name.lower(): name for name in table.columns}
     chosen = {}
     for name, kind in columns.items():
@@ -229,7 +229,7 @@ def _in_memory(file: Path, kinds: Mapping[str, str], columns: Columns) -> pa.Tab
 
 
 def _read_csv(backend: ibis.BaseBackend, file: Path, kinds: Mapping[str, str]) -> ir.Table:
-    """Nothing is guessed, and text that nobody asks for is not parsed."""
+    """Read a CSV file by DuckDB; nothing is guessed, and text that nobody asks for is not parsed."""
     types = {name: DUCKDB_TYPES[kind] for name, kind in kinds.items()}
     form: dict[str, Any] = {"header": True, "auto_detect": False, "delim": ",", "quote": '"', "escape": '"'}
     form["compression"] = "gzip" if is_packed(file) else "none"  # DuckDB looks for .gz in lower case alone

@@ -77,7 +77,7 @@ def totals(tables: Tables) -> dict[str, int]:
 
 
 def capped(age: Any) -> Any:
-    """Age in years, 90 for everyone over 89, null where negative.
+    """Return age in years, 90 for everyone over 89, null where negative.
 
     >>> capped(ibis.literal(93)).to_pyarrow().as_py()
     90.0

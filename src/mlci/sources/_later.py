@@ -33,7 +33,7 @@ class Later:
         return cls(rng, rng.normal(size=many), share)
 
     def severity(self, at_admission: np.ndarray) -> np.ndarray:
-        """Severity in all; both parts and their sum have a standard deviation of 1."""
+        """Return severity in all; both parts and their sum have a standard deviation of 1."""
         return np.sqrt(1 - self.share) * at_admission + np.sqrt(self.share) * self.burden
 
     def codes(self, lists: pa.ListArray, version: np.ndarray) -> tuple[pa.ListArray, pa.ListArray]:
@@ -73,7 +73,7 @@ def _first(rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 @cache
 def _urn() -> Urn:
-    """Complications by the later burden: over all burdens each is as common as its share says."""
+    """Return complications by the later burden: over all burdens each is as common as its share says."""
     found = rows_of("complications.csv")
     share, slope = (np.array([float(row[name]) for row in found]) for name in ("share", "slope"))
     return Urn.of([(np.arange(len(found)), share * np.exp(slope * burden - slope**2 / 2)) for burden in GRID])

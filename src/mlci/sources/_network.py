@@ -38,7 +38,7 @@ class Network:
 
     @classmethod
     def of(cls, hospitals: int, *, seed: int) -> "Network":
-        """So many hospitals, the same for a seed whatever the number of admissions."""
+        """Return this many hospitals, the same for a seed whatever the number of admissions."""
         rng = np.random.default_rng([seed, hospitals, 2**31])
         size = np.exp(rng.normal(0, SIZE_SPREAD, hospitals))
         tilt = rng.normal(0, TILT_SPREAD, hospitals)

@@ -33,7 +33,7 @@ OPEN = re.compile(r"(?:>=?\s*(\d{1,3})|(\d{1,3})\s*\+|(\d{1,3}) (?:and|or) (?:ov
 
 
 def sexes(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -> tuple[pa.Array, list[str]]:
-    """F, M or null for each row, and what should be said about it.
+    """Return F, M or null for each row, and what should be said about it.
 
     >>> found, notes = sexes(pa.chunked_array([["Female", "1", "?"]]), "a.csv", "gender", range(2, 5))
     >>> found.to_pylist(), notes
@@ -52,7 +52,7 @@ AGES = "a number of years, a band such as [60-70) or 60-69, or empty where not k
 
 
 def ages(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -> tuple[pa.Array, list[str]]:
-    """Years for each row, the middle of a band of years, and what should be said about it.
+    """Return years for each row, the middle of a band of years, and what should be said about it.
 
     >>> found, notes = ages(pa.chunked_array([["71", "[60-70)", "20-29", "90+", ""]]), "a.csv", "age", range(2, 7))
     >>> found.to_pylist()

@@ -17,7 +17,7 @@ BELOW = "00000"  # in place of a position below 0
 
 
 def elapsed(later: Expression, earlier: Expression) -> Expression:
-    """Whole seconds from `earlier` to `later`.
+    """Return whole seconds from `earlier` to `later`.
 
     >>> elapsed(ibis.timestamp("2020-01-02 01:00:00"), ibis.timestamp("2020-01-01")).to_pyarrow().as_py() == 25 * HOUR
     True
@@ -26,12 +26,12 @@ def elapsed(later: Expression, earlier: Expression) -> Expression:
 
 
 def known(value: Expression, when: Expression) -> Expression:
-    """`value` where it can be known (a null value is then false), else null."""
+    """Return `value` where it can be known (a null value is then false), else null."""
     return ibis.ifelse(when, value.fill_null(False), ibis.null("boolean"))
 
 
 def died_within(days: int, death: Expression, admitted: Expression, *, death_day_counts: bool) -> Expression:
-    """Death from 0 to `days` elapsed days after admission, both included; no recorded death is false.
+    """Return death from 0 to `days` elapsed days after admission, both included; no recorded death is false.
 
     A date of death without time of day is its midnight, so that a death on the day of admission comes out before the
     admission, hence false, unless `death_day_counts`.
@@ -50,7 +50,7 @@ def same_day(first: Expression, second: Expression) -> Expression:
 
 
 def years_between(born: Expression, day: Expression) -> Expression:
-    """Birthdays up to and including a day; someone born on 29 February has theirs on 1 March of other years.
+    """Count birthdays up to and including a day; someone born on 29 February has theirs on 1 March of other years.
 
     >>> years_between(ibis.date("1952-02-29"), ibis.date("2023-02-28")).to_pyarrow().as_py()
     70.0

@@ -29,7 +29,7 @@ class Urn:
 
     @classmethod
     def of(cls, groups: list[tuple[np.ndarray, np.ndarray]]) -> "Urn":
-        """From (items, weights) of each group."""
+        """Return the urn of (items, weights) of each group."""
         ends = [g + np.cumsum(weights) / np.sum(weights) for g, (_, weights) in enumerate(groups)]
         for g, end in enumerate(ends):
             end[-1] = g + 1
@@ -104,7 +104,7 @@ def world(version: int) -> World:
 
 
 def _by_burden(rows: np.ndarray, slopes: np.ndarray, common: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Over all burdens (a normal one) a code is as common as it should be, whatever its slope."""
+    """Make each code as common as it should be over all burdens (normally distributed), whatever its slope."""
     rows = np.flatnonzero(rows)
     return [(rows, common[rows] * np.exp(slopes[rows] * burden - slopes[rows] ** 2 / 2)) for burden in GRID]
 

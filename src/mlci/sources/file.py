@@ -317,7 +317,7 @@ def _configured(config: Any) -> dict[str, Any]:
 
 
 def _guessed_outcomes(file: TableFile, free: Sequence[str]) -> dict[str, str]:
-    """Outcomes by the names of columns, where most values fit: one that does not is then an error, not a silence."""
+    """Guess outcomes by the names of columns, where most values fit: one that does not fit is then an error."""
     lower = {name.lower(): name for name in reversed(free)}
     texts: dict[str, str] = {}
     for outcome, names, form in GUESSES:

@@ -174,7 +174,7 @@ def _with_any(lists: pa.ListArray, wanted: tuple[str, ...]) -> pa.Array:
 
 
 def _among(text: pa.Array, codes: str, *, unknown: str) -> pa.Array:
-    """Null where the record does not say: an unknown outcome is never a 0."""
+    """Return whether a text is one of the codes, null where the record does not say: unknown is never a 0."""
     stated = pc.invert(pc.is_in(text, pa.array(list(unknown))))
     return pc.if_else(stated, pc.is_in(text, pa.array(list(codes))), pa.scalar(None, pa.bool_()))
 

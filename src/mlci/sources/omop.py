@@ -290,7 +290,7 @@ def _admissions(
 
 
 def _joined(tables: Any, visits: ir.Table, icu_sites: tuple[str, ...]) -> ir.Table:
-    """Visits with their person, death, intensive care and wards; `timed`: both ends have a time, not only a date."""
+    """Return visits with person, death, intensive care and wards; `timed` says that both ends have a time."""
     people = tables["person"].mutate(has_patient=True)
     deaths = (
         tables["death"]
@@ -387,7 +387,7 @@ def _codes(tables: Any, icd_version: int, *, mapped: bool = False) -> ir.Table:
 
 
 def _with_back(tables: Any, conditions: ir.Table, icd_version: int) -> ir.Table:
-    """Conditions without an ICD code get the one that their standard concept is taken back to, if it is sure enough."""
+    """Give conditions without an ICD code the one that their standard concept leads back to, if it is sure enough."""
     names = tuple(name for name, number in VOCABULARIES.items() if number == icd_version)
     back = _snomed.taken_back(tables, names)
     silent = _.version.isnull() & ~_.either & (_.part == 0)

@@ -223,7 +223,7 @@ class _Fate:
 
 
 def _fate(rng: np.random.Generator, severity: np.ndarray, quality: np.ndarray) -> _Fate:
-    """Drawn from severity, and from what the hospital adds to every outcome's log-odds."""
+    """Draw outcomes from severity, and from what the hospital adds to every outcome's log-odds."""
     curves = _response()
 
     def happens(curve: _Curve) -> np.ndarray:

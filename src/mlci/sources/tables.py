@@ -454,7 +454,7 @@ def _draft(
 
 
 def _flagged(lists: pa.ListArray) -> tuple[dict[str, pa.ListArray], list[str]]:
-    """Codes and flags apart, and a sentence on the flags."""
+    """Return codes and flags apart, and a sentence on the flags."""
     pairs: Any = lists.flatten()
     codes = pc.utf8_slice_codeunits(pairs.dictionary, 0, -len(BESIDE) - 1)
     places = pc.utf8_slice_codeunits(pairs.dictionary, -1).cast(pa.uint8()).take(pairs.indices).to_numpy()
@@ -467,6 +467,6 @@ def _words(rule: Rule) -> str:
 
 
 def _whole(ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Ids as whole numbers where all of them are such, else as they are."""
+    """Return ids as whole numbers where all of them are such, else as they are."""
     plain = pc.all(pc.match_substring_regex(ids, r"^(0|[1-9]\d{0,17})$")).as_py()
     return ids.cast(pa.int64()) if plain else ids

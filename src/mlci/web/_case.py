@@ -179,7 +179,7 @@ def _seen(index: MLCI, version: int) -> Callable[[str], bool]:
 
 
 def _change(before: float | None, after: float | None) -> str:
-    """From one score to another, in words."""
+    """Return the way from one score to another, in words."""
     if before is None or after is None:
         return "makes a score possible" if before is None else "leaves too little for a score"
     if before == after:

@@ -20,7 +20,7 @@ FEWEST = 10  # known outcomes in the training split that an outcome needs to tak
 
 
 def counts(part: Split) -> sparse.csr_array:
-    """Admissions x vocabulary; the column of <PAD> is left out, <UNK> has one. Order of codes is forgotten here.
+    """Return admissions x vocabulary; the column of <PAD> is left out, <UNK> has one. Order of codes is forgotten here.
 
     >>> from mlci.tokens import Tokens
     >>> split = Split(Tokens(np.array([2, 3, 2]), np.array([0, 2, 3])), np.array([[1.0], [0.0]]), ("mortality",), 4)
@@ -50,7 +50,7 @@ def inverse_frequency(train: Split) -> np.ndarray:
 
 
 def cross_entropy(logit: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Binary cross-entropy of each admission, from logits; NaN where the outcome is not known.
+    """Return binary cross-entropy of each admission, from logits; NaN where the outcome is not known.
 
     >>> cross_entropy(np.array([0.0, 2.0]), np.array([1.0, np.nan])).round(3)
     array([0.693,   nan])

@@ -61,7 +61,7 @@ class Neighbours(Baseline):
         return score
 
     def _logits(self, reference, happened: np.ndarray, x) -> np.ndarray:
-        """Log-odds of the distance-weighted share of positives among the nearest; blocks bound the memory."""
+        """Return log-odds of the distance-weighted share of positives among the nearest; blocks bound the memory."""
         from sklearn import config_context
         from sklearn.neighbors import KNeighborsClassifier
 

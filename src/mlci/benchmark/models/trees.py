@@ -69,7 +69,7 @@ class Trees(Baseline):
 
 
 def _matrix(part: Split, idf: np.ndarray) -> sparse.csr_matrix:
-    """LightGBM takes SciPy's older kind of sparse matrix."""
+    """Return SciPy's older kind of sparse matrix, which LightGBM takes."""
     return sparse.csr_matrix(_bags.tfidf(part, idf))
 
 

@@ -145,7 +145,7 @@ class _Linear:
         return torch.addmm(self.bias, x, self.turned)
 
     def back(self, x: Tensor, gradient: Tensor) -> Tensor:
-        """Into the weights' gradients, and on to what it was given."""
+        """Pass a gradient back: into the weights' gradients, and on to what came in."""
         torch.mm(gradient.T, x, out=self.by_weight)
         torch.sum(gradient, 0, out=self.by_bias)
         return torch.mm(gradient, self.weight)

@@ -69,7 +69,7 @@ def learned_from(cohort: Cohort) -> Cohort:
 
 
 def figures(index: MLCI, test: Cohort) -> pd.DataFrame:
-    """AUROC and dCorr of the score and AUROC of each outcome's own risk, with intervals."""
+    """Return AUROC and dCorr of the score and AUROC of each outcome's own risk, with intervals."""
     risks = index.risk(test)
     found = [evaluate({"score": index.score(test)}, test, kernel="energy")]
     found += [

@@ -33,7 +33,7 @@ class _Groups:
         return np.clip(isotonic_regression(levels, weights=self.n).x, -self.half, self.half)
 
     def value(self, levels: np.ndarray) -> tuple[float, np.ndarray]:
-        """v' K_c v / ||K_c|| of the levels, and its gradient per admission of each group."""
+        """Return v' K_c v / ||K_c|| of the levels, and its gradient per admission of each group."""
         apart = levels[:, None] - levels
         kernel = np.exp(-((apart / self.sigma) ** 2) / 2)
         share = self.n / self.n.sum()
@@ -83,13 +83,13 @@ def _projected(setting: Setting, score: np.ndarray) -> float:
 
 
 def _stretched(levels: np.ndarray, half: float) -> np.ndarray:
-    """Levels that reach from -B to B."""
+    """Return levels that reach from -B to B."""
     width = np.ptp(levels)
     return half * (2 * (levels - levels.min()) / width - 1) if width > 0 else levels
 
 
 def _climb(groups: _Groups, levels: np.ndarray) -> np.ndarray:
-    """Projected gradient ascent with a step that grows on success and shrinks on failure."""
+    """Climb by projected gradient ascent, with a step that grows on success and shrinks on failure."""
     levels = groups.project(levels)
     value, slope = groups.value(levels)
     step = groups.half / max(float(np.abs(slope).max()), 1e-300)

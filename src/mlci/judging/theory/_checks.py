@@ -87,13 +87,13 @@ def check(score, outcomes, names: Sequence[str], *, noise: float | None = None, 
 
 
 def ratio(setting: Setting, score: np.ndarray, direction: np.ndarray) -> float:
-    """w' K_c w / ||K_c|| of any score, 0 where the norm is 0."""
+    """Return w' K_c w / ||K_c|| of any score, 0 where the norm is 0."""
     (form,), norm = setting.forms(score, direction[:, None])
     return float(form / norm) if norm > 0 else 0.0
 
 
 def objectives(setting: Setting, score: np.ndarray) -> tuple[float, float]:
-    """J and J1 of any score of these admissions, floored as the setting says; both are 0 where the norm is."""
+    """Return J and J1 of any score of these admissions, floored as the setting says; both are 0 where the norm is."""
     forms, norm = setting.forms(score, np.column_stack([setting.v, setting.stacked]))
     norm = max(norm, setting.floor)
     return (float(forms[1:].sum() / norm), float(setting.values[0] ** 2 * forms[0] / norm)) if norm else (0.0, 0.0)
@@ -217,5 +217,5 @@ def epsilon_star(setting: Setting) -> float:
 
 
 def _similarity(setting: Setting, distance: float) -> float:
-    """kappa: the kernel at a distance; kappa(0) is 1."""
+    """Return kappa: the kernel at a distance; kappa(0) is 1."""
     return float(np.exp(-((distance / setting.sigma) ** 2) / 2))

@@ -125,7 +125,7 @@ def diagnose(score, outcomes, names: Sequence[str], **options) -> Diagnosis:
 
 
 def _certificates(setting: Setting, cuts: Scan, nhsic: np.ndarray) -> list[Certificate]:
-    """Of the shared direction, then of each outcome."""
+    """Return the certificates of the shared direction, then of each outcome."""
     gains, positives = cuts.rho**2, setting.outcomes.sum(axis=0)
     return [
         Certificate(

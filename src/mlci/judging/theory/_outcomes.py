@@ -72,7 +72,7 @@ def _lost(name: str, outcomes: Mapping[str, np.ndarray], rows: np.ndarray) -> st
 def weighted(
     score, outcomes, names: Sequence[str], weights
 ) -> tuple[np.ndarray, np.ndarray, dict[str, float], dict[str, str]]:
-    """As `complete`, with the weight of each outcome that takes part; an outcome of weight 0 does not."""
+    """Return what `complete` does, with the weight of each outcome that takes part; one of weight 0 does not."""
     weight = dict(zip(names, as_weights(weights, len(names)).tolist(), strict=True))
     used = [name for name in names if weight[name] > 0]
     columns = matrix(outcomes)[:, [weight[name] > 0 for name in names]]
@@ -84,7 +84,7 @@ def weighted(
 def singular(
     outcomes: np.ndarray, weights: np.ndarray, mass: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Singular values of W~, largest first, and its leading left vector, from the T x T correlations of outcomes.
+    """Return the singular values of W~, largest first, and its leading left vector, by the outcomes' correlations.
 
     `mass` says how much each admission counts, where they count unequally.
     """

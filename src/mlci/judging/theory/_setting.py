@@ -63,7 +63,7 @@ class Setting:
         return np.column_stack([self.v, self.profiles])
 
     def forms(self, score: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, float]:
-        """w' K_c w of each direction, and the norm of K_c, for any score of these admissions."""
+        """Return w' K_c w of each direction, and the norm of K_c, for any score of these admissions."""
         from mlci.measures.alignment import quadratic_forms
 
         return quadratic_forms(score, directions, kernel="rbf", sigma=self.sigma)

@@ -234,7 +234,7 @@ def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np
 
 
 def _bands(points: np.ndarray, trained: np.ndarray, labels: np.ndarray, cutoff: int) -> tuple[Band, ...]:
-    """Bands of points that hold about the shares `BANDS` of the training admissions; one begins with the cutoff."""
+    """Return bands of points that hold about the shares `BANDS` of training admissions; one begins at the cutoff."""
     starts = np.unique(np.concatenate([[0, cutoff], np.quantile(trained, BANDS, method="lower") + 1])).astype(int)
     result = []
     for place, start in enumerate(starts):

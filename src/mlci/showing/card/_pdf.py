@@ -69,7 +69,7 @@ def _write(page: FPDF, text: str, size: float, *, bold: bool = False, above: flo
 
 
 def _groups(page: FPDF, lines: Sequence[tuple[str, str, str]], size: float) -> None:
-    """In two columns of about one height."""
+    """Lay the groups out in two columns of about one height."""
     width, top = (page.epw - GUTTER) / 2, page.get_y() + 2
     heights = [_height(page, title, width - 18, size) for _, _, title in lines]
     turn = next(k for k in range(len(lines) + 1) if sum(heights[:k]) >= sum(heights) / 2)

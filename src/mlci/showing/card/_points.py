@@ -95,7 +95,7 @@ def _unit(values) -> np.ndarray:
 
 
 def fit_points(present: sparse.csr_array, aim: np.ndarray, *, size: int, free: int = 0) -> np.ndarray:
-    """Whole points, none negative, of at most `size` columns beside the first `free`, whose sum follows the aim.
+    """Return whole points, none negative, of at most `size` columns beside the first `free`, whose sum follows the aim.
 
     Groups enter one by one, each time the one that most reduces the squared error, and all weights are then refitted
     (nonnegative least squares); at last they are rounded in the coarsest unit that loses next to nothing.

@@ -34,7 +34,7 @@ def example(card: Card) -> str:
 
 
 def ages(card: Card) -> list[tuple[str, int]]:
-    """Bands of age in words, with their points; those that bring none are left out."""
+    """Return bands of age in words, with their points; those that bring none are left out."""
     ends = [start - 1 for start, _ in card.age[1:]]
     bands = [f"Age {start} to {end}" for (start, _), end in zip(card.age, ends)]
     if card.age:
@@ -48,7 +48,7 @@ def sexes(card: Card) -> list[tuple[str, int]]:
 
 
 def lines(card: Card) -> list[tuple[str, str, str]]:
-    """Points, category and title of each line; with its ICD version where there are several."""
+    """Return points, category and title of each line; with its ICD version where there are several."""
     several = len(card.icd_versions) > 1
     return [
         (str(line.points), line.category, f"{line.title} (ICD-{line.version})" if several else line.title)
@@ -68,7 +68,7 @@ def band(low: int, high: int | None) -> str:
 
 
 def meaning(card: Card) -> list[list[str]]:
-    """Points, admissions and the rate of each outcome with its interval; heads first, both sides of the cutoff last."""
+    """Return points, admissions and each outcome's rate with its interval; heads first, sides of the cutoff last."""
     rows = [["Points", "Admissions", *map(label, card.outcomes)]]
     rows += [
         [band(interval.low, interval.high), f"{interval.admissions:,}", *map(_rate, interval.rates)]
@@ -83,7 +83,7 @@ def meaning(card: Card) -> list[list[str]]:
 
 
 def loss(card: Card) -> list[list[str]]:
-    """AUROC of the card and of others, heads first."""
+    """Return AUROC of the card and of others, heads first."""
     frame = card.aurocs
     names = list(frame["outcome"].unique())
     cells = {(row.model, row.outcome): row for row in frame.itertuples()}

@@ -7,7 +7,7 @@ from mlci.showing._pages import Album, Picture
 
 
 def draw(found: Comparison) -> dict[str, list[Picture]]:
-    """Model → pictures: a funnel, a caterpillar."""
+    """Return model → pictures: a funnel, a caterpillar."""
     album = Album()
     for place, summary in enumerate(found.models.itertuples()):
         shown = found.of(summary.model)

@@ -138,7 +138,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Findings:
-    """All of it."""
+    """Everything that the report says, as data."""
 
     people: Population
     made: Mapping  # what the model file says about its own making
@@ -351,7 +351,7 @@ def _cut(model, score, known: Mapping[str, np.ndarray], anew, certificate, weigh
     beyond, labels = model.cutoff.flag(score), np.column_stack(list(known.values()))
 
     def share(kind: int, flags: np.ndarray) -> tuple[theory.Rate, ...]:
-        """Of the admissions with (or without) each outcome, how many are so flagged."""
+        """Return how many of the admissions with (or without) each outcome are so flagged."""
         rows = (y == kind for y in known.values())
         return tuple(theory.rate_of(flags[row], None if weight is None else weight[row]) for row in rows)
 

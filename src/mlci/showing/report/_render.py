@@ -87,7 +87,7 @@ def _tiles(findings: Findings, judgement: Judgement) -> list[dict[str, str]]:
 
 
 def _aurocs(frame: pd.DataFrame) -> dict | None:
-    """Models down, outcomes across: value, interval, and on which side of the index each rival lies."""
+    """Return models down, outcomes across: value, interval, and on which side of the index each rival lies."""
     if not len(frame):
         return None
     outcomes, models = list(frame["outcome"].unique()), list(frame["model"].unique())
@@ -110,7 +110,7 @@ def _aurocs(frame: pd.DataFrame) -> dict | None:
 
 
 def _gains(frame: pd.DataFrame) -> dict[str, list]:
-    """Bases down, outcomes across: what the index with age and sex adds in AUROC and in deviance explained."""
+    """Return bases down, outcomes across: what the index with age and sex adds in AUROC and in deviance explained."""
     outcomes, cells = list(frame["outcome"].unique()), {(row.base, row.outcome): row for row in frame.itertuples()}
     rows = [
         {"base": base, "cells": [cells.get((base, outcome)) for outcome in outcomes]} for base in frame["base"].unique()
@@ -123,7 +123,7 @@ def _p(value: float) -> str:
 
 
 def _skills(judgement: Judgement) -> dict[str, list]:
-    """Outcomes down; order by score and risk, and what they explain, across; the mean of the column last."""
+    """Return outcomes down; order by score and risk, and what they explain, across; the mean of the column last."""
     shown = [outcome for outcome in judgement.outcomes if all(name in outcome.figures for name in SKILLS)]
     skills = (*SKILLS[:2], *[ALONG] * all(ALONG in outcome.figures for outcome in shown), *SKILLS[2:])
     rows = [{"outcome": label(outcome.name), "cells": [outcome.figures[name] for name in skills]} for outcome in shown]
@@ -137,7 +137,7 @@ def _skills(judgement: Judgement) -> dict[str, list]:
 
 
 def _varied(findings: Findings) -> dict | None:
-    """Outcomes down, figures across: how far indices of resampled training patients lie apart."""
+    """Return outcomes down, figures across: how far indices of resampled training patients lie apart."""
     if findings.varied is None:
         return None
     rows = [row for row in findings.varied.itertuples() if row.outcome != "score"]

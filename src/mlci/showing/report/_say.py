@@ -70,7 +70,7 @@ def flags(findings: Findings) -> list[str]:
 
 
 def side(gaps: pd.DataFrame) -> str:
-    """Better than every one of these rivals, worse than at least one, or too close to call.
+    """Return whether the index is better than every one of these rivals, worse than at least one, or too close to call.
 
     >>> [side(pd.DataFrame({"gap_low": low, "gap_high": high})) for low, high in (([0.01], [0.03]), ([-0.01], [0.02]))]
     ['better', 'too close to call']
@@ -81,7 +81,7 @@ def side(gaps: pd.DataFrame) -> str:
 
 
 def verdicts(aurocs: pd.DataFrame, rivals: Sequence[str]) -> dict[str, list[str]]:
-    """Better, too close to call, worse → the outcomes, by the paired intervals of AUROC.
+    """Return better, too close to call and worse → the outcomes, by the paired intervals of AUROC.
 
     >>> aurocs = pd.DataFrame({"model": ["Charlson"], "outcome": ["mortality"], "gap_low": [0.01], "gap_high": [0.03]})
     >>> verdicts(aurocs, ["Charlson"])["better"]

@@ -195,6 +195,6 @@ def _results(judgement: Judgement, findings: Findings) -> dict[str, str]:
 
 
 def _not_known(findings: Findings) -> dict[str, list[str]]:
-    """Outcome → how many are not known, in all and by split; those known everywhere are left out."""
+    """Return outcome → how many are not known, in all and by split; those known everywhere are left out."""
     lines = {name: findings.people.table_one.get(f"{name}: not known", ["0"]) for name in findings.people.rules}
     return {name: cells for name, cells in lines.items() if cells[0] != "0"}
