@@ -83,7 +83,7 @@ def methods(path: Path) -> list[tuple[ast.ClassDef, ast.FunctionDef]]:
         if isinstance(node, ast.FunctionDef)
         and not node.name.startswith("_")
         and "property" not in marks(node)
-        and not inherits(owner, node.name)
+        and not inherits(path, owner, node.name)
     ]
 
 
@@ -94,16 +94,13 @@ def classes() -> dict[str, ast.ClassDef]:
     return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
-def inherits(owner: ast.ClassDef, name: str) -> bool:
+def inherits(path: Path, owner: ast.ClassDef, name: str) -> bool:
     """Whether a class below has the method; of a class of another library, whether that calls it."""
     for base in (ast.unparse(base).rpartition(".")[2] for base in owner.bases):
-        below = classes().get(base)
-        if below is None:
-            if name in THEIRS.get(base, ()):
-                return True
-        elif any(isinstance(node, ast.FunctionDef) and node.name == name for node in below.body) or inherits(
-            below, name
-        ):
+        here = [node for node in tree(path).body if isinstance(node, ast.ClassDef) and node.name == base]
+        below = here[0] if here else classes().get(base)
+        own = {node.name for node in below.body if isinstance(node, ast.FunctionDef)} if below else THEIRS.get(base, ())
+        if name in own or (below and inherits(path, below, name)):
             return True
     return False
 
