@@ -114,6 +114,19 @@ def test_penalties_are_the_best_of_those_tried_or_as_given(fitted):
     assert len(shown.tables[1].rows) == len(record.tried)
 
 
+def test_the_firmest_pair_has_least_of_an_outcomes_own_within_a_standard_error(fitted):
+    config = TableConfig(penalty=PenaltyConfig(folds=4, firm=True))
+    record = table.fit(replace(TRAIN, clusters=np.arange(1500) % 4), VALID, config=config, seed=3).record
+    best = min(record.tried, key=lambda each: each.unexplained)
+    assert best.error > 0 == fitted.record.kept.error
+    assert record.kept.own < best.own
+    assert best.unexplained < record.kept.unexplained <= best.unexplained + best.error
+    firmer = [each for each in record.tried if each.own < record.kept.own]
+    assert firmer
+    assert all(each.unexplained > best.unexplained + best.error for each in firmer)
+    assert f"the firmest within a standard error, {best.error:.1%}, of the best" in record.shown().summary
+
+
 def test_importance_moves_the_score_towards_an_outcome(fitted):
     config = TableConfig(penalty=PenaltyConfig(0.1, 0.2), curve=CurveConfig(importance={"mortality": 20.0}))
     moved = table.fit(TRAIN, VALID, config=config, seed=3, parents=PARENTS)
@@ -147,6 +160,8 @@ def test_importance_of_no_outcome_is_refused():
         )
     with pytest.raises(InputError, match="both, or neither"):
         PenaltyConfig(common=0.1)
+    with pytest.raises(InputError, match="leave either out"):
+        PenaltyConfig(0.1, 0.2, firm=True)
     with pytest.raises(InputError, match="do not go together"):
         TableConfig(tokens=TableTokenConfig(primary=True), copies=True)
 

@@ -52,6 +52,7 @@ class Tried:
     common: float
     own: float
     unexplained: float  # mean over outcomes of the cross-validated deviance, of that of the rate alone
+    error: float = 0.0  # its standard error, from fold to fold, where the firmest pair is asked for
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,12 @@ class TableRecord:
         reached = tuple(
             (name, self.weights[name], 1 - self.unexplained[name], *self.calibration[name]) for name in self.weights
         )
+        best = _best(self.tried)
+        firmest = f" (the firmest within a standard error, {best.error:.1%}, of the best, {1 - best.unexplained:.1%})"
         return Record(
             f"weights with a variance of {self.kept.common:.2g} in common and {self.kept.own:.2g} of an outcome's own; "
-            f"{1 - self.kept.unexplained:.1%} of the deviance explained in {self.left_out} left out",
+            f"{1 - self.kept.unexplained:.1%} of the deviance explained in {self.left_out} left out"
+            f"{'' if self.kept == best else firmest}",
             (
                 RecordTable(
                     f"Risks, judged on {self.left_out} left out",
@@ -177,7 +181,7 @@ def fit(
     clock = Clock(ROUNDS + 7.0, on_event)
     whole = _regressions(train, targets, tokens, folds, parents, config.penalty.folds + 1)
     tried, start = _choose(whole, forms, config, saved, clock)
-    kept = _best(tried)
+    kept = _kept(tried, firm=config.penalty.firm)
     begin = np.repeat(start.mean(axis=1, keepdims=True), whole.count, axis=1)
     weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
     honest = whole.log_odds(weights)[: len(train)]  # of admissions as they are
@@ -223,7 +227,7 @@ def _fit(
         weights=dict(zip(train.names, alpha.tolist())),
         record=TableRecord(
             tried=tuple(tried),
-            kept=_best(tried),
+            kept=_kept(tried, firm=config.penalty.firm),
             weights=dict(zip(names, alpha.tolist())),
             unexplained=dict(zip(names, rest.tolist())),
             calibration={name: (float(a), float(b)) for name, (a, b) in zip(names, calibration)},
@@ -301,12 +305,14 @@ def _choose(
 ) -> tuple[list[Tried], np.ndarray]:
     """Try penalties, from strong to weak, then how much of a weight is common; also the weights of the best.
 
-    Each is judged by the deviance of patients left out, in all their forms, once their risks are calibrated.
+    Each is judged by the deviance of patients left out, as they were recorded, once their risks are calibrated.
     """
-    admissions = len(whole.presence) // forms
-    rows = np.arange(0, admissions, -(-admissions // CHOSEN_ON))
+    options, admissions = config.penalty, len(whole.presence) // forms
+    every = 1 if options.firm else -(-admissions // CHOSEN_ON)  # what firmness costs does depend on how many there are
+    rows = np.arange(0, admissions, every)
     rows = np.concatenate([form * admissions + rows for form in range(forms)])
-    sample = whole.take(rows, config.penalty.folds)
+    sample = whole.take(rows, options.folds)
+    recorded = sample if forms == 1 else sample.take(np.arange(len(rows) // forms), sample.count)
     former = saved.entries.get("penalties")
     done = [Tried(*pair) for pair in former.facts] if former else []
     weights = np.array(former.arrays["best"]) if former else sample.start()
@@ -318,10 +324,7 @@ def _choose(
             tried.append(done[len(tried)])
             return tried[-1]
         found = sample.solve(Prior(common, own), weights, tolerance=ROUGH)
-        log_odds = sample.log_odds(found)
-        calibration = _calibrated(log_odds, sample.outcomes, sample.weight, sample.kinds)
-        rest = _unexplained(log_odds, sample.outcomes, calibration, sample.kinds, sample.weight)
-        attempt = Tried(common, own, float(rest.mean()))
+        attempt = Tried(common, own, *_judged(recorded, found, by_fold=options.firm))
         weights = found if not tried or attempt.unexplained < _best(tried).unexplained else weights
         tried.append(attempt)
         saved.keep("penalties", [astuple(pair) for pair in tried], {"best": weights})
@@ -337,7 +340,6 @@ def _choose(
                 return place > 0
         return True
 
-    options = config.penalty
     if options.common is not None and options.own is not None:
         reached(options.common, options.own)
         return tried, weights
@@ -351,11 +353,49 @@ def _choose(
         any(improve((share * spread, (1 - share) * spread) for share in shares) for shares in SHARES)
     common, own = _best(tried).common, _best(tried).own
     any(improve([(factor * common, factor * own)]) for factor in (2.0, 0.5))
+    if options.firm:
+        common, own = _best(tried).common, _best(tried).own
+        for power in range(1, MOST):
+            if reached(common, own / 2**power) not in _near(tried):
+                break
     return tried, weights
+
+
+def _judged(sample: Regressions, weights: np.ndarray, *, by_fold: bool) -> tuple[float, float]:
+    """Tell what is left unexplained in patients left out, mean over outcomes, and if asked its standard error by folds."""
+    log_odds = sample.log_odds(weights)
+    calibration = _calibrated(log_odds, sample.outcomes, sample.weight, sample.kinds)
+
+    def unexplained(rows: slice | np.ndarray) -> float:
+        weight = None if sample.weight is None else sample.weight[rows]
+        return float(_unexplained(log_odds[rows], sample.outcomes[rows], calibration, sample.kinds, weight).mean())
+
+    if not by_fold:
+        return unexplained(slice(None)), 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):  # a fold without events gives no error, and the best is kept
+        parts = [unexplained(sample.folds == fold) for fold in range(sample.count)]
+    return unexplained(slice(None)), float(np.std(parts, ddof=1) / np.sqrt(len(parts)))
 
 
 def _best(tried: Sequence[Tried]) -> Tried:
     return min(tried, key=lambda pair: pair.unexplained)
+
+
+def _near(tried: Sequence[Tried]) -> list[Tried]:
+    """Keep those within a standard error of the best."""
+    best = _best(tried)
+    return [pair for pair in tried if pair.unexplained <= best.unexplained + best.error]
+
+
+def _kept(tried: Sequence[Tried], *, firm: bool) -> Tried:
+    """Take the best pair; or of those within its standard error, the one whose outcomes have least of their own.
+
+    >>> tried = [Tried(0.1, 0.2, 0.60, 0.02), Tried(0.1, 0.1, 0.61, 0.02), Tried(0.1, 0.05, 0.63, 0.02)]
+    >>> _kept(tried, firm=False).own, _kept(tried, firm=True).own
+    (0.2, 0.1)
+    """
+    near = _near(tried) if firm else []
+    return min(near or [_best(tried)], key=lambda pair: (pair.own, pair.unexplained))
 
 
 def _regressions(
