@@ -158,20 +158,16 @@ def sliced(survey: str) -> None:
     print(flush=True)
 
 
-def gaps(cohort: Cohort, found: dict[str, np.ndarray]) -> None:
-    """How far the own risk of each outcome lies above the rivals, paired."""
-    risks, rivals = mlci.load("us2010").risk(cohort), {name: found[name] for name in found if "us2010" not in name}
-    print("| AUROC of the own risk less that of | " + " | ".join(cohort.outcomes) + " |")
+def gaps(cohort: Cohort, found: dict[str, np.ndarray], ours: dict[str, np.ndarray], words: str) -> None:
+    """How far a score for each outcome lies above the rivals, paired over patients."""
+    rivals = {name: found[name] for name in found if "us2010" not in name}
+    print(f"| AUROC of the {words} less that of | " + " | ".join(cohort.outcomes) + " |")
     print("|---" * (len(cohort.outcomes) + 1) + "|")
     cells: dict[str, list[str]] = {name: [] for name in rivals}
     for name in cohort.outcomes:
         by_outcome = {rival: {name: score} for rival, score in rivals.items()}
-        table = compare(
-            risks[OWN[name]].to_numpy(),
-            by_outcome,
-            {name: cohort.labels(name)[:, 0]},
-            patients=cohort.column("subject_id"),
-        )
+        label, patients = {name: cohort.labels(name)[:, 0]}, cohort.column("subject_id")
+        table = compare(ours[name], by_outcome, label, patients=patients)
         for row in table[table["model"].isin(list(rivals))].to_dict("records"):
             low, high = (100 * row[key] for key in ("gap_low", "gap_high"))
             cells[row["model"]].append(f"{100 * row['gap']:+.1f} ({low:+.1f} to {high:+.1f})")
@@ -192,7 +188,8 @@ def travels(name: str, cohort: Cohort) -> None:
     }
     table = evaluate(found, cohort, kernel="energy", resamples=500)
     show(table, list(found), list(cohort.outcomes), "auroc")
-    gaps(cohort, found)
+    gaps(cohort, found, dict.fromkeys(cohort.outcomes, found["us2010"]), "score")
+    gaps(cohort, found, {name: risks[OWN[name]].to_numpy() for name in cohort.outcomes}, "own risk")
 
 
 def synthetic(many: int, seeds: int) -> None:
