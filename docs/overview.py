@@ -31,8 +31,8 @@ def overview() -> plt.Figure:
     figure, axes = plt.subplots(figsize=(9.2, 3.1))
     box(axes, 0, 2, "codes\nI50.9  N17.9\nJ96.01", INK, height=1.3)
     box(axes, 3.1, 2, "tokens\nI50  I50.9\nN17  N17.9 ...", BLUE, height=1.3)
-    box(axes, 6.2, 2, "score\n1.01", ORANGE)
-    for y, text in ((3.25, "risk of each outcome\ndeath 12 %, long stay 29 %"), (2, "percentile\n95 of 100")):
+    box(axes, 6.2, 2, "score\n0.66", ORANGE)
+    for y, text in ((3.25, "risk of each outcome\ndeath 10 %, long stay 21 %"), (2, "percentile\n91 of 100")):
         box(axes, 9.4, y, text, GREEN, width=3.7, height=0.95)
         arrow(axes, (8.45, 2), (9.25, y))
     box(axes, 9.4, 0.75, "high severity: yes\nwith its certificate", GREEN, width=3.7, height=0.95)
