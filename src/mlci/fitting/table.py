@@ -362,7 +362,7 @@ def _choose(
 
 
 def _judged(sample: Regressions, weights: np.ndarray, *, by_fold: bool) -> tuple[float, float]:
-    """Tell what is left unexplained in patients left out, mean over outcomes, and if asked its standard error by folds."""
+    """Tell what is left unexplained in patients left out, mean over outcomes; if asked, its standard error by folds."""
     log_odds = sample.log_odds(weights)
     calibration = _calibrated(log_odds, sample.outcomes, sample.weight, sample.kinds)
 
