@@ -34,7 +34,13 @@ def _told(context: click.Context, option: click.Parameter, texts: tuple[str, ...
 @click.option("-o", "--output", type=click.Path(), help="The model file, e.g. model.safetensors.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A TOML file that changes constants.")
 @click.option("--seed", default=11, show_default=True, help="The same seed gives the same model, bit by bit.")
-@click.option("--recipe", type=RECIPE, default="table", show_default=True)
+@click.option(
+    "--recipe",
+    type=RECIPE,
+    default="table",
+    show_default=True,
+    help="A table of weights, networks (deep), or the paper's network.",
+)
 @click.option(
     "--outcome", "outcomes", multiple=True, help="Learn from this outcome alone; may be repeated. All if none."
 )
