@@ -51,7 +51,7 @@ def test_the_demos_run_whole_and_say_how_small_they_are(dataset, demos, tmp_path
 @pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
 def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
     raw = tmp_path / "raw"
-    truth = synthetic.read(1_500, seed=3, icd9_share=dataset == "mimic3", as_mimic4=raw).table.sort_by("admission_id")
+    truth = synthetic.read(1_000, seed=3, icd9_share=dataset == "mimic3", as_mimic4=raw).table.sort_by("admission_id")
     strange = hospitals.backwards(raw)
     location = raw if dataset == "mimic4" else hospitals.as_mimic3(raw, tmp_path / "mimic3")
     settings = Settings(seeds=(11, 101), epochs=2)
@@ -65,7 +65,7 @@ def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
     stays = dict(zip(truth["admission_id"].to_pylist(), truth["long_stay"].to_pylist())) | {strange: False}
     assert cohort.table["long_stay"].to_pylist() == list(stays.values())
     data = found.data.set_index("quantity")
-    assert data.loc["source_admissions", "ours"] == 1_500
+    assert data.loc["source_admissions", "ours"] == 1_000
     assert data.loc["cohort_patients", "ours"] == len(set(truth["subject_id"].to_pylist()))
     assert (
         data.loc[["patients_train", "patients_valid", "patients_test"], "ours"].sum()
