@@ -21,14 +21,27 @@ from mlci.index._workbook import write_workbook
 from mlci.index.estimator import MLCI
 from mlci.index.export import LEAST, curves, export, fold, weights
 from mlci.index.model import Model
+from mlci.tokens import UNK
 from toys import deep_lists, random_model, random_table
 
 RECALCULATE = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry"><item oor:path="/org.openoffice.Office.Calc/Formula/Load">
 <prop oor:name="OOXMLRecalcMode" oor:op="fuse"><value>0</value></prop></item></oor:items>"""
 PLAIN = random_table()
-IGNORING = replace(random_table(ignored=("10:A00", "10:B012")), quantiles=np.linspace(-1, 1, 21))
 RARE = replace(PLAIN, vocabulary=replace(PLAIN.vocabulary, support=(0,) * len(PLAIN.vocabulary.tokens)))
+
+
+def holed(model: Model) -> Model:
+    """Without every third row, categories of known codes among them; unknown codes add something, once."""
+    vocabulary, weights = model.vocabulary, model.state["weights"].copy()
+    weights[UNK] = 0.3, -0.7
+    kept = [row for row in range(len(vocabulary.tokens)) if row % 3]
+    parts = {name: tuple(getattr(vocabulary, name)[row] for row in kept) for name in ("tokens", "versions", "support")}
+    weights = weights[[0, UNK, *(row + 2 for row in kept)]]
+    return replace(model, vocabulary=replace(vocabulary, **parts), state={**model.state, "weights": weights})
+
+
+IGNORING = holed(replace(random_table(ignored=("10:A00", "10:B012")), quantiles=np.linspace(-1, 1, 21)))
 
 
 def rows_of(lists: list[list[str]], version: int = 10) -> pd.DataFrame:
