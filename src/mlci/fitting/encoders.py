@@ -466,11 +466,22 @@ class SetTransformer(Encoder):
         absent = torch.arange(longest, device=ids.device) >= counts.clamp(min=1)[:, None]
 
         hidden, row = looked_up(self.embedding, ids)
-        scores = self._read(hidden, row, place, absent)
+        scores = self.read(hidden, row, place, absent)
         return torch.where(counts[:-1] > 0, scores[:-1], scores[-1])
 
-    def _read(self, hidden: Tensor, row: Tensor, place: Tensor, absent: Tensor) -> Tensor:
-        """Score admissions (`absent` is admissions x longest) with a `row` of `hidden` at each `place`."""
+    def read(self, hidden: Tensor, row: Tensor, place: Tensor, absent: Tensor) -> Tensor:
+        """Return the score of each admission, padded to the longest.
+
+        Args:
+            hidden: the embeddings of distinct tokens.
+            row: which of them each token has.
+            place: where each token stands among all places, admission after admission.
+            absent: admissions x longest, whether a place is empty.
+
+        >>> where, absent = torch.tensor([0, 1]), torch.tensor([[False, False]])  # one admission of two codes
+        >>> SetTransformer(10, width=8, heads=2).read(torch.zeros(3, 8), torch.tensor([1, 2]), where, absent).shape
+        torch.Size([1])
+        """
 
         def at(row: Tensor) -> Tensor:
             return row.new_zeros(absent.numel()).scatter(0, place, row).view(absent.shape)
