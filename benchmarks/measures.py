@@ -3,10 +3,13 @@
 Seconds are of processor time on one thread, so that a busy machine does not blur the ratios.
 
 python benchmarks/measures.py [--quick] [--plot docs/measures.svg]
+python benchmarks/measures.py --busy [--quick]      nHSIC by threads of BLAS, alone and beside busy processes
 """
 
 import argparse
 import os
+import subprocess
+import sys
 import time
 import tracemalloc
 import warnings
@@ -17,8 +20,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import dcor
 import numpy as np
 from sklearn.feature_selection import mutual_info_classif
+from threadpoolctl import threadpool_limits
 
-from mlci.measures import resample
+from mlci.measures import alignment, resample
 from mlci.measures.alignment import bandwidth, distance_correlation, nhsic
 from mlci.measures.information import mutual_information
 
@@ -83,11 +87,39 @@ def memory(name: str, n: int) -> float:
     return peak / 2**20
 
 
+def busy(n: int) -> None:
+    """nHSIC of five bandwidths with the threads of BLAS chosen by size, with one, and with one for each core."""
+    (score, y), cores, shared = drawn(n), len(os.sched_getaffinity(0)), alignment.SHARED
+    print(f"{cores} cores, {n:,} admissions\n\n| | threads | seconds by the clock | of processor |\n|---|---|---|---|")
+    for others in (0, cores):
+        crowd = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
+        try:
+            for way, threads, least in (
+                ("chosen by size", cores, shared),
+                ("one", 1, shared),
+                ("one for each core", cores, 0),
+            ):
+                alignment.SHARED = least
+                with threadpool_limits(threads, user_api="blas"):
+                    start, used = time.perf_counter(), time.process_time()
+                    nhsic(score, y, kernel="multi-rbf")
+                    took = f"{time.perf_counter() - start:.1f} | {time.process_time() - used:.1f}"
+                print(f"| {f'beside {others} busy processes' if others else 'alone'} | {way} | {took} |", flush=True)
+        finally:
+            for process in crowd:
+                process.kill()
+    alignment.SHARED = shared
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--busy", action="store_true", help="threads of BLAS on a busy machine, and nothing else")
     parser.add_argument("--quick", action="store_true", help="up to 100,000 admissions")
     parser.add_argument("--plot", help="SVG file for the log-log plot of time against n")
     options = parser.parse_args()
+    if options.busy:
+        busy(100_000 if options.quick else 1_000_000)
+        return
     sizes = [10_000, 30_000, 100_000] + ([] if options.quick else [300_000, 1_000_000])
     for function in [*OURS.values(), *(peer[1] for peer in PEERS.values())]:
         function(*drawn(2000))  # imports, and dcor's compilation
