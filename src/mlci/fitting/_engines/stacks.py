@@ -241,14 +241,14 @@ class Transformers(Stack):
 
 
 class _Reader(nn.Module):
-    """`SetTransformer._read` as a module's call."""
+    """`SetTransformer.read` as a module's call."""
 
     def __init__(self, model: SetTransformer) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *tensors: Tensor) -> Tensor:
-        return self.model._read(*tensors)
+        return self.model.read(*tensors)
 
 
 def build(models: Sequence[Encoder | RiskHeads], longest: int) -> Stack:
