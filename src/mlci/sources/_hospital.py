@@ -27,7 +27,8 @@ def mimic(
     tables: Any, diagnoses: ir.Table, *, age: Any, icd_version: int, icu_hours: int, death_day_counts: bool
 ) -> ir.Table:
     """Return one row per row of ADMISSIONS, with outcomes and what `draft` checks; its codes are those of `coded`."""
-    counts = diagnoses.group_by("hadm_id").agg(
+    uncounted = diagnoses.filter((_.icd_version != icd_version) | _.icd_version.isnull() | _.icd_code.isnull())
+    counts = uncounted.group_by("hadm_id").agg(
         other_codes=((_.icd_version != icd_version) & _.icd_code.notnull()).sum(),
         unknown_codes=(_.icd_version.isnull() & _.icd_code.notnull()).sum(),
         not_codes=_.icd_code.isnull().sum(),
