@@ -5,23 +5,26 @@ import mlci
 from mlci.cohort import build_cohort
 
 
-def visit(tmp_path, *, start=("2150-03-01", ""), end=("2150-03-05", ""), death=(), icu=(), conditions=((0, "I50.9"),)):
-    """One OMOP patient with one visit: dates with or without time, a death, an ICU detail, diagnoses."""
-    tables = {
-        "visit_occurrence": [[7, 1, 9201, *start, *end]],
-        "visit_detail": [[7, 32037, *icu]] if icu else [],
-        "condition_occurrence": [[i, 1, 7, concept, value] for i, (concept, value) in enumerate(conditions)],
-        "concept": [[1, "ICD9CM", "E860.0"], [2, "ICD10CM", "E86.0"], [3, "SNOMED", "84114007"]],
-        "death": [[1, *death]] if death else [],
-        "person": [[1, 8507, 2090]],
-    }
+def visit(tmp_path, **case):
+    """One OMOP patient with one visit."""
+    return visits(tmp_path, [case])
+
+
+def visits(tmp_path, cases):
+    """OMOP patients with one visit each: dates with or without time, a death, an ICU detail, diagnoses."""
+    tables = {name: [] for name in ("visit_occurrence", "visit_detail", "condition_occurrence", "death", "person")}
+    tables["concept"] = [[1, "ICD9CM", "E860.0"], [2, "ICD10CM", "E86.0"], [3, "SNOMED", "84114007"]]
+    for number, case in enumerate(cases):
+        person, id, conditions = 1 + number, 7 + number, case.get("conditions", ((0, "I50.9"),))
+        dates = case.get("start", ("2150-03-01", "")), case.get("end", ("2150-03-05", ""))
+        tables["person"].append([person, 8507, 2090])
+        tables["visit_occurrence"].append([id, person, 9201, *dates[0], *dates[1]])
+        tables["visit_detail"] += [[id, 32037, *case["icu"]]] if "icu" in case else []
+        tables["death"] += [[person, *case["death"]]] if "death" in case else []
+        first = len(tables["condition_occurrence"])
+        tables["condition_occurrence"] += [[first + i, person, id, *kind] for i, kind in enumerate(conditions)]
     headers = {**hospitals.OMOP, "death": ["person_id", "death_date", "death_datetime"]}
     return hospitals.write(tmp_path / "one", tables, headers)
-
-
-def outcomes(folder) -> dict:
-    cohort = build_cohort("omop", folder)
-    return {name: cohort.table[name][0].as_py() for name in cohort.outcomes}
 
 
 def test_the_demo_as_omop_is_the_demo(demos, tmp_path):
@@ -37,36 +40,36 @@ def test_icd_9_as_omop(demos, tmp_path):
     assert ours.table.equals(build_cohort("mimic4", demo, icd_version=9).table)
 
 
-@pytest.mark.parametrize(
-    ("case", "expected"),
-    [
-        ({}, {"mortality": False, "mortality_30d": False, "long_stay": False, "icu_transfer": False}),
-        ({"death": ("2150-03-05", "")}, {"mortality": True, "mortality_30d": True}),
-        ({"death": ("2150-03-06", "")}, {"mortality": False, "mortality_30d": True}),
-        ({"end": ("", "")}, {"mortality": False, "long_stay": None}),
-        ({"end": ("", ""), "death": ("2150-03-05", "")}, {"mortality": None, "mortality_30d": True}),
-        ({"end": ("2150-03-09", "")}, {"long_stay": True}),
-        # A time on one side only: both sides are dates, 7 days apart.
-        ({"start": ("2150-03-01", "2150-03-01 20:00:00"), "end": ("2150-03-08", "")}, {"long_stay": False}),
-        ({"icu": ("2150-03-02", "")}, {"icu_transfer": True}),
-        ({"icu": ("2150-03-01", "")}, {"icu_transfer": None}),  # the same day, no times: the order is not known
-        (
-            {"start": ("2150-03-01", "2150-03-01 08:00:00"), "icu": ("2150-03-01", "2150-03-01 08:00:01")},
-            {"icu_transfer": True},
-        ),
-        (
-            {
-                "start": ("2150-03-01", "2150-03-01 08:00:00"),
-                "end": ("2150-03-05", "2150-03-05 12:00:00"),
-                "death": ("2150-03-05", "2150-03-05 13:00:00"),
-            },
-            {"mortality": False, "mortality_30d": True},
-        ),
-    ],
-)
-def test_dates_without_times(tmp_path, case, expected):
-    found = outcomes(visit(tmp_path, **case))
-    assert {name: found[name] for name in expected} == expected
+DATED = [
+    ({}, {"mortality": False, "mortality_30d": False, "long_stay": False, "icu_transfer": False}),
+    ({"death": ("2150-03-05", "")}, {"mortality": True, "mortality_30d": True}),
+    ({"death": ("2150-03-06", "")}, {"mortality": False, "mortality_30d": True}),
+    ({"end": ("", "")}, {"mortality": False, "long_stay": None}),
+    ({"end": ("", ""), "death": ("2150-03-05", "")}, {"mortality": None, "mortality_30d": True}),
+    ({"end": ("2150-03-09", "")}, {"long_stay": True}),
+    # A time on one side only: both sides are dates, 7 days apart.
+    ({"start": ("2150-03-01", "2150-03-01 20:00:00"), "end": ("2150-03-08", "")}, {"long_stay": False}),
+    ({"icu": ("2150-03-02", "")}, {"icu_transfer": True}),
+    ({"icu": ("2150-03-01", "")}, {"icu_transfer": None}),  # the same day, no times: the order is not known
+    (
+        {"start": ("2150-03-01", "2150-03-01 08:00:00"), "icu": ("2150-03-01", "2150-03-01 08:00:01")},
+        {"icu_transfer": True},
+    ),
+    (
+        {
+            "start": ("2150-03-01", "2150-03-01 08:00:00"),
+            "end": ("2150-03-05", "2150-03-05 12:00:00"),
+            "death": ("2150-03-05", "2150-03-05 13:00:00"),
+        },
+        {"mortality": False, "mortality_30d": True},
+    ),
+]
+
+
+def test_dates_without_times(tmp_path):
+    rows = build_cohort("omop", visits(tmp_path, [case for case, _ in DATED])).table.to_pylist()
+    for row, (case, expected) in zip(rows, DATED, strict=True):
+        assert {name: row[name] for name in expected} == expected, case
 
 
 def test_the_version_of_a_code_is_told_or_the_code_is_dropped(tmp_path):
