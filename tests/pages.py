@@ -1,11 +1,19 @@
-"""The pages of the docs as the tests read them: blocks of code, command lines, running text."""
+"""Pages of the docs and source files as the tests read them: blocks of code, command lines, running text, trees."""
 
+import ast
 import re
+from functools import cache
 from pathlib import Path
 
 from conftest import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """A file as Python reads it, once for all tests."""
+    return ast.parse(path.read_text())
 
 
 def blocks(page: Path, language: str) -> list[str]:

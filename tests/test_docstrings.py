@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from pages import tree
 
 SOURCE = ROOT / "src"
 FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_WHITESPACE
@@ -20,12 +21,6 @@ THEIRS = {  # methods by which other libraries call ours
     "Function": ("forward", "backward"),
 }
 SILENT = ("None", "NoReturn", "Iterator[None]")  # annotations of functions that return nothing
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    """A file as Python reads it, once for all tests."""
-    return ast.parse(path.read_text())
 
 
 def modules() -> list[Path]:

@@ -8,16 +8,11 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from pages import tree
 
 PACKAGE = ROOT / "src" / "mlci"
 TESTS = ROOT / "tests"
 CONTRACT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    """A file as Python reads it, once for all tests."""
-    return ast.parse(path.read_text())
 
 
 def imports(path: Path) -> set[str]:

@@ -28,7 +28,7 @@ FAST = ["charlson", "multinomial_nb", "logistic"]
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("cohort") / "cohort.parquet"
-    build_cohort("synthetic", 1500, seed=1).write(path)
+    build_cohort("synthetic", 1000, seed=1).write(path)
     return path
 
 

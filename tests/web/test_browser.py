@@ -256,13 +256,12 @@ def test_it_works_without_script(browser, address, index):
     context.close()
 
 
-def test_a_server_that_is_gone_is_told(browser, index):
-    page = browser.new_page()
+def test_a_server_that_is_gone_is_told(tab, index):
+    page = tab
     with running(index) as address:
         page.goto(f"{address}/?codes=I10")
     page.get_by_label("Diagnosis codes of one admission").press_sequentially(" ")
     expect(page.get_by_text("The server does not answer")).to_be_visible()
-    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
