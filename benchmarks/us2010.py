@@ -1,6 +1,6 @@
 """How the ready-made index travels, and what the maps between ICD versions lose: the tables of docs/us2010.md.
 
-    python benchmarks/us2010.py NHDS10.PU.txt.bz2 MIMIC3_DEMO MIMIC4_DEMO [--seeds 5] [--synthetic 10000]
+    python benchmarks/us2010.py NHDS10.PU.txt.bz2 MIMIC3_DEMO MIMIC4_DEMO [--seeds 5] [--fresh 10]
 
 In come the NHDS file and the folders of both MIMIC demos; out come Markdown tables, of these, of parts of the survey
 that could be hospitals, and of synthetic hospitals of several seeds. Nothing is fitted.
@@ -192,11 +192,11 @@ def travels(name: str, cohort: Cohort) -> None:
     gaps(cohort, found, {name: risks[OWN[name]].to_numpy() for name in cohort.outcomes}, "own risk")
 
 
-def synthetic(many: int, seeds: int) -> None:
+def synthetic(many: int, seeds: range) -> None:
     """AUROC x 100 on synthetic hospitals: the mean over seeds, its deviation, and in how many of them us2010 leads."""
-    print(f"### Synthetic hospitals: seeds 1 to {seeds}, {many:,} admissions each, ICD-10\n")
+    print(f"### Synthetic hospitals: seeds {seeds[0]} to {seeds[-1]}, {many:,} admissions each, ICD-10\n")
     rows = []
-    for seed in range(1, seeds + 1):
+    for seed in seeds:
         cohort, index = mlci.build_cohort("synthetic", many, seed=seed), mlci.load("us2010")
         risks, score = index.risk(cohort), index.score(cohort)
         for name in cohort.outcomes:
@@ -227,6 +227,7 @@ def main() -> None:
     parser.add_argument("mimic3")
     parser.add_argument("mimic4")
     parser.add_argument("--seeds", type=int, default=5, help="synthetic hospitals")
+    parser.add_argument("--fresh", type=int, default=10, help="more, from seed 101 on: unseen while it was made")
     parser.add_argument("--synthetic", type=int, default=10_000, help="admissions of each")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -238,7 +239,8 @@ def main() -> None:
     table = pa.concat_tables([each.table for each in both], promote_options="default")
     travels("MIMIC-IV demo", Cohort(table, both[1].source, both[1].outcomes))
     travels("MIMIC-IV demo, ICD-10", both[1])
-    synthetic(given.synthetic, given.seeds)
+    for first, seeds in ((1, given.seeds), (101, given.fresh)):
+        synthetic(given.synthetic, range(first, first + seeds))
 
 
 if __name__ == "__main__":

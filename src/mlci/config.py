@@ -317,8 +317,8 @@ class PenaltyConfig(Section):
 
     None: chosen by cross-validation within the training split. `folds` also says how many regressions, each without
     one fold, give the log-odds that curves and risks are fitted on. `firm` takes, of what lies within a standard error
-    (from fold to fold) of the best, the least variance of an outcome's own part: it travels better to hospitals unlike
-    those of training.
+    (from fold to fold) of the best, the least variance of an outcome's own part, which mostly travels better to
+    hospitals unlike those of training.
     """
 
     common: float | None = _within(None, 0)
