@@ -232,9 +232,9 @@ def _print(found, *, intervals: bool) -> None:
         show(f"Differences from {found.differences['versus'].iloc[0]}", heads, body, left=3)
 
 
-def _cell(row, **options: str) -> str:
+def _cell(row, *, gap: str = " ", sign: str = "") -> str:
     from mlci.cli._tables import figure, p_value
 
     if row["metric"] == "independence":
         return p_value(row["value"])
-    return figure(row["value"], row["low"], row["high"], **options)
+    return figure(row["value"], row["low"], row["high"], gap=gap, sign=sign)
