@@ -124,12 +124,13 @@ def _key(words: Iterable[str]) -> str:
 
 def _holding(words: list[str], version: int) -> tuple[np.ndarray, np.ndarray]:
     """Return which titles hold all the words within their own, and which hold them whole."""
-    distinct, places, rows_of = _words(version)
+    distinct, starts, rows_of = _words(version)
     by_words, by_whole = np.ones((2, len(_table(version))), dtype=bool)
     for word in words:  # a word of the query lies within one word of a title, or nowhere
         for every, match in ((by_words, pc.match_substring), (by_whole, pc.equal)):
             held = np.zeros(len(every), dtype=bool)
-            held[rows_of[match(distinct, word).to_numpy(zero_copy_only=False)[places]]] = True
+            for place in np.flatnonzero(match(distinct, word)):
+                held[rows_of[starts[place] : starts[place + 1]]] = True
             every &= held
     return by_words, by_whole
 
@@ -172,7 +173,9 @@ def _lower(version: int) -> pa.Array:
 
 @cache
 def _words(version: int) -> tuple[pa.Array, np.ndarray, np.ndarray]:
-    """Return the distinct words of all titles, and of each place where one stands: which word, and in which row."""
+    """Return the distinct words of all titles, where each one's rows start, and the rows in which they stand."""
     titles = pc.split_pattern_regex(_lower(version), r"[^\pL\pN_]+")
     words = titles.flatten().dictionary_encode()
-    return words.dictionary, words.indices.to_numpy(), pc.list_parent_indices(titles).to_numpy()
+    numbers = words.indices.to_numpy()
+    starts = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=len(words.dictionary)))])
+    return words.dictionary, starts, pc.list_parent_indices(titles).to_numpy()[np.argsort(numbers, kind="stable")]
