@@ -43,6 +43,7 @@ def in_order(table: pa.Table) -> pa.Table:
     return table.sort_by("admission_id").combine_chunks().replace_schema_metadata()
 
 
+@pytest.mark.slow  # the same calls as below, in words
 def test_examples_run(spark):
     failed, attempted = doctest.testmod(mlci.spark, extraglobs={"spark": spark})
     assert (failed, attempted > 0) == (0, True)
