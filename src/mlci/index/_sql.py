@@ -91,7 +91,7 @@ coded AS MATERIALIZED (
   FROM recorded AS r LEFT JOIN lookup AS l ON l.icd_version = r.icd_version AND l.written = r.written
 ),
 whole AS MATERIALIZED (
-  SELECT c.admission_id, COUNT(w.code) AS codes, COUNT(w.icd_version) AS known, {marks}
+  SELECT c.admission_id, COUNT(w.w1) AS codes, COUNT(w.icd_version) AS known, {marks}
     {", ".join(f"SUM(w.w{k}) AS w{k}" for k in outcomes)}
   FROM coded AS c JOIN {WEIGHTS} AS w ON w.id = c.id GROUP BY c.admission_id
 ),
@@ -111,7 +111,7 @@ excess AS (
 log_odds AS MATERIALIZED (
   SELECT w.admission_id, w.codes, w.known, {
         ", ".join(
-            f"{number(start)} + w.w{k} - COALESCE(x.w{k}, 0) AS l{k}"
+            f"{number(start)} + COALESCE(w.w{k}, 0) - COALESCE(x.w{k}, 0) AS l{k}"
             for k, start in zip(outcomes, model.state["intercepts"])
         )
     }
@@ -207,10 +207,11 @@ def _ignored(model: Model) -> str:
 
 
 def lines(x: str, knots: np.ndarray, heights: np.ndarray) -> str:
-    """Return a piecewise-linear curve whose end slopes go on."""
+    """Return a piecewise-linear curve whose end slopes go on; most admissions lie in its first pieces."""
     slopes = np.diff(heights) / np.diff(knots)
-    starts = heights[:-1] - slopes * knots[:-1]
-    return _chosen(x, knots[1:-1], [f"{number(start)} + {number(slope)} * {x}" for start, slope in zip(starts, slopes)])
+    texts = [f"{number(h - slope * k)} + {number(slope)} * {x}" for k, h, slope in zip(knots, heights, slopes)]
+    cases = "".join(f"WHEN {x} < {number(knot)} THEN {text} " for knot, text in zip(knots[1:-1], texts))
+    return f"CASE {cases}ELSE {texts[-1]} END" if cases else texts[-1]
 
 
 def steps(x: str, knots: Sequence[float] | np.ndarray, heights: Sequence[float] | np.ndarray) -> str:

@@ -6,7 +6,7 @@ so that a code is looked up once, and two codes share what the row of their long
 """
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import heapreplace
 from itertools import repeat
 
@@ -58,17 +58,17 @@ def weight_rows(model: Model, dialect: str) -> Iterator[str]:
         families[paths[key][0]] += times
     bits = _bits(families) if dialect == "duckdb" else {}
 
-    def row(place: int, version: int | str, code: str, known: list, family: Key | None, values: np.ndarray) -> str:
+    def row(place: int, version: int | str, code: str, known: list, family: Key | None, values: Iterable) -> str:
         mark = [f"1::HUGEINT << {bits[family]}" if family else "NULL"] if bits else []
-        return f"({', '.join(map(str, [place, version, code, *known, *mark, *map(number, values)]))})"
+        return f"({', '.join(map(str, [place, version, code, *known, *mark, *values]))})"
 
-    none, zero = ["NULL"] * (len(depths) - 1), np.zeros(weights.shape[1])
-    yield row(NOTHING, "NULL", "NULL", none, None, zero)
-    yield row(UNKNOWN, "NULL", "''", none, STRANGE, weights[UNK])
-    yield row(IGNORED, "NULL", "''", none, None, zero)
+    none = ["NULL"] * (len(depths) - 1)
+    yield row(NOTHING, "NULL", "''", none, None, ["NULL"] * weights.shape[1])
+    yield row(UNKNOWN, "NULL", "''", none, STRANGE, map(number, weights[UNK]))
+    yield row(IGNORED, "NULL", "''", none, None, [number(0)] * weights.shape[1])
     for (version, code), path in paths.items():
         known = [next((ids[key] for key in path[::-1] if len(key[1]) <= depth), "NULL") for depth in depths[:-1]]
-        values = np.sum([own[key] for key in path], axis=0)
+        values = map(number, np.sum([own[key] for key in path], axis=0))
         yield row(ids[version, code], version, f"'{code}'", known, path[0], values)
 
 
