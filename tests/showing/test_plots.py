@@ -92,6 +92,7 @@ def test_svg_is_well_formed_small_and_says_what_it_shows(name):
     used = {value[1:] for one in root.iter() for key, value in one.attrib.items() if key.endswith("href")}
     assert used <= ids
     assert plots.INK not in text  # the page's own text colour instead
+    assert "DejaVu" not in text  # and its font
     assert len(text) < 150_000
     assert text == plots.svg(draw(name), prefix="x", alternative='5 < 6 & "so on"')
 

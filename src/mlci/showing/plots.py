@@ -683,6 +683,7 @@ def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", text).replace(INK, "currentColor")
     text = re.sub(r"font: (\d[\d.]*px) [^;\"]*", r"font-size: \1; font-family: inherit", text)
     text = re.sub(r"font: (\w+) (\d[\d.]*px) [^;\"]*", r"font-weight: \1; font-size: \2; font-family: inherit", text)
+    text = re.sub(r"font-family: [^;\"]*", "font-family: inherit", text)  # as matplotlib 3.11 writes it
     for colour in DARK:  # the page says whether it is dark
         text = re.sub(rf"(stroke|fill): {colour.lower()}", rf"\1: var(--{colour[1:]}, {colour})", text)
     said = escape(alternative, quote=True)
