@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from mlci.base.errors import InputError
 from mlci.config import CurveConfig, PenaltyConfig, TableConfig, TableTokenConfig
@@ -226,3 +227,17 @@ def test_calibration_finds_its_way_where_newtons_steps_go_back_and_forth():
 
     shift, stretch = minimize(loss, np.zeros(2)).x
     np.testing.assert_allclose(calibrate(x, y), [shift - stretch * centre, 1 + stretch], atol=1e-3)
+
+
+def test_weights_are_found_by_one_thread_of_blas(monkeypatch):
+    """So that their last digits do not depend on the machine's cores: from 10,000 admissions on they would."""
+    seen, choose = [], table._choose
+
+    def spy(*given):
+        seen.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return choose(*given)
+
+    monkeypatch.setattr(table, "_choose", spy)
+    with threadpool_limits(2, user_api="blas"):
+        table.fit(hospital(4, 100), VALID, config=TableConfig(), seed=3, parents=PARENTS)
+    assert set(seen) == {1}

@@ -1,6 +1,9 @@
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
@@ -148,3 +151,18 @@ def test_the_command_writes_model_and_page(mlci_cli, tmp_path, sketched):
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 5  # two outcomes before and after, and the new one
     assert "did not know this outcome before" in page
+
+
+def test_risks_are_fitted_by_one_thread_of_blas(monkeypatch):
+    """So that their last digits do not depend on the machine's cores."""
+    module, seen = sys.modules[recalibrate.__module__], []
+    fitted = module._fitted
+
+    def spy(*given):
+        seen.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return fitted(*given)
+
+    monkeypatch.setattr(module, "_fitted", spy)
+    with threadpool_limits(2, user_api="blas"):
+        recalibrate(MODEL, hospital(800, shift=1.0, slope=0.6))
+    assert set(seen) == {1}

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.config import TableConfig
 from mlci.fitting._calibrate import calibrate
@@ -134,6 +135,7 @@ def fit_splits(splits: Splits, *, device: str, group: Group, **options: Any) -> 
     return fit(splits.train, splits.valid, parents=splits.vocabulary.parents, **options)
 
 
+@single_thread()  # several would round the last digits otherwise, and the weights are the same on any machine
 def fit(
     train: Split,
     valid: Split,

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 
+from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions
 from mlci.cohort import Cohort
@@ -45,6 +46,7 @@ class Recalibrated:
     table: pd.DataFrame  # outcome, events, held_out, observed; expected, log_loss and auroc before and after
 
 
+@single_thread()  # several would round the last digits otherwise, and the file is the same on any machine
 def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recalibrated:
     """Fit the model's risks, percentiles and cutoff to a cohort.
 
