@@ -27,6 +27,7 @@ import pandas as pd
 import pyarrow as pa
 
 import mlci
+from mlci.base.blas import single_thread
 from mlci.codes.admissions import as_admissions
 from mlci.codes.maps import counterparts
 from mlci.cohort import Cohort
@@ -90,6 +91,7 @@ def figures(index: MLCI, test: Cohort) -> pd.DataFrame:
     return table[["model", "outcome", "metric", "value", "low", "high", "n", "positives"]]
 
 
+@single_thread()  # several would round the last digits otherwise
 def told(model: Model, test: Cohort) -> Model:
     """Return the model with its figures on the test split in its card, for the page to show."""
     reading, names = model.read(test.admissions()), list(test.outcomes)
