@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from threadpoolctl import threadpool_info
 
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.streams import stream_rows
@@ -216,3 +217,15 @@ def six_hospitals(*, effect: float = 0.0, seed: int = 0, patients: int = 1) -> C
     options = {"icd_version": 10, "outcomes": {"mortality": "died"}, "subject": "subject_id"}
     keep = {"hospital": name, "severity": severity, "age": rng.uniform(20, 90, n), "weight": rng.uniform(1, 5, n)}
     return Cohort.from_frame(frame.assign(**keep), keep=list(keep), **options)
+
+
+def threads_of_blas(monkeypatch, module, name: str) -> list[int]:
+    """Return the list that hears, at each call of a module's function, how many threads BLAS may use."""
+    seen, function = [], getattr(module, name)
+
+    def spy(*given, **options):
+        seen.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return function(*given, **options)
+
+    monkeypatch.setattr(module, name, spy)
+    return seen

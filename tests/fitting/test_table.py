@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from mlci.base.errors import InputError
 from mlci.config import CurveConfig, PenaltyConfig, TableConfig, TableTokenConfig
@@ -19,6 +19,7 @@ from mlci.fitting._data import Split
 from mlci.fitting._presence import Presence
 from mlci.measures.discrimination import auroc
 from mlci.tokens import Tokens
+from toys import threads_of_blas
 
 SIZE, NAMES = 60, ("mortality", "long_stay")
 PARENTS = np.zeros(SIZE, int)
@@ -231,13 +232,7 @@ def test_calibration_finds_its_way_where_newtons_steps_go_back_and_forth():
 
 def test_weights_are_found_by_one_thread_of_blas(monkeypatch):
     """So that their last digits do not depend on the machine's cores: from 10,000 admissions on they would."""
-    seen, choose = [], table._choose
-
-    def spy(*given):
-        seen.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
-        return choose(*given)
-
-    monkeypatch.setattr(table, "_choose", spy)
+    seen = threads_of_blas(monkeypatch, table, "_choose")
     with threadpool_limits(2, user_api="blas"):
         table.fit(hospital(4, 100), VALID, config=TableConfig(), seed=3, parents=PARENTS)
     assert set(seen) == {1}

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from mlci.index import _making
 from mlci.index._evidence import ENOUGH, Evidence, halved
 from mlci.index.learning import Asked, learn
 from mlci.judging import theory
 from mlci.measures.discrimination import calibration
+from toys import threads_of_blas
 
 NAMES = ["mortality", "long_stay"]
 
@@ -93,13 +94,7 @@ def test_risks_of_validation_admissions_come_from_the_other_half():
 
 def test_a_model_is_made_by_one_thread_of_blas(monkeypatch):
     """So that its last digits do not depend on the machine's cores."""
-    seen, counted = [], _making.counted
-
-    def spy(*given):
-        seen.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
-        return counted(*given)
-
-    monkeypatch.setattr(_making, "counted", spy)
+    seen = threads_of_blas(monkeypatch, _making, "counted")
     with threadpool_limits(2, user_api="blas"):
         learn(Asked(), [["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)
     assert set(seen) == {1}

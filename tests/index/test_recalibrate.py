@@ -3,13 +3,13 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.index.model import load_model
 from mlci.index.recalibrate import recalibrate
-from toys import deep_lists, random_model, random_table
+from toys import deep_lists, random_model, random_table, threads_of_blas
 
 MODEL = random_table()
 
@@ -155,14 +155,7 @@ def test_the_command_writes_model_and_page(mlci_cli, tmp_path, sketched):
 
 def test_risks_are_fitted_by_one_thread_of_blas(monkeypatch):
     """So that their last digits do not depend on the machine's cores."""
-    module, seen = sys.modules[recalibrate.__module__], []
-    fitted = module._fitted
-
-    def spy(*given):
-        seen.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
-        return fitted(*given)
-
-    monkeypatch.setattr(module, "_fitted", spy)
+    seen = threads_of_blas(monkeypatch, sys.modules[recalibrate.__module__], "_fitted")
     with threadpool_limits(2, user_api="blas"):
         recalibrate(MODEL, hospital(800, shift=1.0, slope=0.6))
     assert set(seen) == {1}
