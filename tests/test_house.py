@@ -55,7 +55,7 @@ WIDE = {
     "fitting/paper.py:fit_seeds",
     "index/estimator.py:fit",
     "index/learning.py:learn",
-    "index/model.py:score_file",
+    "index/scoring.py:score_file",
     "judging/evaluate.py:_judge",
     "judging/evaluate.py:judge",
     "judging/theory/_setting.py:settle",

@@ -13,7 +13,8 @@ from mlci.base.errors import InputError
 from mlci.codes.comorbidity import write_scores
 from mlci.cohort import build_cohort
 from mlci.fitting._people import ROWS
-from mlci.index.model import load_model, score_file
+from mlci.index.model import load_model
+from mlci.index.scoring import score_file
 from toys import deep_lists, random_index, random_table
 
 pytestmark = [

@@ -24,7 +24,8 @@ from mlci.codes.poa import ALL, MADE_FOR, ONLY, reading
 from mlci.codes.rules import rules
 from mlci.codes.streams import BATCH, ROW, encode_tables
 from mlci.index._people import of_table
-from mlci.index.model import Model, Tally, load_model
+from mlci.index.model import Model, load_model
+from mlci.index.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,13 +1,9 @@
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
 
@@ -15,7 +11,7 @@ from mlci.base.errors import InputError
 from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.index import model as module
-from mlci.index.model import Tally, load_model, score_file
+from mlci.index.model import load_model
 from mlci.tokens import Vocabulary
 from toys import CODES, code_lists, random_model, random_table
 
@@ -167,111 +163,13 @@ def test_percentiles_and_risks_follow_the_score():
     assert (columns["high_severity"] == (columns["score"] >= model.cutoff.score)).all()
 
 
-def test_unknown_codes_are_counted():
-    model = random_model()
-    admissions = as_admissions([["A000", "ZZZ9"], [], ["ZZZ8"], ["A00.0X"]], icd_version=10)
-    np.testing.assert_array_equal(model.columns(admissions)["unknown_share"], [0.5, np.nan, 1, 0])
-
-    def doubts_of(admissions):
-        return Tally(model).add(admissions).doubts()
-
-    assert doubts_of(as_admissions([["A000", "ZZZ9"], []], icd_version=10)) == []
-    assert doubts_of(admissions)[0].startswith("of 1 of 4 admissions fewer than half of the codes are understood")
-    doubts = doubts_of(as_admissions([["ZZZ9"], ["A000", "ZZZ8"]], icd_version=9))
-    assert len(doubts) == 3
-    assert "3 of 3 codes are ICD-9; the model was made for ICD-10" in doubts[0]
-    assert "unknown" in doubts[1]
-
-
-def test_batches_that_share_their_codes_may_differ_in_icd_version():
-    ten = Admissions.from_lists([["7", "7"]], icd_version=10)
-    nine = replace(ten, versions=np.full_like(ten.versions, 9))  # the same array of codes: a zero is lost here alone
-    model = random_model()
-    assert Tally(model).add(ten).add(nine).stripped == Tally(model).add(nine).stripped == 2
-
-
-@pytest.mark.parametrize("make", [random_model, random_table])
-def test_strictly_nothing_that_is_not_understood_counts_and_too_little_has_no_score(make, tmp_path):
-    model = make()
-    lists = [["A000", "A001", "QQQ9"], ["A000", "QQQ9", "QQQ8"], ["A000", "A001"], ["QQQ7"], []]
-    admissions = as_admissions(lists, icd_version=10)
-    columns = pd.DataFrame(model.columns(admissions, strict=True))
-    assert columns["score"].isna().tolist() == [False, True, False, True, True]
-    assert (
-        columns["high_severity"].isna().tolist()
-        == columns["risk_mortality"].isna().tolist()
-        == [*(False, True, False, True, True)]
-    )
-    assert columns["score"][0] == columns["score"][2] == model.score(admissions)[2]
-    pd.DataFrame({"admission_id": range(5), "codes": [" ".join(codes) for codes in lists]}).to_csv(
-        tmp_path / "a.csv", index=False
-    )
-    tally = score_file(model, tmp_path / "a.csv", tmp_path / "s.parquet", icd_version=10, strict=True)
-    table = pd.read_parquet(tmp_path / "s.parquet")
-    assert table["score"].isna().tolist() == [False, True, False, True, True]
-    assert (tally.few, tally.empty) == (2, 1)
-    assert tally.doubts(strict=True)[-2:] == [
-        "of 2 of 5 admissions fewer than half of the codes are understood: they have no score.",
-        "1 of 5 admissions have no code and therefore no score.",
-    ]
-
-
 def test_codes_left_out_on_purpose_are_understood():
     model = random_table(ignored=("10:B01",))
     enough = model.understanding(as_admissions([["A000", "B010", "B011"], ["B010"]], icd_version=10)).enough
     assert enough.tolist() == [True, False]  # of the second nothing would count
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-@pytest.mark.parametrize("long", [False, True])
-def test_files_are_scored_as_lists_are(suffix, long, tmp_path, monkeypatch):
-    codes = [each for each in code_lists(60, seed=1) if each]
-    table = pa.table(
-        {"admission_id": [f"a{i}" for i in range(len(codes))], "codes": codes, "icd_version": [10] * len(codes)}
-    )
-    if long:
-        table = pa.Table.from_pandas(table.to_pandas().explode("codes").rename(columns={"codes": "code"}))
-    source, target = tmp_path / "admissions.parquet", tmp_path / f"scores.{suffix}"
-    pq.write_table(table, source)
-    monkeypatch.setattr(module, "stream_rows", lambda path, **o: stream(path, batch=7, **o))
-    stream = __import__("mlci.codes.streams", fromlist=["x"]).stream_rows
-    model = random_model()
-    done: list[int] = []
-    assert score_file(model, source, target, on_batch=done.append).admissions == len(codes) == done[-1]
-    assert len(done) > 3
-    found = pd.read_parquet(target) if suffix == "parquet" else pd.read_csv(target)
-    assert list(found["admission_id"]) == [f"a{i}" for i in range(len(codes))]
-    for name, column in model.columns(as_admissions(codes, icd_version=10)).items():
-        np.testing.assert_allclose(found[name].to_numpy(float), column.astype(float), rtol=1e-12, err_msg=name)
-
-
-def test_nothing_to_score_gives_a_file_without_rows(tmp_path):
-    pq.write_table(
-        pa.table({"admission_id": pa.array([], pa.int64()), "codes": pa.array([], pa.list_(pa.string()))}),
-        tmp_path / "a.parquet",
-    )
-    score_file(random_model(), tmp_path / "a.parquet", tmp_path / "s.parquet")
-    assert pq.read_table(tmp_path / "s.parquet").num_rows == 0
-
-
-def test_the_name_of_the_output_says_its_kind(tmp_path):
-    with pytest.raises(InputError, match=r"\.parquet, \.csv or \.xlsx"):
-        score_file(random_model(), tmp_path / "none", tmp_path / "scores.txt")
-
-
 def test_ten_thousand_codes_and_versions_that_differ():
     model = random_model()
     scores = model.score(Admissions.from_lists([CODES * 50, (CODES * 50)[:256]], icd_version=10))
     assert scores[0] == scores[1]  # the first 256 count
-
-
-def test_scoring_loads_nothing_heavy(file, tmp_path):
-    pq.write_table(pa.table({"admission_id": [1], "codes": [["A000"]]}), tmp_path / "a.parquet")
-    program = (
-        "import sys; from mlci.index.model import load_model, score_file; "
-        f"score_file(load_model({str(file)!r}), {str(tmp_path / 'a.parquet')!r}, {str(tmp_path / 's.csv')!r}); "
-        "print(*sys.modules)"
-    )
-    loaded = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=True).stdout.split()
-    # pandas is missing from this list because pyarrow looks for it by importing it
-    assert not {"torch", "sklearn", "scipy", "duckdb", "ibis", "matplotlib", "rich"} & set(loaded)

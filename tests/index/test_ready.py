@@ -7,8 +7,9 @@ from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.maps import counterparts
 from mlci.index._carry import _codes
-from mlci.index.model import Tally, load_model
+from mlci.index.model import load_model
 from mlci.index.ready import DATA, PAPERS, judged, model_path, ready_made
+from mlci.index.tally import Tally
 
 
 def test_a_ready_made_index_is_loaded_by_its_name(tmp_path):

@@ -6,9 +6,10 @@ import pyarrow as pa
 import mlci
 from mlci.codes.admissions import as_admissions
 from mlci.cohort import Cohort
-from mlci.index.model import Tally, load_model
+from mlci.index.model import load_model
 from mlci.index.recalibrate import recalibrate
 from mlci.index.shift import Agreement, Makeup, counted, distance, makeup_of, shifts
+from mlci.index.tally import Tally
 from toys import deep_lists
 
 LISTS = deep_lists(3000, seed=4)

@@ -8,7 +8,7 @@ import pytest
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort, read_cohort
-from mlci.index.model import score_file
+from mlci.index.scoring import score_file
 from mlci.judging import theory
 from mlci.judging.scores import match, read_scores
 from toys import random_model, toy_cohort

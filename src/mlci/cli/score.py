@@ -37,7 +37,8 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **named)
 
     from mlci.index._looking import days_of_file
     from mlci.index._looking import doubt as looking
-    from mlci.index.model import load_model, score_file
+    from mlci.index.model import load_model
+    from mlci.index.scoring import score_file
 
     start = time.perf_counter()
     check_output(output, inputs=[model, admissions], force=force)

@@ -27,10 +27,11 @@ from mlci.index._people import of_data, of_person, unsaid
 from mlci.index._reading import Reading
 from mlci.index.importance import importance
 from mlci.index.learning import Asked, learn
-from mlci.index.model import Model, Tally, load_model
+from mlci.index.model import Model, load_model
 from mlci.index.modelcard import described
 from mlci.index.ready import model_path
 from mlci.index.shift import Agreement, ShiftWarning
+from mlci.index.tally import Tally
 
 
 class MLCI(TransformerMixin, BaseEstimator):

@@ -7,8 +7,7 @@ codes look at one another, which torch alone can score).
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,27 +18,19 @@ import numpy as np
 import mlci
 from mlci.base.errors import InputError
 from mlci.base.outdated import outdated
-from mlci.base.parquet import WEIGHTS
-from mlci.base.spreadsheets import defused
-from mlci.base.tablefile import writing
 from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.poa import ONLY
-from mlci.codes.streams import ROW, ahead, stream_rows
-from mlci.codes.versions import Guess
 from mlci.fitting._people import People
-from mlci.index._people import of_table, wanted
+from mlci.index._people import wanted
 from mlci.index._percentiles import Percentiles
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
-from mlci.index._understanding import Understanding, hardly, understanding
-from mlci.index.shift import ENOUGH, Agreement, Makeup, categories_of, counted, outcome_columns, shifts
+from mlci.index._understanding import Understanding, understanding
 from mlci.judging.kept import Cutoff, Isotonic, Smooth, curve_from
 from mlci.tokens import PRINCIPAL, UNK, Vocabulary
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from mlci.cohort import Cohort
     from mlci.index._deepsets import DeepSetsScorer
     from mlci.index._network import NetworkScorer
@@ -48,8 +39,6 @@ if TYPE_CHECKING:
 
 FORMATS = (1, 2)  # that can be read; the last one is written
 KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
-SHIFT = 20  # percentiles from the middle from which a shift is reported
-UNKNOWN = 0.1  # share of unknown codes from which it is
 PROBES, MOST_SCORE = 64, 1e9  # admissions that a file must be able to score, and what no score can reach
 
 
@@ -352,270 +341,6 @@ def _renewed(card: Mapping) -> dict[str, Any]:
     from mlci.index._former import renewed
 
     return renewed(card)
-
-
-@dataclass(frozen=True)
-class Tally:
-    """How far admissions are what the model was made for.
-
-    >>> from mlci.index.estimator import load
-    >>> model = load("us2010").model_
-    >>> tally = Tally(model).add(model.taken([["ZZZ99"]], icd_version=10))
-    >>> tally.codes, tally.unknown, tally.doubts()[0]
-    (1, 1, '1 of 1 codes are unknown to the model: scores mean little.')
-    >>> tally.misread(strict=True)[1]
-    'of 1 of 1 admissions fewer than half of the codes are understood: they have no score.'
-    >>> tally.unlike()  # too few to tell
-    []
-    """
-
-    model: Model
-    admissions: int = 0
-    codes: int = 0
-    unknown: int = 0
-    few: int = 0  # admissions with codes, of which fewer than half are understood
-    empty: int = 0  # admissions without codes
-    foreign: Counter = field(default_factory=Counter)  # ICD version, not the model's -> codes
-    stripped: int = 0  # ICD-9 codes that lack a leading zero
-    unsaid: int = 0  # codes of no ICD version, where the model knows two
-    placed: int = 0  # admissions whose percentile was told
-    percentiles: float = 0.0  # their sum
-    missing: tuple[str, ...] = ()  # of age and sex, which the risks take and the data do not have
-    makeup: Mapping[int, Makeup] = field(default_factory=dict)  # of these admissions, by ICD version
-    agreements: Mapping[str, Agreement] = field(default_factory=dict)  # risks and outcomes, where these are known
-    looked: "_Looked | None" = None  # at the distinct codes of the last batch: batches of a file often share them
-
-    def add(
-        self,
-        admissions: Admissions,
-        percentile: np.ndarray | None = None,
-        agreements: Mapping[str, Agreement] | None = None,
-    ) -> "Tally":
-        """Return the tally with more admissions counted.
-
-        Args:
-            admissions: normalised codes.
-            percentile: of each admission; those that have one are compared with the training admissions.
-            agreements: risks and outcomes, by outcome, where these are known.
-        """
-        values, versions, looked = admissions.values, admissions.versions, self.looked
-        if looked is None or looked.values is not values or not np.array_equal(looked.versions, versions):
-            looked = _Looked(values, versions, self._stripped(admissions), categories_of(values))
-        leaves = self.model.vocabulary.leaves(admissions)
-        makeup = {} if percentile is None else counted(admissions, leaves, looked.categories)
-        own, foreign = self.model.icd_versions, Counter(self.foreign)
-        for version in np.unique(admissions.versions[admissions.mentions > 0]):
-            if version and 0 not in own and version not in own:
-                foreign[int(version)] += int(admissions.mentions[admissions.versions == version].sum())
-        return Tally(
-            self.model,
-            admissions=self.admissions + len(admissions),
-            codes=self.codes + len(admissions.indices),
-            unknown=self.unknown + int(admissions.mentions[leaves <= UNK].sum()),
-            few=self.few + hardly(admissions, leaves),
-            empty=self.empty + int((admissions.counts == 0).sum()),
-            foreign=foreign,
-            stripped=self.stripped + max(int(admissions.mentions[looked.lost].sum()), admissions.short),
-            unsaid=self.unsaid + (int(admissions.mentions[admissions.versions == 0].sum()) if len(own) > 1 else 0),
-            placed=self.placed + (0 if percentile is None else int(np.isfinite(percentile).sum())),
-            percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
-            missing=self.missing,
-            makeup=_summed(self.makeup, makeup),
-            agreements=_summed(self.agreements, agreements or {}),
-            looked=looked,
-        )
-
-    def _stripped(self, admissions: Admissions) -> np.ndarray:
-        """Return which distinct codes lack a leading zero; ICD-10 has none to lose."""
-        nine = admissions.versions == 9 if 10 in self.model.icd_versions else admissions.versions != 10
-        lost = np.zeros(len(nine), dtype=bool)
-        if nine.any():
-            import pyarrow as pa
-
-            from mlci.codes import zeros
-
-            lost[nine] = zeros.stripped(pa.array(admissions.values[nine], pa.string()))
-        return lost
-
-    def doubts(self, *, strict: bool = False) -> list[str]:
-        """Return what the user should be told, a sentence each.
-
-        Args:
-            strict: whether admissions that are hardly understood go without a score.
-        """
-        return [*self.misread(strict=strict), *self.unlike()]
-
-    def misread(self, *, strict: bool = False) -> list[str]:
-        """Return what was not read as it was meant, or not at all; `strict` is as in `doubts`."""
-        found = []
-        if self.missing:
-            lacking = " or ".join(self.missing)
-            then = "are those by codes alone" if self.missing == self.model.people else "count without it"
-            takes = " and ".join(self.model.people)
-            found.append(f"the model's risks take {takes}, and there is no {lacking}: they {then}.")
-        if self.foreign:
-            own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
-            version, many = self.foreign.most_common(1)[0]
-            found.append(f"{many:,} of {self.codes:,} codes are ICD-{version}; the model was made for {own}.")
-        if self.unsaid:
-            own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
-            found.append(
-                f"{self.unsaid:,} of {self.codes:,} codes have no ICD version; the model knows {own}: say which."
-            )
-        if self.stripped * 20 > self.codes:
-            found.append(
-                f"{self.stripped:,} of {self.codes:,} codes lack a leading zero (38.9 for 038.9), as if a spreadsheet "
-                "had eaten it; they are taken as they stand (--restore-zeros puts it back)."
-            )
-        if self.unknown > self.codes / 2:
-            found.append(f"{self.unknown:,} of {self.codes:,} codes are unknown to the model: scores mean little.")
-        if self.few:
-            then = "they have no score" if strict else "their scores mean nothing, and strict scoring leaves them out"
-            which = f"{self.few:,} of {self.admissions:,} admissions"
-            found.append(f"of {which} fewer than half of the codes are understood: {then}.")
-        if strict and self.empty:
-            found.append(f"{self.empty:,} of {self.admissions:,} admissions have no code and therefore no score.")
-        return found
-
-    def unlike(self) -> list[str]:
-        """Return how these admissions differ from those of training, where they are many and differ much."""
-        found = []
-        if self.placed >= ENOUGH and self.codes * UNKNOWN < self.unknown <= self.codes / 2:
-            found.append(f"{self.unknown / self.codes:.0%} of {self.codes:,} codes are unknown to the model.")
-        if self.placed >= ENOUGH and abs((mean := self.percentiles / self.placed) - 50) > SHIFT:
-            other = "graver" if mean > 50 else "milder"
-            found.append(
-                f"the mean percentile is {mean:.0f}, and 50 is that of the training admissions: these are {other}, or "
-                "recorded otherwise; `mlci recalibrate` fits risks, percentiles and cutoff to them."
-            )
-        found += shifts(self.model.card.get("makeup", {}), self.makeup)
-        return found + [told for name, agreement in self.agreements.items() if (told := agreement.told(name))]
-
-
-@dataclass(frozen=True)
-class _Looked:
-    """What the distinct codes of a batch are, beside the tokens that the vocabulary has for them."""
-
-    values: np.ndarray
-    versions: np.ndarray
-    lost: np.ndarray  # which lack a leading zero
-    categories: tuple[np.ndarray, np.ndarray]  # as `shift.categories_of` gives them
-
-
-def _summed(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return parts of equal names added up."""
-    return {**left, **{name: left[name] + part if name in left else part for name, part in right.items()}}
-
-
-def score_file(
-    model: Model,
-    source: str | Path,
-    target: str | Path,
-    *,
-    icd_version: int | str | None = None,
-    id: str | None = None,
-    codes: str | None = None,
-    restore_zeros: bool = False,
-    defuse: bool = False,
-    strict: bool = False,
-    poa: str | None = None,
-    on_guess: Callable[[str], None] | None = None,
-    on_batch: Callable[[int], None] | None = None,
-    on_scores: Callable[[Admissions, Mapping[str, np.ndarray]], None] | None = None,
-) -> Tally:
-    """Score a file of any size in bounded memory.
-
-    Args:
-        model: an index.
-        source: a Parquet, CSV or Excel file of admissions.
-        target: a Parquet, CSV or Excel file; it gets `admission_id` and `Model.columns`.
-        icd_version: 9 or 10 for all codes, or the column that says it.
-        id: the column of admissions, where its name does not speak for itself.
-        codes: the columns of codes, where their names do not speak for themselves.
-        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
-        defuse: whether to mark identifiers that a spreadsheet would take for formulas.
-        strict: whether codes that the model does not know count for nothing, as in `Model.columns`.
-        poa: which codes count, `all` or `only` those present on admission, in place of what the model was made for.
-        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
-        on_batch: called with how many admissions are done.
-        on_scores: called with the admissions of each batch and the columns that were written of them.
-
-    Returns:
-        How far the admissions are what the model was made for.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from mlci.index.estimator import load
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "visits.csv").write_text("visit_id,DX1,DX2\\n1,I50.9,N17.9\\n2,Z37.0,")
-    ...     tally = score_file(load("us2010").model_, f"{folder}/visits.csv", f"{folder}/scores.csv", icd_version=10)
-    >>> tally.admissions, tally.codes, tally.unknown
-    (2, 3, 0)
-    """
-    options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
-    options |= {"poa": poa or model.vocabulary.poa, "carry": model.people}
-    tally, outcomes = Tally(model), outcome_columns(source, model.outcomes)
-
-    def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:
-        nonlocal tally
-        empty = True
-        several = len({*model.icd_versions} - {0}) > 1
-        guess = Guess(str(source), on_guess) if on_guess and several else lambda batch: batch
-        for batch, carried in stream_rows(source, **options):
-            admissions = guess(batch)
-            _check_versions(model, admissions, source)
-            people = of_table(carried, model.people, str(source), carried[ROW].to_numpy()) if model.people else None
-            columns = model.columns(admissions, strict=strict, people=people)
-            if empty:
-                missing = tuple(name for name in model.people if name not in carried.column_names)
-                tally = replace(tally, missing=missing)
-            yield admissions, columns, _as_table(model, admissions, columns, defuse)
-            empty = False
-        if empty:  # a file without rows has scores without rows
-            admissions = Admissions.from_lists([])
-            columns = model.columns(admissions, strict=strict)
-            yield admissions, columns, _as_table(model, admissions, columns, defuse)
-
-    with writing(target, inputs=[source]) as write:  # hardly a value comes twice: no dictionaries
-        for admissions, columns, table in ahead(scored()):  # a batch is read, another scored, a third written
-            write(table)
-            rows = slice(tally.admissions, tally.admissions + len(admissions))
-            agreements = {
-                name: Agreement.of(columns[f"risk_{name}"].astype(float), label[rows])
-                for name, label in outcomes.items()
-                if f"risk_{name}" in columns
-            }
-            tally = tally.add(admissions, columns["percentile"], agreements)
-            if on_scores:
-                on_scores(admissions, columns)
-            if on_batch:
-                on_batch(tally.admissions)
-    return tally
-
-
-def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.ndarray], defuse: bool) -> "pa.Table":
-    """Return a batch of scores, with the weights by which the cutoff was chosen: `mlci diagnose` takes them."""
-    import pyarrow as pa
-
-    kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
-    ids = np.array(defused(admissions.ids), dtype=object) if defuse else admissions.ids
-    named = {"admission_id": ids, **columns}
-    arrays = {name: pa.array(values, kinds.get(name), from_pandas=_gaps(values)) for name, values in named.items()}
-    return pa.table(arrays, metadata={WEIGHTS: json.dumps(model.card.get("weights", {}))})
-
-
-def _gaps(values: Any) -> bool:
-    """Return whether some value may be missing; Arrow takes numbers as they lie if not."""
-    return getattr(values, "dtype", None) != np.float64 or bool(np.isnan(values).any())
-
-
-def _check_versions(model: Model, admissions: Admissions, source: str | Path) -> None:
-    """Refuse codes of which nobody says the ICD version where the model knows several: none would be understood."""
-    several = len({*model.icd_versions} - {0}) > 1
-    if several and 0 in admissions.versions and not admissions.versions[admissions.indices].all():
-        raise InputError(
-            f"{source}: some codes have no ICD version, and the model knows several; --icd-version 9 or 10 "
-            "(icd_version= in Python) says it for all, or names the column that says it for each."
-        )
 
 
 def _check(model: Model) -> None:

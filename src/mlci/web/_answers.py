@@ -17,7 +17,8 @@ from mlci.index._explain import effects_of
 from mlci.index._people import unsaid
 from mlci.index._reading import Reading
 from mlci.index.estimator import MLCI
-from mlci.index.model import Model, Tally
+from mlci.index.model import Model
+from mlci.index.tally import Tally
 
 INDICES = {"charlson": "cci_charlson", "elixhauser": "eci_vw"}  # with the weights of the paper
 

@@ -22,7 +22,9 @@ from mlci.base.errors import InputError
 from mlci.base.tablefile import open_table
 from mlci.codes.admissions import Admissions
 from mlci.codes.streams import file_layout
-from mlci.index.model import Model, Tally, score_file
+from mlci.index.model import Model
+from mlci.index.scoring import score_file
+from mlci.index.tally import Tally
 from mlci.web._case import MOST_CODES
 
 KEEP_SECONDS = 600

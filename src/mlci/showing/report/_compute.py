@@ -24,9 +24,10 @@ from mlci.index._looking import doubt
 from mlci.index._people import of_data
 from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.importance import importance
-from mlci.index.model import Model, Tally
+from mlci.index.model import Model
 from mlci.index.modelcard import facts, limits
 from mlci.index.shift import counted, shifts
+from mlci.index.tally import Tally
 from mlci.judging import curves, rivals, theory
 from mlci.judging._carried import design_of, design_words
 from mlci.judging.cutoffs import cutoff_range

@@ -1,0 +1,139 @@
+"""Score a file: a batch of admissions is read while another is scored and a third is written, in bounded memory.
+
+In come a model and a file of admissions (`mlci.codes.streams`); out come a file of scores and a `Tally` of how far the
+admissions are what the model was made for.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlci.base.errors import InputError
+from mlci.base.parquet import WEIGHTS
+from mlci.base.spreadsheets import defused
+from mlci.base.tablefile import writing
+from mlci.codes.admissions import Admissions
+from mlci.codes.streams import ROW, ahead, stream_rows
+from mlci.codes.versions import Guess
+from mlci.index._people import of_table
+from mlci.index.model import Model
+from mlci.index.shift import Agreement, outcome_columns
+from mlci.index.tally import Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def score_file(
+    model: Model,
+    source: str | Path,
+    target: str | Path,
+    *,
+    icd_version: int | str | None = None,
+    id: str | None = None,
+    codes: str | None = None,
+    restore_zeros: bool = False,
+    defuse: bool = False,
+    strict: bool = False,
+    poa: str | None = None,
+    on_guess: Callable[[str], None] | None = None,
+    on_batch: Callable[[int], None] | None = None,
+    on_scores: Callable[[Admissions, Mapping[str, np.ndarray]], None] | None = None,
+) -> Tally:
+    """Score a file of any size in bounded memory.
+
+    Args:
+        model: an index.
+        source: a Parquet, CSV or Excel file of admissions.
+        target: a Parquet, CSV or Excel file; it gets `admission_id` and `Model.columns`.
+        icd_version: 9 or 10 for all codes, or the column that says it.
+        id: the column of admissions, where its name does not speak for itself.
+        codes: the columns of codes, where their names do not speak for themselves.
+        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        defuse: whether to mark identifiers that a spreadsheet would take for formulas.
+        strict: whether codes that the model does not know count for nothing, as in `Model.columns`.
+        poa: which codes count, `all` or `only` those present on admission, in place of what the model was made for.
+        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
+        on_batch: called with how many admissions are done.
+        on_scores: called with the admissions of each batch and the columns that were written of them.
+
+    Returns:
+        How far the admissions are what the model was made for.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlci.index.estimator import load
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "visits.csv").write_text("visit_id,DX1,DX2\\n1,I50.9,N17.9\\n2,Z37.0,")
+    ...     tally = score_file(load("us2010").model_, f"{folder}/visits.csv", f"{folder}/scores.csv", icd_version=10)
+    >>> tally.admissions, tally.codes, tally.unknown
+    (2, 3, 0)
+    """
+    options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
+    options |= {"poa": poa or model.vocabulary.poa, "carry": model.people}
+    tally, outcomes = Tally(model), outcome_columns(source, model.outcomes)
+
+    def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:
+        nonlocal tally
+        empty = True
+        several = len({*model.icd_versions} - {0}) > 1
+        guess = Guess(str(source), on_guess) if on_guess and several else lambda batch: batch
+        for batch, carried in stream_rows(source, **options):
+            admissions = guess(batch)
+            _check_versions(model, admissions, source)
+            people = of_table(carried, model.people, str(source), carried[ROW].to_numpy()) if model.people else None
+            columns = model.columns(admissions, strict=strict, people=people)
+            if empty:
+                missing = tuple(name for name in model.people if name not in carried.column_names)
+                tally = replace(tally, missing=missing)
+            yield admissions, columns, _as_table(model, admissions, columns, defuse)
+            empty = False
+        if empty:  # a file without rows has scores without rows
+            admissions = Admissions.from_lists([])
+            columns = model.columns(admissions, strict=strict)
+            yield admissions, columns, _as_table(model, admissions, columns, defuse)
+
+    with writing(target, inputs=[source]) as write:  # hardly a value comes twice: no dictionaries
+        for admissions, columns, table in ahead(scored()):  # a batch is read, another scored, a third written
+            write(table)
+            rows = slice(tally.admissions, tally.admissions + len(admissions))
+            agreements = {
+                name: Agreement.of(columns[f"risk_{name}"].astype(float), label[rows])
+                for name, label in outcomes.items()
+                if f"risk_{name}" in columns
+            }
+            tally = tally.add(admissions, columns["percentile"], agreements)
+            if on_scores:
+                on_scores(admissions, columns)
+            if on_batch:
+                on_batch(tally.admissions)
+    return tally
+
+
+def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.ndarray], defuse: bool) -> "pa.Table":
+    """Return a batch of scores, with the weights by which the cutoff was chosen: `mlci diagnose` takes them."""
+    import pyarrow as pa
+
+    kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
+    ids = np.array(defused(admissions.ids), dtype=object) if defuse else admissions.ids
+    named = {"admission_id": ids, **columns}
+    arrays = {name: pa.array(values, kinds.get(name), from_pandas=_gaps(values)) for name, values in named.items()}
+    return pa.table(arrays, metadata={WEIGHTS: json.dumps(model.card.get("weights", {}))})
+
+
+def _gaps(values: Any) -> bool:
+    """Return whether some value may be missing; Arrow takes numbers as they lie if not."""
+    return getattr(values, "dtype", None) != np.float64 or bool(np.isnan(values).any())
+
+
+def _check_versions(model: Model, admissions: Admissions, source: str | Path) -> None:
+    """Refuse codes of which nobody says the ICD version where the model knows several: none would be understood."""
+    several = len({*model.icd_versions} - {0}) > 1
+    if several and 0 in admissions.versions and not admissions.versions[admissions.indices].all():
+        raise InputError(
+            f"{source}: some codes have no ICD version, and the model knows several; --icd-version 9 or 10 "
+            "(icd_version= in Python) says it for all, or names the column that says it for each."
+        )

@@ -1,0 +1,96 @@
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mlci.base.errors import InputError
+from mlci.codes.admissions import as_admissions
+from mlci.index import scoring as module
+from mlci.index.scoring import score_file
+from toys import code_lists, random_model, random_table
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "model.safetensors"
+    random_model().save(path)
+    return path
+
+
+@pytest.mark.parametrize("make", [random_model, random_table])
+def test_strictly_nothing_that_is_not_understood_counts_and_too_little_has_no_score(make, tmp_path):
+    model = make()
+    lists = [["A000", "A001", "QQQ9"], ["A000", "QQQ9", "QQQ8"], ["A000", "A001"], ["QQQ7"], []]
+    admissions = as_admissions(lists, icd_version=10)
+    columns = pd.DataFrame(model.columns(admissions, strict=True))
+    assert columns["score"].isna().tolist() == [False, True, False, True, True]
+    assert (
+        columns["high_severity"].isna().tolist()
+        == columns["risk_mortality"].isna().tolist()
+        == [*(False, True, False, True, True)]
+    )
+    assert columns["score"][0] == columns["score"][2] == model.score(admissions)[2]
+    pd.DataFrame({"admission_id": range(5), "codes": [" ".join(codes) for codes in lists]}).to_csv(
+        tmp_path / "a.csv", index=False
+    )
+    tally = score_file(model, tmp_path / "a.csv", tmp_path / "s.parquet", icd_version=10, strict=True)
+    table = pd.read_parquet(tmp_path / "s.parquet")
+    assert table["score"].isna().tolist() == [False, True, False, True, True]
+    assert (tally.few, tally.empty) == (2, 1)
+    assert tally.doubts(strict=True)[-2:] == [
+        "of 2 of 5 admissions fewer than half of the codes are understood: they have no score.",
+        "1 of 5 admissions have no code and therefore no score.",
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize("long", [False, True])
+def test_files_are_scored_as_lists_are(suffix, long, tmp_path, monkeypatch):
+    codes = [each for each in code_lists(60, seed=1) if each]
+    table = pa.table(
+        {"admission_id": [f"a{i}" for i in range(len(codes))], "codes": codes, "icd_version": [10] * len(codes)}
+    )
+    if long:
+        table = pa.Table.from_pandas(table.to_pandas().explode("codes").rename(columns={"codes": "code"}))
+    source, target = tmp_path / "admissions.parquet", tmp_path / f"scores.{suffix}"
+    pq.write_table(table, source)
+    monkeypatch.setattr(module, "stream_rows", lambda path, **o: stream(path, batch=7, **o))
+    stream = __import__("mlci.codes.streams", fromlist=["x"]).stream_rows
+    model = random_model()
+    done: list[int] = []
+    assert score_file(model, source, target, on_batch=done.append).admissions == len(codes) == done[-1]
+    assert len(done) > 3
+    found = pd.read_parquet(target) if suffix == "parquet" else pd.read_csv(target)
+    assert list(found["admission_id"]) == [f"a{i}" for i in range(len(codes))]
+    for name, column in model.columns(as_admissions(codes, icd_version=10)).items():
+        np.testing.assert_allclose(found[name].to_numpy(float), column.astype(float), rtol=1e-12, err_msg=name)
+
+
+def test_nothing_to_score_gives_a_file_without_rows(tmp_path):
+    pq.write_table(
+        pa.table({"admission_id": pa.array([], pa.int64()), "codes": pa.array([], pa.list_(pa.string()))}),
+        tmp_path / "a.parquet",
+    )
+    score_file(random_model(), tmp_path / "a.parquet", tmp_path / "s.parquet")
+    assert pq.read_table(tmp_path / "s.parquet").num_rows == 0
+
+
+def test_the_name_of_the_output_says_its_kind(tmp_path):
+    with pytest.raises(InputError, match=r"\.parquet, \.csv or \.xlsx"):
+        score_file(random_model(), tmp_path / "none", tmp_path / "scores.txt")
+
+
+def test_scoring_loads_nothing_heavy(file, tmp_path):
+    pq.write_table(pa.table({"admission_id": [1], "codes": [["A000"]]}), tmp_path / "a.parquet")
+    program = (
+        "import sys; from mlci.index.model import load_model; from mlci.index.scoring import score_file; "
+        f"score_file(load_model({str(file)!r}), {str(tmp_path / 'a.parquet')!r}, {str(tmp_path / 's.csv')!r}); "
+        "print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=True).stdout.split()
+    # pandas is missing from this list because pyarrow looks for it by importing it
+    assert not {"torch", "sklearn", "scipy", "duckdb", "ibis", "matplotlib", "rich"} & set(loaded)

@@ -1,0 +1,30 @@
+from dataclasses import replace
+
+import numpy as np
+
+from mlci.codes.admissions import Admissions, as_admissions
+from mlci.index.tally import Tally
+from toys import random_model
+
+
+def test_unknown_codes_are_counted():
+    model = random_model()
+    admissions = as_admissions([["A000", "ZZZ9"], [], ["ZZZ8"], ["A00.0X"]], icd_version=10)
+    np.testing.assert_array_equal(model.columns(admissions)["unknown_share"], [0.5, np.nan, 1, 0])
+
+    def doubts_of(admissions):
+        return Tally(model).add(admissions).doubts()
+
+    assert doubts_of(as_admissions([["A000", "ZZZ9"], []], icd_version=10)) == []
+    assert doubts_of(admissions)[0].startswith("of 1 of 4 admissions fewer than half of the codes are understood")
+    doubts = doubts_of(as_admissions([["ZZZ9"], ["A000", "ZZZ8"]], icd_version=9))
+    assert len(doubts) == 3
+    assert "3 of 3 codes are ICD-9; the model was made for ICD-10" in doubts[0]
+    assert "unknown" in doubts[1]
+
+
+def test_batches_that_share_their_codes_may_differ_in_icd_version():
+    ten = Admissions.from_lists([["7", "7"]], icd_version=10)
+    nine = replace(ten, versions=np.full_like(ten.versions, 9))  # the same array of codes: a zero is lost here alone
+    model = random_model()
+    assert Tally(model).add(ten).add(nine).stripped == Tally(model).add(nine).stripped == 2
