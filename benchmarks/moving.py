@@ -5,7 +5,7 @@
 In comes the survey. For each of its four regions an index is learned from the other three and moved to this one with
 more and more of its admissions; `us2010` is moved to the synthetic hospital likewise. Judged are the test splits; with
 2,000 admissions several draws of these are. Out come `moving.csv` (a row per hospital, size, draw and way),
-`moving.svg`, and the tables of docs/us2010.md.
+`moving.svg`, and the tables of docs/us2010-evidence.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How the ready-made index travels, and what the maps between ICD versions lose: the tables of docs/us2010.md.
+"""How the ready-made index travels, and what the maps between ICD versions lose: the tables of docs/us2010-evidence.md.
 
     python benchmarks/us2010.py NHDS10.PU.txt.bz2 MIMIC3_DEMO MIMIC4_DEMO [--seeds 5] [--fresh 10]
 
