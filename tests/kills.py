@@ -55,6 +55,7 @@ CASES: dict[str, list[Case]] = {
         Case(("score", "{d}", "{a}", "-o", "out.xlsx", "--icd-version", "10"), "out.xlsx"),
         Case(("score", "{m}", "{a}", "-o", "out.parquet", "--icd-version", "10"), "out.parquet"),
     ],
+    "explain": [Case(("explain", "{m}", "{a}", "-o", "out.csv", "--icd-version", "10"), "out.csv")],
     "models": [Case(("models",))],
     "recalibrate": [
         Case(("recalibrate", "{m}", "{c}", "-o", "out.safetensors", "--page", "page.html"), "out.safetensors")

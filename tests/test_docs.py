@@ -23,8 +23,8 @@ def test_readme_commands(mlci_cli, tmp_path):
     assert len(commands) >= 7
     [admissions] = blocks(ROOT / "README.md", "csv")
     (tmp_path / "admissions.csv").write_text(admissions)
-    for words in commands:
-        mlci_cli(*words)
+    printed = {words[0]: mlci_cli(*words).stdout for words in commands}
+    assert blocks(ROOT / "README.md", "text") == [printed["explain"]]
     assert (tmp_path / "report.html").stat().st_size > 100_000
     shown = re.findall(r"^\| `[A-Z0-9. ]+` .*$", (ROOT / "README.md").read_text(), flags=re.M)
     for line, row in zip(shown, csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()), strict=True):

@@ -25,8 +25,8 @@ from mlci.cli._frameless import without_pandas
 
 # The order of the story; a command not named here comes last.
 STORY = (
-    *("demo", "cohort", "indices", "fit", "score", "models", "recalibrate", "export", "evaluate", "curves", "diagnose"),
-    *("poa", "compare", "benchmark", "reproduce", "report", "card", "serve", "cite"),
+    *("demo", "cohort", "indices", "fit", "score", "explain", "models", "recalibrate", "export", "evaluate", "curves"),
+    *("diagnose", "poa", "compare", "benchmark", "reproduce", "report", "card", "serve", "cite"),
 )
 RESUMED = {"fit", "benchmark", "reproduce", "demo"}
 

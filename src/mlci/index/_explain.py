@@ -154,7 +154,8 @@ def _split(scorer: TableScorer, admissions: Admissions, reading: Reading) -> Rea
     tokens = brought[code, place]
     _, pair, sharing = np.unique(row[code] * np.int64(len(weights)) + tokens, return_inverse=True, return_counts=True)
     parts = weights[tokens] / sharing[pair][:, None]
-    log_odds = np.column_stack([np.bincount(code, part, minlength=len(row)) for part in parts.T])
+    columns = [np.bincount(code, part, minlength=len(row)) for part in parts.T]
+    log_odds = np.column_stack(columns).astype(np.float64, copy=False)  # of no codes bincount counts in whole numbers
     slopes = _mean_slopes(scorer, reading.log_odds)
     return Reading((log_odds * slopes[row]).sum(axis=1), log_odds)
 

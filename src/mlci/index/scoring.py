@@ -73,17 +73,12 @@ def score_file(
     (2, 3, 0)
     """
     options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
-    options |= {"poa": poa or model.vocabulary.poa, "carry": model.people}
     tally, outcomes = Tally(model), outcome_columns(source, model.outcomes)
 
     def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:
         nonlocal tally
         empty = True
-        several = len({*model.icd_versions} - {0}) > 1
-        guess = Guess(str(source), on_guess) if on_guess and several else lambda batch: batch
-        for batch, carried in stream_rows(source, **options):
-            admissions = guess(batch)
-            _check_versions(model, admissions, source)
+        for admissions, carried in stream_admissions(model, source, poa=poa, on_guess=on_guess, **options):
             people = of_table(carried, model.people, str(source), carried[ROW].to_numpy()) if model.people else None
             columns = model.columns(admissions, strict=strict, people=people)
             if empty:
@@ -113,6 +108,46 @@ def score_file(
     return tally
 
 
+def stream_admissions(
+    model: Model,
+    source: str | Path,
+    *,
+    poa: str | None = None,
+    on_guess: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Iterator[tuple[Admissions, "pa.Table"]]:
+    """Read the admissions of a file as a model takes them, in batches.
+
+    Args:
+        model: an index.
+        source: a Parquet, CSV or Excel file of admissions.
+        poa: which codes count, as in `score_file`.
+        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
+        **options: those of `mlci.codes.streams.stream_rows`.
+
+    Returns:
+        An iterator over batches of admissions, each with a table of their age and sex where the model takes them.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlci.index.estimator import load
+    >>> model = load("us2010").model_
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "visits.csv").write_text("visit_id,DX1,DX2\\n1,I50.9,N17.9\\n2,Z37.0,")
+    ...     [len(visits) for visits, _ in stream_admissions(model, f"{folder}/visits.csv", icd_version=10)]
+    [2]
+    """
+    several = len({*model.icd_versions} - {0}) > 1
+    guess = Guess(str(source), on_guess) if on_guess and several else lambda batch: batch
+    for batch, carried in stream_rows(source, poa=poa or model.vocabulary.poa, carry=model.people, **options):
+        admissions = guess(batch)
+        if several and 0 in admissions.versions and not admissions.versions[admissions.indices].all():
+            raise InputError(  # none of them would be understood
+                f"{source}: some codes have no ICD version, and the model knows several; --icd-version 9 or 10 "
+                "(icd_version= in Python) says it for all, or names the column that says it for each."
+            )
+        yield admissions, carried
+
+
 def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.ndarray], defuse: bool) -> "pa.Table":
     """Return a batch of scores, with the weights by which the cutoff was chosen: `mlci diagnose` takes them."""
     import pyarrow as pa
@@ -127,13 +162,3 @@ def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.nda
 def _gaps(values: Any) -> bool:
     """Return whether some value may be missing; Arrow takes numbers as they lie if not."""
     return getattr(values, "dtype", None) != np.float64 or bool(np.isnan(values).any())
-
-
-def _check_versions(model: Model, admissions: Admissions, source: str | Path) -> None:
-    """Refuse codes of which nobody says the ICD version where the model knows several: none would be understood."""
-    several = len({*model.icd_versions} - {0}) > 1
-    if several and 0 in admissions.versions and not admissions.versions[admissions.indices].all():
-        raise InputError(
-            f"{source}: some codes have no ICD version, and the model knows several; --icd-version 9 or 10 "
-            "(icd_version= in Python) says it for all, or names the column that says it for each."
-        )

@@ -5,7 +5,7 @@ In come the fields of the form; out comes a `Case`, all that the template needs.
 been meant, and does not count.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,8 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.codes import icd
 from mlci.codes.admissions import Admissions
-from mlci.codes.parse import Missed, Parsed, Understood, read
+from mlci.codes.parse import Missed, Parsed, Understood
+from mlci.index._typed import typed as parsed
 from mlci.index.estimator import MLCI
 from mlci.tokens import UNK
 from mlci.web._answers import Answer, answers
@@ -70,7 +71,7 @@ def typed(index: MLCI, text: str, version: int) -> Parsed:
     """
     if len(text) > MOST_TEXT:
         raise InputError(f"That is too much text: {len(text):,} characters; the page takes {MOST_TEXT:,}.")
-    reading = read(text, version, seen=_seen(index, version))
+    reading = parsed(index.model_, text, version)
     if len(reading.codes) > MOST_CODES:
         many = f"Those are {len(reading.codes):,} codes; the page takes {MOST_CODES} at once."
         raise InputError(f"{many} Send many admissions as a file.")
@@ -166,16 +167,6 @@ def _read_as(index: MLCI, codes: list[str], version: int) -> dict[str, str]:
     }
     deepest = max(vocabulary.depths)
     return {code: code if len(names[code]) >= min(len(code), deepest) else names[code] for code in names}
-
-
-def _seen(index: MLCI, version: int) -> Callable[[str], bool]:
-    """Return whether a code is exactly one that the model was trained on: a hospital may have codes of its own."""
-    vocabulary, deepest = index.model_.vocabulary, max(index.model_.vocabulary.depths)
-
-    def seen(code: str) -> bool:
-        return bool(code) and len(code) <= deepest and any(vocabulary.has(own, code) for own in (version, 0))
-
-    return seen
 
 
 def _change(before: float | None, after: float | None) -> str:

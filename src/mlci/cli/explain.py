@@ -1,0 +1,169 @@
+"""`mlci explain`: what each code adds, of codes that are typed or of every admission of a file."""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from mlci.cli._counting import counting
+from mlci.cli._model import MODEL
+from mlci.cli._options import check_output, columns, force, quiet, shown
+
+if TYPE_CHECKING:
+    from mlci.codes.admissions import Admissions
+    from mlci.codes.parse import Parsed
+    from mlci.index._explain import Explanation
+    from mlci.index.model import Model
+
+FILE = re.compile(r"-|.*\.(csv|tsv|txt|parquet|pq|xlsx|xlsm)(\.(gz|bz2|zst))?", re.IGNORECASE)
+TITLE = 36  # characters of a title that a line has room for
+
+
+@click.command("explain")
+@click.argument("model", type=MODEL)
+@click.argument("words", nargs=-1, required=True, metavar="CODES...|ADMISSIONS")
+@click.option("-o", "--output", type=click.Path(), help="A row for each code: .parquet, .csv, .xlsx, or - (CSV).")
+@click.option("--age", type=float, help="In years, of typed codes, where the risks take it.")
+@click.option("--sex", type=click.Choice(["F", "M"]), help="Likewise.")
+@columns
+@force
+@quiet
+def command(model, words, output, age, sex, force, quiet, **named) -> None:
+    """See why: what each code adds to the score, and to the log-odds of each outcome.
+
+    MODEL is a model file, or the name of a ready-made index (`mlci models`), such as us2010.
+
+    CODES are those of one admission: mlci explain us2010 I50.9 N17.9. Instead of codes, ADMISSIONS is a file as `mlci
+    score` takes it; -o then gets a row for each code of each admission. By a table rows add up to the score.
+    """
+    if len(words) == 1 and FILE.fullmatch(words[0]):
+        _file(model, words[0], output, age, sex, force, quiet, named)
+        return
+    if named["id"] or named["codes"] or named["restore_zeros"]:
+        raise click.UsageError("--id, --codes and --restore-zeros go with a file of admissions, not with typed codes.")
+    _typed(model, "\n".join(words), output, age, sex, force, quiet, named["icd_version"])
+
+
+def _file(model, source, output, age, sex, force, quiet, named) -> None:
+    from pathlib import Path
+
+    from mlci.base.errors import InputError
+    from mlci.index.explaining import explain_file
+    from mlci.index.model import load_model
+
+    if output is None:
+        raise click.UsageError("a file of admissions needs -o: mlci explain MODEL ADMISSIONS -o why.csv.")
+    if age is not None or sex is not None:
+        raise click.UsageError("--age and --sex go with typed codes, not with a file of admissions.")
+    if source != "-" and not Path(source).is_file():
+        raise InputError(f"{source}: there is no such file.")
+    check_output(output, inputs=[model, source], force=force)
+    index = load_model(model)
+    with counting(quiet) as on_batch:
+        tell = lambda said: click.echo(f"{shown(source)}: {said}", err=True)  # noqa: E731
+        tally = explain_file(index, source, output, on_guess=tell, on_batch=on_batch, **named)
+    if not quiet:
+        click.echo(f"{output}: {tally.codes:,} codes of {tally.admissions:,} admissions. {_sums(index)}", err=True)
+    for doubt in tally.doubts():
+        click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
+
+
+def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
+    from mlci.base.tablefile import writing
+    from mlci.codes.admissions import Admissions, said_version
+    from mlci.index._people import of_person
+    from mlci.index.estimator import load
+    from mlci.index.explaining import explained
+
+    if output:
+        check_output(output, inputs=[model], force=force)
+    index = load(model)
+    said, column = said_version(icd_version)
+    if column:
+        raise click.UsageError("--icd-version is 9 or 10 for typed codes.")
+    parsed, version = _understood(index.model_, text, said)
+    admissions = Admissions.from_lists([[code.code for code in parsed.codes]], icd_version=version)
+    explanation = index.explain(admissions, age=age, sex=sex)
+    if output:
+        with writing(output) as write:
+            write(explained(index.model_, admissions))
+        if not quiet:
+            click.echo(f"{output}: written. {_sums(index.model_)}", err=True)
+    else:
+        people = of_person(index.model_.people, age, sex)
+        click.echo(_text(index.model_, admissions, explanation, people, version))
+
+
+def _understood(model: "Model", text: str, said: int | None) -> tuple["Parsed", int]:
+    """Return what was typed in the version that was said, else in the model's, else in the one it has more codes of.
+
+    What is not understood is told; where it is more than half, nothing is explained.
+    """
+    from mlci.base.errors import InputError
+    from mlci.codes import icd
+    from mlci.codes.admissions import Admissions
+    from mlci.index._typed import typed
+
+    own = [version for version in icd.VERSIONS if version in model.icd_versions]
+    versions = [said] if said else own or list(icd.VERSIONS)
+    found = {version: typed(model, text, version) for version in versions}
+    many = {version: (len(parsed.codes), -len(parsed.missed)) for version, parsed in found.items()}
+    version = max(versions, key=lambda number: many[number])
+    if not many[version][0]:
+        raise InputError("no ICD code was found in what was typed: there is no score to explain.")
+    if len(versions) > 1 and list(many.values()).count(many[version]) > 1:
+        raise InputError("the ICD version of these codes cannot be told from them; --icd-version 9 or 10 says it.")
+    parsed = found[version]
+    if len(versions) > 1:
+        click.echo(f"The codes were taken for ICD-{version}; --icd-version says otherwise.", err=True)
+    for missed in parsed.missed:
+        meant = [f"{_dotted(codes.codes, version)} {codes.title}" for codes in missed.suggestions]
+        also = f" (is it {' or '.join(meant)}?)" if meant else ""
+        click.echo(f"mlci: warning: {missed.text!r} is not understood and does not count{also}.", err=True)
+    admissions = Admissions.from_lists([[code.code for code in parsed.codes]], icd_version=version)
+    uncounted = sum(missed.counts for missed in parsed.missed)
+    if not model.understanding(admissions).diluted(admissions.counts, uncounted).enough[0]:
+        raise InputError("fewer than half of what was typed is understood: there is no score to explain.")
+    return parsed, version
+
+
+def _text(model: "Model", admissions: "Admissions", explanation: "Explanation", people, version: int) -> str:
+    """Return the explanation of one admission as a table, and what its score means."""
+    from textwrap import wrap
+
+    from mlci.base.grids import as_text, grid
+    from mlci.base.names import words
+
+    names = list(explanation.log_odds or ())
+    reading = model.read(admissions, people)
+    read, risk = model.columns(admissions, reading=reading), model.risks(reading)
+
+    def row(title: str, score: float | None, parts: Mapping[str, float] | None) -> list[str]:
+        return [title, "" if score is None else f"{score:+.3f}", *(f"{parts[name]:+.2f}" for name in names if parts)]
+
+    rows = [row("without codes", explanation.base_score, explanation.base_log_odds)]
+    for effect in explanation:
+        title = (effect.title or "") if effect.known else "unknown to the model"
+        name = f"{_dotted([effect.code], version)} {title}"
+        rows.append(row(name if len(name) <= TITLE else name[: TITLE - 1] + "…", effect.effect, effect.log_odds))
+    rows.append(row("this admission", explanation.score, explanation.log_odds))
+    rows += [row(f"{who}, in the risks", None, added) for who, added in explanation.people.items()]
+    risks = [f"{100 * risk[name][0]:.1f} %" if name in risk else "" for name in names]
+    rows += [["risk", "", *risks]] if names else []
+    heads = ["", "score", *(f"({place})" for place in range(1, len(names) + 1))]
+    legend = ", ".join(f"({place}) {words(name)}" for place, name in enumerate(names, 1))
+    severity = "high severity" if read["high_severity"][0] else "below high severity"
+    title = f"Score {explanation.score:.3f}, percentile {read['percentile'][0]:.0f}: {severity}."
+    notes = wrap(f"Log-odds of {legend}.", 80) if names else []
+    return as_text(grid("why", title, heads, rows, *notes, _sums(model))).rstrip()
+
+
+def _sums(model: "Model") -> str:
+    return "Rows add up." if model.additive else "Each code is left out in turn; effects overlap and do not add up."
+
+
+def _dotted(codes, version: int) -> str:
+    from mlci.codes import icd
+
+    return " + ".join(icd.dotted(code, version) for code in codes)

@@ -1,0 +1,122 @@
+"""Explain a file: what each recorded code adds to its admission's score and to the log-odds of each outcome.
+
+In come a model and a file of admissions (`mlci.codes.streams`); out comes a table with a row for each recorded code.
+By a table rows add up: an admission begins with a row of what it has without codes, and the sum of its rows is its
+score. By a network a row is what changes when the code is left out, and nothing adds up.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlci.base.tablefile import writing
+from mlci.codes import icd
+from mlci.codes.admissions import Admissions
+from mlci.index._explain import shares, titles_of
+from mlci.index.model import Model
+from mlci.index.scoring import stream_admissions
+from mlci.index.tally import Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH = 8192  # admissions at a time: each has as many rows as codes, and a network reads it once for each of them
+WITHOUT = "without codes"
+
+
+def explain_file(
+    model: Model,
+    source: str | Path,
+    target: str | Path,
+    *,
+    on_guess: Callable[[str], None] | None = None,
+    on_batch: Callable[[int], None] | None = None,
+    **columns: Any,
+) -> Tally:
+    """Explain every admission of a file of any size.
+
+    Args:
+        model: an index.
+        source: a Parquet, CSV or Excel file of admissions.
+        target: a Parquet, CSV or Excel file; it gets `explained` of all admissions.
+        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
+        on_batch: called with how many admissions are done.
+        **columns: what the file's columns are, as `score_file` takes it: `icd_version`, `id`, `codes`, `restore_zeros`.
+
+    Returns:
+        How far the admissions are what the model was made for.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlci.index.estimator import load
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "visits.csv").write_text("visit_id,DX1,DX2\\n1,I50.9,N17.9\\n2,Z37.0,")
+    ...     tally = explain_file(load("us2010").model_, f"{folder}/visits.csv", f"{folder}/why.csv", icd_version=10)
+    ...     lines = Path(folder, "why.csv").read_text().splitlines()
+    >>> tally.admissions, len(lines), lines[2][:39]
+    (2, 6, '1,"I50.9","Heart failure, unspecified",')
+    """
+    tally = Tally(model)
+    with writing(target, inputs=[source], repeated=True) as write:
+        for admissions, _ in stream_admissions(model, source, on_guess=on_guess, batch=BATCH, **columns):
+            write(explained(model, admissions))
+            tally = tally.add(admissions)
+            if on_batch:
+                on_batch(tally.admissions)
+        if not tally.admissions:  # a file without rows is explained without rows
+            write(explained(model, Admissions.from_lists([])))
+    return tally
+
+
+def explained(model: Model, admissions: Admissions) -> "pa.Table":
+    """Return a row for each recorded code, in order, and one for what an admission has without codes if rows add up.
+
+    Args:
+        model: an index.
+        admissions: normalised codes.
+
+    Returns:
+        The columns `admission_id`, `code`, `title`, `known` (to the model), `score`, and `log_odds_*` of each outcome
+        that the index has log-odds of.
+
+    >>> from mlci.index.estimator import load
+    >>> model = load("us2010").model_
+    >>> visits = model.taken([["I50.9", "N17.9"], ["Z37.0"]], icd_version=10)
+    >>> rows = explained(model, visits).to_pandas()
+    >>> rows["title"].tolist()[:3]
+    ['without codes', 'Heart failure, unspecified', 'Acute kidney failure, unspecified']
+    >>> bool(np.allclose(rows.groupby("admission_id")["score"].sum(), model.score(visits)))
+    True
+    """
+    import pyarrow as pa
+
+    recorded, found = admissions.indices, shares(model, admissions, model.read(admissions))
+    versions = [int(version) for version in admissions.versions]
+    written = np.array([icd.dotted(str(code), own) for code, own in zip(admissions.values, versions)], dtype=object)
+    titles = np.array(titles_of(model, admissions), dtype=object)
+    columns = {
+        "admission_id": np.repeat(admissions.ids, admissions.counts),
+        "code": written[recorded] if len(recorded) else recorded.astype(object),
+        "title": titles[recorded] if len(recorded) else recorded.astype(object),
+        "known": model.known(admissions)[recorded],
+        "score": found.score,
+    }
+    without = {"code": None, "title": WITHOUT, "known": None, "score": model.nothing.score[0]}
+    if found.log_odds is not None and model.nothing.log_odds is not None:
+        names = [f"log_odds_{name}" for name in model.learned]
+        columns |= dict(zip(names, found.log_odds.T))
+        without |= dict(zip(names, model.nothing.log_odds[0]))
+    if model.additive:
+        begins = admissions.offsets[:-1]
+        columns = {
+            name: np.insert(_open(values), begins, without.get(name, admissions.ids))
+            for name, values in columns.items()
+        }
+    kinds = {"code": pa.string(), "title": pa.string(), "known": pa.bool_()}
+    return pa.table({name: pa.array(values, kinds.get(name)) for name, values in columns.items()})
+
+
+def _open(values: np.ndarray) -> np.ndarray:
+    """Return values among which there may be None."""
+    return values.astype(object) if values.dtype == bool else values
