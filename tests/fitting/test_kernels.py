@@ -45,7 +45,7 @@ def outputs_and_gradients(function, *inputs):
     ],
 )
 def test_alignments_and_their_gradients_are_those_of_the_slow_form(kernel, validity, monkeypatch):
-    monkeypatch.setattr(kernels, "TILE", 16)  # several tiles, the last one not full
+    monkeypatch.setattr(kernels.alignments, "TILE", 16)  # several tiles, the last one not full
     rng = torch.Generator().manual_seed(3)
     scores = torch.randn(3, 24, generator=rng) * torch.tensor([[1.0], [20.0], [1e-3]])
     outcomes = (torch.rand(3, 24, 2, generator=rng) < 0.3).float()
