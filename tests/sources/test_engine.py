@@ -11,7 +11,7 @@ import pytest
 
 import hospitals
 from mlci.cohort import build_cohort
-from mlci.sources import _hospital, find
+from mlci.sources import _mimic, find
 from mlci.sources._engine import open_tables
 
 # Spark leaves the sockets through which Arrow comes back to the garbage collector.
@@ -240,7 +240,7 @@ def test_warehouses_compile(source, dialect, demo):
     sql = ibis.to_sql(find(source)._admissions(bare), dialect=dialect)
     assert all(name in sql for name in bare)
     if source == "mimic4":
-        assert "seq_num" in ibis.to_sql(_hospital.coded(bare["diagnoses_icd"], 10), dialect=dialect)
+        assert "seq_num" in ibis.to_sql(_mimic.coded(bare["diagnoses_icd"], 10), dialect=dialect)
 
 
 def test_duckdb_spills_into_a_private_folder(demo):

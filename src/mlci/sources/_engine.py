@@ -20,9 +20,7 @@ from urllib.parse import urlsplit
 
 import ibis
 import ibis.expr.types as ir
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from ibis.expr import datatypes as dt
 
 from mlci.base.errors import InputError, address, columns_of, kind_of, without_secrets
@@ -30,7 +28,6 @@ from mlci.base.extras import need
 from mlci.base.files import scratch
 from mlci.sources._csv import is_packed
 from mlci.sources._csv import read as read_csv
-from mlci.sources._rules import BELOW, FIRST, LAST
 
 Columns = Mapping[str, str]  # column -> Ibis type; a type that ends in "?" may be missing and is then null
 ENDINGS = (".csv", ".csv.gz", ".parquet")
@@ -321,45 +318,3 @@ def _csv_sentence(message: str) -> str | None:
 def _no(where: str, value: str, kind: str) -> str:
     words = {"int": "a whole number", "big": "a whole number", "tim": "a timestamp; allowed is YYYY-MM-DD hh:mm:ss"}
     return f"{where}: {kind_of(value)} is not {words.get(kind.lower()[:3], 'a number')}."
-
-
-def codes_by_admission(rows: pa.Table, ids: pa.ChunkedArray, where: str) -> pa.ListArray:
-    """Gather the codes of each admission of `ids`, by position (then by code); null where an admission has none.
-
-    `rows` has one for each code, with its `admission`, `position` and `code`; those of no admission are left out.
-
-    >>> rows = pa.table({"admission": [8, 7, 7, 9], "position": [1, 2, 1, 1], "code": ["I10", "N179", "I509", "E119"]})
-    >>> codes_by_admission(rows, pa.chunked_array([[7, 8, 6]]), "diagnoses").to_pylist()
-    [['I509', 'N179'], ['I10'], None]
-    """
-    place = pc.index_in(rows["admission"], value_set=ids.combine_chunks())
-    if place.null_count:
-        rows, place = rows.filter(place.is_valid()), place.drop_null()
-    position, codes = rows["position"].to_numpy(), rows["code"].combine_chunks().dictionary_encode()
-    if below := int((position < 0).sum()):
-        raise InputError(f"{where}: {below} codes have a position below 0; positions are whole numbers from 0.")
-    rank = np.argsort(pc.sort_indices(codes.dictionary).to_numpy())
-    row, number = place.to_numpy().astype(np.int64), codes.indices.to_numpy()
-    order = np.argsort((row * (LAST + 1) + position) * len(rank) + rank[number], kind="stable")
-    counts = np.bincount(row, minlength=len(ids))
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    values = pa.DictionaryArray.from_arrays(pa.array(number[order]), codes.dictionary)
-    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(counts == 0))
-
-
-def codes_in_order(placed: pa.ChunkedArray, where: str) -> pa.ListArray:
-    """Sort lists made with `_rules.placed` by position (then by code), and take the position off."""
-    lists = placed.cast(pa.list_(pa.string())).combine_chunks()
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    flat = lists.flatten().dictionary_encode()
-    marked = np.asarray(pc.starts_with(flat.dictionary, BELOW))
-    if marked.any():
-        below = int(marked[flat.indices.to_numpy()].sum())
-        raise InputError(f"{where}: {below} codes have a position below 0; positions are whole numbers from 0.")
-    rank = np.argsort(pc.sort_indices(flat.dictionary).to_numpy())  # digits of one width: as text, so by position
-    place = np.repeat(np.arange(len(lists)), lengths) * len(rank) + rank[flat.indices.to_numpy()]
-    order = np.argsort(place, kind="stable")  # linear where an engine collects in the order of the file, as most do
-    codes = pc.utf8_slice_codeunits(flat.dictionary, len(str(FIRST)))
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    values = pa.DictionaryArray.from_arrays(flat.indices.take(pa.array(order)), codes)
-    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pc.is_null(lists))

@@ -1,95 +1,30 @@
-"""What the hospital databases share: MIMIC's rules as one expression, and the checks of every admission.
+"""What the hospital databases share: the checks of every admission.
 
-In come opened tables; out comes a `Draft`. A database that breaks a rule of its own (an admission twice, without
+In come rows of admissions; out comes a `Draft`. A database that breaks a rule of its own (an admission twice, without
 patient, or ended before it began) is refused in one sentence, so that no error of its turns into an outcome.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-import ibis
 import ibis.expr.types as ir
 import pyarrow as pa
 import pyarrow.compute as pc
-from ibis import _
 
 from mlci.base.errors import InputError
 from mlci.sources import Attrition, Draft, Step
-from mlci.sources._engine import Tables, codes_by_admission
-from mlci.sources._rules import bounded, died_within, elapsed, entered_after, same_day, stayed_longer
+from mlci.sources._engine import Tables
+from mlci.sources._gathered import codes_by_admission
 
 # Stays that end before they begin: an error, kept with an unknown length (True), or kept as not long, as in the paper.
 NegativeStays = bool | Literal["short"]
 CHECKS = ("other_codes", "unknown_codes", "not_codes", "has_patient", "negative_stay", "died_on_the_day", "died_before")
 
 
-def mimic(
-    tables: Any, diagnoses: ir.Table, *, age: Any, icd_version: int, icu_hours: int, death_day_counts: bool
-) -> ir.Table:
-    """Return one row per row of ADMISSIONS, with outcomes and what `draft` checks; its codes are those of `coded`."""
-    uncounted = diagnoses.filter((_.icd_version != icd_version) | _.icd_version.isnull() | _.icd_code.isnull())
-    counts = uncounted.group_by("hadm_id").agg(
-        other_codes=((_.icd_version != icd_version) & _.icd_code.notnull()).sum(),
-        unknown_codes=(_.icd_version.isnull() & _.icd_code.notnull()).sum(),
-        not_codes=_.icd_code.isnull().sum(),
-    )
-    stays = tables["icustays"].group_by("hadm_id").agg(first_icu=_.intime.min(), icu_stays=_.count())
-    patients = tables["patients"].mutate(has_patient=True)
-    joined = (
-        tables["admissions"].left_join(patients, "subject_id").left_join(counts, "hadm_id").left_join(stays, "hadm_id")
-    )
-    return joined.select(
-        "subject_id",
-        "other_codes",
-        "unknown_codes",
-        "not_codes",
-        "has_patient",
-        admission_id=_.hadm_id,
-        admitted=_.admittime,
-        mortality=_.deathtime.notnull(),
-        mortality_30d=died_within(30, _.dod, _.admittime, death_day_counts=death_day_counts),
-        long_stay=stayed_longer(7, _.dischtime, _.admittime),
-        icu_transfer=entered_after(icu_hours, _.first_icu, _.icu_stays, _.admittime),
-        age=capped(age),
-        sex=_.gender,
-        negative_stay=elapsed(_.dischtime, _.admittime) < 0,
-        **deaths_before(_.dod, _.admittime),
-    )
-
-
-def coded(diagnoses: ir.Table, icd_version: int) -> ir.Table:
-    """Return one row per diagnosis of an ICD version, with its admission, position and code."""
-    wanted = diagnoses.filter((_.icd_version == icd_version) & _.icd_code.notnull() & _.hadm_id.notnull())
-    return wanted.select(admission=_.hadm_id, position=bounded(_.seq_num), code=_.icd_code)
-
-
 def with_codes(tables: Tables, admissions: ir.Table, codes: ir.Table) -> pa.Table:
     """Fetch admissions and their codes, which come as rows: an engine takes longer to gather millions of them."""
     rows, found = tables.fetch(admissions), tables.fetch(codes)
     return rows.append_column("codes", codes_by_admission(found, rows["admission_id"], tables.where["diagnoses_icd"]))
-
-
-def totals(tables: Tables) -> dict[str, int]:
-    """Count what the whole source holds before any rule: admissions, patients, and admissions with an ICU stay."""
-    stays = tables["icustays"].select("hadm_id").distinct().mutate(in_icu=True)
-    joined = tables["admissions"].left_join(stays, "hadm_id")
-    counts = joined.agg(admissions=_.count(), patients=_.subject_id.nunique(), icu_any=_.in_icu.count())
-    return {name: int(values[0].as_py()) for name, values in zip(counts.columns, tables.fetch(counts).columns)}
-
-
-def capped(age: Any) -> Any:
-    """Return age in years, 90 for everyone over 89, null where negative.
-
-    >>> capped(ibis.literal(93)).to_pyarrow().as_py()
-    90.0
-    """
-    return ibis.cases((age > 89, 90.0), (age >= 0, age.cast("float64")))
-
-
-def deaths_before(death: Any, admitted: Any) -> dict[str, Any]:
-    """Return the two ways in which a death lies before its admission: on the same day (a bare date), or truly."""
-    before = elapsed(death, admitted) < 0
-    return {"died_on_the_day": before & same_day(death, admitted), "died_before": before & ~same_day(death, admitted)}
 
 
 def draft(

@@ -8,12 +8,12 @@ from typing import Any
 
 import ibis
 
+from mlci.sources._gathered import BELOW, FIRST, LAST
+
 Expression = Any  # a column, or a column to come (`ibis._`)
 
 HOUR = 3600
 DAY = 24 * HOUR
-FIRST, LAST = 10_000, 89_999  # what is added to a code's position, and the last position
-BELOW = "00000"  # in place of a position below 0
 
 
 def elapsed(later: Expression, earlier: Expression) -> Expression:
@@ -96,3 +96,18 @@ def bounded(position: Expression) -> Expression:
     True
     """
     return ibis.least(ibis.coalesce(position, LAST), LAST)
+
+
+def capped(age: Any) -> Any:
+    """Return age in years, 90 for everyone over 89, null where negative.
+
+    >>> capped(ibis.literal(93)).to_pyarrow().as_py()
+    90.0
+    """
+    return ibis.cases((age > 89, 90.0), (age >= 0, age.cast("float64")))
+
+
+def deaths_before(death: Any, admitted: Any) -> dict[str, Any]:
+    """Return the two ways in which a death lies before its admission: on the same day (a bare date), or truly."""
+    before = elapsed(death, admitted) < 0
+    return {"died_on_the_day": before & same_day(death, admitted), "died_before": before & ~same_day(death, admitted)}

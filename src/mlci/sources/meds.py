@@ -23,7 +23,7 @@ from ibis import _
 from mlci.base.errors import InputError, reading
 from mlci.codes.icd import check_version
 from mlci.sources import Attrition, Draft
-from mlci.sources._engine import codes_in_order
+from mlci.sources._gathered import codes_in_order
 from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, stayed_longer
 
 PREFIXES = {

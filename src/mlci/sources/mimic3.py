@@ -11,7 +11,7 @@ import ibis
 import ibis.expr.types as ir
 from ibis import _
 
-from mlci.sources import Draft, _hospital
+from mlci.sources import Draft, _hospital, _mimic
 from mlci.sources._engine import open_tables
 from mlci.sources._rules import DAY, elapsed
 
@@ -65,7 +65,7 @@ def read(
     """
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
         admissions = _admissions(tables, death_day_counts=death_day_counts)
-        rows = _hospital.with_codes(tables, admissions, _hospital.coded(_diagnoses(tables), 9))
+        rows = _hospital.with_codes(tables, admissions, _mimic.coded(_diagnoses(tables), 9))
         return _hospital.draft(
             rows,
             tables,
@@ -86,7 +86,7 @@ def _admissions(tables: Any, *, death_day_counts: bool = False) -> ir.Table:
     # Dates of birth of patients over 89 are moved 300 years back; the cap at 90 brings them home.
     age = elapsed(_.admittime, _.dob) / DAY / ibis.literal(365.2425, "float64")
     rules = {"icd_version": 9, "icu_hours": 24, "death_day_counts": death_day_counts}
-    return _hospital.mimic(tables, _diagnoses(tables), age=age, **rules)
+    return _mimic.admissions(tables, _diagnoses(tables), age=age, **rules)
 
 
 def _diagnoses(tables: Any) -> ir.Table:
@@ -113,4 +113,4 @@ def totals(location: Any) -> dict[str, int]:
     {'admissions': 2, 'patients': 1, 'icu_any': 1}
     """
     with open_tables(location, TABLES, schemas=SCHEMAS) as tables:
-        return _hospital.totals(tables)
+        return _mimic.totals(tables)

@@ -11,7 +11,7 @@ import ibis.expr.types as ir
 from ibis import _
 
 from mlci.codes.icd import check_version
-from mlci.sources import Draft, _hospital
+from mlci.sources import Draft, _hospital, _mimic
 from mlci.sources._engine import open_tables
 
 TABLES = {
@@ -73,7 +73,7 @@ def read(
     check_version(icd_version)
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
         admissions = _admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts)
-        rows = _hospital.with_codes(tables, admissions, _hospital.coded(tables["diagnoses_icd"], icd_version))
+        rows = _hospital.with_codes(tables, admissions, _mimic.coded(tables["diagnoses_icd"], icd_version))
         return _hospital.draft(
             rows,
             tables,
@@ -93,7 +93,7 @@ def _admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = 
     """Describe one row per admission of the database, without its codes."""
     # Age in the year of admission: the anchor is the one year in which the age is known.
     age = _.anchor_age + _.admittime.year() - _.anchor_year
-    return _hospital.mimic(
+    return _mimic.admissions(
         tables,
         tables["diagnoses_icd"],
         age=age,
@@ -122,4 +122,4 @@ def totals(location: Any) -> dict[str, int]:
     {'admissions': 2, 'patients': 1, 'icu_any': 1}
     """
     with open_tables(location, TABLES, schemas=SCHEMAS) as tables:
-        return _hospital.totals(tables)
+        return _mimic.totals(tables)

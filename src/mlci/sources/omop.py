@@ -24,8 +24,9 @@ from ibis import _
 from mlci.base.errors import InputError
 from mlci.codes.icd import check_version
 from mlci.sources import Draft, Step, _hospital, _snomed
-from mlci.sources._engine import Tables, codes_in_order, open_tables
-from mlci.sources._rules import died_within, elapsed, known, placed, stayed_longer
+from mlci.sources._engine import Tables, open_tables
+from mlci.sources._gathered import codes_in_order
+from mlci.sources._rules import capped, deaths_before, died_within, elapsed, known, placed, stayed_longer
 
 TABLES = {
     "visit_occurrence": {
@@ -282,10 +283,10 @@ def _admissions(
         mortality_30d=died_within(30, _.death, _.start, death_day_counts=death_day_counts),
         long_stay=stayed_longer(7, end, ibis.ifelse(_.timed & (_.emergencies > 0) & _.ward.notnull(), _.ward, begin)),
         icu_transfer=ibis.ifelse(_.icu_stays.isnull(), False, later),
-        age=_hospital.capped(_.start.year() - _.year_of_birth),
+        age=capped(_.start.year() - _.year_of_birth),
         sex=ibis.cases((_.gender_concept_id == 8507, "M"), (_.gender_concept_id == 8532, "F")),
         negative_stay=elapsed(end, begin) < 0,
-        **_hospital.deaths_before(_.death, _.start),
+        **deaths_before(_.death, _.start),
     )
 
 

@@ -45,7 +45,8 @@ from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, kind_of
 from mlci.codes import poa
 from mlci.sources import Attrition, Draft
-from mlci.sources._engine import Tables, codes_in_order, open_tables
+from mlci.sources._engine import Tables, open_tables
+from mlci.sources._gathered import codes_in_order
 from mlci.sources._outcomes import FORMS, UNKNOWN, Rule, parse
 from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, same_day, years_between
 from mlci.sources._twins import twins

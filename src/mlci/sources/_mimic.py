@@ -1,0 +1,57 @@
+"""MIMIC's rules as Ibis expressions: one for its admissions, one for their codes, one that counts what there is."""
+
+from typing import Any
+
+import ibis.expr.types as ir
+from ibis import _
+
+from mlci.sources._engine import Tables
+from mlci.sources._rules import bounded, capped, deaths_before, died_within, elapsed, entered_after, stayed_longer
+
+
+def admissions(
+    tables: Any, diagnoses: ir.Table, *, age: Any, icd_version: int, icu_hours: int, death_day_counts: bool
+) -> ir.Table:
+    """Return one row per row of ADMISSIONS, with outcomes and what `draft` checks; its codes are those of `coded`."""
+    uncounted = diagnoses.filter((_.icd_version != icd_version) | _.icd_version.isnull() | _.icd_code.isnull())
+    counts = uncounted.group_by("hadm_id").agg(
+        other_codes=((_.icd_version != icd_version) & _.icd_code.notnull()).sum(),
+        unknown_codes=(_.icd_version.isnull() & _.icd_code.notnull()).sum(),
+        not_codes=_.icd_code.isnull().sum(),
+    )
+    stays = tables["icustays"].group_by("hadm_id").agg(first_icu=_.intime.min(), icu_stays=_.count())
+    patients = tables["patients"].mutate(has_patient=True)
+    joined = (
+        tables["admissions"].left_join(patients, "subject_id").left_join(counts, "hadm_id").left_join(stays, "hadm_id")
+    )
+    return joined.select(
+        "subject_id",
+        "other_codes",
+        "unknown_codes",
+        "not_codes",
+        "has_patient",
+        admission_id=_.hadm_id,
+        admitted=_.admittime,
+        mortality=_.deathtime.notnull(),
+        mortality_30d=died_within(30, _.dod, _.admittime, death_day_counts=death_day_counts),
+        long_stay=stayed_longer(7, _.dischtime, _.admittime),
+        icu_transfer=entered_after(icu_hours, _.first_icu, _.icu_stays, _.admittime),
+        age=capped(age),
+        sex=_.gender,
+        negative_stay=elapsed(_.dischtime, _.admittime) < 0,
+        **deaths_before(_.dod, _.admittime),
+    )
+
+
+def coded(diagnoses: ir.Table, icd_version: int) -> ir.Table:
+    """Return one row per diagnosis of an ICD version, with its admission, position and code."""
+    wanted = diagnoses.filter((_.icd_version == icd_version) & _.icd_code.notnull() & _.hadm_id.notnull())
+    return wanted.select(admission=_.hadm_id, position=bounded(_.seq_num), code=_.icd_code)
+
+
+def totals(tables: Tables) -> dict[str, int]:
+    """Count what the whole source holds before any rule: admissions, patients, and admissions with an ICU stay."""
+    stays = tables["icustays"].select("hadm_id").distinct().mutate(in_icu=True)
+    joined = tables["admissions"].left_join(stays, "hadm_id")
+    counts = joined.agg(admissions=_.count(), patients=_.subject_id.nunique(), icu_any=_.in_icu.count())
+    return {name: int(values[0].as_py()) for name, values in zip(counts.columns, tables.fetch(counts).columns)}
