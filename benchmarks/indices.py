@@ -144,7 +144,7 @@ def make(folder: Path, admissions: int) -> None:
     """wide.parquet (a list of codes per admission), long.parquet (a row per code) and columns.parquet (a column for
     each code), with the same content."""
     folder.mkdir(exist_ok=True)
-    table = icd._table(10)
+    table = icd.icd_table(10)
     codes = table["code"].filter(table["billable"]).combine_chunks()
     rng = np.random.default_rng(0)
     shuffled = rng.permutation(len(codes))

@@ -138,3 +138,20 @@ def test_a_public_class_name_stands_for_one_class():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert not {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_names_with_an_underscore_stay_in_their_file(path):
+    modules = {f"mlci.{'.'.join(file.relative_to(PACKAGE).with_suffix('').parts)}" for file in PACKAGE.rglob("*.py")}
+    modules |= {f"mlci.{'.'.join(file.relative_to(PACKAGE).parts)}" for file in PACKAGE.rglob("*") if file.is_dir()}
+    named, leaks = set(), []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mlci"):
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                named |= {alias.asname or alias.name} if whole in modules else set()
+                leaks += [whole] if alias.name.startswith("_") and whole not in modules else []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in named:
+            leaks += [f"{node.value.id}.{node.attr}"] if node.attr[0] == "_" != node.attr[1] else []
+    assert not leaks

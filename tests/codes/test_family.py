@@ -80,7 +80,7 @@ def differs(name: str, version: int, code: str) -> bool:
 @cache
 def pool(name: str, version: int) -> list[str]:
     """The codes of both ICD tables and every listed entry."""
-    real = icd._table(version)["code"].to_pylist()
+    real = icd.icd_table(version)["code"].to_pylist()
     listed = [code for item in family()[name].categories for code in item.codes[version]]
     return [code for code in dict.fromkeys([*real, *listed]) if not differs(name, version, code)]
 

@@ -31,7 +31,7 @@ def test_bundled_titles_are_the_published_ones():
     bundled = [
         (version, row["code"], row["title"], row["billable"])
         for version in icd.VERSIONS
-        for row in icd._table(version).to_pylist()
+        for row in icd.icd_table(version).to_pylist()
     ]
     assert digest(bundled) == PUBLISHED
     if (file := SHARED / "icd_titles.parquet").exists():

@@ -39,7 +39,7 @@ def test_every_everyday_name_stands_for_a_code_that_can_be_recorded_and_is_found
         rows = list(csv.DictReader(file))
     assert len({row["term"] for row in rows}) == len(rows) > 100
     for version in icd.VERSIONS:
-        billable = dict(zip(icd._table(version)["code"].to_pylist(), icd._table(version)["billable"].to_pylist()))
+        billable = dict(zip(icd.icd_table(version)["code"].to_pylist(), icd.icd_table(version)["billable"].to_pylist()))
         assert all(billable[row[f"icd{version}"]] for row in rows if row[f"icd{version}"])
         for row in rows[::15]:
             assert search(row["term"], version, limit=1)[0].code == row[f"icd{version}"]

@@ -84,8 +84,12 @@ def check_version(version: object) -> int:
 
 
 @cache
-def _table(version: int, *columns: str) -> "pa.Table":
-    """Return the table of a version, or these columns of it: titles are most of it, and rarely needed."""
+def icd_table(version: int, *columns: str) -> "pa.Table":
+    """Return the table of an ICD `version`, or these `columns` of it: titles are most of it, and rarely needed.
+
+    >>> icd_table(10, "code").column_names
+    ['code', 'version']
+    """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -96,7 +100,7 @@ def _table(version: int, *columns: str) -> "pa.Table":
 
 @cache
 def _rows(version: int) -> dict[str, int]:
-    return {code: row for row, code in enumerate(_table(version)["code"].to_pylist())}
+    return {code: row for row, code in enumerate(icd_table(version)["code"].to_pylist())}
 
 
 @lru_cache(maxsize=10_000)
@@ -107,7 +111,7 @@ def title(code: str, version: int) -> str | None:
     'Heart failure, unspecified'
     """
     row = _rows(version).get(normalise(code))
-    return None if row is None else _table(version)["title"][row].as_py()
+    return None if row is None else icd_table(version)["title"][row].as_py()
 
 
 def titles(codes: "Sequence[str] | np.ndarray", version: int) -> list[str | None]:
@@ -121,7 +125,7 @@ def titles(codes: "Sequence[str] | np.ndarray", version: int) -> list[str | None
 
     if len(codes) <= FEW:
         return [title(code, version) for code in codes]
-    table = _table(version)
+    table = icd_table(version)
     return table["title"].take(pc.index_in(pa.array(codes, pa.string()), value_set=table["code"])).to_pylist()
 
 
@@ -147,7 +151,7 @@ def all_codes(version: int) -> "pa.Array":
     >>> len(all_codes(10)) > 70_000
     True
     """
-    return _table(version, "code")["code"].combine_chunks()
+    return icd_table(version, "code")["code"].combine_chunks()
 
 
 @cache
@@ -157,5 +161,5 @@ def billable(version: int) -> "pa.Array":
     >>> "I50" in billable(10).to_pylist(), "I509" in billable(10).to_pylist()
     (False, True)
     """
-    table = _table(version, "code", "billable")
+    table = icd_table(version, "code", "billable")
     return table["code"].combine_chunks().filter(table["billable"].combine_chunks())

@@ -89,6 +89,15 @@ def _younger() -> list[tuple[str, str]]:
         return [(row["code"], row["older"]) for row in csv.DictReader(file)]
 
 
+def is_mapped(code: str, version: int) -> bool:
+    """Return whether the maps have a normalised `code` of an ICD `version`.
+
+    >>> is_mapped("I509", 10), is_mapped("I5O9", 10)
+    (True, False)
+    """
+    return code in _entries(version)
+
+
 @cache
 def _entries(version: int) -> dict[str, tuple[MapRow, ...]]:
     import pyarrow.parquet as pq

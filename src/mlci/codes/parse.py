@@ -15,7 +15,7 @@ from string import ascii_uppercase, digits
 from typing import Literal
 
 from mlci.codes import icd
-from mlci.codes.maps import _entries, counterparts
+from mlci.codes.maps import counterparts, is_mapped
 from mlci.codes.search import is_title_word, search, words_of
 
 SUGGESTIONS = 3  # of a piece
@@ -122,7 +122,7 @@ def understand(code: str, version: int) -> Understood | None:
     if not code:
         return None
     title = icd.title(code, version)
-    if title is not None or code in _entries(version):
+    if title is not None or is_mapped(code, version):
         return Understood(code, title)
     if version == 9:  # whose table has no headings
         return Understood(code, None) if code in _headings() else None
@@ -250,4 +250,4 @@ def _filling() -> frozenset[str]:
 @cache
 def _headings() -> set[str]:
     """Return the headings of ICD-9-CM: beginnings of its codes."""
-    return {code[:length] for code in icd._rows(9) for length in range(3, len(code))}
+    return {code[:length] for code in icd.all_codes(9).to_pylist() for length in range(3, len(code))}

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mlci.codes.icd import DATA, Code, _table, normalise
+from mlci.codes.icd import DATA, Code, icd_table, normalise
 
 CLOSE = 0.8  # how alike (by difflib) two words must be for one to be the other mistyped
 MOST_CORRECTED = 8  # words of a query; each costs some milliseconds
@@ -48,7 +48,7 @@ def search(query: str, version: int, limit: int = 20, *, loose: bool = True) -> 
     words = re.findall(r"\w+", query.lower())
     if not words or limit < 1:
         return []
-    table, prefix = _table(version), normalise(query)
+    table, prefix = icd_table(version), normalise(query)
     by_code = pc.starts_with(table["code"].chunk(0), prefix).to_numpy(zero_copy_only=False) & bool(prefix)
     if not by_code.any():
         words = [_spelled(word, version) if at < MOST_CORRECTED else word for at, word in enumerate(words)]
@@ -114,7 +114,7 @@ def _meant(words: list[str], version: int) -> tuple[list[str], list[Name]]:
 def _among(names: Sequence[Name | None], version: int) -> np.ndarray:
     """Return which rows of the table are the codes of these names."""
     codes = pa.array([name.code for name in names if name], pa.string())
-    return pc.is_in(_table(version)["code"].chunk(0), value_set=codes.drop_null()).to_numpy(zero_copy_only=False)
+    return pc.is_in(icd_table(version)["code"].chunk(0), value_set=codes.drop_null()).to_numpy(zero_copy_only=False)
 
 
 def _key(words: Iterable[str]) -> str:
@@ -125,7 +125,7 @@ def _key(words: Iterable[str]) -> str:
 def _holding(words: list[str], version: int) -> tuple[np.ndarray, np.ndarray]:
     """Return which titles hold all the words within their own, and which hold them whole."""
     distinct, starts, rows_of = _words(version)
-    by_words, by_whole = np.ones((2, len(_table(version))), dtype=bool)
+    by_words, by_whole = np.ones((2, len(icd_table(version))), dtype=bool)
     for word in words:  # a word of the query lies within one word of a title, or nowhere
         for every, match in ((by_words, pc.match_substring), (by_whole, pc.equal)):
             held = np.zeros(len(every), dtype=bool)
@@ -168,7 +168,7 @@ def _vocabulary(version: int) -> dict[str, None]:
 
 @cache
 def _lower(version: int) -> pa.Array:
-    return pc.utf8_lower(_table(version)["title"].combine_chunks())
+    return pc.utf8_lower(icd_table(version)["title"].combine_chunks())
 
 
 @cache

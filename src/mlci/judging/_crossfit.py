@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from mlci.base.errors import InputError
-from mlci.judging.smooth import _penalty, _ramps
+from mlci.judging._ramps import penalty as smoothness
+from mlci.judging._ramps import ramps
 
 LEVELS = (0.05, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.995)  # quantiles of the score at which its line may bend
 BENDS = (0.25, 0.5, 0.75)  # of another number's
@@ -50,12 +51,12 @@ def design(score: np.ndarray, others: Sequence[tuple[str, np.ndarray]] = ()) -> 
     bends = np.unique(np.quantile(x, LEVELS))
     bends = bends[(bends > x.min()) & (bends < x.max())]
     knots = np.array([x.min() - 1e-9, *bends, x.max() + 1e-9])
-    parts = [np.ones((len(x), 1)), _ramps(x, knots)]
+    parts = [np.ones((len(x), 1)), ramps(x, knots)]
     parts += [_standardised(_spread_out(name, values)) for name, values in others]
     columns = np.hstack(parts)
     own = 1 + parts[1].shape[1]
     penalty = np.zeros((columns.shape[1], columns.shape[1]))
-    penalty[:own, :own] = _penalty(own)
+    penalty[:own, :own] = smoothness(own)
     penalty[range(own, len(penalty)), range(own, len(penalty))] = 1.0
     return LogisticModel(columns, penalty)
 

@@ -18,8 +18,8 @@ from mlci.base.errors import InputError
 from mlci.base.shown import Shown
 from mlci.cohort import Cohort
 from mlci.judging._carried import column, weights_of
+from mlci.judging._columns import columns_of
 from mlci.judging._crossfit import LogisticModel, design, expit, fit
-from mlci.judging.evaluate import _columns
 from mlci.measures._arrays import as_scores
 from mlci.measures.design import numbered
 
@@ -95,7 +95,7 @@ def balance(
     if adjust is None:
         adjust = [name for name in ("age", "sex") if name in cohort.table.column_names]
     arms = _arms(cohort, treatment, outcome, weights)
-    models = {name: as_scores(values, name) for name, values in _columns(scores, "score").items()}
+    models = {name: as_scores(values, name) for name, values in columns_of(scores, "score").items()}
     for name, values in models.items():
         if len(values) != len(cohort):
             raise InputError(f"{name}: has {len(values)} admissions and the cohort has {len(cohort)}.")

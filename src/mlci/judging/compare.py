@@ -22,8 +22,8 @@ from mlci.base.shown import Shown
 from mlci.cohort import Cohort
 from mlci.judging._carried import column, weights_of
 from mlci.judging._coding import coding
+from mlci.judging._columns import columns_of
 from mlci.judging._crossfit import CrossFit, cross_fit, design
-from mlci.judging.evaluate import _columns
 from mlci.judging.groups import small
 from mlci.measures import ratios, resample
 from mlci.measures._arrays import as_scores
@@ -182,7 +182,7 @@ def compare(
         raise InputError(f"overdispersion {overdispersion!r}: allowed are {', '.join(ratios.METHODS)}.")
     ground = _prepare(cohort, by, outcome, weights)
     overdispersion = overdispersion if len(ground.names) >= FEW else "none"
-    models = {name: as_scores(column, name) for name, column in _columns(scores, "score").items()}
+    models = {name: as_scores(column, name) for name, column in columns_of(scores, "score").items()}
     for name, values in models.items():
         if len(values) != len(cohort):
             raise InputError(f"{name}: has {len(values)} admissions and the cohort has {len(cohort)}.")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mlci.base.errors import InputError
+from mlci.judging._known import known_outcomes
 from mlci.judging.kept import Isotonic
 from mlci.measures._proportion import wilson
 from mlci.measures.design import Design, as_design
@@ -59,7 +60,7 @@ def binned(
     ([0.0, 1.0], [2, 2])
     """
     design = None if patients is None else as_design(patients).take(~np.isnan(np.asarray(outcome, dtype=float)))
-    score, outcome = _known(score, outcome)
+    score, outcome = known_outcomes(score, outcome)
     if bins < 1:
         raise InputError(f"bins: {bins} is not a number of bins; allowed is 1 or more.")
     weight = None if design is None else design.weight
@@ -159,7 +160,7 @@ def isotonic(score, outcome, *, weight: np.ndarray | None = None) -> Isotonic:
     """
     if weight is not None:
         weight = weight[~np.isnan(np.asarray(outcome, dtype=float))]
-    return _nondecreasing(*_known(score, outcome), weight)
+    return _nondecreasing(*known_outcomes(score, outcome), weight)
 
 
 def _nondecreasing(score: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Isotonic:
@@ -341,18 +342,6 @@ def _means(score: np.ndarray, y: np.ndarray, group: np.ndarray, design: Design) 
     mass = None if design.weight is None else total[kept]
     positives = np.bincount(group, y > 0)[kept]
     return Rates(middle[kept], level[kept], level[kept] - half, level[kept] + half, n[kept], positives, mass)
-
-
-def _known(score, outcome) -> tuple[np.ndarray, np.ndarray]:
-    score, outcome = np.asarray(score, dtype=float), np.asarray(outcome, dtype=float)
-    if score.shape != outcome.shape or score.ndim != 1:
-        raise InputError(f"a risk curve needs one outcome per score; got shapes {score.shape} and {outcome.shape}.")
-    known = ~np.isnan(outcome)
-    if not known.any():
-        raise InputError("a risk curve needs admissions whose outcome is known; there is none.")
-    if not np.isfinite(score[known]).all():
-        raise InputError("a risk curve needs finite scores; some are missing or infinite.")
-    return score[known], outcome[known]
 
 
 def _rates(score_sum: np.ndarray, positives: np.ndarray, n: np.ndarray) -> Rates:

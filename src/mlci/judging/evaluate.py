@@ -17,6 +17,7 @@ import pandas as pd
 from mlci.base.errors import InputError
 from mlci.base.shown import Shown
 from mlci.cohort import Cohort
+from mlci.judging._columns import columns_of
 from mlci.judging.groups import interactions, told
 from mlci.measures import resample
 from mlci.measures._arrays import as_outcomes, as_scores
@@ -153,7 +154,7 @@ def judge(
         outcomes = dict(zip(outcomes.outcomes, outcomes.labels().T))
     models = _models(scores)
     n = len(next(iter(models.values()), ()))
-    labels = {name: as_outcomes(column, n, name)[:, 0] for name, column in _columns(outcomes, "outcome").items()}
+    labels = {name: as_outcomes(column, n, name)[:, 0] for name, column in columns_of(outcomes, "outcome").items()}
     design = as_design(np.arange(n) if groups is None else groups)
     if len(design) != n:
         raise InputError(f"groups: has {len(design)} admissions and the score has {n}; they must be equal.")
@@ -196,7 +197,7 @@ def judge(
 
 def _models(scores: Any) -> dict[str, np.ndarray]:
     """Return the columns of a frame, mapping or array of scores, which must be equally long."""
-    models = {name: as_scores(column, name) for name, column in _columns(scores, "score").items()}
+    models = {name: as_scores(column, name) for name, column in columns_of(scores, "score").items()}
     sizes = {name: len(column) for name, column in models.items()}
     n = next(iter(sizes.values()), 0)
     for name, size in sizes.items():
@@ -269,12 +270,3 @@ def subgroup(cohort: Cohort, name: str) -> np.ndarray:
         return bands
     known = [column for column in cohort.table.column_names if column not in ("codes", "admission_id", "subject_id")]
     raise InputError(f"cohort: has no column {name}; it has {', '.join(known)}.")
-
-
-def _columns(data: Any, name: str) -> dict[str, Any]:
-    if isinstance(data, Mapping):
-        return dict(data)
-    if hasattr(data, "columns"):
-        return {str(column): data[column] for column in data.columns}
-    array = np.asarray(data)
-    return {name: data} if array.ndim == 1 else {f"{name}_{i + 1}": column for i, column in enumerate(array.T)}

@@ -8,7 +8,9 @@ says 0 and 1 at its ends, and with few events says it of most admissions.) Fitti
 
 import numpy as np
 
-from mlci.judging.curves import _known
+from mlci.judging._known import known_outcomes
+from mlci.judging._ramps import penalty as smoothness
+from mlci.judging._ramps import ramps
 from mlci.judging.kept import Smooth, expit
 from mlci.measures import weighted
 from mlci.measures.weighted import effective
@@ -16,8 +18,6 @@ from mlci.measures.weighted import effective
 GROUPS = 400  # neighbours in score are summed up before fitting
 MOST_KNOTS = 8
 EVENTS_PER_KNOT = 10
-BEND = 4.0  # precision of the difference of two neighbouring slopes, per standard deviation of the score
-SLOPE = 0.25  # precision of a slope: its prior deviation is 2 per standard deviation of the score
 
 
 def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None) -> Smooth:
@@ -44,7 +44,7 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
     from scipy.optimize import minimize
 
     weight = None if weight is None else weight[~np.isnan(np.asarray(outcome, dtype=float))]
-    score, outcome = _known(score, outcome)
+    score, outcome = known_outcomes(score, outcome)
     if weight is not None:
         score, outcome, weight = score[weight > 0], outcome[weight > 0], weight[weight > 0]
         weight = weight * effective(weight) / weight.sum()
@@ -54,8 +54,8 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
     if not outcome.any() or outcome.all():  # half an event of the kind that never happened
         n, events = np.append(n, 0.5), np.append(events, 0.0 if outcome.all() else 0.5)
         x = np.append(x, 0.0)
-    design = np.column_stack([np.ones(len(x)), _ramps(x, knots)])
-    penalty = _penalty(design.shape[1])
+    design = np.column_stack([np.ones(len(x)), ramps(x, knots)])
+    penalty = smoothness(design.shape[1])
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         logit = design @ parameters
@@ -67,7 +67,7 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
     start = np.array([np.log(rate / (1 - rate)), *np.full(design.shape[1] - 1, 0.5)])
     bounds = [(None, None), *[(0, None)] * (design.shape[1] - 1)]
     fitted = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 1000}).x
-    at = np.column_stack([np.ones(len(knots)), _ramps(knots, knots)])
+    at = np.column_stack([np.ones(len(knots)), ramps(knots, knots)])
     return Smooth(mean + scale * knots, at @ fitted, _errors(design, n, penalty, fitted, at))
 
 
@@ -102,16 +102,3 @@ def _knots(x: np.ndarray, outcome: np.ndarray, least: int, weight: np.ndarray | 
     knots = np.unique(np.clip([*ends, *quantiles], *ends))
     kept = np.concatenate([[True], np.diff(knots) > 1e-6])
     return knots[kept] if kept.sum() > 1 else np.array([ends[0] - 0.5, ends[0] + 0.5])
-
-
-def _ramps(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Return how far along each stretch between two knots a score lies; the outer stretches have no end."""
-    lower, upper = np.append(-np.inf, knots[1:-1]), np.append(knots[1:-1], np.inf)
-    first = np.append(knots[0], knots[1:-1])
-    return np.clip(x[:, None], lower, upper) - first
-
-
-def _penalty(size: int) -> np.ndarray:
-    """Return quadratic penalty on the parameters: none on the level, one on slopes, one on where slopes differ."""
-    steps = np.diff(np.eye(size)[1:], axis=0)
-    return BEND * steps.T @ steps + SLOPE * np.diag(np.append(0.0, np.full(size - 1, 1 / (size - 1))))

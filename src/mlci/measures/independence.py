@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from mlci.measures._arrays import as_outcomes, as_scores
+from mlci.measures._distances import centred, distances, standard
 from mlci.measures.design import numbered
 
 PERMUTATIONS = 199
@@ -48,14 +49,14 @@ def squared(score: Any, y: Any) -> float:
     if n < 4 or not 0 < cases < n or np.ptp(scores) == 0:
         return 0.0
     order = np.argsort(scores, kind="stable")
-    x, beyond = _standard(scores[order]), labels[order] == 1
-    rows = _distances(x)
+    x, beyond = standard(scores[order]), labels[order] == 1
+    rows = distances(x)
     others = np.where(beyond, n - cases, cases)
-    within = _distances(x[beyond]).sum()
+    within = distances(x[beyond]).sum()
     products = 2 * (rows[beyond].sum() - within)
     squares = 2 * n * (x @ x) - 2 * x.sum() ** 2
     cross, own, other = (
-        _centred(total, first, second)
+        centred(total, first, second)
         for total, first, second in (
             (products, rows, others),
             (squares, rows, rows),
@@ -102,7 +103,7 @@ def _permuted(scores, labels, patient, sizes, permutations: int, seed: int) -> f
     order = np.argsort(scores, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    gaps = np.diff(_standard(scores[order]))
+    gaps = np.diff(standard(scores[order]))
     above = labels - labels.mean()
     groups = [  # where the admissions of these patients stand along the score, and their outcomes, a row per patient
         (place[rows], above[rows].reshape(-1, size))
@@ -126,22 +127,3 @@ def _known(score: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     labels = as_outcomes(y, len(scores))[:, 0]
     known = ~np.isnan(labels)
     return scores[known], labels[known]
-
-
-def _standard(x: np.ndarray) -> np.ndarray:
-    """Centre and scale values, so that no sum loses its digits."""
-    x = x / (np.abs(x).max() or 1.0)
-    x = x - x.mean()
-    return x / (x.std() or 1.0)
-
-
-def _distances(x: np.ndarray) -> np.ndarray:
-    """Sum of distances of each sorted number to all others."""
-    n = len(x)
-    return (2 * np.arange(1, n + 1) - n) * x + x.sum() - 2 * np.cumsum(x)
-
-
-def _centred(total: float, first: np.ndarray, second: np.ndarray) -> float:
-    """Return the U-centred sum of products of distances, from the sum of the plain ones and the sums of rows."""
-    n = len(first)
-    return total - 2 / (n - 2) * (first @ second) + first.sum() * second.sum() / ((n - 1) * (n - 2))

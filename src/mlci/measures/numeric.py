@@ -13,8 +13,8 @@ from scipy.special import chdtrc
 
 from mlci.base.errors import InputError
 from mlci.measures._arrays import as_scores
+from mlci.measures._distances import centred, distances, standard
 from mlci.measures.alignment import unit_bandwidth
-from mlci.measures.independence import _centred, _distances, _standard
 
 MOST = 3_000  # admissions whose pairs are all looked at
 QUARTERS = (
@@ -56,7 +56,7 @@ def numeric_independence(x: Any, y: Any) -> tuple[float, float]:
     totals = _totals(x, y)
     if totals is None or len(totals[0][1]) < 4:
         return 0.0, 1.0
-    cross, own, other = (_centred(*terms) for terms in totals)
+    cross, own, other = (centred(*terms) for terms in totals)
     unbiased = float(cross / np.sqrt(own * other)) if own > 0 and other > 0 else 0.0
     return unbiased, float(chdtrc(1, max(len(totals[0][1]) * unbiased + 1, 0.0)))
 
@@ -157,10 +157,10 @@ def _totals(x: Any, y: Any) -> tuple[tuple[float, np.ndarray, np.ndarray], ...] 
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     order = np.argsort(x, kind="stable")
-    x, y = _standard(x[order] - x[order[0]]), _standard(y[order] - y.min())
+    x, y = standard(x[order] - x[order[0]]), standard(y[order] - y.min())
     place = np.argsort(y, kind="stable")
-    rows, others = _distances(x), np.empty_like(y)
-    others[place] = _distances(y[place])
+    rows, others = distances(x), np.empty_like(y)
+    others[place] = distances(y[place])
     n = len(x)
     squares = [2 * n * (values @ values) - 2 * values.sum() ** 2 for values in (x, y)]
     return (_products(x, y), rows, others), (squares[0], rows, rows), (squares[1], others, others)

@@ -1,0 +1,20 @@
+"""Scores and outcomes as people hand them over: a mapping, a frame, an array; columns by name out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def columns_of(data: Any, name: str) -> dict[str, Any]:
+    """Return columns by name; what has no names is called `name`, with a number where there are several.
+
+    >>> columns_of(np.eye(2), "score")["score_2"]
+    array([0., 1.])
+    """
+    if isinstance(data, Mapping):
+        return dict(data)
+    if hasattr(data, "columns"):
+        return {str(column): data[column] for column in data.columns}
+    array = np.asarray(data)
+    return {name: data} if array.ndim == 1 else {f"{name}_{i + 1}": column for i, column in enumerate(array.T)}
