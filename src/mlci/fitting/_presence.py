@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from mlci.base.ordered import sort_runs
 from mlci.tokens import Tokens
 
 ROWS = 16_384  # admissions multiplied at once: their log-odds stay in a core's cache
@@ -69,8 +70,9 @@ def _distinct(tokens: Tokens, columns: int) -> Iterator[tuple[np.ndarray, np.nda
     """Yield the distinct tokens of some admissions at a time, in order, and how many each admission has."""
     for start in range(0, len(tokens), ROWS):
         offsets = tokens.offsets[start : start + ROWS + 1]
-        row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        counts = np.diff(offsets)
+        row = np.repeat(np.arange(len(counts)), counts)
         keys = row * np.int64(columns) + tokens.ids[offsets[0] : offsets[-1]]
-        keys.sort()
+        keys = sort_runs(keys, int(counts.max(initial=0)))
         keys = keys[np.diff(keys, prepend=-1) > 0]
-        yield (keys % columns).astype(np.int32), np.bincount(keys // columns, minlength=len(offsets) - 1)
+        yield (keys % columns).astype(np.int32), np.bincount(keys // columns, minlength=len(counts))

@@ -13,6 +13,7 @@ from operator import ge
 
 import numpy as np
 
+from mlci.base.ordered import sort_runs
 from mlci.codes.admissions import Admissions
 from mlci.fitting._families import HIGHEST, KINDS
 from mlci.fitting._people import ROWS as PEOPLE
@@ -168,7 +169,7 @@ class TableScorer:
         kind = np.uint32 if ROWS << bits <= 1 << 32 else np.uint64
         keys = np.repeat(np.arange(len(counts), dtype=kind) << kind(bits), counts)
         keys |= ids.astype(kind, copy=False)
-        keys.sort()
+        keys = sort_runs(keys, int(counts.max(initial=0)))
         own = (keys & kind((1 << bits) - 1)).astype(np.intp)
         family = keys - self._behind.take(own).astype(kind, copy=False)  # of the same admission
         left = np.flatnonzero(keys[:-1] >= family[1:])
