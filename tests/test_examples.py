@@ -1,11 +1,12 @@
 import base64
 import runpy
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from conftest import require
+from conftest import PATIENCE, require
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("plot_*.py"))
 
@@ -32,10 +33,15 @@ def test_notebook_runs_and_shows(path, tmp_path):
     require(find_spec("nbclient") and find_spec("ipykernel"), "nbclient and ipykernel")
     import nbclient
     import nbformat
+    from traitlets.config import Config
 
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)  # kept without, so that it never goes stale
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    options = {"timeout": PATIENCE, "startup_timeout": PATIENCE, "iopub_timeout": PATIENCE}
+    options |= {"resources": {"metadata": {"path": str(tmp_path)}}}
+    with tempfile.TemporaryDirectory() as folder:  # sockets there: a free port may be taken meanwhile
+        config = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
+        nbclient.NotebookClient(notebook, config=config, **options).execute()
     shown = [output.data for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
     pages = [data["text/html"] for data in shown if "text/html" in data]
     assert any("Cohort of 4,000 admissions" in page for page in pages)

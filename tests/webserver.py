@@ -50,7 +50,9 @@ def running(index: MLCI, **options) -> Iterator[str]:
     """The address of a server of this process."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         app = create_app(index, **options)
-        server = uvicorn.Server(uvicorn.Config(app, http=PatientProtocol, log_level="warning", access_log=False))
+        # An idle connection stays open: a server that closes it just as its client asks would be a matter of chance.
+        options = {"http": PatientProtocol, "log_level": "warning", "access_log": False, "timeout_keep_alive": 3600}
+        server = uvicorn.Server(uvicorn.Config(app, **options))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

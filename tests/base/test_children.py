@@ -4,14 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from mlci.base.children import Children
+from conftest import PATIENCE
+from mlci.base.children import STOPPED, Children
 
-PATIENCE = 60
 CHILD = """
 import atexit, os, time
 atexit.register(open, 'left', 'w')
@@ -19,14 +20,14 @@ open('child', 'w').write(str(os.getpid()))
 time.sleep(600)
 """
 PARENT = f"""
-import sys
+import sys, time
 from mlci.base.children import Children
 def stop(*_): sys.exit(143)
 import signal; signal.signal(signal.SIGTERM, stop)
 with Children() as children:
     import threading
     threading.Thread(target=children.run, args=[{CHILD!r}], kwargs={{"env": {{}}}}).start()
-    signal.pause()
+    while True: time.sleep(0.1)  # a signal between two of these is heard, too
 """
 
 
@@ -58,6 +59,27 @@ def test_a_child_ends_with_its_parent(number, tmp_path):
     finally:
         parent.kill()
         parent.wait()
+
+
+def test_a_child_that_starts_while_all_end_ends_too(monkeypatch):
+    starting, found, popen, children = threading.Event(), [], subprocess.Popen, Children()
+
+    def slow(*words, **options):
+        starting.set()
+        time.sleep(0.3)  # meanwhile the block ends
+        return popen(*words, **options)
+
+    def run():
+        found.append(children.run("import time; time.sleep(600)", env={})[0])
+
+    monkeypatch.setattr(subprocess, "Popen", slow)
+    thread = threading.Thread(target=run, daemon=True)
+    with children:
+        thread.start()
+        starting.wait()
+    thread.join(PATIENCE)
+    assert found in ([STOPPED], [-signal.SIGTERM])  # by its own handler, or before it had one
+    assert children.run("", env={}) == (STOPPED, "stopped")
 
 
 def test_a_child_hands_back_its_code_and_its_last_line():

@@ -2,7 +2,6 @@
 
 import random
 import signal
-import time
 
 import pandas as pd
 import pytest
@@ -37,16 +36,10 @@ def test_a_killed_fit_ends_in_the_same_bits(place, mlci_cli, tmp_path, kills):
     assert f"\n{whole}: 216 tokens, 1,400 training admissions, epoch " in log
     chance = random.Random(5)
     with Fits() as fits:
-        assert fits.run(*words, target, "--quiet", until=lambda: True) == signal.SIGKILL
-        for _ in range(kills):
-            before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-
-            def an_epoch_is_over(before=before) -> bool:
-                over = checkpoint.exists() and checkpoint.stat().st_mtime_ns > before
-                time.sleep(chance.uniform(0, 0.03) if over else 0)  # in the next epoch, or while that is written
-                return over
-
-            assert fits.run(*words, target, "--quiet", until=an_epoch_is_over) == signal.SIGKILL
+        assert fits.run(*words, target, "--quiet", killed=0.01) == signal.SIGALRM
+        for _ in range(kills):  # in the next epoch, or while that is written
+            end = {"killed": chance.uniform(0.001, 0.03), "after": checkpoint}
+            assert fits.run(*words, target, "--quiet", **end) == signal.SIGALRM
         assert not target.exists()
         assert fits.run(*words, target, "--quiet") == 0
     assert target.read_bytes() == whole.read_bytes()

@@ -335,7 +335,8 @@ def test_a_killed_fit_goes_on(mlci_cli, tmp_path):
     assert log.count("s left\n") == 3 * 4 + 3 + 2  # members, the one encoder, its heads
     checkpoint = tmp_path / ".killed.checkpoint"
     with Fits() as fits:
-        assert fits.run(*words, tmp_path / "killed", "--quiet", until=checkpoint.exists) == signal.SIGKILL
+        end = {"killed": 0.02, "after": checkpoint}
+        assert fits.run(*words, tmp_path / "killed", "--quiet", **end) == signal.SIGALRM
         assert not (tmp_path / "killed").exists()
         assert fits.run(*words, tmp_path / "killed", "--quiet") == 0
     assert (tmp_path / "killed").read_bytes() == (tmp_path / "whole").read_bytes()

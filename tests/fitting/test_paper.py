@@ -222,8 +222,8 @@ def test_a_fit_that_fails_stops_those_beside_it(monkeypatch):
     original, steps = AdamW.step, []
 
     def step(self, *args, **kwargs):
-        steps.append(threading.get_ident())
-        if steps[-1] != steps[0] and steps.count(steps[-1]) == 3:  # the second of two
+        steps.append(thread := threading.get_ident())
+        if thread != steps[0] and steps.count(thread) == 3:  # the second of two
             raise Stop
         return original(self, *args, **kwargs)
 

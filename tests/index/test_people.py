@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import mlci
+from conftest import PATIENCE
 from mlci.base.errors import InputError
 from mlci.cli import cli
 from mlci.cohort import Cohort
@@ -128,7 +129,7 @@ def test_the_page_takes_age_and_sex(index):
 
 
 def test_the_api_takes_age_and_sex(index):
-    with running(index) as address, httpx.Client(base_url=address, timeout=60) as web:
+    with running(index) as address, httpx.Client(base_url=address, timeout=PATIENCE) as web:
 
         def asked(**more) -> tuple[float, list[str]]:
             body = {"admissions": [["I50.9", "I10"]], "icd_version": 10, **more}

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from pyarrow import csv
 
 import mlci
+from conftest import PATIENCE
 from mlci.codes import icd
 from mlci.codes.admissions import as_admissions
 from mlci.codes.search import search
@@ -38,7 +39,6 @@ from toys import code_lists
 from webserver import REAL, running, toy_index
 
 pytestmark = pytest.mark.xdist_group("web")
-PATIENCE = 60  # seconds, for a machine that is slow or busy
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 
 
@@ -145,6 +145,10 @@ def test_schemathesis_finds_nothing(address, tmp_path):
         "--seed",
         "1",
         "--no-color",
+        "--request-timeout",
+        str(PATIENCE),
+        "--suppress-health-check",
+        "too_slow",  # that is the machine's
     ]
     program = Path(sys.executable).parent / command[0]
     done = subprocess.run([program, *command[1:]], cwd=tmp_path, capture_output=True, text=True)

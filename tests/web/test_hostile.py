@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import xlsxwriter
 
+from conftest import PATIENCE
 from mlci.web import _protocol
 from webserver import running, toy_index
 
 pytestmark = pytest.mark.xdist_group("web")
-PATIENCE = 60
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_a_small_workbook_that_would_fill_the_memory_is_refused_unread(web):
 
 def test_connections_that_never_ask_make_room(monkeypatch):
     monkeypatch.setattr(_protocol, "MOST_CONNECTIONS", 20)
-    monkeypatch.setattr(_protocol, "HEADER_SECONDS", 1.0)
+    monkeypatch.setattr(_protocol, "HEADER_SECONDS", 5.0)  # longer than a client takes to ask
     with running(toy_index()) as address, contextlib.ExitStack() as stack:
         place = ("127.0.0.1", urlsplit(address).port)
         open_ = [stack.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(60)]

@@ -27,13 +27,17 @@ class Children:
 
     def __init__(self) -> None:
         self.running: set[subprocess.Popen[str]] = set()
+        self.over = False
+        self.lock = threading.Lock()  # between a child that starts and the end of all
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        for child in list(self.running):
-            child.terminate()
+        with self.lock:
+            self.over = True
+            for child in self.running:
+                child.terminate()
 
     def run(self, program: str, *words: str, env: Mapping[str, str]) -> tuple[int, str]:
         """Run a Python program to its end.
@@ -44,7 +48,7 @@ class Children:
             env: further variables of its environment.
 
         Returns:
-            Its exit code, and the last line that it wrote to standard error.
+            Its exit code, and the last line that it wrote to standard error; after the block, that it was stopped.
 
         >>> with Children() as children:
         ...     children.run("import sys; sys.exit(sys.argv[1])", "no admissions", env={})
@@ -52,17 +56,21 @@ class Children:
         """
         ours, theirs = os.pipe()
         try:
-            child = subprocess.Popen(
-                [sys.executable, "-c", BEGIN + program, *words],
-                stdin=ours,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                env={**os.environ, **env},
-            )
-            self.running.add(child)
+            with self.lock:
+                if self.over:
+                    return STOPPED, "stopped"
+                child = subprocess.Popen(
+                    [sys.executable, "-c", BEGIN + program, *words],
+                    stdin=ours,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, **env},
+                )
+                self.running.add(child)
             _, said = child.communicate()
-            self.running.discard(child)
+            with self.lock:
+                self.running.discard(child)
         finally:
             os.close(ours)
             os.close(theirs)
