@@ -7,7 +7,7 @@ import pytest
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.judging.evaluate import evaluate, judge, subgroup
-from mlci.measures import alignment, discrimination, information
+from mlci.measures import alignment, discrimination, information, resample
 from mlci.measures.registry import METRICS
 
 
@@ -210,6 +210,13 @@ def test_figures_that_are_asked_for_are_those_of_all(hospital):
     whole = judge(scores, labels, resamples=20).table
     some = judge(scores, labels, resamples=20, metrics={"auroc", "mi"}).table
     pd.testing.assert_frame_equal(some, whole[whole["metric"].isin(["auroc", "mi"])].reset_index(drop=True))
+
+
+def test_only_figures_that_are_asked_for_are_resampled(hospital, monkeypatch):
+    asked, ranking = [], resample.ranking
+    monkeypatch.setattr(resample, "ranking", lambda *args, **o: asked.append(o["figures"]) or ranking(*args, **o))
+    judge(hospital[0], hospital[1], resamples=20, metrics={"rank_dcorr", "dcorr_corrected", "mi"})
+    assert set(asked) == {("dcorr", "rank_dcorr")}
 
 
 def test_an_interval_that_rests_on_influences_is_not_resampled_where_no_score_is_beside(monkeypatch):

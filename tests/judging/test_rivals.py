@@ -8,7 +8,8 @@ import pytest
 
 from mlci.judging import rivals
 from mlci.judging.rivals import OWN, classic, compare, cross_refitted, increments, refitted
-from mlci.measures.discrimination import auroc
+from mlci.measures.design import as_design
+from mlci.measures.discrimination import area, auroc
 from toys import toy_cohort
 
 
@@ -142,3 +143,18 @@ def test_no_class_no_row_and_no_spread_no_interval():
     assert found["value"].tolist() == [1]
     assert 0 < found["low"][0] < 0.9 < found["high"][0] == 1
     assert np.isnan(found["gap_low"][0])
+
+
+def test_areas_are_found_once_and_each_score_is_sorted_once(monkeypatch):
+    rng = np.random.default_rng(5)
+    score, died = rng.poisson(3, 300).astype(float), (rng.random((300, 2)) < 0.3).astype(float)
+    died[::7, 1] = np.nan
+    outcomes, sorts, argsort = dict(zip("ab", died.T)), [], np.argsort
+    monkeypatch.setattr(np, "argsort", lambda *args, **options: sorts.append(args) or argsort(*args, **options))
+    areas = rivals.Areas(outcomes, as_design(np.arange(300)))
+    found = {name: areas.of(score, name) for name in outcomes}
+    assert all(areas.of(score, name) is found[name] for name in outcomes)
+    assert len(sorts) == 1
+    for name, (value, influence) in found.items():
+        assert value == auroc(score, outcomes[name])
+        np.testing.assert_array_equal(influence, area(score, outcomes[name])[1])

@@ -79,6 +79,26 @@ def test_every_route_equals_the_definition(route, kernel, scale):
     np.testing.assert_allclose(forms, expected, rtol=1e-10, atol=1e-12 * norm)
 
 
+@pytest.mark.parametrize(("spread", "moments"), [(0.2, True), (1e-9, False)])
+def test_covariances_come_from_moments_unless_nearly_all_scores_are_one(spread, moments, monkeypatch):
+    rng, made = np.random.default_rng(4), []
+    score = np.sort(np.r_[rng.normal(0.3, spread, 396), 0, 0.5, 0.9, 1])
+    y = (rng.random(400) < 0.3).astype(float)
+    features = alignment._features
+    monkeypatch.setattr(alignment, "_features", lambda x, degree: made.append(degree) or features(x, degree))
+    values, width = (score - score[0]) / np.ptp(score), np.array([0.004])
+    degree = alignment._degree(0.5 / width[0])
+    block = alignment._polynomial(values, np.ones((400, 1)), (y - y.mean())[:, None, None], width, degree)
+    assert degree > alignment.MANY
+    assert made == [2 * degree, degree][: 2 - moments]
+    [[form]], [norm] = alignment._join([block])
+    k = oracles.centre(np.exp(-0.5 * ((values[:, None] - values) / width) ** 2))
+    assert (form, norm) == (
+        pytest.approx((y - y.mean()) @ k @ (y - y.mean()), rel=1e-9),
+        pytest.approx(np.linalg.norm(k), rel=1e-10),
+    )
+
+
 @laws
 @given(judged(), st.sampled_from(KERNELS), st.floats(0.05, 50))
 def test_equals_the_definition_on_anything(judged, kernel, sigma):

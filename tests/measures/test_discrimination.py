@@ -9,6 +9,7 @@ import oracles
 from mlci.base.errors import InputError
 from mlci.measures.alignment import distance_correlation
 from mlci.measures.discrimination import (
+    area,
     auroc,
     average_precision,
     calibration,
@@ -31,6 +32,24 @@ def test_auroc_and_average_precision_on_known_answers():
     assert average_precision([4, 3, 2, 1], [1, 0, 1, 0]) == pytest.approx((1 + 2 / 3) / 2)
     assert np.isnan(auroc([1, 2, 3], [1, 1, 1]))
     assert np.isnan(average_precision([1, 2, 3], [0, 0, 0]))
+
+
+@pytest.mark.parametrize("kind", ["ties", "no ties", "unknown"])
+def test_area_and_influences_are_delongs_placements(kind):
+    rng = np.random.default_rng(3)
+    score = rng.permutation(np.arange(80.0)) if kind == "no ties" else rng.integers(0, 9, 80).astype(float)
+    y = (rng.random(80) < 0.4).astype(float)
+    if kind == "unknown":
+        y[::5] = np.nan
+    wins = (score[y == 1][:, None] > score[y == 0]) + (score[y == 1][:, None] == score[y == 0]) / 2
+    value, influence = area(score, y)
+    assert value == pytest.approx(wins.mean(), rel=1e-14)
+    assert influence[y == 1] == pytest.approx((wins.mean(axis=1) - wins.mean()) / len(wins), abs=1e-15)
+    assert influence[y == 0] == pytest.approx((wins.mean(axis=0) - wins.mean()) / wins.shape[1], abs=1e-15)
+    assert not influence[np.isnan(y)].any()
+    ordered = area(score, y, order=np.argsort(-score, kind="stable")[::-1])
+    assert ordered[0] == value
+    assert (ordered[1] == influence).all()
 
 
 def test_rank_twin_sees_the_order_alone():

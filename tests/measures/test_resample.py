@@ -42,6 +42,28 @@ def test_whole_weights_are_repeated_admissions(kind):
         assert dict(zip(RANKING, figures)) == pytest.approx(plain, rel=1e-9)
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "energy"])
+@pytest.mark.parametrize("wanted", [("dcorr", "rank_dcorr"), ("nhsic",), ("average_precision", "auroc")])
+def test_some_figures_of_order_are_those_of_all(kernel, wanted):
+    score, y, _ = drawn()
+    counts, given = np.random.default_rng(1).integers(0, 4, size=(3, len(y))), {"sigma": 1.0, "kernel": kernel}
+    whole = ranking(score, np.column_stack([y, 1 - y]), **given)(fixed(counts)).reshape(3, 2, -1)
+    some = ranking(score, np.column_stack([y, 1 - y]), **given, figures=wanted)(fixed(counts)).reshape(3, 2, -1)
+    np.testing.assert_array_equal(some, whole[:, :, [RANKING.index(name) for name in wanted]])
+
+
+@pytest.mark.parametrize("wanted", [("deviance",), ("slope", "brier"), ("intercept", "nagelkerke")])
+def test_some_figures_of_calibration_are_those_of_all(wanted, monkeypatch):
+    _, y, _ = drawn()
+    risk, counts = np.linspace(0.05, 0.9, len(y)), np.random.default_rng(1).integers(0, 4, size=(3, len(y)))
+    whole = resample.calibration(risk, y)(fixed(counts))
+    fitted, line = [], discrimination.calibration_line
+    monkeypatch.setattr(discrimination, "calibration_line", lambda *args, **o: fitted.append(args) or line(*args, **o))
+    some = resample.calibration(risk, y, figures=wanted)(fixed(counts))
+    np.testing.assert_allclose(some, whole[:, [resample.CALIBRATION.index(name) for name in wanted]], rtol=1e-12)
+    assert len(fitted) == len({"slope", "intercept"} & {*wanted})  # no line that nobody asked for
+
+
 def test_weighted_calibration_is_that_of_repeated_admissions():
     rng = np.random.default_rng(2)
     risk = rng.beta(1, 5, 5000)

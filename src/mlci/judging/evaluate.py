@@ -240,15 +240,21 @@ def _judge(models, labels, risks, design: Design, widths, *, resamples, level, s
 def _drawn(pairs, metrics, design: Design, resamples: int, seed: int) -> dict[tuple[str, str], dict[str, np.ndarray]]:
     """Return every figure of every pair over the same resamples of patients."""
     asked: dict[tuple, list[tuple[str, str]]] = {}  # pairs that a statistic takes together, by resampler and score
+    wanted: dict[tuple, dict[str, None]] = {}  # and the figures of them, which alone are resampled
     models = Counter((outcome, metric.name) for (_, outcome), found in metrics.items() for metric in found)
     for key in pairs:
         needed = (metric for metric in metrics[key] if not metric.by_influence or models[key[1], metric.name] > 1)
-        for resampler in dict.fromkeys(metric.resampler for metric in needed if metric.resampler):
-            asked.setdefault((resampler, key[0] if resampler.together else key), []).append(key)
-    statistics = [resampler.make(*(pairs[key] for key in keys)) for (resampler, _), keys in asked.items()]
+        for metric in needed:
+            if metric.resampler:
+                which = metric.resampler, key[0] if metric.resampler.together else key
+                wanted.setdefault(which, {})[metric.drawn or metric.name] = None
+                if key not in asked.setdefault(which, []):
+                    asked[which].append(key)
+    resamplers = [which[0].only(wanted[which]) for which in asked]
+    statistics = [resampler.make(*(pairs[key] for key in keys)) for resampler, keys in zip(resamplers, asked.values())]
     drawn: dict[tuple[str, str], dict[str, np.ndarray]] = {key: {} for key in pairs}
     found = resample.bootstrap(statistics, design, resamples=resamples, seed=seed)
-    for ((resampler, _), keys), array in zip(asked.items(), found):
+    for resampler, keys, array in zip(resamplers, asked.values(), found):
         for key, figures in zip(keys, np.split(array.T, len(keys))):
             drawn[key].update(zip(resampler.metrics, figures))
     return drawn

@@ -6,7 +6,7 @@ an outcome, or lack it, has no row of that outcome. So that its counts cannot be
 from all, such groups share a row, together with the next smallest where they are fewer than ten.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -71,7 +71,11 @@ def told(column, y: np.ndarray) -> list[tuple[str, np.ndarray]]:
     >>> [(group, int(inside.sum())) for group, inside in told(ward, died)]
     [('A', 60), ('B or C', 55)]
     """
-    found = [(group, inside) for group, inside in _groups(column) if (~np.isnan(y[inside])).any()]
+    return _told(_groups(column), y)
+
+
+def _told(groups: list[tuple[str, np.ndarray]], y: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    found = [(group, inside) for group, inside in groups if (~np.isnan(y[inside])).any()]
     hidden = small(*([int((y[inside] == kind).sum()) for _, inside in found] for kind in (1, 0)))
     shown = [group for group, few in zip(found, hidden) if not few]
     few = [group for group, few in zip(found, hidden) if few]
@@ -109,8 +113,9 @@ def by_group(
     """
     rows, design = [], as_design(patients)
     for by, column in parts.items():
+        groups = _groups(column)
         for name, y in outcomes.items():
-            for group, inside in told(column, y) if name in risks else ():
+            for group, inside in _told(groups, y) if name in risks else ():
                 pair = Pair(score[inside], y[inside].astype(float), risks[name][inside], patients=design.take(inside))
                 figures = []
                 for metric in (METRICS["auroc"], METRICS["observed_expected"]):
@@ -150,11 +155,12 @@ def interactions(
     """
     rows, design = [], as_design(patients)
     for by, column in parts.items():
+        groups = _groups(column)
         for name, y in outcomes.items():
             if name not in risks:
                 continue
             y = y.astype(float)
-            kept = [inside & ~np.isnan(y) for _, inside in _groups(column) if enough(y[inside])]
+            kept = [inside & ~np.isnan(y) for _, inside in groups if enough(y[inside])]
             if len(kept) < 2:
                 continue
             rows_of = np.any(kept, axis=0)
@@ -168,10 +174,11 @@ def interactions(
     return pd.DataFrame(rows, columns=["by", "outcome", "groups", "level", "slope"])
 
 
-def _groups(column) -> Iterator[tuple[str, np.ndarray]]:
+def _groups(column) -> list[tuple[str, np.ndarray]]:
+    """Return the groups of a column by name, each with its admissions; those of whom nothing is known come last."""
     numbers, names = pd.factorize(categories(column))  # comparing numbers is many times faster than text
-    for place in sorted(range(len(names)), key=lambda place: (names[place] == UNKNOWN, names[place])):
-        yield names[place], numbers == place
+    order = sorted(range(len(names)), key=lambda place: (names[place] == UNKNOWN, names[place]))
+    return [(names[place], numbers == place) for place in order]
 
 
 def _heads(name: str) -> list[str]:

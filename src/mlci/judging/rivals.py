@@ -7,6 +7,7 @@ admission. A learned index that beats published weights may still lose to what e
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -196,12 +197,40 @@ def _levels(cohort: Cohort, outcomes: Sequence[str]) -> dict[str, float]:
     return dict(zip(outcomes, logit(np.nansum(y, axis=0) / np.maximum((~np.isnan(y)).sum(axis=0), 1))))
 
 
+@dataclass(frozen=True)
+class Areas:
+    """AUROC of scores for `outcomes`, with the influence of each admission: each found once, each score sorted once."""
+
+    outcomes: Mapping[str, np.ndarray]
+    design: Design
+    _kept: dict[tuple[int, str], tuple] = field(default_factory=dict)  # with the scores, whose number nobody else gets
+
+    def of(self, scores: np.ndarray, outcome: str) -> tuple[float, np.ndarray]:
+        """Return AUROC of `scores` for an `outcome`, and how far each admission moves it.
+
+        >>> Areas({"died": np.array([0, 1])}, as_design([0, 1])).of(np.array([1.0, 2.0]), "died")
+        (1.0, array([0., 0.]))
+        """
+        if (id(scores), outcome) not in self._kept:
+            weight = self.design.weight
+            order = self._order(scores) if weight is None else None
+            found = discrimination.area(scores, self.outcomes[outcome], weight=weight, order=order)
+            self._kept[id(scores), outcome] = found, scores
+        return self._kept[id(scores), outcome][0]
+
+    def _order(self, scores: np.ndarray) -> np.ndarray:
+        if (id(scores), "") not in self._kept:
+            self._kept[id(scores), ""] = np.argsort(scores), scores
+        return self._kept[id(scores), ""][0]
+
+
 def increments(
     found: Mapping[str, Mapping[str, np.ndarray]],
     outcomes: Mapping[str, np.ndarray],
     *,
     patients: np.ndarray | Design,
     name: str = OWN,
+    areas: Areas | None = None,
 ) -> pd.DataFrame:
     """Say what the index with age and sex adds to age and sex, and to flags with age and sex.
 
@@ -210,6 +239,7 @@ def increments(
         outcomes: name → 0, 1 or NaN of each admission.
         patients: whose admission each one is, or a `Design`.
         name: of the index.
+        areas: those of the same outcomes and patients that were found before.
 
     Returns:
         One row per outcome and base: AUROC of the base, how much higher that of the index with age and sex is (gain,
@@ -223,12 +253,13 @@ def increments(
     short = next((short for short in ("age, sex", "age", "sex") if f"{name}, {short}" in found), "")
     whole, people = f"{name}, {short}", " and ".join(short.split(", ")).capitalize()
     bases = [rival for rival in found if rival == people or rival.endswith(f" flags, {short}")]
-    rows, weight = [], as_design(patients).weight
+    areas = areas or Areas(outcomes, as_design(patients))
+    rows, weight = [], areas.design.weight
     for outcome, y in outcomes.items():
         if outcome not in found.get(whole, {}):
             continue
         beside = {base: {outcome: found[base][outcome]} for base in bases}
-        compared = compare(found[whole][outcome], beside, {outcome: y}, patients=patients, name=whole)
+        compared = compare(found[whole][outcome], beside, {outcome: y}, patients=patients, name=whole, areas=areas)
         shares = {rival: _deviance(expit(found[rival][outcome]), y, weight) for rival in (*bases, whole)}
         for row in compared[compared["model"] != whole].itertuples():
             gained = row.gap, row.gap_low, row.gap_high
@@ -244,6 +275,7 @@ def compare(
     *,
     patients: np.ndarray | Design,
     name: str = OWN,
+    areas: Areas | None = None,
 ) -> pd.DataFrame:
     """Compare the AUROC of an index with that of its rivals.
 
@@ -256,6 +288,7 @@ def compare(
         outcomes: name → 0, 1 or NaN of each admission; an outcome of one class is left out.
         patients: whose admission each one is, or a `Design`.
         name: of the index.
+        areas: those of the same outcomes and patients that were found before.
 
     Returns:
         One row per outcome and model: AUROC with its interval, and how far the index lies above it (gap).
@@ -267,7 +300,8 @@ def compare(
     0  MLCI    died  0.9375  0.000
     1   Age    died  0.0625  0.875
     """
-    design, rows = as_design(patients), []
+    areas = areas or Areas(outcomes, as_design(patients))
+    design, rows = areas.design, []
     for outcome, y in outcomes.items():
         positives, n = int(np.nansum(y)), int((~np.isnan(y)).sum())
         if not 0 < positives < n:
@@ -276,7 +310,7 @@ def compare(
         columns = {name: own, **{rival: scores[outcome] for rival, scores in rivals.items() if outcome in scores}}
         first: tuple[float, np.ndarray] | None = None  # of the index, which comes first
         for model, scores in columns.items():
-            value, influence = discrimination.area(scores, y, weight=design.weight)
+            value, influence = areas.of(scores, outcome)
             first = first or (value, influence)
             gap, apart = first[0] - value, reach * _root(first[1] - influence, design)
             found = area(value, influence, y, design)

@@ -14,8 +14,9 @@ put together again by `_join`. Inside a block the kernel is a polynomial in Cheb
 exact to TOLERANCE with a degree q that `_degree` derives from range/σ: K − 1 = T M Tᵀ, hence ‖HKH‖² = tr(MGMG) with
 G the q × q covariance of the features. Where that costs more than summing the pairs within REACH, these are summed.
 
-    cost   n log n for the sort, then the lesser of  n q² + q³  and  the number of pairs within REACH, where
-           q = 12 at a range of σ/10, 58 at 10σ, 4.6 range/σ far beyond;  memory O(n) + O(CHUNK q)
+    cost   n log n for the sort, then the lesser of  n q² + q³ (from q = MANY on n q + q³, G being made of 2q moments)
+           and  the number of pairs within REACH, where q = 12 at a range of σ/10, 58 at 10σ, 4.6 range/σ far beyond;
+           memory O(n) + O(CHUNK q)
 """
 
 from contextlib import nullcontext
@@ -34,6 +35,10 @@ FACTORS = {"rbf": (1.0,), "multi-rbf": (0.25, 0.5, 1.0, 2.0, 4.0)}  # bandwidths
 REACH = 9.0  # exp(−9²/2) < 3e-18: beyond, two scores share nothing that float64 could hold
 TOLERANCE = 1e-16  # of the Chebyshev expansion, relative to the kernel's variation over the block
 CHUNK = 4096
+MANY = 128  # degrees from which moments are much cheaper than covariances
+SPREAD = (
+    0.05  # mean variance of the features (1/2 where scores lie evenly) from which moments lose no digit that counts
+)
 SHARED = 2e9  # multiplications of a matrix product that threads are worth waiting for
 
 
@@ -274,7 +279,8 @@ def rbf(values: np.ndarray, mass: np.ndarray, sums: np.ndarray, kernel: str, sig
             size = stop - start
             # Nanoseconds on one core: 0.1 for a multiply-add, 2 for a feature, 7 for a pair of the window.
             degree = 0 if size < 64 else _degree((values[stop - 1] - values[start]) / 2 / widths.min())
-            if size < 64 or 7 * len(widths) * count < 0.1 * (size + 2 * degree) * degree**2 + 2 * size * degree:
+            squared = size if degree < MANY else 0
+            if size < 64 or 7 * len(widths) * count < 0.1 * (squared + 2 * degree) * degree**2 + 4 * size * degree:
                 slow[start:stop] = True
             else:
                 rows = slice(start, stop)
@@ -333,7 +339,8 @@ def _expanded(values, mass, sums, widths, degree: int) -> _Blocks:
     matrix = _coefficients(half, widths, degree)
     chunks = [slice(start, start + CHUNK) for start in range(0, len(x), CHUNK)]
     many = mass.shape[1]
-    highest = degree if many == 1 else 2 * degree
+    alone = many == 1 and degree < MANY
+    highest = degree if alone else 2 * degree
     moments = np.zeros((highest + 1, many))
     along = np.zeros((degree + 1, sums[0].size))
     for rows in chunks:
@@ -342,15 +349,16 @@ def _expanded(values, mass, sums, widths, degree: int) -> _Blocks:
         along += basis[: degree + 1] @ sums[rows].reshape(-1, sums[0].size)
     total = moments[0]
     mean = moments[: degree + 1] / np.maximum(total, 1e-300)
-    if many == 1:  # the covariance itself, to the last digits
+    if not alone:  # T_a T_b = (T_(a+b) + T_|a−b|) / 2: all covariances of one weighting from 2q moments
+        a = np.arange(degree + 1)
+        products = (moments[a[:, None] + a] + moments[np.abs(a[:, None] - a)]) / 2
+        gram = np.moveaxis(products - total * mean[:, None] * mean, 2, 0)
+        alone = many == 1 and np.einsum("baa->", gram) < SPREAD * total[0] * degree
+    if alone:  # the covariance itself, to the last digits
         gram = np.zeros((1, degree + 1, degree + 1))
         for rows in chunks:
             centred = (_features(x[rows], degree) - mean) * np.sqrt(mass[rows, 0])
             gram[0] += centred @ centred.T  # of a matrix with itself BLAS computes one half
-    else:  # T_a T_b = (T_(a+b) + T_|a−b|) / 2: all covariances of one weighting from 2q moments
-        a = np.arange(degree + 1)
-        products = (moments[a[:, None] + a] + moments[np.abs(a[:, None] - a)]) / 2
-        gram = np.moveaxis(products - total * mean[:, None] * mean, 2, 0)
     s = sums.sum(axis=0)
     along = along.reshape(degree + 1, *s.shape) - mean[..., None] * s
     toward = matrix @ mean

@@ -61,7 +61,8 @@ class Design:
         [0, 1]
         """
         weight = None if self.weight is None else self.weight[rows]
-        cluster = np.unique(self.cluster[rows], return_inverse=True)[1]
+        number = np.cumsum(np.bincount(self.cluster[rows]) > 0) - 1
+        cluster = number[self.cluster[rows]]
         if self.stratum is None:
             return Design(cluster, weight)
         stratum, own = np.unique(self.stratum[rows], return_inverse=True)[1], np.empty(cluster.max(initial=-1) + 1, int)

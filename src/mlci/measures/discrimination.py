@@ -58,13 +58,16 @@ def _share_below(values: np.ndarray, others: np.ndarray, weight: np.ndarray | No
     return below / (2 * reached[-1])
 
 
-def area(score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+def area(
+    score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None, order: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
     """Return AUROC together with `auroc_influence`, of which it is a by-product.
 
     Args:
         score: one number per admission.
         y: its outcome, 0 or 1.
         weight: of each admission.
+        order: of the scores, from the lowest, where somebody has sorted them already; not used with weights.
 
     >>> import numpy as np
     >>> area(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 1, 0, 1]))
@@ -75,12 +78,34 @@ def area(score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) 
     (cases, mass, many), (controls, other, rest) = (_placed(score, rows, weight) for rows in (case, control))
     if not many or not rest:
         return np.nan, np.full(len(score), np.nan)
-    above = _share_below(cases, controls, other)  # share of controls below each case
-    below = 1 - _share_below(controls, cases, mass)  # share of cases above each control
+    if weight is None:
+        above, below = _placements(score, case, control, np.argsort(score) if order is None else order)
+    else:
+        above = _share_below(cases, controls, other)  # share of controls below each case
+        below = 1 - _share_below(controls, cases, mass)  # share of cases above each control
     value = mean(above, mass)
     influence[case] = (above - value) / many
     influence[control] = (below - mean(below, other)) / rest
     return float(value), influence if weight is None else influence * weight
+
+
+def _placements(
+    score: np.ndarray, case: np.ndarray, control: np.ndarray, order: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the share of controls below each case and that of cases above each control; ties count half."""
+    order = order[(case | control)[order]]
+    values, cases = score[order], np.cumsum(case[order].astype(float))  # counts are exact, and divided without a cast
+    controls = np.arange(1.0, len(order) + 1) - cases
+    ends = np.append(values[1:] != values[:-1], True)  # of each run of equal scores
+    tied = None if ends.all() else np.cumsum(ends) - ends
+    twice, found = np.empty(len(score)), []  # how many of the other class lie below, and how many at or below
+    for counts, asked in ((controls, case), (cases, control)):
+        reached = counts if tied is None else counts[ends]
+        below = reached.copy()
+        below[1:] += reached[:-1]
+        twice[order] = below if tied is None else below[tied]
+        found.append(twice[asked] / (2 * counts[-1]))
+    return found[0], 1 - found[1]
 
 
 def auroc_influence(score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> np.ndarray:
@@ -189,9 +214,30 @@ def calibration(risk: Any, y: Any, *, weight: np.ndarray | None = None) -> Calib
     error = np.sqrt(max(shares @ (gaps**2 - variances), 0.0))
     brier = mean((labels - risks) ** 2, weight)
     skills = skill(brier, mean(log_losses(risks, labels), weight), mean(labels, weight))
-    events, expected = (float(column.sum() if weight is None else weight @ column) for column in (labels, risks))
-    ratio = events / max(expected, 1e-300)
+    ratio = observed_expected(risks, labels, weight=weight)
     return Calibration(*map(float, (ratio, brier, slope, intercept, error, *skills)))
+
+
+def observed_expected(risk: Any, y: Any, *, weight: np.ndarray | None = None) -> float:
+    """Return the events over the sum of risks, of the admissions whose outcome is known.
+
+    Args:
+        risk: a probability per admission.
+        y: the outcome: 0, 1, or null where not known.
+        weight: of each admission, where they count unequally.
+
+    >>> round(observed_expected([0.1, 0.2, 0.6, 0.7], [0, 0, 1, 0]), 3)
+    0.625
+    """
+    risks, labels = _valid(risk, y, "risk")
+    if not len(labels):
+        return np.nan
+    check_risk(risks)
+    weight = None if weight is None else weight[~np.isnan(as_outcomes(y, len(weight))[:, 0])]
+    if weight is not None and not weight.any():
+        return np.nan
+    events, expected = (float(column.sum() if weight is None else weight @ column) for column in (labels, risks))
+    return events / max(expected, 1e-300)
 
 
 def log_losses(risks: np.ndarray, y: np.ndarray) -> np.ndarray:

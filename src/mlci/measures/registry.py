@@ -6,8 +6,8 @@ here: `mlci evaluate` computes and prints it at once, and `benchmarked` and `rep
 tables and the report.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -47,7 +47,7 @@ class Pair:
         Of a weighted sample no more than its weights are worth; of strata no more than degrees of freedom are left.
         """
         kinds = [self.y == kind for kind in (0, 1)]
-        events = min(len(np.unique(self.design.cluster[rows])) for rows in kinds)
+        events = min(int(np.count_nonzero(np.bincount(self.design.cluster[rows]))) for rows in kinds)
         if self.weight is not None:
             events = min(events, *(round(effective(self.weight[rows])) for rows in kinds))
         return events if self.design.stratum is None else min(events, self.design.degrees + 1)
@@ -121,12 +121,25 @@ class Pair:
 class Resampler:
     """A way to resample several metrics at once: `make` gives a statistic with a column for each of `metrics`.
 
-    With `together` it takes several outcomes of one score, whose columns then stand side by side.
+    With `together` it takes several outcomes of one score, whose columns then stand side by side. The `make` of several
+    metrics takes some of them by `figures`.
     """
 
     metrics: tuple[str, ...]
     make: Callable[..., resample.Statistic]
     together: bool = False
+
+    def only(self, names: Iterable[str]) -> "Resampler":
+        """Return the resampler of some of its metrics, in its own order.
+
+        Args:
+            names: of those metrics.
+
+        >>> METRICS["auroc"].resampler.only(["rank_dcorr", "dcorr"]).metrics
+        ('dcorr', 'rank_dcorr')
+        """
+        some = tuple(name for name in self.metrics if name in names)
+        return self if some == self.metrics else replace(self, metrics=some, make=partial(self.make, figures=some))
 
     def at_weights(self, pair: Pair, name: str) -> float:
         """Return a metric at survey weights: on a resample in which each admission came as often as its weight.
@@ -305,10 +318,14 @@ def _together(pair: Pair, residuals: np.ndarray) -> float:
     return max(1.0, pair.design.variance(moved) / max(float(moved @ moved), 1e-300))
 
 
-def _ranking(*pairs: Pair) -> resample.Statistic:
+def _ranking(*pairs: Pair, figures: Sequence[str] = resample.RANKING) -> resample.Statistic:
     first = pairs[0]
     outcomes = np.column_stack([pair.y for pair in pairs])
-    return resample.ranking(first.scores, outcomes, sigma=first.sigma, kernel=first.kernel)
+    return resample.ranking(first.scores, outcomes, sigma=first.sigma, kernel=first.kernel, figures=figures)
+
+
+def _calibrated(pair: Pair, figures: Sequence[str] = resample.CALIBRATION) -> resample.Statistic:
+    return resample.calibration(np.asarray(pair.risk), pair.y, weight=pair.weight, figures=figures)
 
 
 def _contributed(*pairs: Pair, by: str) -> resample.Statistic:
@@ -319,9 +336,7 @@ def _contributed(*pairs: Pair, by: str) -> resample.Statistic:
 
 
 _RANKING = Resampler(resample.RANKING, _ranking, together=True)
-_CALIBRATION = Resampler(
-    resample.CALIBRATION, lambda pair: resample.calibration(np.asarray(pair.risk), pair.y, weight=pair.weight)
-)
+_CALIBRATION = Resampler(resample.CALIBRATION, _calibrated)
 _CURVE = "risks, of a score those of a curve over it that validation admissions gave"
 _BY_RISK = partial(Metric, resampler=_CALIBRATION, interval=_plain, applies=_has_risk)
 
@@ -463,7 +478,7 @@ METRICS = {
             "observed_expected",
             "Observed / expected events",
             "observed / expected",
-            lambda pair: pair.calibration.observed_expected,
+            lambda pair: discrimination.observed_expected(pair.risk, pair.y, weight=pair.weight),
             _CALIBRATION,
             _observed_expected,
             better="1",

@@ -9,7 +9,7 @@ the same seed are paired. `mlci.measures.intervals` makes intervals.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +82,14 @@ def _weights(design: Design, counts: np.ndarray, rows: np.ndarray) -> np.ndarray
     return drawn if design.weight is None else drawn * design.weight[rows]
 
 
-def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, kernel: str = "rbf") -> Statistic:
+def ranking(
+    scores: np.ndarray,
+    y: np.ndarray,
+    *,
+    sigma: float | None = None,
+    kernel: str = "rbf",
+    figures: Sequence[str] = RANKING,
+) -> Statistic:
     """Return the statistic that resamples the figures of `RANKING` for a score and an outcome, or several.
 
     Args:
@@ -91,6 +98,7 @@ def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, ke
             sorted and summed once for all outcomes that are known for the same admissions.
         sigma: the bandwidth of nHSIC in the score's units; by default the score's own reference bandwidth.
         kernel: of nHSIC.
+        figures: which of `RANKING`, where not all are wanted: the others are not computed.
 
     >>> import numpy as np
     >>> statistic = ranking(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0]))
@@ -107,20 +115,20 @@ def ranking(scores: np.ndarray, y: np.ndarray, *, sigma: float | None = None, ke
     ]
 
     def statistic(weights: Weights) -> np.ndarray:
-        figures: dict[int, np.ndarray] = {}
+        sides: dict[int, np.ndarray] = {}
         for ladder, columns in groups:
             weight = weights(ladder.rows)
-            found = np.full((len(weight), len(columns), len(RANKING)), np.nan)
+            found = np.full((len(weight), len(columns), len(figures)), np.nan)
             if len(ladder.values) > 1:
                 mass, drawn = ladder.mass(weight), [cases.drawn(weight) for cases in ladder.cases]
                 step = max(1, CACHED // len(ladder.values))
                 for start in range(0, len(weight), step):
                     part = slice(start, start + step)
-                    found[part] = _ranking(ladder, mass[part], [columns[part] for columns in drawn])
-                if kernel != "energy":
-                    found[:, :, RANKING.index("nhsic")] = _nhsic(ladder, weight, kernel, sigma)
-            figures.update(zip(columns, found.transpose(1, 0, 2)))
-        return np.hstack([figures[column] for column in range(outcomes.shape[1])])
+                    found[part] = _ranking(ladder, mass[part], [columns[part] for columns in drawn], figures)
+                if kernel != "energy" and "nhsic" in figures:
+                    found[:, :, figures.index("nhsic")] = _nhsic(ladder, weight, kernel, sigma)
+            sides.update(zip(columns, found.transpose(1, 0, 2)))
+        return np.hstack([sides[column] for column in range(outcomes.shape[1])])
 
     return statistic
 
@@ -166,7 +174,7 @@ class _Ladder:
         return weight if len(self.starts) == len(self.rows) else np.add.reduceat(weight, self.starts, axis=1)
 
 
-def _ranking(ladder: _Ladder, mass: np.ndarray, drawn_cases: list[np.ndarray]) -> np.ndarray:
+def _ranking(ladder: _Ladder, mass: np.ndarray, drawn_cases: list[np.ndarray], figures: Sequence[str]) -> np.ndarray:
     """Return resamples x outcomes x figures, from the weight on each value and that of each outcome's cases.
 
     nHSIC is that of the energy kernel, the squared distance correlation.
@@ -177,29 +185,36 @@ def _ranking(ladder: _Ladder, mass: np.ndarray, drawn_cases: list[np.ndarray]) -
     """
     below = np.cumsum(mass, axis=1)
     n = below[:, -1]
-    seen = n[:, None] - below + mass  # from the highest score down to each value
-    seen[seen <= 0] = 1  # where nobody was drawn yet, and so no case
     middle = below - mass / 2  # mid-ranks
-    scales = ladder.values / unit_of(ladder.values), middle
-    sums = [_beyond(np.diff(scale), below) for scale in scales]
-    figures = np.full((len(mass), len(ladder.cases), len(RANKING)), np.nan)
+    scales: dict[str, tuple] = {}
+    for name, values in {"dcorr": ladder.values / unit_of(ladder.values), "rank_dcorr": middle}.items():
+        if name in figures or (name == "dcorr" and "nhsic" in figures):
+            scales[name] = values, *_beyond(np.diff(values), below)
+    if "average_precision" in figures:
+        seen = n[:, None] - below + mass  # from the highest score down to each value
+        seen[seen <= 0] = 1  # where nobody was drawn yet, and so no case
+    found = np.full((len(mass), len(ladder.cases), len(figures)), np.nan)
     for place, (cases, drawn) in enumerate(zip(ladder.cases, drawn_cases)):
-        reached = np.cumsum(drawn, axis=1)
         n1 = drawn.sum(axis=1)
         mixed = (n1 > 0) & (n1 < n)
-        found = n1[:, None] - reached + drawn  # from the highest score down to that of each case
-        precision = _sum(drawn, found / seen.take(cases.value, axis=1))
-        won = _sum(drawn, middle.take(cases.value, axis=1)) - n1 * n1 / 2
-        grown, rate = drawn * (2 * reached - drawn), n1 / n
-        dependence = []
-        for scale, (norm, own, later) in zip(scales, sums):
+        reached, rate = np.cumsum(drawn, axis=1), n1 / n
+        grown = drawn * (2 * reached - drawn)
+        columns: dict[str, np.ndarray] = {}
+        for name, (scale, norm, own, later) in scales.items():
             rest = scale[..., -1:] - scale.take(cases.value, axis=-1)
             form = _sum(grown, rest) - 2 * rate * _sum(drawn, later.take(cases.value, axis=1)) + rate**2 * own
-            dependence.append(np.sqrt(_ratio(2 * form, norm * n1 * (1 - rate))))
-        plain, ranks = dependence
-        columns = [plain, plain**2, _ratio(won, n1 * (n - n1)), _ratio(precision, n1), ranks]
-        figures[mixed, place] = np.column_stack(columns)[mixed]
-    return figures
+            columns[name] = np.sqrt(_ratio(2 * form, norm * n1 * (1 - rate)))
+        if "nhsic" in figures:
+            columns["nhsic"] = columns["dcorr"] ** 2
+        if "auroc" in figures:
+            won = _sum(drawn, middle.take(cases.value, axis=1)) - n1 * n1 / 2
+            columns["auroc"] = _ratio(won, n1 * (n - n1))
+        if "average_precision" in figures:
+            caught = n1[:, None] - reached + drawn  # from the highest score down to that of each case
+            precision = _sum(drawn, caught / seen.take(cases.value, axis=1))
+            columns["average_precision"] = _ratio(precision, n1)
+        found[mixed, place] = np.column_stack([columns[name] for name in figures])[mixed]
+    return found
 
 
 def _beyond(gaps: np.ndarray, below: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -284,7 +299,9 @@ def mean(values: np.ndarray) -> Statistic:
     return statistic
 
 
-def calibration(risks: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> Statistic:
+def calibration(
+    risks: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None, figures: Sequence[str] = CALIBRATION
+) -> Statistic:
     """Return the statistic that resamples the figures of `CALIBRATION` for a risk and an outcome.
 
     Slope and intercept take one Newton step from the full fit, which has the bootstrap's spread to first order.
@@ -293,6 +310,7 @@ def calibration(risks: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None =
         risks: a probability per admission.
         y: the outcome: 0, 1, or NaN where not known.
         weight: of each admission in the full fit.
+        figures: which of `CALIBRATION`, where not all are wanted: the others are not computed.
 
     >>> import numpy as np
     >>> statistic = calibration(np.array([0.1, 0.3, 0.6, 0.8]), np.array([0.0, 1.0, 0.0, 1.0]))
@@ -301,28 +319,35 @@ def calibration(risks: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None =
     """
     rows = np.flatnonzero(~np.isnan(y))
     if not len(rows):
-        return lambda weights: np.full((len(weights(rows)), len(CALIBRATION)), np.nan)
+        return lambda weights: np.full((len(weights(rows)), len(figures)), np.nan)
     risk, y, weight = risks[rows], y[rows], None if weight is None else weight[rows]
-    x = discrimination.logit(risk)
-    columns = [(y - risk) ** 2, np.ones_like(x)]
-    starts = []
-    for slope in (None, 1.0):
-        at = np.array(discrimination.calibration_line(risk, y, slope=slope, weight=weight))
-        fitted = 0.5 * (1 + np.tanh((at[0] + at[1] * x) / 2))
-        spread = fitted * (1 - fitted)
-        columns += [y - fitted, (y - fitted) * x, spread, spread * x, spread * x**2]
-        starts.append(at)
-    sums = np.column_stack([*columns, discrimination.log_losses(risk, y), y, risk])
+    columns = {"n": np.ones(len(y)), "y": y, "risk": risk, "brier": (y - risk) ** 2}
+    columns["loss"] = discrimination.log_losses(risk, y)
+    starts = {}
+    for line, slope in (("slope", None), ("intercept", 1.0)):
+        if line in figures:
+            x, at = discrimination.logit(risk), discrimination.calibration_line(risk, y, slope=slope, weight=weight)
+            fitted = 0.5 * (1 + np.tanh((at[0] + at[1] * x) / 2))
+            spread, left = fitted * (1 - fitted), y - fitted
+            columns |= {f"{line} g0": left, f"{line} h00": spread}
+            if slope is None:
+                columns |= {f"{line} g1": left * x, f"{line} h01": spread * x, f"{line} h11": spread * x**2}
+            starts[line] = at
+    sums = np.column_stack([*columns.values()])
 
     def statistic(weights: Weights) -> np.ndarray:
-        total = weights(rows) @ sums
-        n = np.maximum(total[:, 1], 1)
-        g0, g1, h00, h01, h11 = total[:, 2:7].T
+        total = dict(zip(columns, (weights(rows) @ sums).T))
+        n, found = np.maximum(total["n"], 1), {}
         with np.errstate(divide="ignore", invalid="ignore"):
-            slope = starts[0][1] + (h00 * g1 - h01 * g0) / (h00 * h11 - h01**2)
-            intercept = starts[1][0] + total[:, 7] / total[:, 9]
-        brier, loss, rate = total[:, 0] / n, total[:, 12] / n, total[:, 13] / n
-        ratio = total[:, 13] / np.maximum(total[:, 14], 1e-300)
-        return np.column_stack([ratio, brier, slope, intercept, *discrimination.skill(brier, loss, rate)])
+            if "slope" in starts:
+                g0, g1, h00, h01, h11 = (total[f"slope {name}"] for name in ("g0", "g1", "h00", "h01", "h11"))
+                found["slope"] = starts["slope"][1] + (h00 * g1 - h01 * g0) / (h00 * h11 - h01**2)
+            if "intercept" in starts:
+                found["intercept"] = starts["intercept"][0] + total["intercept g0"] / total["intercept h00"]
+        brier, loss, rate = total["brier"] / n, total["loss"] / n, total["y"] / n
+        found["observed_expected"] = total["y"] / np.maximum(total["risk"], 1e-300)
+        found["brier"] = brier
+        found |= zip(("brier_skill", "deviance", "nagelkerke"), discrimination.skill(brier, loss, rate))
+        return np.column_stack([found[name] for name in figures])
 
     return statistic

@@ -33,10 +33,10 @@ from mlci.judging._carried import design_of, design_words
 from mlci.judging.cutoffs import cutoff_range
 from mlci.judging.evaluate import judge, subgroup
 from mlci.judging.groups import by_group, interactions
-from mlci.judging.rivals import OWN, compare
+from mlci.judging.rivals import OWN, Areas, compare
 from mlci.measures import weighted
 from mlci.measures.design import Design
-from mlci.measures.intervals import Interval
+from mlci.measures.intervals import Interval, area
 from mlci.measures.registry import reported
 from mlci.tokens import telling, without
 
@@ -45,8 +45,9 @@ EXPLAINED = 5_000  # admissions that the influence of codes is averaged over
 LEAST = 10  # admissions behind any figure about a code, with and without the outcome behind any about a group
 CODES = 25  # listed
 ALONG = "score_deviance"  # explained by the curve over the score, where risks are not read from it
+ORDER = ("auroc", "risk_auroc")
 FIGURES = (
-    *("auroc", "risk_auroc", "deviance", "nagelkerke", "brier_skill"),
+    *(*ORDER, "deviance", "nagelkerke", "brier_skill"),
     *("slope", "intercept", "calibration_error", "brier"),
 )
 STEPS = 24  # groups along the score, evenly spaced on the scale of the picture
@@ -284,7 +285,8 @@ def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], obje
     alone = patients if asked.drawn else None  # where nobody asked, curves take each admission for itself
     points = pool.submit(rivals.classic, judged)
     outcomes = [pool.submit(_outcome, name, score, y, risks.get(name), alone) for name, y in known.items()]
-    beside = pool.submit(_beside, asked, points, score, known, risks, patients)
+    areas = Areas(known, patients)
+    beside = pool.submit(_beside, asked, points, score, known, risks, areas)
     metrics = pool.submit(_metrics, asked, points, score, known, risks, patients)
     diagnosis = pool.submit(_diagnosis, asked, score, labels, weights, patients)
     codes = pool.submit(_codes, model, judged, asked.options["seed"])
@@ -298,8 +300,9 @@ def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], obje
     aurocs, gains = beside.result()
     shown(aurocs)
     table = metrics.result()
+    figures = {name: _order(areas, name, score, risks.get(name)) | _figures(name, table) for name in known}
     return Judgement(
-        outcomes=tuple(replace(part.result(), figures=_figures(part.result().name, table)) for part in outcomes),
+        outcomes=tuple(replace(part.result(), figures=figures[part.result().name]) for part in outcomes),
         aurocs=aurocs,
         gains=gains,
         metrics=table,
@@ -317,7 +320,8 @@ def _metrics(asked: _Asked, points: Future, score, known, risks, patients: Desig
     """Return the index and the published ones, by every figure of the page."""
     options = {"groups": patients, "kernel": "energy", **asked.options}  # nHSIC is shown from the diagnosis
     models = {OWN: score, **points.result()}
-    found = judge(models, known, risks={OWN: risks}, metrics={*FIGURES, *reported()}, **options).table
+    wanted = {*FIGURES, *reported()} - {*ORDER}  # which the comparison with rivals has found
+    found = judge(models, known, risks={OWN: risks}, metrics=wanted, **options).table
     model = asked.model
     along = {name: curve(score) for name, curve in model.curves.items() if name in known and name in model.learned}
     if not along:
@@ -338,8 +342,15 @@ def _diagnosis(asked: _Asked, score, labels, weights: Mapping[str, float], patie
         return None, None, None
 
 
+def _order(areas: Areas, name: str, score: np.ndarray, risk: np.ndarray | None) -> dict[str, Interval]:
+    """Return AUROC of the score and of the risk, where there is one."""
+    columns = zip(ORDER, (score, risk))
+    found = {metric: areas.of(column, name) for metric, column in columns if column is not None}
+    return {metric: area(*of, areas.outcomes[name], areas.design) for metric, of in found.items()}
+
+
 def _figures(name: str, metrics: pd.DataFrame) -> dict[str, Interval]:
-    """Return those of `FIGURES` that the index has for an outcome."""
+    """Return those of `FIGURES` that the index has for an outcome, but for those of order."""
     own = metrics[(metrics["model"] == OWN) & (metrics["outcome"] == name)].set_index("metric")
     return {
         metric: Interval(*own.loc[metric, ["value", "low", "high"]].astype(float))
@@ -368,10 +379,10 @@ def _cut(model, score, known: Mapping[str, np.ndarray], anew, certificate, weigh
     )
 
 
-def _beside(asked: _Asked, points: Future, score, known, risks, patients: Design) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _beside(asked: _Asked, points: Future, score, known, risks, areas: Areas) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the index beside its rivals: AUROCs, and what it adds to those that know age and sex."""
-    found = _rivals(asked, points, score, known, risks)
-    return compare(score, found, known, patients=patients), rivals.increments(found, known, patients=patients)
+    found, told = _rivals(asked, points, score, known, risks), {"patients": areas.design, "areas": areas}
+    return compare(score, found, known, **told), rivals.increments(found, known, **told)
 
 
 def _rivals(asked: _Asked, points: Future, score, known, risks) -> dict[str, dict[str, np.ndarray]]:
