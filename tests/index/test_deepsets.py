@@ -56,6 +56,16 @@ def test_scores_equal_the_torch_forward_pass(shape):
     np.testing.assert_allclose(scorer(tokens), expected, atol=1e-5)
 
 
+def test_features_far_from_zero_follow_the_definition():
+    """LayerNorm takes the mean of a row away, were it twenty times as large as the spread."""
+    state, admissions = random_state(SIZE, width=128), [each for each in many(200) if len(each)]
+    state["phi.2.bias"] = state["phi.2.bias"] + np.float32(3)
+    scorer = DeepSetsScorer(state, "mean+max", VOCABULARY)
+    assert scorer._features.mean() > 20 * scorer._features.std()
+    expected = [set_score(state, each, ["mean", "max"]) for each in admissions]
+    np.testing.assert_allclose(scorer(flat(admissions)), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("pooling", ["attention", "gated"])
 def test_logits_far_apart_do_not_overflow(pooling):
     state = random_state(SIZE, pools=1, pooling=pooling)
@@ -94,6 +104,8 @@ def test_the_longest_admission_does_not_overflow(longest):
     alone = scorer(flat([[token] for token in range(1, SIZE)]))
     repeated = scorer(flat([[token] * longest for token in range(1, SIZE)]))  # mean and max of equals are themselves
     np.testing.assert_allclose(repeated, alone, atol=1e-5)
+    added = DeepSetsScorer(random_state(SIZE, pools=1), "sum", Vocabulary((), (), max_codes=longest))
+    assert np.isfinite(added(flat([[token] * longest for token in range(1, SIZE)]))).all()
 
 
 @pytest.mark.parametrize("pooling", ["mean+max", "sum", "gated+max"])

@@ -14,14 +14,14 @@ import numpy as np
 
 from mlci.base.blas import single_thread
 from mlci.codes.admissions import Admissions
-from mlci.index._heads import MOST, OutcomeHeads, shapes
-from mlci.index._pooling import PoolingTable
+from mlci.index._heads import MOST, OutcomeHeads, centred, shapes
+from mlci.index._pooling import GATHERED, PoolingTable
 from mlci.index._reading import Reading, in_blocks
 from mlci.tokens import Tokens, Vocabulary, positions
 
 NORM_EPS = 1e-5
-ROWS = 4096  # admissions worked on at once: fewer, and threads wait for each other between short steps
-SHARE = 4  # blocks that a thread takes at once, in the same room
+ROWS = 1024  # admissions worked on at once: what a core's cache holds; with fewer, steps are short and threads wait
+SHARE = 16  # blocks that a thread takes at once, in the same room
 SMALLER = (64, 512)  # rooms for few admissions, such as those of a page
 
 
@@ -92,18 +92,19 @@ class DeepSetsScorer:
     def read(self, tokens: Tokens) -> Reading:
         """Return scores, and log-odds where there are heads, of plain tokens or of what `encode` gave."""
         _ = self._table, self._layers, self._logits, self._heads  # made once, before threads need them
-        scores, share = np.empty(len(tokens)), (1 / np.maximum(self._table.sizes(tokens), 1)).astype(np.float32)
+        scores, counts = np.empty(len(tokens)), tokens.counts
         by_tokens, by_layer = (np.empty((len(tokens), self.risky), dtype=kind) for kind in (np.float64, np.float32))
-        shortest_last = np.argsort(-tokens.counts, kind="stable")
+        longest = int(counts.max(initial=0))
+        by_length = np.argsort((longest - counts).astype(np.min_scalar_type(longest)), kind="stable")  # few bits: fast
 
         with single_thread():
             size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
 
         def work(start: int) -> None:
-            room = _Room.of(len(self._table.step), self.pooling, size, self.risky)
+            room = _Room.of(self._table, self.pooling, size, longest, self.risky)
             for at in range(start, min(start + SHARE * size, len(tokens)), size):
-                rows = shortest_last[at : at + size]
-                self._pool(tokens, rows, share[rows], room)
+                rows = by_length[at : at + size]
+                self._pool(tokens, rows, room)
                 scores[rows] = self._head(room)[: len(rows)]
                 by_layer[rows] = room.log_odds[: len(rows)]
             part = slice(start, start + SHARE * size)
@@ -151,13 +152,14 @@ class DeepSetsScorer:
     def _layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """rho with LayerNorm's own scale and shift folded into its first layer, and each ReLU's bias into the next.
 
-        ReLU(x + b) is max(x, -b) + b: with that b in the bias of the next layer, a bias costs no pass of its own.
+        The first layer is centred, so that it makes of a row what it would make of the row less its mean. ReLU(x + b)
+        is max(x, -b) + b: with that b in the bias of the next layer, a bias costs no pass of its own.
         """
         layers = [
             (self.state[f"rho.{layer}.weight"], self.state[f"rho.{layer}.bias"]) for layer in self._numbers("rho")
         ]
         weight, bias = layers[0]
-        layers[0] = (weight * self.state["norm.weight"], bias + weight @ self.state["norm.bias"])
+        layers[0] = (centred(weight * self.state["norm.weight"]), bias + weight @ self.state["norm.bias"])
         folded, before = [], np.zeros(layers[0][0].shape[1], dtype=np.float32)
         for weight, bias in layers:
             before = (bias + weight.astype(np.float64) @ before).astype(np.float32)
@@ -177,17 +179,15 @@ class DeepSetsScorer:
         whole = [(x, matrix, x @ matrix) for x, matrix in inputs]
         return tuple(size for size in SMALLER if all(np.array_equal(x[:size] @ m, y[:size]) for x, m, y in whole))
 
-    def _pool(self, tokens: Tokens, rows: np.ndarray, share: np.ndarray, room: "_Room") -> None:
-        """Pool up to `ROWS` admissions, the longest first; `share` is that of a token in its admission's mean."""
-        width = len(self._table.step)
+    def _pool(self, tokens: Tokens, rows: np.ndarray, room: "_Room") -> None:
+        """Pool up to a room of admissions, the longest first, in steps of the table."""
+        width = room.gathered.shape[1]
         places = {how: slice(place * width, (place + 1) * width) for place, how in enumerate(self.pooling.split("+"))}
         parts = {how: room.pooled[: len(rows), place] for how, place in places.items()}
         if plain := {how: part for how, part in parts.items() if how not in self._logits}:
-            self._table.pool(tokens, rows, plain)
-        if "mean" in parts:
-            parts["mean"] *= share[:, None]
+            self._table.pool(tokens, rows, plain, room.gathered)
         for how in self._logits:
-            parts[how][:] = self._softly(how, tokens, rows)
+            parts[how][:] = self._softly(how, tokens, rows) / self._table.step
 
     def _softly(self, how: str, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """Average phi by the softmax of its logits over each admission, whose codes come in the vocabulary's order.
@@ -217,18 +217,25 @@ class DeepSetsScorer:
 
         What the heads make of it is left in the room.
         """
-        hidden = room.pooled
-        size = hidden.shape[1]
-        hidden -= np.einsum("ij->i", hidden)[:, None] / size
-        variance = np.einsum("ij,ij->i", hidden, hidden) / size
-        hidden /= np.sqrt(variance + np.float32(NORM_EPS))[:, None]
-        *inner, (weight, bias) = self._layers
+        (*inner, (weight, bias)), hidden = self._layers, room.pooled
+        scale = self._scale(hidden)
         for place, (matrix, shift) in enumerate(inner):
             hidden = np.matmul(hidden, matrix, out=room.hidden[place % 2])
+            if not place:
+                hidden *= scale
             np.maximum(hidden, -shift, out=hidden)
+        if not inner:
+            hidden *= scale
         if self.risky:
             np.matmul(hidden, self._heads.matrix, out=room.log_odds)
         return np.einsum("ij,j->i", hidden, weight[:, 0]) + bias[0]
+
+    def _scale(self, pooled: np.ndarray) -> np.ndarray:
+        """Return what LayerNorm multiplies each row with, once its mean is gone; a step is one in these numbers."""
+        mean = np.einsum("ij->i", pooled).astype(np.float64) / pooled.shape[1]
+        squares = np.einsum("ij,ij->i", pooled, pooled).astype(np.float64) / pooled.shape[1]
+        variance = np.maximum(squares - mean**2, 0) + NORM_EPS / self._table.step**2
+        return (1 / np.sqrt(variance)).astype(np.float32)[:, None]
 
 
 @dataclass(frozen=True)
@@ -236,11 +243,14 @@ class _Room:
     """Where a thread works, from block to block: to ask for memory anew costs as much as to fill it."""
 
     pooled: np.ndarray
+    gathered: np.ndarray
     hidden: tuple[np.ndarray, np.ndarray]
     log_odds: np.ndarray
 
     @classmethod
-    def of(cls, width: int, pooling: str, rows: int, outcomes: int) -> "_Room":
+    def of(cls, table: PoolingTable, pooling: str, rows: int, longest: int, outcomes: int) -> "_Room":
+        width = table.total.shape[1]
         pooled = np.zeros((rows, width * len(pooling.split("+"))), dtype=np.float32)
+        gathered = np.empty((max(GATHERED // width, longest + 1), width), dtype=table.total.dtype)
         hidden = np.empty((rows, width), dtype=np.float32), np.empty((rows, width), dtype=np.float32)
-        return cls(pooled, hidden, np.empty((rows, outcomes), dtype=np.float32))
+        return cls(pooled, gathered, hidden, np.empty((rows, outcomes), dtype=np.float32))

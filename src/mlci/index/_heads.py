@@ -41,7 +41,7 @@ class OutcomeHeads:
             return cls(np.empty((0, 0)), np.empty(0), np.empty((0, 0)), 1.0)
         matrix, weights = (state[f"heads.{name}"].astype(np.float64) for name in ("weight", "tokens"))
         start = state["heads.bias"] + matrix @ (layers[-2][1] if len(layers) > 1 else state["norm.bias"])
-        matrix = matrix if len(layers) > 1 else matrix * state["norm.weight"]
+        matrix = matrix if len(layers) > 1 else centred(matrix * state["norm.weight"])
         whole, step = in_steps(weights, vocabulary.longest)
         rows = [whole, whole[vocabulary.beginnings].sum(axis=1)] if codes else [whole]
         pairs = in_pairs(np.concatenate(rows))
@@ -56,6 +56,15 @@ class OutcomeHeads:
             total[filled] = np.add.reduceat(pair.take(ids), offsets[filled] - offsets[0])
         found = np.ascontiguousarray(totals.T).view(np.float64)[:, : len(self.start)]
         return self.start + self.step * found
+
+
+def centred(matrix: np.ndarray) -> np.ndarray:
+    """Give a matrix that makes of a row what this one makes of the row less its mean.
+
+    >>> centred(np.array([[1.0, 3.0]])).tolist()
+    [[-1.0, 1.0]]
+    """
+    return (matrix - matrix.mean(axis=1, keepdims=True, dtype=np.float64)).astype(matrix.dtype)
 
 
 def shapes(state: Mapping[str, np.ndarray], entering: int, tokens: int) -> dict[str, tuple[int, ...]]:
