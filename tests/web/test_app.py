@@ -32,9 +32,11 @@ from mlci.codes.admissions import as_admissions
 from mlci.codes.search import search
 from mlci.index.estimator import MLCI
 from mlci.judging.kept import Cutoff, Isotonic
+from mlci.web import _pages
 from mlci.web._case import read_case, typed
 from mlci.web._drawing import Drawing
-from mlci.web.app import create_app, percent, place, span
+from mlci.web._rendering import percent, place, span
+from mlci.web.app import create_app
 from toys import code_lists
 from webserver import REAL, running, toy_index
 
@@ -233,7 +235,7 @@ def test_a_fault_inside_is_told_without_traceback_and_logged_without_codes(index
     def fail(*_, **__):
         raise KeyError("I509 of admission 17")
 
-    monkeypatch.setattr("mlci.web.app.answers", fail)
+    monkeypatch.setattr("mlci.web._api.answers", fail)
     with running(index) as address:
         response = httpx.post(f"{address}/api/score", json={"admissions": [["I50.9"]]}, timeout=PATIENCE)
     assert "went wrong" in refused(response, 500)
@@ -639,8 +641,6 @@ def test_the_application_can_be_made_without_a_server(index):
 
 
 def test_pages_take_turns_and_all_are_answered(web, monkeypatch):
-    from mlci.web import app
-
     lock, inside, most = threading.Lock(), 0, 0
 
     def slow(*_, **__) -> None:
@@ -652,8 +652,8 @@ def test_pages_take_turns_and_all_are_answered(web, monkeypatch):
         with lock:
             inside -= 1
 
-    monkeypatch.setattr(app, "read_case", slow)
+    monkeypatch.setattr(_pages, "read_case", slow)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: web.get("/").status_code, range(8)))
     assert found == [200] * 8
-    assert most <= app.AT_ONCE
+    assert most <= _pages.AT_ONCE

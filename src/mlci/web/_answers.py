@@ -83,6 +83,16 @@ def model_version(model: Model) -> int:
     return own[0] if len(own) == 1 else 10
 
 
+def said_version(model: Model, said: str) -> int:
+    """Return the ICD version that somebody `said`, or else that of `model_version`.
+
+    >>> from mlci.index.estimator import load
+    >>> said_version(load("us2010").model_, "9")
+    9
+    """
+    return int(said) if said in ("9", "10") else model_version(model)
+
+
 def answers(
     index: MLCI,
     lists: Sequence[Sequence[str]] | Admissions,

@@ -1,0 +1,80 @@
+"""The pages of many admissions: a file in, its progress, its scores, and its end."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Form, HTTPException, UploadFile
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+
+from mlci.codes import icd
+from mlci.index.estimator import MLCI
+from mlci.web._answers import model_version, said_version
+from mlci.web._drawing import Bars
+from mlci.web._uploads import GRACE_SECONDS, Busy, Uploads
+
+
+def _row_address(row: dict) -> str:
+    """Return the address of the page of one row of a scored file."""
+    version = {"icd": row["icd_version"]} if row["icd_version"] in icd.VERSIONS else {}
+    return "/?" + urlencode({"codes": " ".join(row["codes"]), **version})
+
+
+def files(index: MLCI, uploads: Uploads, render: Callable[..., str], upload_limit: int) -> APIRouter:
+    router = APIRouter(prefix="/files", include_in_schema=False)
+
+    @router.get("")
+    def form() -> HTMLResponse:
+        return HTMLResponse(render("files", limit=upload_limit, version=model_version(index.model_)))
+
+    @router.post("")
+    def upload(
+        file: UploadFile,
+        kind: Annotated[Literal["csv", "parquet", "xlsx"], Form()] = "csv",
+        icd_version: Annotated[str, Form(alias="icd", max_length=2)] = "",
+        id: Annotated[str, Form(max_length=200)] = "",
+        columns: Annotated[str, Form(alias="codes", max_length=2000)] = "",
+    ) -> Response:
+        named = {"id": id.strip(), "codes": columns.strip(), "icd_version": said_version(index.model_, icd_version)}
+        try:
+            token = uploads.add(file.file, file.filename or "", kind=kind, **named)
+        except Busy:
+            raise HTTPException(503, "Too many files are in work; try again in a minute.") from None
+        return RedirectResponse(f"/files/{token}", 303)
+
+    def job_of(token: str):
+        if job := uploads.jobs.get(token):
+            uploads.keep(token)
+            return job
+        raise HTTPException(
+            404, "These scores are gone: they are deleted when their page is left, or after ten minutes."
+        )
+
+    @router.get("/{token}")
+    def progress(token: str) -> HTMLResponse:
+        job = job_of(token)
+        return HTMLResponse(render("job", job=job, token=token, bars=Bars(job.bars), case_address=_row_address))
+
+    @router.post("/{token}/keep", status_code=204)
+    def keep(token: str) -> None:
+        """Note that the page is still open."""
+        job_of(token)
+
+    @router.post("/{token}/leave", status_code=204)
+    def leave(token: str) -> None:
+        """Note that the page was left, or is being loaded anew."""
+        uploads.keep(token, GRACE_SECONDS)
+
+    @router.get("/{token}/scores")
+    def scores(token: str) -> FileResponse:
+        job = job_of(token)
+        if not job.done.is_set() or job.error:
+            raise HTTPException(404, "The scores are not made yet.")
+        return FileResponse(job.target, filename=job.target.name)
+
+    @router.post("/{token}/forget")
+    def forget(token: str) -> Response:
+        uploads.forget(token)
+        return RedirectResponse("/files", 303)
+
+    return router

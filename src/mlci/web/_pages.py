@@ -1,0 +1,123 @@
+"""The pages that people see: one admission, two beside each other, and what the model is.
+
+In comes an index and what renders; out come routers. Pages work without JavaScript; a small script saves reloading.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from mlci.base.errors import InputError
+from mlci.codes import icd
+from mlci.codes.parse import understand
+from mlci.codes.search import search
+from mlci.index._people import of_person
+from mlci.index.estimator import MLCI
+from mlci.web._addresses import CaseAddress
+from mlci.web._answers import said_version
+from mlci.web._api import found_code, model_card
+from mlci.web._case import MOST_TEXT, read_case
+
+AT_ONCE = 2  # pages in work: more only wrest Python's lock from each other, at twice the processor time
+EXAMPLES = {
+    10: {
+        "Heart failure with kidney injury": "I50.9 N17.9 I10",
+        "Septic shock": "A41.9 R65.21 J96.01 N17.9",
+        "A knee replacement": "M17.11 I10 E78.5",
+    },
+    9: {
+        "Heart failure with kidney injury": "428.0 584.9 401.9",
+        "Septic shock": "038.9 785.52 518.81 584.9",
+        "A knee replacement": "715.96 401.9 272.4",
+    },
+}
+
+Codes = Annotated[list[str], Query(max_length=1000)]
+
+
+def pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
+    router, turns = APIRouter(include_in_schema=False), CapacityLimiter(AT_ONCE)  # who comes first is served first
+
+    @router.get("/")
+    async def admission_page(
+        codes: str = "",
+        q: Annotated[str, Query(max_length=200)] = "",
+        off: Codes = [],  # noqa: B006  (read only)
+        plus: Codes = [],  # noqa: B006
+        pick: Annotated[str, Query(max_length=40)] = "",
+        icd_version: Annotated[str, Query(alias="icd", max_length=2)] = "",
+        age: Annotated[str, Query(max_length=3, pattern=r"^\d*$")] = "",
+        sex: Literal["", "F", "M"] = "",
+    ) -> Response:
+        version = said_version(index.model_, icd_version)
+        here = CaseAddress(codes, tuple(off), tuple(plus), version, said=bool(icd_version), age=age, sex=sex)
+        if pick:
+            return RedirectResponse(here.with_codes(f"{codes.strip()} {pick}".strip()), 303)
+
+        def answered() -> Response:
+            case, error = None, ""
+            try:
+                people = of_person(index.model_.people, float(age) if age else None, sex or None)
+                case = read_case(index, codes, off=off, plus=plus, version=version, people=people)
+            except InputError as problem:
+                error = str(problem)
+            page = render(
+                "one",
+                text=codes[:MOST_TEXT],
+                q=q,
+                found=[found_code(code) for code in search(q, version, 10)],
+                version=version,
+                age=age,
+                sex=sex,
+                address=here.plain,
+                offered=here.offered,
+                translated=here.translated,
+                case=case,
+                error=error,
+                examples=EXAMPLES[version],
+                dotted=lambda code: icd.dotted(code, version),
+            )
+            return HTMLResponse(page, 422 if error else 200)
+
+        return await run_sync(answered, limiter=turns)
+
+    return router
+
+
+def comparisons(index: MLCI, render: Callable[..., str]) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/compare")
+    def compare(
+        a: str = "", b: str = "", icd_version: Annotated[str, Query(alias="icd", max_length=2)] = ""
+    ) -> Response:
+        version = said_version(index.model_, icd_version)
+        cases, error = [], ""
+        try:
+            cases = [read_case(index, text, version=version) for text in (a, b)]
+        except InputError as problem:
+            error = str(problem)
+        page = render(
+            "compare",
+            texts=(a[:MOST_TEXT], b[:MOST_TEXT]),
+            cases=cases if all(cases) else [],
+            version=version,
+            error=error,
+            examples=list(EXAMPLES[version].values()),
+            case_address=lambda text: "/?" + urlencode({"codes": text} | ({"icd": icd_version} if icd_version else {})),
+            title_of=lambda code: understood.title if (understood := understand(code, version)) else None,
+            dotted=lambda code: icd.dotted(code, version),
+        )
+        return HTMLResponse(page, 422 if error else 200)
+
+    @router.get("/model")
+    def about(request: Request) -> HTMLResponse:
+        address = str(request.base_url).rstrip("/")
+        return HTMLResponse(render("model", card=model_card(index), address=address, examples=EXAMPLES))
+
+    return router

@@ -1,0 +1,85 @@
+"""Templates and the words of their figures: a view in, a page out."""
+
+from collections.abc import Callable
+from datetime import date
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+import mlci
+from mlci.base.names import cell, label, words
+from mlci.index.estimator import MLCI
+from mlci.index.provenance import provenance
+from mlci.web._drawing import Drawing
+
+
+def renderer(index: MLCI, name: str):
+    environment = Environment(
+        loader=PackageLoader("mlci.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "label": label,
+        "words": words,
+        "percent": percent,
+        "span": span,
+        "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
+        "number": lambda value, digits=2: f"{value:.{digits}f}".replace("-", "−"),
+        "count": lambda value: f"{value:,}",
+        "place": place,
+        "cell": cell,
+    }
+    kept: dict[tuple[object, ...], str] = {}
+
+    def remembered(*key: object, caller: Callable[[], str]) -> str:
+        """Return what a part of a template renders, once for each key: for parts that depend on model and key alone."""
+        if key not in kept:
+            kept[key] = caller()
+        return kept[key]
+
+    environment.globals |= {
+        "remembered": remembered,
+        "mlci_version": mlci.__version__,
+        "model": index.model_,
+        "model_name": name or f"recipe {index.model_.card['recipe']}",
+        "origin": provenance(index.model_),
+        "drawing": Drawing(index.model_),
+        "today": lambda: date.today().isoformat(),
+    }
+
+    def render(template: str, **view: object) -> str:
+        return environment.get_template(f"{template}.html.j2").render(view)
+
+    return render
+
+
+def percent(risk: float) -> str:
+    """Return a `risk` with as many digits as a person can use; never 0 or 100%.
+
+    >>> percent(0.0004), percent(0.123), percent(0.9999)
+    ('under 0.1%', '12.3%', 'over 99.9%')
+    """
+    if risk < 0.001:
+        return "under 0.1%"
+    return "over 99.9%" if risk > 0.999 else f"{100 * risk:.1f}%"
+
+
+def span(bounds: tuple[float, float]) -> str:
+    """Return an interval of risks, given by its two `bounds`.
+
+    >>> span((0.02, 0.045))
+    '2.0 to 4.5%'
+    """
+    low, high = (percent(bound) for bound in bounds)
+    return low if low == high else f"{low.removesuffix('%')} to {high}"
+
+
+def place(percentile: float) -> str:
+    """Return a `percentile` as text; never 100, which would say that nobody could be graver.
+
+    >>> place(61.4), place(99.96)
+    ('61', '99.9')
+    """
+    return f"{min(percentile, 99.9):.1f}" if 99 < percentile < 100 else f"{percentile:.0f}"
