@@ -3,6 +3,7 @@ import sys
 import click
 
 from mlci.cli._counting import counting
+from mlci.cli._memory import spare_memory
 from mlci.cli._options import check_output, columns, force, quiet, shown
 
 FEWEST = 10  # recorded codes of one kind whose number is told
@@ -134,6 +135,7 @@ def command(admissions, output, no_hierarchy, look_back, subject, admitted, carr
     if look_back is not None and (before := days_of_file(admissions)):
         raise InputError(f"{admissions}: looks back {before:g} days already; leave out --look-back.")
     rule, by_year = read_carry(carry) if carry else None, ByYear(admitted) if audit else None
+    spare_memory()
     with counting(quiet) as on_batch:
         done = write_scores(
             admissions,

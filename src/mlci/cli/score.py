@@ -1,6 +1,7 @@
 import click
 
 from mlci.cli._counting import counting
+from mlci.cli._memory import spare_memory
 from mlci.cli._model import MODEL
 from mlci.cli._options import check_output, columns, force, quiet, shown
 
@@ -59,6 +60,7 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **named)
         click.echo(
             f"mlci: warning: the model was made for {MADE_FOR[index.vocabulary.poa]}, not for --poa {poa}.", err=True
         )
+    spare_memory()
     with counting(quiet) as on_batch:
         options = {"on_batch": on_batch, "on_guess": lambda said: click.echo(f"{shown(admissions)}: {said}", err=True)}
         tally = score_file(index, admissions, output, strict=strict, poa=poa, **options, **named)
