@@ -1,4 +1,4 @@
-"""Score a file: a batch of admissions is read while another is scored and a third is written, in bounded memory.
+"""Score a file: while a batch of admissions is read others are scored, put in columns and written, in bounded memory.
 
 In come a model and a file of admissions (`mlci.codes.streams`); out come a file of scores and a `Tally` of how far the
 admissions are what the model was made for.
@@ -20,6 +20,7 @@ from mlci.codes.admissions import Admissions
 from mlci.codes.streams import ROW, ahead, stream_rows
 from mlci.codes.versions import Guess
 from mlci.index._people import of_table
+from mlci.index._reading import Reading
 from mlci.index.model import Model
 from mlci.index.shift import Agreement, outcome_columns
 from mlci.index.tally import Tally
@@ -75,12 +76,16 @@ def score_file(
     options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
     tally, outcomes = Tally(model), outcome_columns(source, model.outcomes)
 
+    def read() -> Iterator[tuple[Admissions, "pa.Table", Reading]]:
+        for admissions, carried in stream_admissions(model, source, poa=poa, on_guess=on_guess, **options):
+            people = of_table(carried, model.people, str(source), carried[ROW].to_numpy()) if model.people else None
+            yield admissions, carried, (model.read_strictly if strict else model.read)(admissions, people)
+
     def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:
         nonlocal tally
         empty = True
-        for admissions, carried in stream_admissions(model, source, poa=poa, on_guess=on_guess, **options):
-            people = of_table(carried, model.people, str(source), carried[ROW].to_numpy()) if model.people else None
-            columns = model.columns(admissions, strict=strict, people=people)
+        for admissions, carried, reading in ahead(read()):
+            columns = model.columns(admissions, strict=strict, reading=reading)
             if empty:
                 missing = tuple(name for name in model.people if name not in carried.column_names)
                 tally = replace(tally, missing=missing)
@@ -92,7 +97,7 @@ def score_file(
             yield admissions, columns, _as_table(model, admissions, columns, defuse)
 
     with writing(target, inputs=[source]) as write:  # hardly a value comes twice: no dictionaries
-        for admissions, columns, table in ahead(scored()):  # a batch is read, another scored, a third written
+        for admissions, columns, table in ahead(scored()):  # four batches are on their way
             write(table)
             rows = slice(tally.admissions, tally.admissions + len(admissions))
             agreements = {
