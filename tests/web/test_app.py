@@ -629,6 +629,17 @@ def test_a_kill_leaves_no_file_and_logs_hold_no_codes(model_file, tmp_path):
     assert not re.search("N17|I50|secret|heart", output)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_server_that_is_told_to_stop_says_no_traceback(model_file, tmp_path, number):
+    with serving(model_file, TMPDIR=str(tmp_path)) as (process, address):
+        assert httpx.get(f"{address}/", timeout=PATIENCE).status_code == 200
+        process.send_signal(number)
+        output = "".join(process.communicate())
+    assert process.returncode == 128 + number
+    assert output.strip() in ("", "mlci: stopped.")
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_taken_port_is_one_sentence(mlci_cli, model_file):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = mlci_cli("serve", model_file, "--port", taken.getsockname()[1], code=2)

@@ -29,7 +29,7 @@ STORY = (
     *("diagnose", "poa", "compare", "benchmark", "reproduce", "report", "card", "serve", "cite"),
 )
 RESUMED = {"fit", "benchmark", "reproduce", "demo"}
-
+STOPS = (signal.SIGTERM, signal.SIGHUP)
 
 MOST_WORDS = 2000  # of a sentence: an input may be long
 
@@ -77,8 +77,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")  # torch's, at the first step on a GPU
     warnings.showwarning = partial(_tell, warnings.showwarning)
     without_pandas(sys.argv[1:])
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
+    for request in STOPS:
+        signal.signal(request, _stop)
     try:
         code = cli.main(standalone_mode=False) or 0
     except click.ClickException as error:
@@ -118,7 +118,8 @@ def _tell(show: Callable[..., None], message: Warning | str, category: type[Warn
 
 def _stop(number: int, _: object) -> None:
     """End as if by an error, so that temporary files are removed; a second request must not interrupt that."""
-    signal.signal(number, signal.SIG_IGN)
+    for request in STOPS:
+        signal.signal(request, signal.SIG_IGN)
     sys.exit(128 + number)
 
 

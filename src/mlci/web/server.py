@@ -3,16 +3,21 @@
 import contextlib
 import logging
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from mlci.base.errors import InputError
 from mlci.base.files import scratch
 from mlci.index.estimator import MLCI
 from mlci.web.app import HOSTS, create_app
+
+if TYPE_CHECKING:
+    import uvicorn
 
 CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
@@ -59,7 +64,24 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None],
             timeout_keep_alive=5,
         )
         on_ready(f"http://{shown}:{listener.getsockname()[1]}/")
-        uvicorn.Server(config).run(sockets=[listener])
+        _server(config).run(sockets=[listener])
+
+
+def _server(config: "uvicorn.Config") -> "uvicorn.Server":
+    """Return a server that a hangup ends as any other request to stop does: when what was asked is answered."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            with super().capture_signals():
+                before = signal.signal(signal.SIGHUP, self.handle_exit)
+                try:
+                    yield
+                finally:
+                    signal.signal(signal.SIGHUP, before)
+
+    return Server(config)
 
 
 def is_loopback(host: str) -> bool:
