@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 SEED = 16
-SECONDS, PATIENCE = 60, 400  # that a case may take of a processor, and by the clock, on however busy a machine
+SECONDS, PATIENCE = 120, 800  # that a case may take of a processor, and by the clock, on however busy a machine
 MEMORY = 6 << 30  # that it may take beyond what the program itself does
 KINDS = {  # how often each comes
     "flipped model": 14,

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import io
 import os
 import shutil
@@ -36,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("MLCI_DATA", ROOT.parent / "shared" / "data"))
 
 
-PATIENCE = 240  # seconds that end a hang and measure nothing: for what takes one on an idle machine
+PATIENCE = 300  # seconds that end a hang and measure nothing: for what takes one on an idle machine
 
 SLOW = "slow (MLCI_REQUIRE_ALL=1 make test, or by name as file::test)"
 
@@ -89,8 +90,17 @@ def java() -> str:
     return str(found)
 
 
+@pytest.fixture(scope="module")
+def spark(spark_session):
+    """Spark for the tests of a file; the sockets that it leaves to the garbage collector are no other test's."""
+    yield spark_session
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 @pytest.fixture(scope="session")
-def spark(java):
+def spark_session(java):
     require(find_spec("pyspark"), "pyspark", "pip install 'mlci[spark]'")
     import pyspark.sql
 

@@ -19,7 +19,7 @@ from random import Random
 DATA = Path(__file__).parent / "data"
 BEFORE = b"what was there"
 PRIVATE = (".part", "mlci-scratch", ".checkpoint", ".tokens", ".fit")
-PATIENCE = 240  # seconds for what a killed command started to end, on a busy machine
+PATIENCE = 300  # seconds for what a killed command started to end, on a busy machine
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 import sqlglot
 from click.testing import CliRunner
 
-from conftest import require
+from conftest import PATIENCE, require
 from mlci.base.errors import InputError
 from mlci.cli import cli
 from mlci.codes.admissions import as_admissions
@@ -24,6 +24,8 @@ from mlci.index.model import Model
 from mlci.tokens import UNK
 from toys import deep_lists, random_model, random_table
 
+# Spark leaves the sockets through which Arrow comes back to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
 RECALCULATE = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry"><item oor:path="/org.openoffice.Office.Calc/Formula/Load">
 <prop oor:name="OOXMLRecalcMode" oor:op="fuse"><value>0</value></prop></item></oor:items>"""
@@ -170,7 +172,8 @@ def test_the_workbook_gives_the_numbers_of_mlci_score(model, tmp_path):
     (tmp_path / "profile" / "user" / "registrymodifications.xcu").write_text(RECALCULATE)
     profile = f"-env:UserInstallation=file://{tmp_path}/profile"
     books = [str(tmp_path / f"{number}.xlsx") for number in range(len(lists))]
-    subprocess.run([str(office), profile, "--headless", *out, *books], check=True, capture_output=True, timeout=300)
+    words = [str(office), profile, "--headless", *out, *books]
+    subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE)
     wanted = model.columns(as_admissions(lists, icd_version=10))
     for number in range(len(lists)):
         with open(tmp_path / f"{number}.csv", newline="") as file:
@@ -252,7 +255,6 @@ def on_spark(model, rows, request):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")  # of Spark's gateway
 @pytest.mark.parametrize("engine", [on_duckdb, on_sqlite, on_postgres, on_spark])
 def test_three_sources_are_scored_alike_where_they_lie(engine, hospitals_of_three, request):
     model, rows = hospitals_of_three
