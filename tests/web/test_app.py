@@ -1,3 +1,4 @@
+import asyncio
 import contextlib
 import gzip
 import io
@@ -29,11 +30,13 @@ import mlci
 from conftest import PATIENCE
 from mlci.codes import icd
 from mlci.codes.admissions import as_admissions
+from mlci.codes.comorbidity import Coder
 from mlci.codes.search import search
 from mlci.index.estimator import MLCI
 from mlci.judging.kept import Cutoff, Isotonic
 from mlci.web import _pages
 from mlci.web._case import read_case, typed
+from mlci.web._clinical import INDICES, clinical
 from mlci.web._drawing import Drawing
 from mlci.web._rendering import percent, place, span
 from mlci.web.app import create_app
@@ -651,6 +654,22 @@ def test_the_application_can_be_made_without_a_server(index):
     assert set(paths) == {"/api/score", "/api/model", "/api/codes"}
 
 
+@pytest.mark.parametrize("version", icd.VERSIONS)
+def test_clinical_indices_are_those_of_the_command(version):
+    rng, codes = np.random.default_rng(version), icd.all_codes(version).to_pylist()
+    odd = ["I50", "E11", "250", "4280X", "I509ZZ", "XXXX", "C7B8"]  # headings, other editions, nothing
+    lists = [[*rng.choice(codes, rng.integers(0, 12)), *rng.choice(odd, rng.integers(0, 3))] for _ in range(300)]
+    admissions = as_admissions(lists, icd_version=version)
+    found, expected = clinical(admissions), Coder().scores(admissions, list(INDICES.values()))
+    for name, column in INDICES.items():
+        assert [both[name].score for both in found] == expected[column].tolist()
+    [both] = clinical(as_admissions([["E112", "E119", "I509", "I509"]], icd_version=10))
+    assert [(category.words, category.codes) for category in both["charlson"].categories] == [
+        ("congestive heart failure", ["I509"]),
+        ("diabetes with chronic complication", ["E112"]),
+    ]
+
+
 def test_pages_take_turns_and_all_are_answered(web, monkeypatch):
     lock, inside, most = threading.Lock(), 0, 0
 
@@ -665,6 +684,35 @@ def test_pages_take_turns_and_all_are_answered(web, monkeypatch):
 
     monkeypatch.setattr(_pages, "read_case", slow)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: web.get("/").status_code, range(8)))
+        found = list(pool.map(lambda _: web.get("/", params={"codes": "heart failure"}).status_code, range(8)))
     assert found == [200] * 8
     assert most <= _pages.AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("asked", "at_once"),
+    [
+        ({"codes": "I50.9, N17.9;I10"}, True),
+        ({"codes": ""}, True),
+        ({"codes": "I50.9", "plus": "J96.01"}, True),
+        ({"codes": "I50.9", "plus": "sepsis"}, False),
+        ({"codes": "I50.9 heart failure"}, False),
+        ({"codes": "I50.9", "q": "sepsis"}, False),
+        ({"codes": " ".join(["I50.9"] * 100)}, False),
+        ({"codes": "1" * 500}, False),
+    ],
+    ids=str,
+)
+def test_a_few_codes_are_answered_at_once_and_what_takes_longer_holds_nobody_up(index, monkeypatch, asked, at_once):
+    threads, read = [], _pages.read_case
+    monkeypatch.setattr(
+        _pages, "read_case", lambda *args, **said: threads.append(threading.get_ident()) or read(*args, **said)
+    )
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(create_app(index))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get("/", params=asked)
+
+    assert asyncio.run(ask()).status_code == 200
+    assert (threads[0] == threading.get_ident()) == at_once

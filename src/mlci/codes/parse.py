@@ -200,6 +200,9 @@ def _unknown_code(text: str, code: str, version: int) -> Missed | None:
 
 def _missed(pieces: list[str | Missed], codes: list[Understood], version: int) -> list[Missed]:
     """Return the pieces that no code was made of, without what only describes codes that stand beside them."""
+    pieces = [piece for piece in pieces if isinstance(piece, Missed) or piece.strip()]
+    if not pieces:  # codes and blanks alone
+        return []
     described = [words_of(known.title or "") for known in codes]
     described += [
         words_of(suggestion.title) for piece in pieces if isinstance(piece, Missed) for suggestion in piece.suggestions

@@ -11,16 +11,13 @@ from pydantic import BaseModel, Field
 
 from mlci.codes import icd
 from mlci.codes.admissions import Admissions, as_admissions
-from mlci.codes.comorbidity import Coder
-from mlci.codes.rules import rules
 from mlci.index._explain import effects_of
 from mlci.index._people import unsaid
 from mlci.index._reading import Reading
 from mlci.index.estimator import MLCI
 from mlci.index.model import Model
 from mlci.index.tally import Tally
-
-INDICES = {"charlson": "cci_charlson", "elixhauser": "eci_vw"}  # with the weights of the paper
+from mlci.web._clinical import Clinical, clinical
 
 
 class CodeEffect(BaseModel):
@@ -36,20 +33,6 @@ class CodeEffect(BaseModel):
     log_odds: dict[str, float] | None = Field(
         description="effect on each outcome's log-odds, likewise; null where the model has none of its own"
     )
-
-
-class Comorbidity(BaseModel):
-    """A comorbidity that some of the codes stand for."""
-
-    words: str
-    codes: list[str]
-
-
-class Clinical(BaseModel):
-    """A clinical index; a milder form is dropped where the severer one was found."""
-
-    score: int
-    categories: list[Comorbidity]
 
 
 class Answer(BaseModel):
@@ -113,15 +96,11 @@ def answers(
     columns, intervals = model.columns(admissions, strict=True, reading=reading), model.intervals(reading)
     how = how.diluted(np.diff(admissions.offsets), uncounted) if uncounted else how
     known, codes_of = model.known(admissions), [str(code) for code in admissions.values]
-    coder = Coder()
-    bits = coder.rules.settled(coder(admissions))
-    of_code = coder.of_value()[0].tolist()  # 48 categories fit into one word
-    clinical = coder.rules.scores(bits, list(INDICES.values()))
+    beside = clinical(admissions)
     risks, found = [name for name in model.outcomes if f"risk_{name}" in columns], []
     for row, enough in enumerate(how.enough.tolist()):
         recorded = admissions.indices[admissions.offsets[row] : admissions.offsets[row + 1]].tolist()
         distinct = list(dict.fromkeys(recorded))
-        own = {codes_of[code]: of_code[code] for code in distinct}
         said = {name: columns[name][row] for name in ("score", "percentile", "high_severity")} if enough else {}
         found.append(
             Answer(
@@ -138,12 +117,7 @@ def answers(
                 effects=_effects(model, admissions.take(np.array([row])), known, _row(reading, row), icd_version)
                 if explain and enough
                 else None,
-                **{
-                    name: Clinical(
-                        score=int(clinical[column][row]), categories=_categories(int(bits[0, row]), own, column)
-                    )
-                    for name, column in INDICES.items()
-                },
+                **beside[row],
             )
         )
     tally = Tally(model, missing=unsaid(model.people, people))
@@ -162,7 +136,7 @@ def _effects(
     """Return what each recorded code of one admission does; one that is not understood does nothing."""
     effects = iter(effects_of(model, admission.keep(known), reading))
     return [
-        CodeEffect.model_validate(next(effects), from_attributes=True)
+        CodeEffect.model_construct(**vars(next(effects)))  # our own figures need no check
         if known[code]
         else CodeEffect(
             code=(text := str(admission.values[code])),
@@ -173,13 +147,4 @@ def _effects(
             log_odds=None,
         )
         for code in admission.indices.tolist()
-    ]
-
-
-def _categories(bits: int, of_code: dict[str, int], column: str) -> list[Comorbidity]:
-    """Return the categories among an admission's bits that belong to the index, each with its codes."""
-    return [
-        Comorbidity(words=category.words, codes=[code for code, own in of_code.items() if own >> place & 1])
-        for place, category in enumerate(rules().categories)
-        if bits >> place & 1 and category.column[:4] == column[:4]
     ]

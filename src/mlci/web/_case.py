@@ -97,7 +97,8 @@ def read_case(
     uncounted = sum(missed.counts for missed in reading.missed)
     counted = [code for code in codes if code not in off] + plus
     said = {"icd_version": version, "uncounted": uncounted, "people": people}
-    (now,), doubts = answers(index, Admissions.from_lists([counted], icd_version=version), explain=True, **said)
+    admissions = Admissions.from_lists([counted], icd_version=version)
+    (now,), doubts = answers(index, admissions, explain=True, **said)
     recorded = answers(index, [codes], **said)[0][0] if off or plus else now
     known = {understood.code: understood for understood in (*reading.codes, *added.codes)}
     return Case(
@@ -108,7 +109,7 @@ def read_case(
         missed_plus=list(added.missed),
         recorded=recorded,
         now=now,
-        rows=list(_rows(index, codes, off, plus, now, version, known)) if now.scored else [],
+        rows=list(_rows(index, codes, off, plus, now, admissions, known)) if now.scored else [],
         doubts=doubts if now.scored else [],
     )
 
@@ -119,14 +120,14 @@ def _rows(
     off: list[str],
     plus: list[str],
     now: Answer,
-    version: int,
+    admissions: Admissions,
     known: dict[str, Understood],
 ) -> Iterator[Row]:
-    counted = [code for code in codes if code not in off] + plus
+    counted, version = [str(code) for code in admissions.values[admissions.indices]], int(admissions.versions[0])
     back = answers(index, [[*counted, code] for code in off], icd_version=version)[0] if off else []
     returned = {code: answer.score for code, answer in zip(off, back)}
     limit, effects, place = index.model_.vocabulary.max_codes, iter(now.effects or []), 0
-    read_as, seen = _read_as(index, [*codes, *plus], version), set()
+    read_as, seen = _read_as(index, admissions), set()
     listed: list[tuple[str, Literal["recorded", "plus"]]] = [(code, "recorded") for code in codes]
     for code, state in listed + [(code, "plus") for code in plus]:
         again, title = code in seen, known[code].title
@@ -157,10 +158,9 @@ def _uncounted(code: str, version: int, index: MLCI) -> str:
     return "does not count: the model has never seen it, nor a code that begins like it"
 
 
-def _read_as(index: MLCI, codes: list[str], version: int) -> dict[str, str]:
+def _read_as(index: MLCI, admissions: Admissions) -> dict[str, str]:
     """Return what the model reads a code as: the longest of its beginnings that it has seen, as far as it looks."""
     vocabulary = index.model_.vocabulary
-    admissions = Admissions.from_lists([codes], icd_version=version)
     names = {
         str(value): vocabulary.tokens[leaf - 2] if leaf > UNK else ""
         for value, leaf in zip(admissions.values, vocabulary.leaves(admissions).tolist())

@@ -3,6 +3,7 @@
 In comes an index and what renders; out come routers. Pages work without JavaScript; a small script saves reloading.
 """
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -23,7 +24,9 @@ from mlci.web._answers import said_version
 from mlci.web._api import found_code, model_card
 from mlci.web._case import MOST_TEXT, read_case
 
-AT_ONCE = 2  # pages in work: more only wrest Python's lock from each other, at twice the processor time
+AT_ONCE = 2  # long pages in work: more only wrest Python's lock from each other, at twice the processor time
+FEW, LONGEST = 40, 10  # codes of a short page, and characters of each
+BETWEEN, HAS_DIGIT = re.compile(r"[\s,;]+"), re.compile(r"\d")
 EXAMPLES = {
     10: {
         "Heart failure with kidney injury": "I50.9 N17.9 I10",
@@ -84,9 +87,17 @@ def pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
             )
             return HTMLResponse(page, 422 if error else 200)
 
-        return await run_sync(answered, limiter=turns)
+        # The work of a few codes is done at once: as a thread it would wrest Python's lock from the server, at half as
+        # much processor time again. Long lists and words to look up, which take longer, must not hold up others.
+        return answered() if not q and _are_few_codes(codes, *plus) else await run_sync(answered, limiter=turns)
 
     return router
+
+
+def _are_few_codes(*typed: str) -> bool:
+    """Return whether nothing but a few codes was typed: every word is short and has a digit."""
+    words = BETWEEN.split(" ".join(typed), FEW)
+    return len(words) <= FEW and all(len(word) <= LONGEST and (not word or HAS_DIGIT.search(word)) for word in words)
 
 
 def comparisons(index: MLCI, render: Callable[..., str]) -> APIRouter:
