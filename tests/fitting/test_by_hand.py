@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from mlci.fitting._engines.by_hand import ByHand, takes
 from mlci.fitting._engines.single import Autograd
-from mlci.fitting.encoders import DeepSets, largest, on
+from mlci.fitting._pooling import largest
+from mlci.fitting.encoders import DeepSets, on
 from mlci.tokens import Tokens
 
 SETS = st.lists(st.lists(st.integers(1, 11), max_size=6), min_size=1, max_size=6)

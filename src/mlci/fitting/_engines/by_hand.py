@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlci.fitting.encoders import DeepSets, largest
+from mlci.fitting._pooling import largest
+from mlci.fitting.encoders import DeepSets
 from mlci.tokens import PAD, Tokens
 
 aten = torch.ops.aten

@@ -16,7 +16,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from mlci.fitting._engines.layout import Resident
-from mlci.fitting.encoders import DeepSets, Encoder, Largest, RiskHeads, SetTransformer, averaged
+from mlci.fitting._pooling import Largest, averaged
+from mlci.fitting.encoders import DeepSets, Encoder, RiskHeads, SetTransformer
 from mlci.tokens import UNK
 
 SCORED = 2**21  # admissions scored at once, counted for each model: what the device holds does not grow with the split
