@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from conftest import PATIENCE
 from mlci import cli
 from mlci.base.errors import InputError, address, columns_of, without_secrets
 
@@ -71,6 +72,33 @@ cli.main()
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)})
     assert done.returncode == 128 + number
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_stopped_command_does_not_wait_for_its_threads(number, code, tmp_path):
+    program = f"""
+import os, tempfile, threading
+from mlci import cli
+from mlci.base.files import scratch
+from mlci.base.threads import threads
+def work(**_):
+    folders = scratch()
+    (folders.__enter__() / "rows.duckdb").write_text("patients")  # never left
+    with threads(2) as pool:
+        begun, never = threading.Barrier(3), threading.Event()
+        for _ in range(9):
+            pool.submit(lambda: (begun.wait(), never.wait()))
+        begun.wait()
+        os.kill(os.getpid(), {int(number)})
+        never.wait()
+cli.cli.main = work
+cli.main()
+"""
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=env, timeout=PATIENCE, capture_output=True)
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -3,10 +3,12 @@
 Command modules import click alone at their top; what is heavy is imported inside the function that needs it.
 """
 
+import atexit
 import os
 import pkgutil
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -88,6 +90,8 @@ def main() -> None:
         again = " The same command goes on where it stopped." if RESUMED & {*sys.argv[1:2]} else ""
         click.echo(f"mlci: stopped.{again}", err=True)
         code = 130
+    except SystemExit as request:  # of `_stop`
+        code = request.code
     except BrokenPipeError:
         code = 0
     except Exception as error:  # the one exit: a traceback could show a patient's values
@@ -98,10 +102,18 @@ def main() -> None:
     _leave(code)
 
 
-def _leave(code: int) -> NoReturn:
-    """End the process; after work on a GPU at once, as torch and CUDA take a second to put away what ends anyway."""
+def _leave(code: str | int | None) -> NoReturn:
+    """End the process, and do not wait for what nobody needs any more.
+
+    Threads whose command was stopped may go on for seconds, and after work on a GPU torch and CUDA take one to put away
+    what ends anyway.
+    """
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+    on_gpu = torch is not None and torch.cuda.is_initialized()
+    unwanted = code != 0 and threading.active_count() > 1
+    if isinstance(code, int) and (on_gpu or unwanted):
+        if not on_gpu:
+            atexit._run_exitfuncs()  # which remove temporary files
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

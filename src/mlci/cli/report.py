@@ -50,9 +50,9 @@ def command(
     """
     import shlex
     import sys
-    from concurrent.futures import ThreadPoolExecutor
 
     from mlci.base.files import atomic
+    from mlci.base.threads import threads
 
     check_output(output, inputs=[model, cohort, *([study] if study else [])], force=force)
     if not quiet:
@@ -60,7 +60,7 @@ def command(
 
     from mlci.cohort import read_cohort
 
-    with ThreadPoolExecutor(1) as pool:  # the cohort is read while the libraries are imported
+    with threads(1) as pool:  # the cohort is read while the libraries are imported
         reading = pool.submit(read_cohort, cohort)
         from mlci.index.model import load_model
         from mlci.index.ready import model_path

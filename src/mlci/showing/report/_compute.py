@@ -5,7 +5,6 @@ test split, which neither its weights nor its cutoff have seen. A part for which
 admissions, one class, no age) is empty or None, never an error.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import pandas as pd
 
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
+from mlci.base.threads import threads
 from mlci.codes.icd import VERSIONS, dotted
 from mlci.codes.outcome import tells
 from mlci.cohort import Cohort
@@ -208,7 +208,7 @@ def compute(
     if by is None:
         by = [name for name in BY if name.removesuffix("_band") in cohort.table.column_names]
     judgement, why_not = None, ""
-    with single_thread(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with single_thread(), threads() as pool:
         people = pool.submit(_people, model, cohort, judged, names, bool(len(test)), int(doubtful.sum()), tally)
         if tally.unknown > tally.codes * (1 - LEAST_UNDERSTOOD):
             why_not = "fewer than half of the recorded codes are known to the model"
