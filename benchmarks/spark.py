@@ -4,14 +4,15 @@
 
 Processor seconds of the Java side (reading, rows to Arrow and back, writing) and of the Python workers, for jobs of a
 session that is warm, beside `mlci score` of the same file in a process of its own, start-up included. `ids` sends the
-same columns to Python and nothing but identifiers back: what Spark itself costs. The ratio is that of all processor
-seconds to the local command's; the last column leaves out what `ids` took.
+same columns to Python and nothing but identifiers back: what Spark itself costs. In `files` no row passes through Java
+(`mlci.spark.score_files`). Ratios of processor seconds and of seconds by the clock are to the local command's.
 """
 
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import mlci.spark
+from mlci.index.model import load_model
 from score import admissions_file, codes_in_use, model_file, table_file, timed
 
 
@@ -32,15 +34,18 @@ def used() -> dict[str, float]:
     return found
 
 
-def job(what: str, frame: DataFrame, target: Path, beside: float = 0.0, floor: float = 0.0) -> float:
-    """Print what a job takes, beside the local command and above the floor; return its processor seconds."""
+def job(what: str, work: Callable[[], object], beside: tuple[float, float] | None = None) -> None:
+    """Print what a job takes, beside the local command (seconds by the clock, and of a processor)."""
     before, start = used(), time.perf_counter()
-    frame.write.mode("overwrite").parquet(str(target))
+    work()
     wall, after = time.perf_counter() - start, used()
     java, python = (after[side] - before[side] for side in ("java", "python"))
-    ratio = f"{(java + python) / beside:8.2f} {(java + python - floor) / beside:8.2f}" if beside else ""
+    ratio = f"{(java + python) / beside[1]:8.2f} {wall / beside[0]:8.2f}" if beside else ""
     print(f"{what:24} {wall:8.1f} {java:8.1f} {python:8.1f} {ratio}", flush=True)
-    return java + python
+
+
+def written(frame: DataFrame, target: Path) -> None:
+    frame.write.mode("overwrite").parquet(str(target))
 
 
 def ids(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -60,20 +65,24 @@ def main() -> None:
         source, target = folder / "in.parquet", folder / "out"
         admissions_file(source, names, n, rng, 13)
         alone = {}
-        print(f"{'what':24} {'wall s':>8} {'java s':>8} {'python s':>8} {'ratio':>8} {'above ids':>8}")
+        print(f"{'what':24} {'wall s':>8} {'java s':>8} {'python s':>8} {'ratio':>8} {'by clock':>8}")
         for kind in ("network", "table"):
             words = ("score", str(folder / f"{kind}.safetensors"), str(source), "-o", str(folder / "s.parquet"))
-            wall, alone[kind], _ = timed(*words, "--quiet", "--force")
-            print(f"{f'mlci score, a {kind}':24} {wall:8.1f} {'':8} {alone[kind]:8.1f}", flush=True)
+            wall, processor, _ = timed(*words, "--quiet", "--force")
+            alone[kind] = wall, processor
+            print(f"{f'mlci score, a {kind}':24} {wall:8.1f} {'':8} {processor:8.1f}", flush=True)
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         with builder.config("spark.log.level", "ERROR").getOrCreate() as spark:
             frame = spark.read.parquet(str(source))
-            job("warming up", mlci.spark.score(frame.limit(20_000), folder / "table.safetensors"), target)
-            floor = job("ids", frame.mapInArrow(ids, "admission_id long"), target)
+            warm = mlci.spark.score(frame.limit(20_000), folder / "table.safetensors")
+            job("warming up", partial(written, warm, target))
+            job("ids", partial(written, frame.mapInArrow(ids, "admission_id long"), target))
             for kind, beside in alone.items():
-                scored = mlci.spark.score(frame, folder / f"{kind}.safetensors")
-                job(f"score, a {kind}", scored, target, beside, floor)
-            job("indices", mlci.spark.indices(frame), target)
+                model = load_model(folder / f"{kind}.safetensors")
+                job(f"score, a {kind}", partial(written, mlci.spark.score(frame, model), target), beside)
+                files = (spark, model, str(source), str(folder / kind))
+                job(f"files, a {kind}", partial(mlci.spark.score_files, *files), beside)
+            job("indices", partial(written, mlci.spark.indices(frame), target))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,21 @@ def test_scores_are_the_local_ones(name, place, spark, tmp_path):
     assert in_order(found).equals(in_order(pq.read_table(tmp_path / "scores.parquet")))
 
 
+def test_files_are_scored_as_the_local_ones(place, spark, tmp_path):
+    """Parquet to Parquet, with Spark as the scheduler alone; what is counted of the parts adds up."""
+    model = load_model(place / "model.safetensors")
+    tally = score_file(model, place / "cohort.parquet", tmp_path / "scores.parquet")
+    pq.write_table(pq.read_table(place / "cohort.parquet"), tmp_path / "many.parquet", row_group_size=50)
+    found = mlci.spark.score_files(spark, model, str(tmp_path / "many.parquet"), str(tmp_path / "scores"))
+    assert (tmp_path / "scores" / "_SUCCESS").exists()
+    assert pq.read_table(tmp_path / "scores").equals(pq.read_table(tmp_path / "scores.parquet"))
+    for name in ("admissions", "codes", "unknown", "few", "empty", "stripped", "unsaid", "foreign", "missing"):
+        assert getattr(found, name) == getattr(tally, name), name
+    assert found.misread() == tally.misread()
+    with pytest.raises(InputError, match="is there already"):
+        mlci.spark.score_files(spark, model, str(tmp_path / "many.parquet"), str(tmp_path / "scores"))
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

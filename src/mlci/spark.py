@@ -3,9 +3,13 @@
 Admissions come as elsewhere (`mlci.codes.layout`): a list of codes, a column for each, or a row for each. The work is
 done by `mapInArrow`, so each executor runs the very functions that score a file on one machine, and the results are the
 same bits. The model travels inside the task, which Spark broadcasts; executors need this package, but no torch.
+
+Where admissions lie in Parquet files, `score_files` lets Spark say who scores which part and nothing else: executors
+read and write the files themselves, and no row passes through Java.
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,12 +29,15 @@ from mlci.codes.rules import rules
 from mlci.codes.streams import BATCH, ROW, encode_tables
 from mlci.index._people import of_table
 from mlci.index.model import Model, load_model
+from mlci.index.parts import Folder, Part, parts_of, publishing, score_part
 from mlci.index.tally import Tally
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 WHERE = "the frame"
+COUNTS = ("admissions", "codes", "unknown", "few", "empty", "stripped", "unsaid")  # of a tally, which add up
+FOREIGN = {"icd_9": 9, "icd_10": 10}
 SPARK = {"i": "integer", "f": "double", "b": "boolean"}  # types by NumPy's kinds
 
 
@@ -65,10 +72,7 @@ def score(
     >>> score(visits, mlci.load("us2010").model_, icd_version=10).columns[:4]
     ['admission_id', 'score', 'percentile', 'risk_mortality']
     """
-    model = replace(model if isinstance(model, Model) else load_model(model))  # replaced: without what is cached
-    counting = reading(poa or model.vocabulary.poa, (ALL, ONLY))
-    if counting != model.vocabulary.poa:
-        warnings.warn(f"the model was made for {MADE_FOR[model.vocabulary.poa]}, not for poa={poa!r}.", stacklevel=2)
+    model, counting = _made_for(model, poa)
     carry = [name for name in model.people if name in df.columns]
     missing = tuple(name for name in model.people if name not in carry)
     for doubt in Tally(model, missing=missing).doubts():
@@ -77,6 +81,60 @@ def score(
     columns = replace(model).columns(Admissions.from_lists([]))
     types = {name: SPARK[values.dtype.kind] for name, values in columns.items()}
     return rows.mapInArrow(partial(_score, model, layout, icd_version, carry), _schema(df, layout, types))
+
+
+def score_files(
+    spark: "SparkSession",
+    model: str | Path | Model,
+    source: str,
+    target: str,
+    *,
+    icd_version: int | None = None,
+    id: str | None = None,
+    codes: str | Sequence[str] | None = None,
+    poa: str | None = None,
+) -> Tally:
+    """Score Parquet files of one row per admission; Spark gives out the work, and no row passes through Java.
+
+    Each task reads some row groups of a file, scores them as `mlci score` does and writes one file. These appear
+    together, and `_SUCCESS` after them, once all tasks are done; else nothing appears. Columns that are names of
+    folders (`year=2024`) are not read.
+
+    Args:
+        spark: a session.
+        model: a `Model`, or a model file that the driver can read.
+        source: a Parquet file or a folder of them: a path that all executors see, or a URI as `pyarrow.fs` takes it
+            (`s3://`, `gs://`, `abfs://`, `hdfs://`).
+        target: a folder, likewise, that does not exist or is empty.
+        icd_version: 9 or 10 for the codes whose version the files do not say.
+        id: the column of admissions, where its name does not speak for itself.
+        codes: the column or columns of codes, likewise.
+        poa: which codes count, as in `score`.
+
+    Returns:
+        How far the admissions are what the model was made for; `misread` tells it in sentences.
+
+    >>> import mlci, tempfile
+    >>> from pyarrow import parquet
+    >>> visits = pa.table({"visit_id": [1, 2], "codes": [["I50.9", "N17.9"], ["Z37.0"]]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     parquet.write_table(visits, f"{folder}/visits.parquet")
+    ...     files = (f"{folder}/visits.parquet", f"{folder}/scores")
+    ...     tally = score_files(spark, mlci.load("us2010").model_, *files, icd_version=10)
+    ...     tally.admissions, tally.misread(), len(parquet.read_table(files[1]))
+    (2, [], 2)
+    """
+    model, counting = _made_for(model, poa)
+    named = {"id": id, "codes": codes, "poa": counting}
+    parts = parts_of(source, **named)
+    schema = ", ".join(f"{name} long" for name in (*COUNTS, *FOREIGN))
+    with publishing(target) as folder:
+        work = partial(_score_parts, model, parts, folder, {"icd_version": icd_version, **named})
+        rows = spark.range(len(parts), numPartitions=len(parts)).mapInArrow(work, schema).collect()
+    totals: dict[str, Any] = {name: sum(row[name] for row in rows) for name in (*COUNTS, *FOREIGN)}
+    foreign = Counter({version: many for name, version in FOREIGN.items() if (many := totals.pop(name))})
+    missing = tuple(name for name in model.people if name not in parts[0].names)
+    return Tally(model, **totals, foreign=foreign, missing=missing)
 
 
 def indices(
@@ -148,6 +206,15 @@ def indices(
     return found.select("admission_id", *columns, (parts[0] + parts[1]).alias("cci_eci"), *list(empty)[len(columns) :])
 
 
+def _made_for(model: str | Path | Model, poa: str | None) -> tuple[Model, str]:
+    """Return the model, without what it keeps in memory, and which codes count; a warning where that is new to it."""
+    model = replace(model if isinstance(model, Model) else load_model(model))
+    counting = reading(poa or model.vocabulary.poa, (ALL, ONLY))
+    if counting != model.vocabulary.poa:
+        warnings.warn(f"the model was made for {MADE_FOR[model.vocabulary.poa]}, not for poa={poa!r}.", stacklevel=3)
+    return model, counting
+
+
 def _rows(
     df: "DataFrame",
     icd_version: int | None,
@@ -203,6 +270,17 @@ def _score(
     for admissions, carried in encode_tables(_tables(batches), layout, WHERE, carry=carry, icd_version=icd_version):
         people = of_table(carried, carry, WHERE, carried[ROW].to_numpy()) if carry else None
         yield _batch(admissions, model.columns(admissions, people=people))
+
+
+def _score_parts(
+    model: Model, parts: list[Part], folder: Folder, options: dict[str, Any], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch["id"].to_pylist():
+            tally = score_part(model, parts[number], folder, **options)
+            counts = {name: getattr(tally, name) for name in COUNTS}
+            counts |= {name: tally.foreign[version] for name, version in FOREIGN.items()}
+            yield pa.RecordBatch.from_pylist([counts])
 
 
 def _indices(

@@ -46,6 +46,9 @@ class TableFile:
     rows: Callable[[list[str], Sequence[str], int], Iterator["pa.Table"]]
     numbers: Mapping[str, int] = field(default_factory=dict)  # Excel: column -> first row whose cell is a number
 
+    def __str__(self) -> str:
+        return self.where
+
     def read(self, columns: Sequence[str], *, repeated: Sequence[str] = (), rows: int = ROWS) -> Iterator["pa.Table"]:
         """Read the table from its beginning.
 
@@ -68,11 +71,11 @@ class TableFile:
 
 
 @contextlib.contextmanager
-def open_table(path: str | Path) -> Iterator[TableFile]:
+def open_table(path: str | Path | TableFile) -> Iterator[TableFile]:
     """Open a table by the ending of its name, to be used in a `with`.
 
     Args:
-        path: a CSV, Parquet or Excel file, or `-` for standard input.
+        path: a CSV, Parquet or Excel file, `-` for standard input, or a table that is open, which is given back.
 
     Yields:
         The table, unread.
@@ -85,7 +88,9 @@ def open_table(path: str | Path) -> Iterator[TableFile]:
     ...         table.names, [rows.to_pylist() for rows in table.read(["DX1", "DX2"])]
     (('visit', 'DX1', 'DX2'), [[], [{'DX1': 'I50.9', 'DX2': None}]])
     """
-    if str(path) == STANDARD:
+    if isinstance(path, TableFile):
+        yield path
+    elif str(path) == STANDARD:
         with scratch() as folder:
             yield _open(_spooled(folder), "standard input")
     else:
@@ -123,12 +128,36 @@ def _spooled(folder: Path) -> Path:
 
 
 def _open_parquet(path: Path, where: str) -> TableFile:
-    import pyarrow as pa
-
     with reading(path, "a table"), path.open("rb") as start:
         if start.read(4) != b"PAR1":
             raise InputError(f"{where}: is neither Parquet nor named as a table; {KINDS} is needed.")
-    with open_parquet(path) as file:
+    return parquet_table(path, where)
+
+
+def parquet_table(
+    path: str | Path, where: str, *, groups: Sequence[int] | None = None, filesystem: Any = None
+) -> TableFile:
+    """Open a Parquet file, or some of its row groups, wherever it lies.
+
+    Args:
+        path: the file.
+        where: what messages call it.
+        groups: the numbers of the row groups to read; all by default.
+        filesystem: of `pyarrow.fs`, for a file that does not lie on this machine.
+
+    Returns:
+        The table, unread.
+
+    >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"visit": [7, 8, 9]}), f"{folder}/visits.parquet", row_group_size=2)
+    ...     part = parquet_table(f"{folder}/visits.parquet", "the visits", groups=[1])
+    ...     [rows["visit"].to_pylist() for rows in part.read(["visit"])]
+    [[9]]
+    """
+    import pyarrow as pa
+
+    with open_parquet(path, filesystem=filesystem) as file:
         columns_of_file = [file.schema.column(place) for place in range(len(file.schema))]
         texts = [leaf.path for leaf in columns_of_file if leaf.physical_type == "BYTE_ARRAY"]
         names = tuple(file.schema_arrow.names)
@@ -138,8 +167,9 @@ def _open_parquet(path: Path, where: str) -> TableFile:
         # across row groups would have two of them, which Arrow cannot hold inside a list.) So no text is multiplied in
         # memory before its length was seen.
         text = [leaf for leaf in texts if leaf.split(".")[0] in columns]
-        with open_parquet(path, read_dictionary=text) as file, reading(where, "Parquet"):
-            for group in range(file.num_row_groups):
+        options = {"filesystem": filesystem, "read_dictionary": text}
+        with open_parquet(path, **options) as file, reading(where, "Parquet"):
+            for group in range(file.num_row_groups) if groups is None else groups:
                 for part in file.iter_batches(rows, row_groups=[group], columns=columns):
                     table = pa.Table.from_batches([part]).select(columns)
                     yield plain(table, where, [name for name in columns if name not in repeated])

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def stream_rows(
-    path: str | Path,
+    path: str | Path | TableFile,
     *,
     carry: Sequence[str] = (),
     icd_version: int | str | None = None,
@@ -43,7 +43,7 @@ def stream_rows(
     """Read the admissions of a file in batches, with other columns of the same rows.
 
     Args:
-        path: a file of any kind and layout that `mlci score` takes.
+        path: a file of any kind and layout that `mlci score` takes, or a table that is open.
         carry: columns to hand on, as far as the file has them.
         icd_version: 9 or 10 for the codes whose version the file does not say, or the column that says it.
         id: the column of admissions, where its name does not speak for itself.

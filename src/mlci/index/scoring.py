@@ -15,7 +15,7 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.base.parquet import WEIGHTS
 from mlci.base.spreadsheets import defused
-from mlci.base.tablefile import writing
+from mlci.base.tablefile import TableFile, writing
 from mlci.codes.admissions import Admissions
 from mlci.codes.streams import ROW, ahead, stream_rows
 from mlci.codes.versions import Guess
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def score_file(
     model: Model,
-    source: str | Path,
+    source: str | Path | TableFile,
     target: str | Path,
     *,
     icd_version: int | str | None = None,
@@ -49,7 +49,7 @@ def score_file(
 
     Args:
         model: an index.
-        source: a Parquet, CSV or Excel file of admissions.
+        source: a Parquet, CSV or Excel file of admissions, or a table that is open.
         target: a Parquet, CSV or Excel file; it gets `admission_id` and `Model.columns`.
         icd_version: 9 or 10 for all codes, or the column that says it.
         id: the column of admissions, where its name does not speak for itself.
@@ -74,7 +74,8 @@ def score_file(
     (2, 3, 0)
     """
     options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
-    tally, outcomes = Tally(model), outcome_columns(source, model.outcomes)
+    paths = [] if isinstance(source, TableFile) else [source]
+    tally, outcomes = Tally(model), outcome_columns(paths[0], model.outcomes) if paths else {}
 
     def read() -> Iterator[tuple[Admissions, "pa.Table", Reading]]:
         for admissions, carried in stream_admissions(model, source, poa=poa, on_guess=on_guess, **options):
@@ -96,7 +97,7 @@ def score_file(
             columns = model.columns(admissions, strict=strict)
             yield admissions, columns, _as_table(model, admissions, columns, defuse)
 
-    with writing(target, inputs=[source]) as write:  # hardly a value comes twice: no dictionaries
+    with writing(target, inputs=paths) as write:  # hardly a value comes twice: no dictionaries
         for admissions, columns, table in ahead(scored()):  # four batches are on their way
             write(table)
             rows = slice(tally.admissions, tally.admissions + len(admissions))
@@ -115,7 +116,7 @@ def score_file(
 
 def stream_admissions(
     model: Model,
-    source: str | Path,
+    source: str | Path | TableFile,
     *,
     poa: str | None = None,
     on_guess: Callable[[str], None] | None = None,
@@ -125,7 +126,7 @@ def stream_admissions(
 
     Args:
         model: an index.
-        source: a Parquet, CSV or Excel file of admissions.
+        source: a Parquet, CSV or Excel file of admissions, or a table that is open.
         poa: which codes count, as in `score_file`.
         on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
         **options: those of `mlci.codes.streams.stream_rows`.
