@@ -34,7 +34,7 @@ CODES = 12
 CHUNK = 250_000  # admissions written at once, so that making the data needs little memory too
 
 MLCI = """
-from mlci.codes.comorbidity import write_scores
+from mlci.codes.scoring import write_scores
 def work(folder): write_scores(folder + "/wide.parquet", out)
 """
 MLCI_LONG = MLCI.replace("/wide.", "/long.")

@@ -48,7 +48,7 @@ LONG: dict[str, str] = {}
 # The options of a command, or of the function that does its work, are its arguments; a Triton kernel has no others.
 WIDE = {
     "codes/comorbidity.py:indices",
-    "codes/comorbidity.py:write_scores",
+    "codes/scoring.py:write_scores",
     "cohort.py:from_frame",
     "fitting/_engines/single.py:__init__",
     "fitting/_loop.py:train",

@@ -10,7 +10,7 @@ import pytest
 
 import mlci.spark
 from mlci.base.errors import InputError
-from mlci.codes.comorbidity import write_scores
+from mlci.codes.scoring import write_scores
 from mlci.cohort import build_cohort
 from mlci.fitting._people import ROWS
 from mlci.index.model import load_model

@@ -2,7 +2,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -191,99 +190,6 @@ def test_bad_input(call, words):
 
 
 # The command
-
-
-@pytest.fixture
-def cohort(tmp_path):
-    rng = np.random.default_rng(5)
-    codes = [*(row["prefix"] for row in PREFIXES if row["version"] == "10"), "Z00", "I10"]
-    lists = [[str(code) for code in rng.choice(codes, rng.integers(0, 6))] for _ in range(300)]
-    split = [str(name) for name in rng.choice(["train", "valid", "test"], 300)]
-    table = pa.table({"admission_id": np.arange(300), "icd_version": [10] * 300, "codes": lists, "split": split})
-    pq.write_table(table, tmp_path / "cohort.parquet", row_group_size=70)
-    return table
-
-
-def test_command_on_a_cohort_fits_the_sum_on_its_training_split(mlci_cli, tmp_path, cohort):
-    said = mlci_cli("indices", "cohort.parquet", "-o", "scores.parquet", "--flags").stdout
-    found = pd.read_parquet(tmp_path / "scores.parquet")
-    assert found.columns.tolist()[:4] == ["admission_id", "cci_charlson", "eci_vw", "cci_eci"]
-    train = np.asarray(cohort["split"]) == "train"
-    assert f"by the training split ({train.sum()}:" in said
-    both = found[["cci_charlson", "eci_vw"]]
-    z = (both - both[train].mean()) / both[train].std(ddof=0)
-    np.testing.assert_allclose(found.cci_eci, z.sum(axis=1), atol=1e-12)
-    pd.testing.assert_frame_equal(
-        found.drop(columns=["cci_eci"]),
-        pd.concat(
-            [
-                mlci.charlson(cohort, flags=True).to_pandas(),
-                mlci.elixhauser(cohort, flags=True).to_pandas().iloc[:, 1:],
-            ],
-            axis=1,
-        )[[name for name in found.columns if name != "cci_eci"]],
-    )
-
-
-def test_command_on_rows_per_code_in_csv(mlci_cli, tmp_path, demos):
-    codes = pd.read_parquet(demos / "vectors" / "icd9_codes.parquet").astype(str).sample(frac=1, random_state=0)
-    codes.rename(columns={"id": "admission_id"}).to_csv(tmp_path / "rows.csv.gz", index=False)
-    names = ["--weights", "quan", "--weights", "charlson", "--weights", "swiss"]
-    done = mlci_cli("indices", "rows.csv.gz", "-o", "s.csv", "--icd-version", 9, "--no-hierarchy", *names)
-    assert "all admissions of this file, which has no split (2,300:" in done.stdout
-    assert "are in no ICD-9-CM table" in done.stdout
-    found = pd.read_csv(tmp_path / "s.csv")
-    assert found.columns.tolist() == ["admission_id", "cci_charlson", "cci_quan", "eci_swiss", "cci_eci"]
-    assert found.admission_id.tolist() == codes.id.drop_duplicates().astype(int).tolist()
-    expected = pd.read_parquet(demos / "vectors" / "icd9_expected.parquet").set_index("id").loc[found.admission_id]
-    for name in ("cci_charlson", "cci_quan", "eci_swiss"):
-        assert found[name].tolist() == expected[name].tolist()
-
-
-def test_command_warns_of_the_other_version(mlci_cli, tmp_path):
-    pd.DataFrame({"admission_id": [1, 1], "code": ["428.0", "250.00"]}).to_csv(tmp_path / "a.csv", index=False)
-    done = mlci_cli("indices", "a.csv", "-o", "s.csv", "--icd-version", 10, "--quiet")
-    assert done.stdout == ""
-    assert "2 of 2 codes said to be ICD-10 are in the table of ICD-9 alone" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "words"),
-    [
-        ("admission_id,DX1,DX2\n1,I509,4280\n", [], "cannot be told from them (50% fit ICD-9, 50% ICD-10)"),
-        ("admission_id,code\n1,I509\n", ["--icd-version", "11"], "ICD version 11 is not known; allowed are 9 and 10"),
-        (
-            "admission_id,code,icd_version\n1,I509,7\n",
-            [],
-            "a.csv: column icd_version, row 2: a whole number is no ICD version",
-        ),
-        ("admission_id,reason\n1,I509\n", [], "a.csv: lacks the column codes"),
-        (
-            "admission_id,code\n1,I509\n",
-            ["--weights", "quam"],
-            "weights 'quam' are not known; allowed are charlson, quan",
-        ),
-        ("admission_id,code\n", ["--icd-version", "10"], "a.csv: holds no admissions"),
-        ("admission_id,codes,split\n1,I509,test\n", ["--icd-version", "10"], "no admission is in 'train'"),
-        (
-            "admission_id,code\n1,I509\n",
-            ["--icd-version", "10", "-o", "s.doc"],
-            "s.doc: scores are written as .parquet, .csv or .xlsx",
-        ),
-    ],
-)
-def test_command_tells_what_it_cannot_use(mlci_cli, tmp_path, text, options, words):
-    (tmp_path / "a.csv").write_text(text)
-    done = mlci_cli("indices", "a.csv", "-o", "s.csv", *options, code=2)
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "s.csv").exists()
-
-
-def test_command_says_that_numbers_lose_zeros(mlci_cli, tmp_path):
-    pq.write_table(pa.table({"admission_id": [1], "code": [389]}), tmp_path / "a.parquet")
-    done = mlci_cli("indices", "a.parquet", "-o", "s.csv", "--icd-version", 9, code=2)
-    assert "numbers lose leading zeros" in done.stderr
 
 
 def test_show_names_every_category_and_weight(mlci_cli):

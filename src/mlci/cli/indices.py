@@ -125,8 +125,8 @@ def command(admissions, output, no_hierarchy, look_back, subject, admitted, carr
 
     from mlci.base.errors import InputError
     from mlci.codes.carrying import read_carry
-    from mlci.codes.comorbidity import write_scores
     from mlci.codes.lookback import LookBack
+    from mlci.codes.scoring import write_scores
     from mlci.codes.years import ByYear
     from mlci.index._looking import days_of_file
 

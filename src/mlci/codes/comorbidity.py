@@ -5,30 +5,22 @@ Each distinct code is looked up once. An admission without codes scores 0 and is
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.base.files import scratch
-from mlci.base.tablefile import writing
 from mlci.codes import icd
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.audit import Audit, Finding, audit, findings, out_of_year
 from mlci.codes.family import CLASSIC, chosen, score_columns
-from mlci.codes.lookback import LookBack
-from mlci.codes.poa import AHRQ, ALL, ANY, KEEP, late, reading
+from mlci.codes.poa import ALL, late, reading
 from mlci.codes.rules import Rules, rules
-from mlci.codes.streams import ahead, stream_rows
-from mlci.codes.versions import Guess
-from mlci.codes.years import ByYear, years_of
+from mlci.codes.years import ByYear
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from mlci.codes.carrying import Carry
 
 PAPER = ("charlson", "vw")
@@ -339,7 +331,7 @@ def _frame(data: Any, names: Sequence[str], weights: str | Sequence[str], *, icd
     points = own.scores(bits, columns)
     found = {"admission_id": admissions.ids} | {name: _filled(values) for name, values in points.items()}
     if age is not None:
-        aged = own.with_age(points, _ages(age, len(admissions)))
+        aged = own.with_age(points, ages_of(age, len(admissions)))
         found |= {name: _filled(values) for name, values in aged.items()}
     if flags:
         found |= own.flags(bits)
@@ -352,8 +344,17 @@ def _filled(values: np.ndarray) -> np.ndarray:
     return np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else values
 
 
-def _ages(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
-    """Return ages in years as numbers, NaN where unknown."""
+def ages_of(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
+    """Return ages in years as numbers, NaN where unknown.
+
+    Args:
+        ages: a column, or whatever Arrow makes one of.
+        admissions: how many there must be.
+        where: what messages call them.
+
+    >>> ages_of(["71", None], 2)
+    array([71., nan])
+    """
     import pyarrow as pa
 
     try:
@@ -408,7 +409,7 @@ class Combined:
         columns = pair_of(score_columns(weights))
         assert columns is not None  # both indices are in CLASSIC
         bits = _bits(as_admissions(data, icd_version=icd_version), hierarchy=hierarchy, stacklevel=3)
-        return cls.of([_points(rules().scores(bits, columns), columns)], columns, hierarchy)
+        return cls.of([points_of(rules().scores(bits, columns), columns)], columns, hierarchy)
 
     @classmethod
     def of(cls, batches: Iterable[np.ndarray], columns: tuple[str, str], hierarchy: bool) -> "Combined":
@@ -463,7 +464,7 @@ class Combined:
         [2.0, -2.0]
         """
         bits = _bits(as_admissions(data, icd_version=icd_version), hierarchy=self.hierarchy, stacklevel=3)
-        return self.apply(_points(rules().scores(bits, self.columns), self.columns))
+        return self.apply(points_of(rules().scores(bits, self.columns), self.columns))
 
     def apply(self, points: np.ndarray) -> np.ndarray:
         """Return the sum for each admission.
@@ -488,167 +489,10 @@ def pair_of(columns: Sequence[str]) -> tuple[str, str] | None:
     return (first[0], first[1]) if first[0] and first[1] else None
 
 
-def _points(found: dict[str, np.ndarray], pair: Sequence[str]) -> np.ndarray:
+def points_of(found: Any, pair: Sequence[str]) -> np.ndarray:
+    """Return a `pair` of the scores that were `found` as two columns.
+
+    >>> points_of({"cci_charlson": [1, 0], "eci_vw": [7, 0]}, ("cci_charlson", "eci_vw")).tolist()
+    [[1, 7], [0, 0]]
+    """
     return np.column_stack([found[name] for name in pair])
-
-
-@dataclass(frozen=True)
-class Written:
-    """What `write_scores` did."""
-
-    admissions: int
-    without_codes: int
-    audits: list[Audit]
-    findings: list[Finding]
-    unlisted: list[str]  # sentences on indices without a list for some codes' ICD version
-    combined: Combined | None  # where both of its indices were asked for
-    split: bool  # whether CCI+ECI was fitted on a training split
-    late: int  # codes that arose after admission, where that was asked
-
-
-def _coded(
-    source: str | Path,
-    coder: Coder,
-    look_back: LookBack | None,
-    carry: Sequence[str],
-    *,
-    poa: str | None,
-    guess: Guess | None,
-    by_year: ByYear | None,
-    options: dict[str, Any],
-) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
-    """Yield the identifiers, bits and carried columns of a file's admissions; with a look-back, all of them at once.
-
-    What arose during an earlier admission is history now; what arose during this one counts only if asked.
-    """
-    import pyarrow as pa
-
-    carry = tuple(dict.fromkeys((*carry, *(look_back.columns if look_back else ()))))
-    how = reading(poa or ALL) if look_back is None else {None: ANY, ALL: ALL}.get(poa, KEEP)
-    ids, own, past, beside = [], [], [], []
-    for part, carried in stream_rows(source, carry=carry, poa=how, **options):
-        part = guess(part) if guess else part
-        counted = part if poa == AHRQ else part.present()
-        if by_year is not None:
-            by_year.add(counted, years_of(carried, by_year.column, str(source)))
-        bits = coder(counted)
-        if look_back is None:
-            yield part.ids, bits, carried
-            continue
-        alike = part.poa is None and look_back.carry is None and not coder.skipped.any()
-        past.append({np.inf: bits} if alike else coder.past(part, look_back.carry))
-        ids.append(part.ids)
-        own.append(bits)
-        beside.append(carried)
-    if look_back and ids:
-        none = [np.zeros_like(bits) for bits in own]
-        reaches = {days for bits in past for days in bits}
-        handed = {days: np.hstack([bits.get(days, zero) for bits, zero in zip(past, none)]) for days in reaches}
-        table = pa.concat_tables(beside, promote_options="permissive")
-        yield np.concatenate(ids), look_back.carried(np.hstack(own), handed, table, str(source)), table
-
-
-def write_scores(
-    source: str | Path,
-    target: str | Path,
-    *,
-    index: str | Sequence[str] = CLASSIC,
-    weights: Sequence[str] = (),
-    hierarchy: bool = True,
-    with_flags: bool = False,
-    poa: str | None = None,
-    principal: str = LISTED,
-    age: str | None = None,
-    look_back: LookBack | None = None,
-    by_year: ByYear | None = None,
-    on_guess: Callable[[str], None] | None = None,
-    on_batch: Callable[[int], None] | None = None,
-    **options: Any,
-) -> Written:
-    """Score a file of admissions into another file, in memory that does not grow with it.
-
-    Args:
-        source: a Parquet, CSV or Excel file.
-        target: a Parquet, CSV or Excel file.
-        index, weights, hierarchy, poa, principal: as in `indices`.
-        with_flags: whether to write a column per category too.
-        age: the column of years, for scores with points for age.
-        look_back: counts the categories of a patient's earlier admissions too, and holds those in memory. Codes that
-            arose during the admission itself then do not count, unless `poa` says so.
-        by_year: counts codes by the year of their admission, and asks what is wrong with each of them (`findings`).
-        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
-        on_batch: called with the number of admissions so far.
-        options: of `stream_rows`, such as `id`, `codes` and `icd_version`: columns whose names do not say it.
-
-    Returns:
-        What was read and what was not understood. CCI+ECI, where both are asked for, is fitted on the training split
-        where the file has one, else on all its admissions.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "visits.csv").write_text("visit_id,DX1,DX2\\n1,I50.9,C78.0\\n2,E11.9,")
-    ...     done = write_scores(f"{folder}/visits.csv", f"{folder}/scores.csv", index="charlson", icd_version=10)
-    ...     print(done.admissions, Path(folder, "scores.csv").read_text().split())
-    2 ['"admission_id","cci_charlson"', '1,7', '2,1']
-    """
-    import pyarrow as pa
-
-    names = chosen(index)
-    columns = score_columns(weights, names)
-    pair = pair_of(columns)
-    coder, split = Coder(names, principal=principal), False
-    seen = {"guess": Guess(str(source), on_guess) if on_guess else None, "by_year": by_year}
-
-    def scored(ids: np.ndarray, bits: np.ndarray, carried: Any) -> dict[str, Any]:
-        bits = coder.rules.settled(bits, hierarchy)
-        found = coder.rules.scores(bits, columns)
-        aged = coder.rules.with_age(found, _age_column(carried, age, str(source))) if age is not None else {}
-        return {"admission_id": ids, **found, **aged, **(coder.rules.flags(bits) if with_flags else {})}
-
-    def training(spool: Path) -> Iterator[np.ndarray]:
-        nonlocal split
-        sink = None
-        carry, how = ("split", *filter(None, [age, by_year and by_year.column])), {"unused": True, **options}
-        for part in _coded(source, coder, look_back, carry, poa=poa, **seen, options=how):
-            found, carried = scored(*part), part[2]
-            rows = pa.record_batch(found)
-            sink = sink or pa.ipc.new_stream(spool, rows.schema)
-            sink.write(rows)
-            if on_batch:
-                on_batch(coder.admissions)
-            split = "split" in carried.column_names
-            points = _points(found, pair or (columns[0], columns[0]))
-            yield points[np.asarray(carried["split"]) == "train"] if split else points
-        if sink is None:
-            raise InputError(f"{source}: holds no admissions.")
-        sink.close()
-
-    # Scores repeat, identifiers do not: a dictionary of them would be built in vain.
-    with writing(target, inputs=[source], repeated=[*columns, "cci_eci"]) as write, scratch() as folder:
-        spool = folder / "scores.arrow"
-        combined = Combined.of(training(spool), pair or (columns[0], columns[0]), hierarchy)
-        if pair and not combined.admissions:
-            raise InputError(f"{source}: column split: no admission is in 'train', whose mean and SD CCI+ECI needs.")
-        combined = combined if pair else None
-        for table in ahead(_spooled(spool, combined, 1 + len(columns))):
-            write(table)
-    told = coder.audit(), [] if by_year is None else coder.findings(by_year), coder.unlisted()
-    return Written(coder.admissions, coder.without_codes, *told, combined, split, coder.late)
-
-
-def _spooled(spool: Path, combined: Combined | None, place: int) -> "Iterator[pa.Table]":
-    """Yield the scores that waited, with CCI+ECI as the column of that place where it was fitted."""
-    import pyarrow as pa
-
-    with pa.OSFile(str(spool)) as stored:
-        for rows in pa.ipc.open_stream(stored):
-            table = pa.table(rows)
-            if combined:
-                table = table.add_column(place, "cci_eci", pa.array(combined.apply(_points(table, combined.columns))))
-            yield table
-
-
-def _age_column(carried: "pa.Table", name: str, where: str) -> np.ndarray:
-    if name not in carried.column_names:
-        raise InputError(f"{where}: lacks the column {name} of ages (--age).")
-    return _ages(carried[name], len(carried), f"{where}: column {name}")
