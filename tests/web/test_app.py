@@ -35,10 +35,12 @@ from mlci.codes.search import search
 from mlci.index.estimator import MLCI
 from mlci.judging.kept import Cutoff, Isotonic
 from mlci.web import _pages
+from mlci.web import _uploads as uploads_module
 from mlci.web._case import read_case, typed
 from mlci.web._clinical import INDICES, clinical
 from mlci.web._drawing import Drawing
 from mlci.web._rendering import percent, place, span
+from mlci.web._uploads import GRACE_SECONDS, Uploads
 from mlci.web.app import create_app
 from toys import code_lists
 from webserver import REAL, running, toy_index
@@ -559,6 +561,63 @@ def test_what_is_no_table_is_refused_at_once(web):
     assert "file is missing" in refused(web.post("/files", data={"kind": "csv"}), 422)
 
 
+@pytest.fixture
+def kept(index):
+    """Uploads with one scored file, its secret name, and the seconds of every timer that was set; none rings."""
+    uploads, seconds = Uploads(index.model_), []
+
+    class Silent(threading.Timer):
+        def __init__(self, interval, function):
+            super().__init__(interval, function)
+            seconds.append(interval)
+
+        def start(self):
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mlci.web._uploads.Timer", Silent)
+        token = uploads.add(io.BytesIO(b"admission_id,codes\n1,I509\n"), "a.csv", kind="csv", icd_version=10)
+        uploads.worker.shutdown()
+        yield uploads, token, seconds
+        uploads.close()
+
+
+def test_a_page_that_is_loaded_again_keeps_its_scores_however_late_it_is_said_to_be_left(kept):
+    uploads, token, seconds = kept
+    first = uploads.opened(token).loads
+    again = uploads.opened(token).loads
+    uploads.left(token, first)  # said by the page before it was loaded again
+    assert set(seconds) == {600}
+    uploads.left(token, again)
+    assert seconds[-1] == GRACE_SECONDS
+
+
+def test_a_timer_that_rings_while_its_scores_are_kept_deletes_nothing(kept):
+    uploads, token, _ = kept
+    before = uploads.jobs[token].timer
+    uploads.keep(token)
+    before.function()  # it rang before it could be cancelled
+    assert token in uploads.jobs
+    uploads.jobs[token].timer.function()
+    assert token not in uploads.jobs
+
+
+def test_an_upload_has_one_timer_however_many_keep_it_at_once(kept):
+    uploads, token, _ = kept
+    made, together = [], threading.Barrier(8)
+
+    class Slow(uploads_module.Timer):
+        def __init__(self, *args):
+            super().__init__(*args)
+            made.append(self)
+            time.sleep(0.001)  # so that another thread has its turn
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(8) as pool:
+        patch.setattr(uploads_module, "Timer", Slow)
+        list(pool.map(lambda _: (together.wait(), uploads.keep(token)), range(8)))
+    assert [timer for timer in made if not timer.finished.is_set()] == [uploads.jobs[token].timer]
+
+
 @pytest.mark.slow
 def test_scores_are_forgotten_in_time_and_files_never_pile_up(index, tmp_path, monkeypatch):
     seen = threading.Event()
@@ -575,7 +634,8 @@ def test_scores_are_forgotten_in_time_and_files_never_pile_up(index, tmp_path, m
         (folder,) = tmp_path.iterdir()
         assert [path.name for path in folder.iterdir()] == ["scores.csv"]  # the upload itself is gone already
         seen.set()
-        client.post(f"{page.url}/leave")
+        load = re.search(r'data-load="(\d+)"', page.text)[1]
+        assert client.post(f"{page.url}/leave", params={"load": load}).status_code == 204
         deadline = time.monotonic() + PATIENCE
         while any(tmp_path.iterdir()) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -220,7 +220,7 @@ def test_a_file_is_scored_sorted_and_fetched(page, index):
         with page.expect_download() as download:
             page.get_by_role("link", name="Fetch scores.csv").click()
         assert pd.read_csv(download.value.path())["score"].equals(wanted["score"])
-    with page.expect_request("**/leave"):
+    with page.expect_request(re.compile(r"/leave\?load=\d+$")):
         page.evaluate("dispatchEvent(new Event('pagehide'))")
 
 

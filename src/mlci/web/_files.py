@@ -11,7 +11,7 @@ from mlci.codes import icd
 from mlci.index.estimator import MLCI
 from mlci.web._answers import model_version, said_version
 from mlci.web._drawing import Bars
-from mlci.web._uploads import GRACE_SECONDS, Busy, Uploads
+from mlci.web._uploads import Busy, Job, Uploads
 
 
 def _row_address(row: dict) -> str:
@@ -42,32 +42,35 @@ def files(index: MLCI, uploads: Uploads, render: Callable[..., str], upload_limi
             raise HTTPException(503, "Too many files are in work; try again in a minute.") from None
         return RedirectResponse(f"/files/{token}", 303)
 
-    def job_of(token: str):
-        if job := uploads.jobs.get(token):
-            uploads.keep(token)
-            return job
-        raise HTTPException(
-            404, "These scores are gone: they are deleted when their page is left, or after ten minutes."
-        )
+    def present(job: Job | None) -> Job:
+        if job is None:
+            raise HTTPException(
+                404, "These scores are gone: they are deleted when their page is left, or after ten minutes."
+            )
+        return job
+
+    def kept(token: str) -> Job:
+        uploads.keep(token)
+        return present(uploads.jobs.get(token))
 
     @router.get("/{token}")
     def progress(token: str) -> HTMLResponse:
-        job = job_of(token)
+        job = present(uploads.opened(token))
         return HTMLResponse(render("job", job=job, token=token, bars=Bars(job.bars), case_address=_row_address))
 
     @router.post("/{token}/keep", status_code=204)
     def keep(token: str) -> None:
         """Note that the page is still open."""
-        job_of(token)
+        kept(token)
 
     @router.post("/{token}/leave", status_code=204)
-    def leave(token: str) -> None:
-        """Note that the page was left, or is being loaded anew."""
-        uploads.keep(token, GRACE_SECONDS)
+    def leave(token: str, load: int = 0) -> None:
+        """Note that the page was left, or is being loaded anew; `load` says which of its loads it was."""
+        uploads.left(token, load)
 
     @router.get("/{token}/scores")
     def scores(token: str) -> FileResponse:
-        job = job_of(token)
+        job = kept(token)
         if not job.done.is_set() or job.error:
             raise HTTPException(404, "The scores are not made yet.")
         return FileResponse(job.target, filename=job.target.name)

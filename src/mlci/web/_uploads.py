@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event, Timer
+from threading import Event, RLock, Timer
 from typing import IO
 
 import numpy as np
@@ -58,6 +58,7 @@ class Job:
     high: int = 0
     error: str = ""
     timer: Timer | None = None
+    loads: int = 0  # of its page
     stopped: Event = field(default_factory=Event)
     done: Event = field(default_factory=Event)
 
@@ -88,6 +89,7 @@ class Uploads:
     def __init__(self, model: Model, *, keep_seconds: float = KEEP_SECONDS):
         self.model, self.keep_seconds = model, keep_seconds
         self.jobs: dict[str, Job] = {}
+        self.lock = RLock()  # of jobs and their timers: requests come by many threads
         self.worker = ThreadPoolExecutor(1)  # scoring itself uses every core
 
     def add(self, file: IO[bytes], name: str, *, kind: str, icd_version: int, id: str = "", codes: str = "") -> str:
@@ -97,14 +99,7 @@ class Uploads:
             raise InputError(
                 f"{name or 'the file'}: is not named as a table; .csv, .csv.gz, .tsv, .xlsx or .parquet is needed."
             )
-        jobs = list(self.jobs.items())
-        if sum(not job.error for _, job in jobs) >= MOST_JOBS:  # the oldest scores make room, files in work do not
-            finished = [token for token, job in jobs if job.done.is_set() and not job.error]
-            if not finished:
-                raise Busy
-            self.forget(finished[0])
-        for token, _ in [(token, job) for token, job in jobs if job.error][:-MOST_ERRORS]:
-            self.forget(token)
+        self._make_room()
         folder = TemporaryDirectory(prefix="mlci-", ignore_cleanup_errors=True)
         job = Job(name, folder, Path(folder.name, "admissions" + suffix[0]), Path(folder.name, f"scores.{kind}"))
         try:
@@ -114,25 +109,63 @@ class Uploads:
             folder.cleanup()
             raise
         token = secrets.token_urlsafe(24)
-        self.jobs[token] = job
+        with self.lock:
+            self.jobs[token] = job
         self.worker.submit(self._run, token, job, icd_version, id or None, codes or None)
         return token
 
+    def _make_room(self) -> None:
+        """Forget the oldest scores where there are too many; files in work are not forgotten."""
+        with self.lock:
+            jobs = list(self.jobs.items())
+            if sum(not job.error for _, job in jobs) >= MOST_JOBS:
+                finished = [token for token, job in jobs if job.done.is_set() and not job.error]
+                if not finished:
+                    raise Busy
+                self.forget(finished[0])
+            for token, _ in [(token, job) for token, job in jobs if job.error][:-MOST_ERRORS]:
+                self.forget(token)
+
+    def opened(self, token: str) -> Job | None:
+        """Return a job whose page is being loaded, and keep it."""
+        with self.lock:
+            if job := self.jobs.get(token):
+                job.loads += 1
+                self.keep(token)
+            return job
+
+    def left(self, token: str, load: int) -> None:
+        """Forget the job soon, unless its page was loaded again since: what is said on leaving may come late."""
+        with self.lock:
+            if (job := self.jobs.get(token)) and job.loads == load:
+                self.keep(token, GRACE_SECONDS)
+
     def keep(self, token: str, seconds: float | None = None) -> None:
         """Forget the job, but not before so many seconds (by default those of a page nobody watches)."""
-        if (job := self.jobs.get(token)) and job.done.is_set():
-            if job.timer:
-                job.timer.cancel()
-            job.timer = Timer(self.keep_seconds if seconds is None else seconds, self.forget, [token])
-            job.timer.daemon = True
-            job.timer.start()
+        with self.lock:
+            if (job := self.jobs.get(token)) and job.done.is_set():
+                if job.timer:
+                    job.timer.cancel()
+                job.timer = timer = Timer(
+                    self.keep_seconds if seconds is None else seconds, lambda: self._expire(token, timer)
+                )
+                timer.daemon = True
+                timer.start()
+
+    def _expire(self, token: str, timer: Timer) -> None:
+        """Forget the job, unless it was kept while its timer rang."""
+        with self.lock:
+            if (job := self.jobs.get(token)) and job.timer is timer:
+                self.forget(token)
 
     def forget(self, token: str) -> None:
         """Stop the job and delete what is left of it."""
-        if job := self.jobs.pop(token, None):
-            job.stopped.set()
-            if job.timer:
+        with self.lock:
+            job = self.jobs.pop(token, None)
+            if job and job.timer:
                 job.timer.cancel()
+        if job:
+            job.stopped.set()
             job.folder.cleanup()
 
     def close(self) -> None:

@@ -84,8 +84,11 @@ byId("upload")?.addEventListener("submit", (event) => {
 function hold(job) {
   if (!job || job.querySelector("[role=alert]")) return;
   const tell = (what) => navigator.sendBeacon(`/files/${job.dataset.token}/${what}`);
-  setInterval(() => tell("keep"), 60_000);
-  addEventListener("pagehide", () => tell("leave"));
+  setInterval(() => tell("keep"), 10_000); // before another tab of it that is closed could end it
+  addEventListener("pagehide", () => tell(`leave?load=${job.dataset.load}`));
+  addEventListener("pageshow", (event) => { // back from the browser's memory: the page was left, and may be too late
+    if (event.persisted) location.reload();
+  });
 }
 
 async function watch() {
