@@ -20,6 +20,14 @@ def _row_address(row: dict) -> str:
     return "/?" + urlencode({"codes": " ".join(row["codes"]), **version})
 
 
+def _present(job: Job | None) -> Job:
+    if job is None:
+        raise HTTPException(
+            404, "These scores are gone: they are deleted when their page is left, or after ten minutes."
+        )
+    return job
+
+
 def files(index: MLCI, uploads: Uploads, render: Callable[..., str], upload_limit: int) -> APIRouter:
     router = APIRouter(prefix="/files", include_in_schema=False)
 
@@ -42,20 +50,13 @@ def files(index: MLCI, uploads: Uploads, render: Callable[..., str], upload_limi
             raise HTTPException(503, "Too many files are in work; try again in a minute.") from None
         return RedirectResponse(f"/files/{token}", 303)
 
-    def present(job: Job | None) -> Job:
-        if job is None:
-            raise HTTPException(
-                404, "These scores are gone: they are deleted when their page is left, or after ten minutes."
-            )
-        return job
-
     def kept(token: str) -> Job:
         uploads.keep(token)
-        return present(uploads.jobs.get(token))
+        return _present(uploads.jobs.get(token))
 
     @router.get("/{token}")
     def progress(token: str) -> HTMLResponse:
-        job = present(uploads.opened(token))
+        job = _present(uploads.opened(token))
         return HTMLResponse(render("job", job=job, token=token, bars=Bars(job.bars), case_address=_row_address))
 
     @router.post("/{token}/keep", status_code=204)
