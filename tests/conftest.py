@@ -212,6 +212,9 @@ def _in_this_process(arguments: list[str], cwd: Path) -> subprocess.CompletedPro
         contextlib.chdir(cwd),
         mock.patch.object(sys, "argv", ["mlci", *arguments]),
         mock.patch("mlci.cli.without_pandas"),  # the next command of this process may need it
+        mock.patch(
+            "threading.active_count", return_value=1
+        ),  # others' threads are no reason to end the process at once
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(told),
         warnings.catch_warnings(),

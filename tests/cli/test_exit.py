@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import duckdb
@@ -45,6 +47,7 @@ def test_every_error_is_one_sentence(error, code, said, monkeypatch, capsys):
 
     monkeypatch.setattr(cli.cli, "main", raises)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # or this process would end at once
     with pytest.raises(SystemExit) as ended:
         cli.main()
     told = capsys.readouterr().err
@@ -100,6 +103,19 @@ cli.main()
     assert done.returncode == code, done.stderr
     assert b"Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_command_that_fails_does_not_end_the_program_that_called_it(monkeypatch, tmp_path):
+    """Such as one whose server answers in a thread of its own."""
+    monkeypatch.setattr(sys, "argv", ["mlci", "score", str(tmp_path / "none"), "none.csv", "-o", "s.csv"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    end = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(end.wait)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        end.set()
+    assert (ended.value.code, other.result()) == (2, True)
 
 
 @pytest.mark.parametrize(

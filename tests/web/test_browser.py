@@ -241,6 +241,21 @@ def test_progress_of_a_large_file_and_a_bad_one(page):
     expect(page.get_by_role("alert")).to_contain_text("b.csv: lacks the column codes")
 
 
+def test_an_answer_that_is_lost_is_asked_for_again(tab):
+    waiting = '<script src="/static/page.js" defer></script><div id="job" data-waiting="1">waiting</div>'
+    answers = iter(
+        [
+            lambda route: route.fulfill(body=waiting, content_type="text/html"),
+            lambda route: route.abort(),
+            lambda route: route.fulfill(body='<div id="job">scored</div>', content_type="text/html"),
+        ]
+    )
+    tab.route("**/files/some", lambda route: next(answers)(route))
+    tab.goto("/files/some")
+    expect(tab.locator("#job")).to_have_text("scored")
+    tab.unroute_all()
+
+
 def test_it_works_without_script(browser, address, index):
     context = browser.new_context(base_url=address, java_script_enabled=False)
     page = context.new_page()

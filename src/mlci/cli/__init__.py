@@ -81,6 +81,7 @@ def main() -> None:
     without_pandas(sys.argv[1:])
     for request in STOPS:
         signal.signal(request, _stop)
+    stopped = False
     try:
         code = cli.main(standalone_mode=False) or 0
     except click.ClickException as error:
@@ -89,9 +90,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         again = " The same command goes on where it stopped." if RESUMED & {*sys.argv[1:2]} else ""
         click.echo(f"mlci: stopped.{again}", err=True)
-        code = 130
+        code, stopped = 130, True
     except SystemExit as request:  # of `_stop`
-        code = request.code
+        code, stopped = request.code, True
     except BrokenPipeError:
         code = 0
     except Exception as error:  # the one exit: a traceback could show a patient's values
@@ -99,10 +100,10 @@ def main() -> None:
             raise
         code = 2 if (said := sentence(error)) else 1
         click.echo(f"mlci: {name_of(said or _fault(error))[:MOST_WORDS]}", err=True)
-    _leave(code)
+    _leave(code, stopped=stopped)
 
 
-def _leave(code: str | int | None) -> NoReturn:
+def _leave(code: str | int | None, *, stopped: bool) -> NoReturn:
     """End the process, and do not wait for what nobody needs any more.
 
     Threads whose command was stopped may go on for seconds, and after work on a GPU torch and CUDA take one to put away
@@ -110,8 +111,7 @@ def _leave(code: str | int | None) -> NoReturn:
     """
     torch = sys.modules.get("torch")
     on_gpu = torch is not None and torch.cuda.is_initialized()
-    unwanted = code != 0 and threading.active_count() > 1
-    if isinstance(code, int) and (on_gpu or unwanted):
+    if isinstance(code, int) and (on_gpu or (stopped and threading.active_count() > 1)):
         if not on_gpu:
             atexit._run_exitfuncs()  # which remove temporary files
         sys.stdout.flush()

@@ -97,7 +97,12 @@ async function watch() {
     return sortable();
   }
   await new Promise((later) => setTimeout(later, 400));
-  const page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), "text/html");
+  let page;
+  try {
+    page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), "text/html");
+  } catch {
+    return watch(); // no answer this time
+  }
   if (!page.getElementById("job")) return location.reload();
   byId("job").replaceWith(page.getElementById("job"));
   document.title = page.title;
