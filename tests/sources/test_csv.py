@@ -16,7 +16,7 @@ KINDS = {"a": "int64", "b": "string", "t": "timestamp", "d": "date", "x": "float
 def rows(folder, text: str, name: str = "stays.csv", *, by_arrow: bool, monkeypatch) -> list[dict]:
     file = folder / name
     file.write_bytes(gzip.compress(text.encode()) if name.lower().endswith(".gz") else text.encode())
-    monkeypatch.setattr("mlci.sources._engine.read_csv", _csv.read if by_arrow else lambda *_: None)
+    monkeypatch.setattr("mlci.sources._folder.read_csv", _csv.read if by_arrow else lambda *_: None)
     with open_tables(folder, {"stays": KINDS}) as tables:
         found = tables.fetch(tables["stays"])
     return sorted(found.to_pylist(), key=str)
@@ -60,5 +60,5 @@ def test_a_cohort_is_the_same_by_either(source, demos, tmp_path, monkeypatch):
     omop = source == "omop"
     folder = hospitals.omop(demos / "mimic4_demo", tmp_path / "omop") if omop else demos / f"{source}_demo"
     cohort = build_cohort(source, folder)
-    monkeypatch.setattr("mlci.sources._engine.read_csv", lambda *_: None)
+    monkeypatch.setattr("mlci.sources._folder.read_csv", lambda *_: None)
     assert build_cohort(source, folder) == cohort

@@ -23,19 +23,44 @@ def codes_by_admission(rows: pa.Table, ids: pa.ChunkedArray, where: str) -> pa.L
     >>> codes_by_admission(rows, pa.chunked_array([[7, 8, 6]]), "diagnoses").to_pylist()
     [['I509', 'N179'], ['I10'], None]
     """
-    place = pc.index_in(rows["admission"], value_set=ids.combine_chunks())
-    if place.null_count:
-        rows, place = rows.filter(place.is_valid()), place.drop_null()
-    position, codes = rows["position"].to_numpy(), rows["code"].combine_chunks().dictionary_encode()
-    if below := int((position < 0).sum()):
-        raise InputError(f"{where}: {below} codes have a position below 0; positions are whole numbers from 0.")
+    codes, position = rows["code"].combine_chunks().dictionary_encode(), rows["position"].to_numpy()
     rank = np.argsort(pc.sort_indices(codes.dictionary).to_numpy())
-    row, number = place.to_numpy().astype(np.int64), codes.indices.to_numpy()
-    order = np.argsort((row * (LAST + 1) + position) * len(rank) + rank[number], kind="stable")
-    counts = np.bincount(row, minlength=len(ids))
+    number = codes.indices.to_numpy()
+    key = position * len(rank) + rank[number]
+    starts, place = _runs(rows["admission"].combine_chunks(), ids.combine_chunks())
+    known = place >= 0
+    if below := int((position < 0)[np.repeat(known, np.diff(starts))].sum()):
+        raise InputError(f"{where}: {below} codes have a position below 0; positions are whole numbers from 0.")
+    order = _by_runs(key, starts, place)
+    counts = np.bincount(place[known], np.diff(starts)[known], minlength=len(ids)).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     values = pa.DictionaryArray.from_arrays(pa.array(number[order]), codes.dictionary)
     return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(counts == 0))
+
+
+def _runs(admission: pa.Array, ids: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return where runs of rows of the same admission begin (and the last ends), and its place among `ids`, or -1."""
+    column = admission.to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]])) if len(column) else np.empty(0, int)
+    place = pc.fill_null(pc.index_in(admission.take(pa.array(starts)), value_set=ids), -1)
+    return np.append(starts, len(column)), place.to_numpy()
+
+
+def _by_runs(key: np.ndarray, starts: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Return the rows of known places in the order of these, and within a place by key.
+
+    Databases write the codes of an admission one after another, in order: whole runs are then moved.
+    """
+    lengths, run = np.diff(starts), np.argsort(place, kind="stable")
+    run = run[np.searchsorted(place[run], 0) :]
+    falls = key[1:] < key[:-1]
+    falls[starts[1:-1] - 1] = False
+    lengths, moved = lengths[run], place[run]
+    ends = np.cumsum(lengths)
+    rows = np.repeat(starts[run] - (ends - lengths), lengths) + np.arange(lengths.sum())
+    if not falls.any() and (np.diff(moved) > 0).all():
+        return rows
+    return rows[np.lexsort((key[rows], np.repeat(moved, lengths)))]
 
 
 def codes_in_order(placed: pa.ChunkedArray, where: str) -> pa.ListArray:

@@ -5,26 +5,37 @@ patient, or ended before it began) is refused in one sentence, so that no error 
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import ibis.expr.types as ir
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mlci.base.errors import InputError
 from mlci.sources import Attrition, Draft, Step
-from mlci.sources._engine import Tables
+from mlci.sources._engine import Question, Tables
 from mlci.sources._gathered import codes_by_admission
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
 
 # Stays that end before they begin: an error, kept with an unknown length (True), or kept as not long, as in the paper.
 NegativeStays = bool | Literal["short"]
 CHECKS = ("other_codes", "unknown_codes", "not_codes", "has_patient", "negative_stay", "died_on_the_day", "died_before")
 
 
-def with_codes(tables: Tables, admissions: ir.Table, codes: ir.Table) -> pa.Table:
-    """Fetch admissions and their codes, which come as rows: an engine takes longer to gather millions of them."""
-    rows, found = tables.fetch(admissions), tables.fetch(codes)
-    return rows.append_column("codes", codes_by_admission(found, rows["admission_id"], tables.where["diagnoses_icd"]))
+def number(tables: Any) -> "ir.Table":
+    """Describe how many diagnoses there are, whosever they are."""
+    return tables["diagnoses_icd"].agg(n=tables["diagnoses_icd"].count())
+
+
+def with_codes(tables: Tables, questions: Sequence[Question]) -> tuple[pa.Table, int]:
+    """Ask for admissions and their codes, which come as rows: an engine takes longer to gather millions of them.
+
+    The third question is how many diagnoses there are, whosever they are; its answer is the second one here.
+    """
+    rows, codes, number = tables.ask(questions)
+    gathered = codes_by_admission(codes, rows["admission_id"], tables.where["diagnoses_icd"])
+    return rows.append_column("codes", gathered), number["n"][0].as_py()
 
 
 def draft(
@@ -40,13 +51,13 @@ def draft(
     death_day_counts: bool,
     negative_stays: NegativeStays,
     chosen: Sequence[Step] = (),
-    each_counted: bool = False,
+    recorded: int | None = None,
 ) -> Draft:
     """Check the rows, whose codes are in order, and count what the rules remove.
 
     `admissions` names the table and its columns of admission, patient and end of stay, as messages call them; `chosen`
-    are the steps by which the expression itself chose the rows. With `each_counted`, a diagnosis of an admission is
-    among its codes or in one of its counts, and so those of no admission need not be looked for.
+    are the steps by which the expression itself chose the rows. `recorded` is how many diagnoses there are, if each of
+    an admission is among its codes or in one of its counts: those of no admission need not be looked for then.
     """
     table, key, _, end = admissions
     where = tables.where[table]
@@ -71,10 +82,10 @@ def draft(
         attrition.keep(has_code, f"at least one ICD-{icd_version} diagnosis")
         if not len(attrition.table):
             raise _no_codes(rows, tables.where[diagnoses], icd_version)
-    if each_counted:
-        astray = tables.count(tables[diagnoses]) - _diagnoses(rows)
-    else:
+    if recorded is None:
         astray = tables.count(tables[diagnoses].anti_join(tables[table], key))
+    else:
+        astray = recorded - _diagnoses(rows)
     notes = {f"{{}} rows of {diagnoses} belong to no row of {table} and were dropped.": astray}
     notes |= {text: total(name) for name, text in _notes(icd_version, death_day_counts, negative_stays).items()}
     kept = attrition.table.drop_columns([*CHECKS, "admitted"])

@@ -1,4 +1,4 @@
-"""MIMIC's rules as Ibis expressions: one for its admissions, one for their codes, one that counts what there is."""
+"""MIMIC's rules as Ibis expressions: admissions, their codes, and how much there is before any rule."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ def admissions(
     """Return one row per row of ADMISSIONS, with outcomes and what `draft` checks; its codes are those of `coded`."""
     uncounted = diagnoses.filter((_.icd_version != icd_version) | _.icd_version.isnull() | _.icd_code.isnull())
     counts = uncounted.group_by("hadm_id").agg(
-        other_codes=((_.icd_version != icd_version) & _.icd_code.notnull()).sum(),
-        unknown_codes=(_.icd_version.isnull() & _.icd_code.notnull()).sum(),
-        not_codes=_.icd_code.isnull().sum(),
+        other_codes=_.count(where=(_.icd_version != icd_version) & _.icd_code.notnull()),
+        unknown_codes=_.count(where=_.icd_version.isnull() & _.icd_code.notnull()),
+        not_codes=_.count(where=_.icd_code.isnull()),
     )
     stays = tables["icustays"].group_by("hadm_id").agg(first_icu=_.intime.min(), icu_stays=_.count())
     patients = tables["patients"].mutate(has_patient=True)

@@ -5,15 +5,14 @@ admission. Admissions without any diagnosis stay in, as in the paper's cohort.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import ibis
-import ibis.expr.types as ir
-from ibis import _
+from mlci.sources import Draft, _hospital
+from mlci.sources._engine import Question, open_tables
 
-from mlci.sources import Draft, _hospital, _mimic
-from mlci.sources._engine import open_tables
-from mlci.sources._rules import DAY, elapsed
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
 
 TABLES = {
     "admissions": {
@@ -64,8 +63,7 @@ def read(
     [{'codes': ['4280'], 'mortality': False, 'long_stay': True, 'icu_transfer': True}]
     """
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
-        admissions = _admissions(tables, death_day_counts=death_day_counts)
-        rows = _hospital.with_codes(tables, admissions, _mimic.coded(_diagnoses(tables), 9))
+        rows, recorded = _hospital.with_codes(tables, questions(death_day_counts=death_day_counts))
         return _hospital.draft(
             rows,
             tables,
@@ -77,20 +75,46 @@ def read(
             outcomes=_hospital.paper_outcomes(24, death_day_counts),
             death_day_counts=death_day_counts,
             negative_stays=negative_stays,
-            each_counted=True,
+            recorded=recorded,
         )
 
 
-def _admissions(tables: Any, *, death_day_counts: bool = False) -> ir.Table:
+def questions(*, death_day_counts: bool) -> list[Question]:
+    """Describe what is asked of the tables: admissions, their codes, and how many diagnoses there are."""
+    death = ", death day counts" if death_day_counts else ""
+    return [
+        Question(f"mimic3: admissions{death}", partial(_admissions, death_day_counts=death_day_counts)),
+        Question("mimic3: codes", _codes),
+        Question("mimic3: number of diagnoses", _hospital.number),
+    ]
+
+
+def _admissions(tables: Any, *, death_day_counts: bool = False) -> "ir.Table":
     """Describe one row per admission of the database, without its codes."""
+    import ibis
+    from ibis import _
+
+    from mlci.sources import _mimic
+    from mlci.sources._rules import DAY, elapsed
+
     # Dates of birth of patients over 89 are moved 300 years back; the cap at 90 brings them home.
     age = elapsed(_.admittime, _.dob) / DAY / ibis.literal(365.2425, "float64")
     rules = {"icd_version": 9, "icu_hours": 24, "death_day_counts": death_day_counts}
     return _mimic.admissions(tables, _diagnoses(tables), age=age, **rules)
 
 
-def _diagnoses(tables: Any) -> ir.Table:
+def _codes(tables: Any) -> "ir.Table":
+    """Describe one row per code."""
+    from mlci.sources import _mimic
+
+    return _mimic.coded(_diagnoses(tables), 9)
+
+
+def _diagnoses(tables: Any) -> "ir.Table":
     """Describe the diagnoses as MIMIC-IV has them."""
+    import ibis
+    from ibis import _
+
     return tables["diagnoses_icd"].select("hadm_id", "seq_num", icd_code=_.icd9_code, icd_version=ibis.literal(9))
 
 
@@ -112,5 +136,7 @@ def totals(location: Any) -> dict[str, int]:
     >>> totals(database)
     {'admissions': 2, 'patients': 1, 'icu_any': 1}
     """
+    from mlci.sources import _mimic
+
     with open_tables(location, TABLES, schemas=SCHEMAS) as tables:
         return _mimic.totals(tables)

@@ -5,14 +5,15 @@ per admission that has at least one diagnosis of the chosen ICD version.
 """
 
 from collections.abc import Sequence
-from typing import Any
-
-import ibis.expr.types as ir
-from ibis import _
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from mlci.codes.icd import check_version
-from mlci.sources import Draft, _hospital, _mimic
-from mlci.sources._engine import open_tables
+from mlci.sources import Draft, _hospital
+from mlci.sources._engine import Question, open_tables
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
 
 TABLES = {
     "admissions": {
@@ -72,8 +73,8 @@ def read(
     """
     check_version(icd_version)
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
-        admissions = _admissions(tables, icd_version=icd_version, death_day_counts=death_day_counts)
-        rows = _hospital.with_codes(tables, admissions, _mimic.coded(tables["diagnoses_icd"], icd_version))
+        asked = questions(icd_version=icd_version, death_day_counts=death_day_counts)
+        rows, recorded = _hospital.with_codes(tables, asked)
         return _hospital.draft(
             rows,
             tables,
@@ -85,12 +86,27 @@ def read(
             outcomes=_hospital.paper_outcomes(0, death_day_counts),
             death_day_counts=death_day_counts,
             negative_stays=negative_stays,
-            each_counted=True,
+            recorded=recorded,
         )
 
 
-def _admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = False) -> ir.Table:
+def questions(*, icd_version: int, death_day_counts: bool) -> list[Question]:
+    """Describe what is asked of the tables: admissions, their codes, and how many diagnoses there are."""
+    options = {"icd_version": icd_version, "death_day_counts": death_day_counts}
+    death = ", death day counts" if death_day_counts else ""
+    return [
+        Question(f"mimic4: admissions, ICD-{icd_version}{death}", partial(_admissions, **options)),
+        Question(f"mimic4: codes, ICD-{icd_version}", partial(_codes, icd_version=icd_version)),
+        Question("mimic4: number of diagnoses", _hospital.number),
+    ]
+
+
+def _admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = False) -> "ir.Table":
     """Describe one row per admission of the database, without its codes."""
+    from ibis import _
+
+    from mlci.sources import _mimic
+
     # Age in the year of admission: the anchor is the one year in which the age is known.
     age = _.anchor_age + _.admittime.year() - _.anchor_year
     return _mimic.admissions(
@@ -101,6 +117,13 @@ def _admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = 
         icu_hours=0,
         death_day_counts=death_day_counts,
     )
+
+
+def _codes(tables: Any, *, icd_version: int) -> "ir.Table":
+    """Describe one row per code of the version."""
+    from mlci.sources import _mimic
+
+    return _mimic.coded(tables["diagnoses_icd"], icd_version)
 
 
 def totals(location: Any) -> dict[str, int]:
@@ -121,5 +144,7 @@ def totals(location: Any) -> dict[str, int]:
     >>> totals(database)
     {'admissions': 2, 'patients': 1, 'icu_any': 1}
     """
+    from mlci.sources import _mimic
+
     with open_tables(location, TABLES, schemas=SCHEMAS) as tables:
         return _mimic.totals(tables)

@@ -1,0 +1,107 @@
+"""Tables by Ibis, in whatever engine they lie: a database by its URL, a backend that is open, or the views of a folder.
+
+In come a location and the columns that a source needs, with their types; out come Ibis tables with exactly those
+columns, in lower case.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import ibis
+import ibis.expr.types as ir
+from ibis.expr import datatypes as dt
+
+from mlci.base.errors import InputError, address, columns_of, without_secrets
+from mlci.base.extras import need
+from mlci.sources._folder import Columns, Folder, raw
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An engine and its tables, as they lie there and as they were wanted."""
+
+    backend: Any  # of Ibis: each engine has a class of its own
+    raw: dict[str, ir.Table]
+    tables: dict[str, ir.Table]
+
+
+def of_folder(folder: Folder) -> Asked:
+    """Return the views of a folder as Ibis tables."""
+    backend = ibis.duckdb.from_connection(folder.connection)
+    views = folder.views.items()
+    return Asked(
+        backend,
+        {name: backend.table(raw(view)) for name, view in views},
+        {name: backend.table(view) for name, view in views},
+    )
+
+
+def open_database(
+    location: Any,
+    wanted: Mapping[str, Columns],
+    schemas: Sequence[str],
+    prefix: str,
+    aliases: Mapping[str, str],
+    optional: Collection[str],
+) -> "tuple[Asked, dict[str, str]]":
+    """Find the wanted tables in a database, and shape them; also how messages call each."""
+    if isinstance(location, str):
+        shown = address(location)
+        if urlsplit(location).scheme in ("postgres", "postgresql"):
+            need("postgres", to="read from a PostgreSQL database")
+        try:
+            if urlsplit(location).scheme == "duckdb" and "read_only" not in location:
+                location += ("&" if "?" in location else "?") + "read_only=True"
+            backend: Any = ibis.connect(location)
+        except Exception as error:  # whatever a driver raises, there is no connection
+            reason = without_secrets(str(error), location) or type(error).__name__
+            raise InputError(f"{shown}: no connection ({reason}).") from None
+    else:
+        backend = location if isinstance(location, ibis.BaseBackend) else ibis.pyspark.connect(location)
+        shown = backend.name
+    existing = {schema.lower(): schema for schema in backend.list_databases()}
+    qualified = [name.partition(".")[0] for name in wanted if "." in name]
+    searched = [existing[schema.lower()] for schema in (*schemas, *qualified) if schema.lower() in existing]
+    here = {
+        schema: {table.lower(): table for table in backend.list_tables(database=schema)} for schema in (*searched, None)
+    }
+    found, where = {}, {}
+    for name in wanted:
+        within, _, plain = name.rpartition(".")
+        places = [place for place in here if not within or str(place).lower() == within.lower()]
+        keys = [f"{prefix}{text}".lower() for text in (plain, aliases.get(name)) if text]
+        schema, key = next(((place, key) for place in places for key in keys if key in here[place]), (..., ""))
+        if schema is ... and name in optional:
+            continue
+        if schema is ...:
+            places = ", ".join((*schemas, "the default schema"))
+            raise InputError(f"{shown}: lacks the table {prefix}{name}; searched were {places}.")
+        found[name] = backend.table(here[schema][key], database=schema)
+        where[name] = f"{shown}: {schema + '.' if schema else ''}{here[schema][key]}"
+    lax = backend.name == "pyspark"
+    shaped = {name: _shape(found[name], wanted[name], where[name], lax=lax) for name in found}
+    return Asked(backend, found, shaped), where
+
+
+def _shape(table: ir.Table, columns: Columns, where: str, *, lax: bool) -> ir.Table:
+    """Return exactly the columns wanted, in lower case, of the wanted types."""
+    actual = {name.lower(): name for name in table.columns}
+    chosen = {}
+    for name, kind in columns.items():
+        optional, kind = kind.endswith("?"), kind.removesuffix("?")
+        if name in actual:
+            chosen[name] = _cast(table[actual[name]], dt.dtype(kind), f"{where}: column {name}", lax)
+        elif optional:
+            chosen[name] = ibis.null(kind)
+        else:
+            raise InputError(f"{where}: lacks the column {name}; {columns_of(table.columns, columns)}.")
+    return table.select(**chosen)
+
+
+def _cast(column: Any, kind: dt.DataType, where: str, lax: bool) -> Any:
+    if lax and column.type().is_string() and not kind.is_string():
+        raise InputError(f"{where}: is text; Spark would turn what it cannot read into null, so {kind} is needed.")
+    same = (dt.DataType.is_integer, dt.DataType.is_timestamp, dt.DataType.is_string)
+    return column if any(test(kind) and test(column.type()) for test in same) else column.cast(kind)

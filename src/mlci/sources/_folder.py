@@ -1,0 +1,210 @@
+"""A folder of tables, read in place by embedded DuckDB: each file becomes a view of the wanted columns and types.
+
+In come a folder and the columns that a source needs, with their types; out comes a connection to DuckDB with a view for
+each table and one for its file as it is. A message names the file, column and row of what is missing or unreadable.
+"""
+
+import csv
+import gzip
+import re
+import weakref
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mlci.base.errors import InputError, columns_of
+from mlci.base.files import scratch
+from mlci.sources._csv import is_packed
+from mlci.sources._csv import read as read_csv
+
+if TYPE_CHECKING:
+    import duckdb
+
+Columns = Mapping[str, str]  # column -> Ibis type; a type that ends in "?" may be missing and is then null
+ENDINGS = (".csv", ".csv.gz", ".parquet")
+TYPES = {"int64": "BIGINT", "float64": "DOUBLE", "string": "VARCHAR", "timestamp": "TIMESTAMP", "date": "DATE"}
+WHOLE = {f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A connection to DuckDB in which each table is a view."""
+
+    connection: "duckdb.DuckDBPyConnection"
+    views: dict[str, str]  # by table; its file as it is has the view `raw` of that name
+    where: dict[str, str]  # by table: its file
+    read: dict[str, pa.Table]  # by view: the files that Arrow has read
+    exact: bool  # whether all columns are of the types wanted, and not of kindred ones
+
+    def answers(self, queries: Sequence[str]) -> list[pa.Table] | None:
+        """Answer queries at the same time; None where DuckDB refuses one."""
+        import duckdb
+
+        cursors = [self._cursor() for _ in queries]
+        with ThreadPoolExecutor(len(queries)) as pool:
+            try:
+                return list(pool.map(lambda cursor, query: cursor.sql(query).to_arrow_table(), cursors, queries))
+            except duckdb.Error:
+                return None
+            except BaseException:  # Ctrl-C: nothing is left running
+                for cursor in cursors:
+                    cursor.interrupt()
+                raise
+
+    def _cursor(self) -> "duckdb.DuckDBPyConnection":
+        cursor = self.connection.cursor()
+        for view, table in self.read.items():
+            cursor.register(view, table)
+        return cursor
+
+
+def raw(view: str) -> str:
+    """Return the name of the view of a table's file as it is."""
+    return f"{view}/raw"
+
+
+def open_folder(
+    folder: Path, wanted: Mapping[str, Columns], prefix: str, aliases: Mapping[str, str], optional: Collection[str]
+) -> Folder:
+    """Find the file of each wanted table, read those that are CSV, and make the views."""
+    if not folder.is_dir():
+        reason = "is a file" if folder.exists() else "does not exist"
+        raise InputError(f"{folder}: {reason}; a folder with the tables or a database URL is needed.")
+    found = {
+        name: _find_file(folder, f"{prefix}{name}", aliases.get(name), optional=name in optional) for name in wanted
+    }
+    files = {name: file for name, file in found.items() if file is not None}
+    kinds = {name: _kinds(file, wanted[name]) for name, file in files.items() if ".csv" in file.name.lower()}
+    longest_first = sorted(kinds, key=lambda name: -files[name].stat().st_size)  # each is unpacked on one core
+    with ThreadPoolExecutor(1 + len(kinds)) as pool:
+        reading = {name: pool.submit(_in_memory, files[name], kinds[name], wanted[name]) for name in longest_first}
+        if kinds:
+            pool.submit(import_module, "pyarrow.dataset")  # DuckDB imports it once it is handed a table
+        connection, spill = _duckdb()
+    views = {name: name.replace(".", "_") for name in files}
+    read = {raw(views[name]): table for name, future in reading.items() if (table := future.result()) is not None}
+    exact = True
+    for name, file in files.items():
+        view = views[name]
+        if raw(view) in read:
+            connection.register(raw(view), read[raw(view)])  # nothing is copied
+        else:
+            scan = _csv_scan(file, kinds[name]) if name in kinds else _parquet_scan(file)
+            connection.execute(f'CREATE VIEW "{raw(view)}" AS FROM {scan}')
+        exact &= _shape(connection, view, wanted[name], str(file))
+    opened = Folder(connection, views, {name: str(file) for name, file in files.items()}, read, exact)
+    weakref.finalize(opened, spill.close)
+    return opened
+
+
+def _duckdb() -> "tuple[duckdb.DuckDBPyConnection, ExitStack]":
+    """Return an embedded DuckDB, and what to close after it: the folder into which it spills."""
+    import duckdb
+
+    # Half the machine would be wasted on hashing less than a gigabyte; the limit makes DuckDB spill instead.
+    # Its folder is for this connection alone: two that share one crash, and no one else may read what lies there.
+    spill = ExitStack()
+    settings: Any = {"memory_limit": "2GB", "temp_directory": str(spill.enter_context(scratch()))}
+    connection = duckdb.connect(config=settings)
+    connection.execute("SET enable_progress_bar = false")
+    return connection, spill
+
+
+def _shape(connection: "duckdb.DuckDBPyConnection", view: str, columns: Columns, where: str) -> bool:
+    """Make the view of exactly the columns wanted, in lower case, and say whether all have the very types wanted."""
+    file = connection.sql(f'FROM "{raw(view)}"')
+    actual = {name.lower(): (name, str(kind)) for name, kind in zip(file.columns, file.types)}
+    chosen, exact = [], True
+    for name, kind in columns.items():
+        optional, kind = kind.endswith("?"), TYPES[kind.removesuffix("?")]
+        if name not in actual and not optional:
+            raise InputError(f"{where}: lacks the column {name}; {columns_of(file.columns, columns)}.")
+        there, found = actual.get(name, (None, kind))
+        cell = "NULL" if there is None else '"' + there.replace('"', '""') + '"'
+        kindred = found in WHOLE if kind == "BIGINT" else found.startswith(kind)
+        chosen.append(f'{cell if kindred and there else f"CAST({cell} AS {kind})"} AS "{name}"')
+        exact &= not kindred or kind in (found, "BIGINT")
+    connection.execute(f'CREATE VIEW "{view}" AS SELECT {", ".join(chosen)} FROM "{raw(view)}"')
+    return exact
+
+
+def _find_file(folder: Path, name: str, alias: str | None = None, *, optional: bool = False) -> Path | None:
+    """Return the one file of a table, in the folder or one of its subfolders (MIMIC-IV's hosp/ and icu/)."""
+    names = {f"{text}{ending}".lower() for text in (name, alias) if text for ending in ENDINGS}
+    inside = {text.replace(".", "/", 1) for text in names}  # ward.stays may be ward/stays
+    found = [
+        file
+        for pattern in ("*", "*/*")
+        for file in sorted(folder.glob(pattern))
+        if file.name.lower() in names or (file.parent != folder and f"{file.parent.name}/{file.name}".lower() in inside)
+    ]
+    if not found and optional:
+        return None
+    if not found:
+        allowed = ", ".join(f"{name}{ending}" for ending in ENDINGS)
+        raise InputError(
+            f"{folder}: lacks the table {name}; allowed are {allowed}, in any case, here or one folder down."
+        )
+    if len(found) > 1:
+        raise InputError(f"{folder}: holds the table {name} {len(found)} times ({found[0]}, {found[1]}); leave one.")
+    return found[0]
+
+
+def _kinds(file: Path, columns: Columns) -> dict[str, str]:
+    """Return the columns of a CSV file, each with its type: the wanted ones as wanted, the others as text."""
+    header = _header(file)
+    lower = [name.lower() for name in header]
+    missing = [name for name, kind in columns.items() if name not in lower and not kind.endswith("?")]
+    if missing and len(header) == 1:
+        raise InputError(f"{file}: the first line has one column; the separator must be a comma.")
+    if missing:
+        raise InputError(f"{file}: lacks the column {missing[0]}; {columns_of(header, columns)}.")
+    return {name: columns.get(name.lower(), "string").removesuffix("?") for name in header}
+
+
+def _in_memory(file: Path, kinds: Mapping[str, str], columns: Columns) -> pa.Table | None:
+    return read_csv(file, {name: kind for name, kind in kinds.items() if name.lower() in columns})
+
+
+def _csv_scan(file: Path, kinds: Mapping[str, str]) -> str:
+    """Return how DuckDB reads a CSV file; nothing is guessed, and text that nobody asks for is not parsed."""
+    types = ", ".join(f"{_quoted(name)}: {TYPES[kind]!r}" for name, kind in kinds.items())
+    packed = "gzip" if is_packed(file) else "none"  # DuckDB looks for .gz in lower case alone
+    form = f"""header=true, auto_detect=false, delim=',', quote='"', escape='"', compression={packed!r}"""
+    return f"read_csv({_quoted(_literal(file))}, {form}, columns={{{types}}})"
+
+
+def _header(file: Path) -> list[str]:
+    opened = gzip.open if is_packed(file) else open
+    try:
+        with opened(file, "rt", encoding="utf-8-sig", newline="") as lines:
+            header = next(csv.reader(lines), [])
+    except (gzip.BadGzipFile, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            f"{file}: is not readable as {'gzipped ' * (opened is gzip.open)}CSV text ({error})."
+        ) from error
+    if not header:
+        raise InputError(f"{file}: is empty; a header line and rows are needed.")
+    return header
+
+
+def _parquet_scan(file: Path) -> str:
+    with file.open("rb") as stream:  # raises what the file system itself refuses
+        if stream.read(4) != b"PAR1":
+            raise InputError(f"{file}: is not a Parquet file.")
+    return f"read_parquet({_quoted(_literal(file))})"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _literal(file: Path) -> str:
+    """Return the path as DuckDB writes one that is no pattern: a folder may be named x[1] or h*."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", str(file))
