@@ -27,7 +27,7 @@ from mlci.codes.carrying import read_carry
 from mlci.codes.poa import ALL, ONLY, late, no_flags, read_flags
 from mlci.sources import Step
 from mlci.sources._assembled import assembled, check_proportions
-from mlci.sources._cohort_file import SPLITS, check_columns, check_rows, read_facts, write_facts
+from mlci.sources._cohort_file import SPLITS, check_columns, check_rows, write_facts
 from mlci.sources._earlier import OBSERVED, with_history, with_times
 from mlci.sources._earlier import carry as carried
 
@@ -472,6 +472,8 @@ def cohort_head(path: str | Path) -> Cohort:
 
 
 def _checked(table: pa.Table, where: str) -> Cohort:
+    from mlci.sources._facts import read_facts  # which needs pydantic, as who builds a cohort does not
+
     facts = read_facts(table.schema, where)
     check_columns(table.schema, facts.outcomes, where)
     check_rows(table, where)

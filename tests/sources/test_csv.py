@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import hospitals
+from mlci.base.errors import InputError
 from mlci.cohort import build_cohort
 from mlci.sources import _csv
 from mlci.sources._engine import open_tables
@@ -45,12 +46,42 @@ def test_arrow_and_duckdb_read_the_same(row, name, tmp_path, monkeypatch):
 def test_large_and_broken_files_are_left_to_duckdb(tmp_path, monkeypatch):
     file = tmp_path / "stays.csv"
     file.write_text("a\n1\n")
-    assert _csv.read(file, {"a": "int64"}) == pa.table({"a": [1]})
+    assert _csv.read(file, {"a": "int64"}) == pa.table({"a": pa.array([1], pa.int32())})
     monkeypatch.setattr(_csv, "PLAIN", 3)
     assert _csv.read(file, {"a": "int64"}) is None
-    packed = tmp_path / "stays.csv.gz"
-    packed.write_bytes(gzip.compress(b"a\n1\n" * 1000)[:-9])
-    assert _csv.read(packed, {"a": "int64"}) is None
+
+
+def test_whole_numbers_that_are_long_take_more_memory(tmp_path):
+    file = tmp_path / "stays.csv"
+    file.write_text(f"a,b\n{2**31 - 1},1\n{-(2**40)},2\n")
+    found = _csv.read(file, {"a": "int64", "b": "int64"})
+    assert found == pa.table({"a": [2**31 - 1, -(2**40)], "b": [1, 2]})
+
+
+def _damaged(text: bytes) -> dict[str, bytes]:
+    packed = gzip.compress(text)
+    middle = len(packed) // 2
+    return {
+        "cut": packed[:middle],
+        "without its end": packed[:-8],
+        "of another length": packed[:-1] + bytes([packed[-1] ^ 1]),
+        "of another checksum": packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:],
+        "flipped": packed[:middle] + bytes([packed[middle] ^ 4]) + packed[middle + 1 :],
+        "with a cut second part": packed + gzip.compress(b"9,I10\n")[:-6],
+    }
+
+
+@pytest.mark.parametrize("how", _damaged(b"a"))
+@pytest.mark.parametrize("by", ["Arrow", "DuckDB, odd", "DuckDB, large"])
+def test_a_damaged_gzip_file_is_refused_whoever_reads_it(how, by, tmp_path, monkeypatch):
+    """DuckDB would take the beginning for the whole, and looks at no checksum."""
+    rows = b"".join(b"%d,%d\n" % (row, row % 7) for row in range(50_000))
+    first = b"1.0,1\n" if by == "DuckDB, odd" else b""  # which Arrow refuses
+    (tmp_path / "stays.csv.gz").write_bytes(_damaged(b"a,b\n" + first + rows)[how])
+    if by == "DuckDB, large":
+        monkeypatch.setattr(_csv, "PACKED", 3)
+    with pytest.raises(InputError, match=r"stays\.csv\.gz: is not a whole gzip file"):
+        open_tables(tmp_path, {"stays": {"a": "int64", "b": "string"}})
 
 
 @pytest.mark.parametrize(

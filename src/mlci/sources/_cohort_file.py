@@ -1,62 +1,22 @@
-"""What a cohort file must be before anything is made of it: the types of its columns and the facts in its metadata.
+"""What a cohort file must be before anything is made of it: the columns, their types and their values.
 
-In come a table and its metadata, which anybody may have written; out come the facts, or one sentence that says what is
-wrong and in which column.
+In comes a table, which anybody may have written; out comes nothing, or one sentence that says what is wrong and
+in which column.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, columns_of, name_of
 from mlci.sources._twins import twins
 
 SPLITS = ("train", "valid", "test")
 COLUMNS = ("admission_id", "subject_id", "icd_version", "codes", "split")
-KEY = b"mlci"
-MOST_FACTS = 16 << 20  # bytes
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Text = Annotated[str, Field(max_length=20_000)]
-
-
-class _Checked(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class StepFacts(_Checked):
-    rule: Text
-    removed: int = Field(ge=0)
-    left: int = Field(ge=0)
-
-
-class CohortFacts(_Checked):
-    source: Text
-    outcomes: dict[Name, Text] = Field(max_length=1000)
-    attrition: list[StepFacts] = Field(max_length=1000)
-    notes: list[Text] = Field(max_length=1000)
-    version: Name
-    look_back: float = Field(default=0, ge=0, allow_inf_nan=False)
-
-
-def read_facts(schema: pa.Schema, where: str) -> CohortFacts:
-    """Return the facts of a cohort file, from the metadata of its schema."""
-    text = (schema.metadata or {}).get(KEY)
-    if text is None:
-        raise InputError(f"{where}: is not a cohort file; `mlci cohort` makes one.")
-    try:
-        if len(text) > MOST_FACTS:
-            raise ValueError
-        return CohortFacts.model_validate_json(text)
-    except ValidationError as error:
-        said = complaint(error.errors(include_url=False, include_input=False, include_context=False))
-        raise InputError(f"{where}: the metadata is not that of a cohort file ({said}).") from None
-    except ValueError:
-        raise InputError(f"{where}: the metadata is not that of a cohort file.") from None
+KEY = b"mlci"  # of the metadata
 
 
 def check_columns(schema: pa.Schema, outcomes: Mapping[str, Any], where: str) -> None:

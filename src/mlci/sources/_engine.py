@@ -29,10 +29,14 @@ ENGINES = ("duckdb", "_duckdb", "psycopg", "pyspark", "py4j", "google", "snowfla
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of tables, as an expression of them, and its name among those whose SQL is kept."""
+    """What is asked of tables, as an expression of them, and its name among those whose SQL is kept.
+
+    The rows are handed to `take` as they come.
+    """
 
     name: str
     of: "Callable[[Any], ir.Table]"
+    take: Callable[[pa.RecordBatchReader], Any] = pa.RecordBatchReader.read_all
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,13 @@ class Tables:
         """The engine, as Ibis has it."""
         return self._asked.backend
 
-    def ask(self, questions: Sequence[Question]) -> list[pa.Table]:
+    def ask(self, questions: Sequence[Question]) -> list[Any]:
         """Answer questions: those of files at the same time, by the SQL kept of them; others by their expressions."""
         found = None
         if self.folder and self.folder.exact:
-            found = self.folder.answers([kept(question.name) for question in questions])
-        return found or [self.fetch(question.of(self)) for question in questions]  # which says what an engine refuses
+            found = self.folder.answers([(kept(question.name), question.take) for question in questions])
+        # An expression says what an engine refuses.
+        return found or [question.take(self.fetch(question.of(self)).to_reader()) for question in questions]
 
     def fetch(self, expression: "ir.Table") -> pa.Table:
         """Run an expression where the tables lie; say in one sentence what the engine refuses."""

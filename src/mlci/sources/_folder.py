@@ -8,7 +8,7 @@ import csv
 import gzip
 import re
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Columns = Mapping[str, str]  # column -> Ibis type; a type that ends in "?" may be missing and is then null
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 TYPES = {"int64": "BIGINT", "float64": "DOUBLE", "string": "VARCHAR", "timestamp": "TIMESTAMP", "date": "DATE"}
+ROWS = 1 << 18  # handed over at once
 WHOLE = {f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")}
 
 
@@ -42,14 +43,17 @@ class Folder:
     read: dict[str, pa.Table]  # by view: the files that Arrow has read
     exact: bool  # whether all columns are of the types wanted, and not of kindred ones
 
-    def answers(self, queries: Sequence[str]) -> list[pa.Table] | None:
-        """Answer queries at the same time; None where DuckDB refuses one."""
+    def answers(self, queries: Sequence[tuple[str, Callable[[pa.RecordBatchReader], Any]]]) -> list[Any] | None:
+        """Answer queries at the same time, each by what is made of its rows; None where DuckDB refuses one."""
         import duckdb
+
+        def answer(cursor: "duckdb.DuckDBPyConnection", query: tuple[str, Callable]) -> Any:
+            return query[1](cursor.sql(query[0]).to_arrow_reader(ROWS))
 
         cursors = [self._cursor() for _ in queries]
         with ThreadPoolExecutor(len(queries)) as pool:
             try:
-                return list(pool.map(lambda cursor, query: cursor.sql(query).to_arrow_table(), cursors, queries))
+                return list(pool.map(answer, cursors, queries))
             except duckdb.Error:
                 return None
             except BaseException:  # Ctrl-C: nothing is left running

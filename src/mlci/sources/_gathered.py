@@ -4,6 +4,9 @@ Engines gather in orders of their own, and not all of them can sort a list; so t
 then by code, and a position below 0 is refused in one sentence.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,53 +17,72 @@ FIRST, LAST = 10_000, 89_999  # what is added to a code's position, and the last
 BELOW = "00000"  # in place of a position below 0
 
 
-def codes_by_admission(rows: pa.Table, ids: pa.ChunkedArray, where: str) -> pa.ListArray:
-    """Gather the codes of each admission of `ids`, by position (then by code); null where an admission has none.
+@dataclass(frozen=True)
+class Gathered:
+    """Codes as an engine handed them over: runs of rows of the same admission."""
 
-    `rows` has one for each code, with its `admission`, `position` and `code`; those of no admission are left out.
+    codes: pa.DictionaryArray
+    positions: np.ndarray
+    starts: np.ndarray  # of the runs, and the end of the last
+    admissions: pa.Array  # of the runs
 
-    >>> rows = pa.table({"admission": [8, 7, 7, 9], "position": [1, 2, 1, 1], "code": ["I10", "N179", "I509", "E119"]})
-    >>> codes_by_admission(rows, pa.chunked_array([[7, 8, 6]]), "diagnoses").to_pylist()
-    [['I509', 'N179'], ['I10'], None]
-    """
-    codes, position = rows["code"].combine_chunks().dictionary_encode(), rows["position"].to_numpy()
-    rank = np.argsort(pc.sort_indices(codes.dictionary).to_numpy())
-    number = codes.indices.to_numpy()
-    key = position * len(rank) + rank[number]
-    starts, place = _runs(rows["admission"].combine_chunks(), ids.combine_chunks())
-    known = place >= 0
-    if below := int((position < 0)[np.repeat(known, np.diff(starts))].sum()):
-        raise InputError(f"{where}: {below} codes have a position below 0; positions are whole numbers from 0.")
-    order = _by_runs(key, starts, place)
-    counts = np.bincount(place[known], np.diff(starts)[known], minlength=len(ids)).astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    values = pa.DictionaryArray.from_arrays(pa.array(number[order]), codes.dictionary)
-    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(counts == 0))
+    @classmethod
+    def of(cls, batches: Iterable[pa.RecordBatch]) -> "Gathered":
+        """Take rows with `admission`, `position` and `code`, some at a time: as they come they fill much memory."""
+        codes, positions, starts, heads, total = [], [], [], [], 0
+        for batch in batches:
+            admission = batch["admission"]
+            start = np.flatnonzero(pc.not_equal(admission[1:], admission[:-1])) + 1
+            start = np.concatenate([[0], start]) if len(admission) else start
+            heads.append(admission.take(pa.array(start)))
+            starts.append(start + total)
+            positions.append(np.maximum(batch["position"].to_numpy(), -1).astype(np.int32))
+            codes.append(batch["code"].dictionary_encode())
+            total += len(batch)
+        if not total:
+            none = pa.array([], pa.string()).dictionary_encode()
+            return cls(none, np.empty(0, np.int32), np.zeros(1, np.int64), pa.array([], pa.int64()))
+        head, start = pa.concat_arrays(heads), np.concatenate(starts)
+        new = np.concatenate([[True], pc.not_equal(head[1:], head[:-1])])  # a run may go on in the next batch
+        return cls(
+            pa.chunked_array(codes).unify_dictionaries().combine_chunks(),
+            np.concatenate(positions),
+            np.append(start[new], total),
+            head.filter(pa.array(new)),
+        )
 
+    def lists(self, ids: pa.ChunkedArray, where: str) -> pa.ListArray:
+        """Return the codes of each admission of `ids`, by position (then by code); null where an admission has none.
 
-def _runs(admission: pa.Array, ids: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return where runs of rows of the same admission begin (and the last ends), and its place among `ids`, or -1."""
-    column = admission.to_numpy(zero_copy_only=False)
-    starts = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]])) if len(column) else np.empty(0, int)
-    place = pc.fill_null(pc.index_in(admission.take(pa.array(starts)), value_set=ids), -1)
-    return np.append(starts, len(column)), place.to_numpy()
+        Codes of no admission are left out.
 
+        >>> rows = {"admission": [8, 7, 7, 9], "position": [1, 2, 1, 1], "code": ["I10", "N179", "I509", "E119"]}
+        >>> gathered = Gathered.of(pa.table(rows).to_batches())
+        >>> gathered.lists(pa.chunked_array([[7, 8, 6]]), "diagnoses").to_pylist()
+        [['I509', 'N179'], ['I10'], None]
+        """
+        found = pc.index_in(self.admissions, value_set=ids.combine_chunks().cast(self.admissions.type))
+        place, lengths = pc.fill_null(found, -1).to_numpy(), np.diff(self.starts)
+        if below := int((self.positions < 0)[np.repeat(place >= 0, lengths)].sum()):
+            raise InputError(f"{where}: {below} codes have a position below 0; positions are whole numbers from 0.")
+        run = np.argsort(place, kind="stable")
+        run = run[np.searchsorted(place[run], 0) :]
+        place, lengths = place[run], lengths[run]
+        order = np.repeat((self.starts[run] - np.cumsum(lengths) + lengths).astype(np.int32), lengths)
+        order += np.arange(len(order), dtype=np.int32)
+        if not self._ordered or (np.diff(place) == 0).any():
+            rank = np.argsort(pc.sort_indices(self.codes.dictionary).to_numpy())[self.codes.indices.to_numpy()]
+            order = order[np.lexsort((rank[order], self.positions[order], np.repeat(place, lengths)))]
+        counts = np.bincount(place, lengths, minlength=len(ids))
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), self.codes.take(pa.array(order)), mask=pa.array(counts == 0))
 
-def _by_runs(key: np.ndarray, starts: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Return the rows of known places in the order of these, and within a place by key.
-
-    Databases write the codes of an admission one after another, in order: whole runs are then moved.
-    """
-    lengths, run = np.diff(starts), np.argsort(place, kind="stable")
-    run = run[np.searchsorted(place[run], 0) :]
-    falls = key[1:] < key[:-1]
-    falls[starts[1:-1] - 1] = False
-    lengths, moved = lengths[run], place[run]
-    ends = np.cumsum(lengths)
-    rows = np.repeat(starts[run] - (ends - lengths), lengths) + np.arange(lengths.sum())
-    if not falls.any() and (np.diff(moved) > 0).all():
-        return rows
-    return rows[np.lexsort((key[rows], np.repeat(moved, lengths)))]
+    @property
+    def _ordered(self) -> bool:
+        """Whether positions rise within every run, as in most databases: whole runs are moved then."""
+        level = self.positions[1:] <= self.positions[:-1]
+        level[self.starts[1:-1] - 1] = False
+        return not level.any()
 
 
 def codes_in_order(placed: pa.ChunkedArray, where: str) -> pa.ListArray:

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError
 from mlci.sources import Attrition, Draft, Step
 from mlci.sources._engine import Question, Tables
-from mlci.sources._gathered import codes_by_admission
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -34,8 +33,8 @@ def with_codes(tables: Tables, questions: Sequence[Question]) -> tuple[pa.Table,
     The third question is how many diagnoses there are, whosever they are; its answer is the second one here.
     """
     rows, codes, number = tables.ask(questions)
-    gathered = codes_by_admission(codes, rows["admission_id"], tables.where["diagnoses_icd"])
-    return rows.append_column("codes", gathered), number["n"][0].as_py()
+    lists = codes.lists(rows["admission_id"], tables.where["diagnoses_icd"])
+    return rows.append_column("codes", lists), number["n"][0].as_py()
 
 
 def draft(

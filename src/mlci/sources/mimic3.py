@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlci.sources import Draft, _hospital
 from mlci.sources._engine import Question, open_tables
+from mlci.sources._gathered import Gathered
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -84,7 +85,7 @@ def questions(*, death_day_counts: bool) -> list[Question]:
     death = ", death day counts" if death_day_counts else ""
     return [
         Question(f"mimic3: admissions{death}", partial(_admissions, death_day_counts=death_day_counts)),
-        Question("mimic3: codes", _codes),
+        Question("mimic3: codes", _codes, Gathered.of),
         Question("mimic3: number of diagnoses", _hospital.number),
     ]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mlci.codes.icd import check_version
 from mlci.sources import Draft, _hospital
 from mlci.sources._engine import Question, open_tables
+from mlci.sources._gathered import Gathered
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -96,7 +97,7 @@ def questions(*, icd_version: int, death_day_counts: bool) -> list[Question]:
     death = ", death day counts" if death_day_counts else ""
     return [
         Question(f"mimic4: admissions, ICD-{icd_version}{death}", partial(_admissions, **options)),
-        Question(f"mimic4: codes, ICD-{icd_version}", partial(_codes, icd_version=icd_version)),
+        Question(f"mimic4: codes, ICD-{icd_version}", partial(_codes, icd_version=icd_version), Gathered.of),
         Question("mimic4: number of diagnoses", _hospital.number),
     ]
 
