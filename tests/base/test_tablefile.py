@@ -1,6 +1,7 @@
 """Every kind of table file is read alike and written back; what cannot be read is told in a sentence."""
 
 import datetime
+import gzip
 import io
 import re
 import sys
@@ -140,3 +141,26 @@ def test_what_a_spreadsheet_writes_into_a_csv_is_told(written, words, tmp_path):
     (tmp_path / "visits.csv").write_bytes(written)
     with pytest.raises(InputError, match=re.escape(words)):
         content(tmp_path / "visits.csv")
+
+
+@pytest.mark.parametrize("row", ["17,I50.9,Smith,Smith", "1.5,,Smith,Smith", "2020-01-31,a,Smith,Smith"])
+def test_a_first_line_that_is_a_row_is_not_repeated(row, tmp_path):
+    (tmp_path / "a.csv").write_text(f"{row}\n{row}\n")
+    with pytest.raises(InputError, match="cells that look like a row") as found, open_table(tmp_path / "a.csv"):
+        pass
+    assert "Smith" not in str(found.value)
+
+
+@pytest.mark.parametrize("name", ["A.CSV.GZ", "a.csv.Gz", "a.csv.gz"])
+def test_packed_tables_are_known_by_their_ending_in_any_case(name, tmp_path):
+    (tmp_path / name).write_bytes(gzip.compress(b"visit,DX1\n7,I50.9\n"))
+    with open_table(tmp_path / name) as table:
+        assert pa.concat_tables(table.read(["DX1"]))["DX1"].to_pylist() == ["I50.9"]
+
+
+def test_a_packed_table_that_was_cut_short_is_refused(tmp_path):
+    packed = gzip.compress(b"visit,DX1\n" + b"7,I50.9\n" * 9999)
+    for damaged in (packed[: len(packed) // 2], packed[:-8] + b"\0" * 8):
+        (tmp_path / "a.csv.gz").write_bytes(damaged)
+        with pytest.raises(InputError, match="damaged"), open_table(tmp_path / "a.csv.gz"):
+            pass

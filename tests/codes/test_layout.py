@@ -162,3 +162,12 @@ def test_a_column_per_code_costs_little_more_than_one_of_text(tmp_path):
         return best
 
     assert seconds("wide.csv") <= 1.5 * seconds("text.csv")
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"codes": "DX*"}, {"codes": "Smith", "id": "visit"}, {"codes": "Smith", "version": "dxver"}]
+)
+def test_a_first_line_that_is_a_row_is_not_repeated(asked):
+    with pytest.raises(InputError, match="5 cells that look like a row, not like a header") as found:
+        find_layout(["1001", "I50.9", "N17.9", "Smith", "Ann"], "visits.csv", **asked)
+    assert "Ann" not in str(found.value)

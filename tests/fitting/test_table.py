@@ -236,3 +236,22 @@ def test_weights_are_found_by_one_thread_of_blas(monkeypatch):
     with threadpool_limits(2, user_api="blas"):
         table.fit(hospital(4, 100), VALID, config=TableConfig(), seed=3, parents=PARENTS)
     assert set(seen) == {1}
+
+
+@pytest.mark.parametrize("known", [(0, 1), (1, 0), (0, np.nan)], ids=["has it", "has it not", "knows it"])
+def test_an_outcome_that_one_fold_alone_has_is_refused(known):
+    outcomes = TRAIN.outcomes.copy()
+    outcomes[:, 0] = np.nan if np.isnan(known[1]) else known[0]
+    outcomes[:2, 0] = (0, 1) if np.isnan(known[1]) else known[1]
+    with pytest.raises(InputError, match=r"mortality: .* without one fold of patients those left are all alike"):
+        table.fit(replace(TRAIN, outcomes=outcomes), VALID, config=TableConfig(), seed=3, parents=PARENTS)
+
+
+def test_a_sample_that_misses_a_rare_outcome_is_not_taken(monkeypatch):
+    """Penalties are chosen on every so many admissions, of which none may have it."""
+    outcomes = TRAIN.outcomes.copy()
+    outcomes[:, 0] = 0
+    outcomes[1::150, 0] = 1
+    monkeypatch.setattr(table, "CHOSEN_ON", 500)
+    found = table.fit(replace(TRAIN, outcomes=outcomes), VALID, config=TableConfig(), seed=3, parents=PARENTS)
+    assert np.isfinite(found.honest).all()

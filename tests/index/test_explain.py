@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlci.base.errors import InputError
 from mlci.codes.admissions import as_admissions
 from mlci.index._explain import shares
 from mlci.index.estimator import MLCI
@@ -65,3 +66,8 @@ def test_a_notebook_shows_the_table():
     for part in ("A001", "unknown to the model", "No codes", "This admission", "log-odds", "Rows add up"):
         assert part in text
     assert "do not add up" in index_of(random_model()).explain(["A000"], icd_version=10)._repr_html_()
+
+
+def test_one_text_in_place_of_a_list_is_refused():
+    with pytest.raises(InputError, match="a list of codes is needed"):
+        TABLES["plain"].explain("I50.9 N17.9", icd_version=10)

@@ -101,3 +101,10 @@ def test_equal_weights_change_nothing_and_unequal_ones_widen_the_band():
     assert np.abs(np.log(mended(at) / plain(at))).max() < 0.12
     assert np.log(biased(at) / plain(at)).min() > 0.2
     assert (mended.error > 0).all()
+
+
+def test_a_level_piece_does_not_fall_by_a_last_digit():
+    """A file with such a curve would be refused when it is loaded."""
+    rng = np.random.default_rng(16)
+    curve = smooth(rng.normal(size=200).round(2), rng.random(200) < 0.5)
+    assert (np.diff(curve.logit) >= 0).all()

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import ibis
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import hospitals
+from mlci.base.errors import InputError
 from mlci.cohort import build_cohort
 from mlci.sources import _mimic, find
 from mlci.sources._engine import open_tables
@@ -257,3 +260,18 @@ def test_duckdb_spills_into_a_private_folder(demo):
     del one, two
     gc.collect()
     assert not any(each.exists() for each in folders)
+
+
+def test_a_parquet_column_of_another_kind_is_named(tmp_path):
+    pq.write_table(pa.table({"HADM_ID": [1], "INTIME": [20200101]}), tmp_path / "icustays.parquet")
+    wanted = {"icustays": {"hadm_id": "int64", "intime": "timestamp", "outtime": "timestamp?"}}
+    with pytest.raises(InputError, match=r"icustays\.parquet: column intime: is BIGINT; timestamp is needed"):
+        open_tables(tmp_path, wanted)
+
+
+def test_a_damaged_parquet_table_is_named(tmp_path):
+    pq.write_table(pa.table({"hadm_id": list(range(9999))}), tmp_path / "icustays.parquet")
+    whole = (tmp_path / "icustays.parquet").read_bytes()
+    (tmp_path / "icustays.parquet").write_bytes(whole[:-20] + whole[-10:])
+    with pytest.raises(InputError, match=r"icustays\.parquet: is not a table that can be read"):
+        open_tables(tmp_path, {"icustays": {"hadm_id": "int64"}})

@@ -16,12 +16,12 @@ ASKED = [
 
 
 def compiled() -> dict[str, str]:
-    """What Ibis makes of each question, of tables with the columns that the source declares."""
+    """What Ibis makes of each query, of tables with the columns that the source declares."""
     found = {}
     for source, options in ASKED:
         tables = {name: ibis.table(columns, name=name) for name, columns in source.TABLES.items()}
-        for question in source.questions(**options):
-            found[question.name] = ibis.to_sql(question.of(tables), dialect="duckdb", pretty=False)
+        for query in source._queries(**options):
+            found[query.name] = ibis.to_sql(query.of(tables), dialect="duckdb", pretty=False)
     return found
 
 

@@ -25,6 +25,8 @@ REFUSALS = {
 }
 
 
+# What no column is called: a number, a date, an ICD code.
+_VALUE = re.compile(r"[-+]?[0-9.,]+|[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}\b.*|[A-Z][0-9][0-9A-Z]\.?[0-9A-Z]{0,4}")
 DAMAGE = (None, errno.EINVAL)  # what is said of a file whose offsets lead nowhere
 
 
@@ -149,6 +151,27 @@ def columns_of(names: Iterable[str], known: Iterable[str]) -> str:
     if not {str(name).lower() for name in names} & {name.lower() for name in known}:
         return f"its first line has {len(names)} cells, and none is a column name that is known here"
     return f"it has {', '.join(map(name_of, names[:30]))}" + (", ..." if len(names) > 30 else "")
+
+
+def header_of(names: Iterable[str]) -> str:
+    """Name the columns of any table for a message, unless its first line looks like a patient's row.
+
+    Args:
+        names: what the first line holds.
+
+    Returns:
+        The names, or words that tell why they are not repeated.
+
+    >>> header_of(["case", "ICD 1"])
+    'case, ICD 1'
+    >>> header_of(["17", "I50.9", "Ann"])
+    '3 cells that look like a row, not like a header: the names of the columns belong in the first line'
+    """
+    names = list(names)
+    if any(_VALUE.fullmatch(str(name).strip()) for name in names):
+        told = "the names of the columns belong in the first line"
+        return f"{len(names)} cells that look like a row, not like a header: {told}"
+    return ", ".join(map(name_of, names[:60])) + (", ..." if len(names) > 60 else "") or "none"
 
 
 def address(url: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlci.base.errors import InputError, name_of, reading
+from mlci.base.errors import InputError, header_of, name_of, reading
 from mlci.base.files import atomic, scratch
 from mlci.base.parquet import WRITTEN, open_parquet, plain
 from mlci.base.quotes import check_quotes
@@ -32,6 +32,7 @@ SEPARATORS = b",;\t|"
 EXCEL_ROWS = 1_048_575  # below its header
 KINDS = ".csv, .tsv, .txt (also .gz, .bz2, .zst), .parquet or .xlsx"
 _CSV = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$")
+_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _EXCEL = re.compile(r"\.(xlsx|xlsm)$")
 _OTHER_SHEETS = re.compile(r"\.(xls|xlsb|ods|numbers)$")
 
@@ -181,19 +182,21 @@ def _open_csv(path: Path, where: str) -> TableFile:
     import pyarrow as pa
     from pyarrow import csv
 
+    packed = _PACKED.get(path.suffix.lower())
+
     with reading(where, "a CSV table"):
-        with pa.input_stream(str(path)) as stream:
+        with pa.input_stream(str(path), compression=packed) as stream:
             header = stream.read(1 << 16).split(b"\n")[0]
         if not _is_utf8(header):
             raise InputError(f"{where}: its header is not UTF-8; save the table as CSV UTF-8, or as .xlsx.")
         delimiter = chr(max(SEPARATORS, key=header.count))
-        with pa.input_stream(str(path)) as stream:
+        with pa.input_stream(str(path), compression=packed) as stream:
             check_quotes(stream, delimiter, where)
 
     def blocks(columns: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
         kinds = {name: pa.dictionary(pa.int32(), pa.string()) if name in repeated else pa.string() for name in columns}
         try:
-            with pa.input_stream(str(path)) as stream:
+            with pa.input_stream(str(path), compression=packed) as stream:
                 reader = csv.open_csv(
                     stream,
                     read_options=csv.ReadOptions(block_size=16 * rows + 2 * len(header)),
@@ -210,8 +213,15 @@ def _open_csv(path: Path, where: str) -> TableFile:
     names = tuple(next(blocks([], (), ROWS)).column_names)
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"{where}: has two columns {name_of(twice)}; each needs a name of its own.")
+        raise InputError(_doubled(where, twice, names))
     return TableFile(where, names, 2, blocks)
+
+
+def _doubled(where: str, name: str, names: Sequence[str]) -> str:
+    """Return a sentence on two columns of one name, which is no name where the first line is a patient's row."""
+    if header_of(names) == header_of(["0"] * len(names)):
+        return f"{where}: its first line has {header_of(names)}."
+    return f"{where}: has two columns {name_of(name)}; each needs a name of its own."
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -253,7 +263,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
         if not name:
             continue
         if name in columns:
-            raise InputError(f"{where}: has two columns {name}; each needs a name of its own.")
+            raise InputError(_doubled(where, name, names))
         values = [row[place] for row in body]
         columns[name] = pa.array([_as_text(value) for value in values], pa.string())
         number = [isinstance(value, int | float) and not isinstance(value, bool) for value in values]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlci.base.errors import InputError, kind_of
-from mlci.codes.admissions import Admissions
+from mlci.codes.admissions import WRITTEN_VERSION, Admissions
 from mlci.codes.layout import Layout
 from mlci.codes.poa import late, read_flags
 
@@ -21,7 +21,11 @@ NO_CODE = ("", "NA", "NAN", "NULL", "NONE", "UNKNOWN", "MISSING")  # once normal
 SEPARATORS = r"[\s,;|]+"
 CODE_LIKE = r"(?:[A-Za-z][0-9]|[0-9]{2})[0-9A-Za-z.]{1,7}[^0-9A-Za-z\s,;|]*"
 SEVERAL = rf"(?:^|[\s,;|]){CODE_LIKE}[\s,;|](?:.*[\s,;|])?{CODE_LIKE}(?:[\s,;|]|$)"  # codes in one cell
-WRITTEN_VERSION = r"(?:ICD)?[-_ ]?0?(9|10)(?:\.0)?(?:[-_ ]?CM)?"  # in capitals
+# A code with its title behind it, in one cell: "I50.9 Heart failure, unspecified".
+TITLED = (
+    r"^\s*([A-Za-z][0-9][0-9A-Za-z](?:\.?[0-9A-Za-z]{1,4})?|[0-9]{3}(?:\.?[0-9]{1,2})?|[Ee][0-9]{3}(?:\.[0-9])?)"
+    r"(?:\s*[-:(,;|\x{2013}\x{2014}]\s*|\s+)(?:.*[^0-9A-Za-z])?[A-Za-z]{3,}(?:[^0-9A-Za-z].*)?$"
+)
 ZEROS = "codes must be text, since numbers lose leading zeros (038.9 becomes 38.9)"
 
 
@@ -281,12 +285,27 @@ def _taken_apart(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    titled = pc.match_substring_regex(cells, TITLED).fill_null(False)
+    if pc.any(titled).as_py():
+        cells = pc.if_else(titled, pa.array(map(_untitled, cells.to_pylist()), pa.string()), cells)
     several = pc.match_substring_regex(cells, SEVERAL).fill_null(False)
     if not pc.any(several).as_py():
         return cells, None
     lists = [re.split(SEPARATORS, text) if apart.as_py() else [text] for text, apart in zip(cells.to_pylist(), several)]
     times = np.array([len(codes) for codes in lists])
     return pa.array([code for codes in lists for code in codes], pa.string()), times
+
+
+def _untitled(cell: str | None) -> str | None:
+    """Return the code of a cell in which more words than further codes follow it.
+
+    >>> _untitled("D51.0 Vitamin B12 deficiency anemia"), _untitled("I50.9 and N17.9")
+    ('D51.0', 'I50.9 and N17.9')
+    """
+    first, *rest = re.split(r"[\s,;|:(\u2013\u2014]+|-+\s", (cell or "").strip())
+    codes = sum(bool(re.fullmatch(CODE_LIKE, word)) for word in rest)
+    words = sum(bool(re.fullmatch(r"[^0-9]{3,}", word)) for word in rest)
+    return first if words > codes else cell
 
 
 def _alike(versions: np.ndarray) -> bool:

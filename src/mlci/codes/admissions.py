@@ -6,6 +6,7 @@ missing code is no code; an admission without codes stays. NumPy alone is import
 too.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +20,8 @@ from mlci.codes.poa import ALL, late
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+WRITTEN_VERSION = r"(?:ICD)?[-_ ]?0?(9|10)(?:\.0)?(?:[-_ ]?CM)?"  # in capitals
 
 
 @dataclass(frozen=True)
@@ -166,9 +169,9 @@ def as_admissions(
     from mlci.codes._encoding import ZEROS, AdmissionsEncoder
 
     if isinstance(data, Admissions):
-        if icd_version is None or data.versions.all():
+        if (number := _number(icd_version)) is None or data.versions.all():
             return data
-        versions = np.where(data.versions == 0, np.int8(icd_version), data.versions)
+        versions = np.where(data.versions == 0, np.int8(number), data.versions)
         return replace(data, versions=versions)
     if hasattr(data, "admissions"):  # a cohort
         return as_admissions(data.admissions(poa=poa), icd_version=icd_version)
@@ -187,10 +190,18 @@ def as_admissions(
         found = pa.array(clean, pa.list_(pa.string()))
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise InputError(f"codes: each admission needs a list of texts; {ZEROS}.") from error
-    encode = AdmissionsEncoder(
-        Layout("list", (CODES,)), "codes", said_version(icd_version)[0], restore_zeros=restore_zeros
-    )
+    encode = AdmissionsEncoder(Layout("list", (CODES,)), "codes", _number(icd_version), restore_zeros=restore_zeros)
     return encode(pa.table({CODES: found}))
+
+
+def _number(icd_version: int | str | None) -> int | None:
+    """Return the ICD version said of codes that stand in no column."""
+    from mlci.codes.icd import check_version
+
+    number, column = said_version(icd_version)
+    if column is not None:
+        raise InputError(f"icd_version: {column!r} names a column, but lists of codes have none; allowed are 9 and 10.")
+    return None if number is None else check_version(number)
 
 
 def as_table(data: Any) -> "pa.Table":
@@ -222,14 +233,17 @@ def said_version(icd_version: int | str | None) -> tuple[int | None, str | None]
     """Tell an ICD version that holds for all codes from the name of a column that says it.
 
     Args:
-        icd_version: 9, 10, their text, the name of a column, or None.
+        icd_version: 9, 10, their text (`10`, `ICD-10`, `icd9cm`), the name of a column, or None.
 
     Returns:
         The version and the column; at least one of the two is None.
 
-    >>> said_version("10"), said_version("dxver"), said_version(None)
+    >>> said_version("ICD-10"), said_version("dxver"), said_version(None)
     ((10, None), (None, 'dxver'), (None, None))
     """
-    if isinstance(icd_version, str) and not icd_version.isdigit():
+    if not isinstance(icd_version, str):
+        return icd_version, None
+    written = re.fullmatch(WRITTEN_VERSION, icd_version.strip().upper())
+    if not written and not icd_version.isdigit():
         return None, icd_version
-    return (None if icd_version is None else int(icd_version)), None
+    return int(written[1] if written else icd_version), None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, header_of
 from mlci.codes.poa import ALL, ANY, ONLY, flag_columns, flag_number, no_flags
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def find_layout(
     held = named_column(names, [id], where, "--id") if id else _first(names, IDS)
     chosen = _chosen(names, codes, where) if codes else _guessed(names)
     stated = named_column(names, [version], where, "--icd-version") if version else _first(names, VERSIONS)
-    found = ", ".join(names) or "none"
+    found = header_of(names)
     if not chosen:
         found += " (does a title stand above the header?)" if len(names) == 1 else ""
         raise InputError(
@@ -142,7 +142,7 @@ def named_column(names: Sequence[str], wanted: Sequence[str], where: str, option
     """
     found = _first(names, wanted)
     if found is None:
-        raise InputError(f"{where}: lacks the column {wanted[0]} ({option}); it has {', '.join(names) or 'none'}.")
+        raise InputError(f"{where}: lacks the column {wanted[0]} ({option}); it has {header_of(names)}.")
     return found
 
 
@@ -160,7 +160,7 @@ def _chosen(names: Sequence[str], codes: str | Sequence[str], where: str) -> tup
         hits = hits or [name for name in names if fnmatchcase(name.lower(), pattern.lower())]
         hits = [name for name in hits if flag_number(name) is None] or hits  # DX* is not DXPOA1
         if not hits:
-            raise InputError(f"{where}: no column is like {pattern} (--codes); it has {', '.join(names) or 'none'}.")
+            raise InputError(f"{where}: no column is like {pattern} (--codes); it has {header_of(names)}.")
         found += sorted(hits, key=_number)
     return tuple(dict.fromkeys(found))
 

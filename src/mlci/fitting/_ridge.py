@@ -83,6 +83,15 @@ class Regressions:
         return weights
 
     @property
+    def level(self) -> np.ndarray:
+        """Whether each outcome is the same in all admissions that some regression learns from: it has no log-odds."""
+        found = []
+        for column, family in zip(self.outcomes.T, self.kinds):
+            happened = [np.bincount(self.folds[column == value], minlength=self.count) for value in (0, 1)]
+            found.append(family == LOGISTIC and any((many == many.sum()).any() for many in happened))
+        return np.array(found)
+
+    @property
     def kinds(self) -> tuple[Family, ...]:
         """The family of each outcome."""
         return self.families or (LOGISTIC,) * self.outcomes.shape[1]

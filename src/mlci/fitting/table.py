@@ -182,6 +182,7 @@ def fit(
     tokens = copies(train.tokens, parents, seed=seed) if config.copies else train.tokens
     clock = Clock(ROUNDS + 7.0, on_event)
     whole = _regressions(train, targets, tokens, folds, parents, config.penalty.folds + 1)
+    _check_folds(whole, targets.names, train.words)
     tried, start = _choose(whole, forms, config, saved, clock)
     kept = _kept(tried, firm=config.penalty.firm)
     begin = np.repeat(start.mean(axis=1, keepdims=True), whole.count, axis=1)
@@ -314,6 +315,9 @@ def _choose(
     rows = np.arange(0, admissions, every)
     rows = np.concatenate([form * admissions + rows for form in range(forms)])
     sample = whole.take(rows, options.folds)
+    if sample.level.any():  # so rare that the sample misses it
+        rows = np.arange(len(whole.presence))
+        sample = whole.take(rows, options.folds)
     recorded = sample if forms == 1 else sample.take(np.arange(len(rows) // forms), sample.count)
     former = saved.entries.get("penalties")
     done = [Tried(*pair) for pair in former.facts] if former else []
@@ -452,6 +456,17 @@ def _unexplained(
             null = mean(family.loss(np.full_like(y, family.link(rate)), y), mass)
         found.append(float(mean(family.loss(x, y), mass) / null))
     return np.array(found)
+
+
+def _check_folds(whole: Regressions, names: Sequence[str], words: str) -> None:
+    """Refuse an outcome that cannot be learned without one of the folds."""
+    for name, level, column in zip(names, whole.level, whole.outcomes.T):
+        if level:
+            known = column[~np.isnan(column)]
+            raise InputError(
+                f"{name}: {int(known.sum())} of {len(known)} admissions have it, and without one fold of {words} those "
+                "left are all alike; give more admissions, or leave the outcome out."
+            )
 
 
 def _check(train: Split, config: TableConfig) -> None:

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import ClassifierTags
 
+from mlci.base.errors import InputError
 from mlci.base.shown import html_table
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort
@@ -301,6 +302,8 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> abs(explanation.base_score + sum(effect.effect for effect in explanation) - explanation.score) < 1e-9
         True
         """
+        if isinstance(codes, str):
+            raise InputError('explain: a list of codes is needed, as ["I50.9", "N17.9"]; got one text.')
         ready = isinstance(codes, Admissions)
         admissions, model = codes if ready else as_admissions([list(codes)], icd_version=icd_version), self._model
         people = of_person(model.people, age, sex)

@@ -68,7 +68,8 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
     bounds = [(None, None), *[(0, None)] * (design.shape[1] - 1)]
     fitted = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 1000}).x
     at = np.column_stack([np.ones(len(knots)), ramps(knots, knots)])
-    return Smooth(mean + scale * knots, at @ fitted, _errors(design, n, penalty, fitted, at))
+    level = np.maximum.accumulate(at @ fitted)  # where a slope is 0, the last digit could fall
+    return Smooth(mean + scale * knots, level, _errors(design, n, penalty, fitted, at))
 
 
 def _errors(design: np.ndarray, n: np.ndarray, penalty: np.ndarray, fitted: np.ndarray, at: np.ndarray) -> np.ndarray:

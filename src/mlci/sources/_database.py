@@ -19,7 +19,7 @@ from mlci.sources._folder import Columns, Folder, raw
 
 
 @dataclass(frozen=True)
-class Asked:
+class Opened:
     """An engine and its tables, as they lie there and as they were wanted."""
 
     backend: Any  # of Ibis: each engine has a class of its own
@@ -27,11 +27,11 @@ class Asked:
     tables: dict[str, ir.Table]
 
 
-def of_folder(folder: Folder) -> Asked:
+def of_folder(folder: Folder) -> Opened:
     """Return the views of a folder as Ibis tables."""
     backend = ibis.duckdb.from_connection(folder.connection)
     views = folder.views.items()
-    return Asked(
+    return Opened(
         backend,
         {name: backend.table(raw(view)) for name, view in views},
         {name: backend.table(view) for name, view in views},
@@ -45,7 +45,7 @@ def open_database(
     prefix: str,
     aliases: Mapping[str, str],
     optional: Collection[str],
-) -> "tuple[Asked, dict[str, str]]":
+) -> "tuple[Opened, dict[str, str]]":
     """Find the wanted tables in a database, and shape them; also how messages call each."""
     if isinstance(location, str):
         shown = address(location)
@@ -82,7 +82,7 @@ def open_database(
         where[name] = f"{shown}: {schema + '.' if schema else ''}{here[schema][key]}"
     lax = backend.name == "pyspark"
     shaped = {name: _shape(found[name], wanted[name], where[name], lax=lax) for name in found}
-    return Asked(backend, found, shaped), where
+    return Opened(backend, found, shaped), where
 
 
 def _shape(table: ir.Table, columns: Columns, where: str, *, lax: bool) -> ir.Table:

@@ -22,13 +22,13 @@ from mlci.sources._kept import kept
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-    from mlci.sources._database import Asked
+    from mlci.sources._database import Opened
 
 ENGINES = ("duckdb", "_duckdb", "psycopg", "pyspark", "py4j", "google", "snowflake", "ibis")
 
 
 @dataclass(frozen=True)
-class Question:
+class Query:
     """What is asked of tables, as an expression of them, and its name among those whose SQL is kept.
 
     The rows are handed to `take` as they come.
@@ -44,7 +44,7 @@ class Tables:
     """Opened tables by name, and how each is called in a message."""
 
     where: dict[str, str]
-    open: "Callable[[], Asked]"  # by Ibis, once an expression is asked
+    open: "Callable[[], Opened]"  # by Ibis, once an expression is asked
     ours: bool  # opened here, to be closed here
     folder: Folder | None = None
 
@@ -64,7 +64,7 @@ class Tables:
             self.backend.disconnect()
 
     @cached_property
-    def _asked(self) -> "Asked":
+    def _asked(self) -> "Opened":
         return self.open()
 
     @property
@@ -72,13 +72,13 @@ class Tables:
         """The engine, as Ibis has it."""
         return self._asked.backend
 
-    def ask(self, questions: Sequence[Question]) -> list[Any]:
-        """Answer questions: those of files at the same time, by the SQL kept of them; others by their expressions."""
+    def ask(self, queries: Sequence[Query]) -> list[Any]:
+        """Answer queries: those of files at the same time, by the SQL kept of them; others by their expressions."""
         found = None
         if self.folder and self.folder.exact:
-            found = self.folder.answers([(kept(question.name), question.take) for question in questions])
+            found = self.folder.answers([(kept(query.name), query.take) for query in queries])
         # An expression says what an engine refuses.
-        return found or [question.take(self.fetch(question.of(self)).to_reader()) for question in questions]
+        return found or [query.take(self.fetch(query.of(self)).to_reader()) for query in queries]
 
     def fetch(self, expression: "ir.Table") -> pa.Table:
         """Run an expression where the tables lie; say in one sentence what the engine refuses."""

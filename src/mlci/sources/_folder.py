@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mlci.base.errors import InputError, columns_of
+from mlci.base.errors import InputError, columns_of, reading
 from mlci.base.files import scratch
 from mlci.sources._csv import is_packed
 from mlci.sources._csv import read as read_csv
@@ -31,6 +31,7 @@ ENDINGS = (".csv", ".csv.gz", ".parquet")
 TYPES = {"int64": "BIGINT", "float64": "DOUBLE", "string": "VARCHAR", "timestamp": "TIMESTAMP", "date": "DATE"}
 ROWS = 1 << 18  # handed over at once
 WHOLE = {f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")}
+NUMBERS = WHOLE | {"FLOAT", "DOUBLE"}
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,12 @@ def open_folder(
     kinds = {name: _kinds(file, wanted[name]) for name, file in files.items() if ".csv" in file.name.lower()}
     longest_first = sorted(kinds, key=lambda name: -files[name].stat().st_size)  # each is unpacked on one core
     with ThreadPoolExecutor(1 + len(kinds)) as pool:
-        reading = {name: pool.submit(_in_memory, files[name], kinds[name], wanted[name]) for name in longest_first}
+        parsed = {name: pool.submit(_in_memory, files[name], kinds[name], wanted[name]) for name in longest_first}
         if kinds:
             pool.submit(import_module, "pyarrow.dataset")  # DuckDB imports it once it is handed a table
         connection, spill = _duckdb()
     views = {name: name.replace(".", "_") for name in files}
-    read = {raw(views[name]): table for name, future in reading.items() if (table := future.result()) is not None}
+    read = {raw(views[name]): table for name, future in parsed.items() if (table := future.result()) is not None}
     exact = True
     for name, file in files.items():
         view = views[name]
@@ -100,7 +101,8 @@ def open_folder(
             connection.register(raw(view), read[raw(view)])  # nothing is copied
         else:
             scan = _csv_scan(file, kinds[name]) if name in kinds else _parquet_scan(file)
-            connection.execute(f'CREATE VIEW "{raw(view)}" AS FROM {scan}')
+            with reading(file, "a table"):
+                connection.execute(f'CREATE VIEW "{raw(view)}" AS FROM {scan}')
         exact &= _shape(connection, view, wanted[name], str(file))
     opened = Folder(connection, views, {name: str(file) for name, file in files.items()}, read, exact)
     weakref.finalize(opened, spill.close)
@@ -130,6 +132,8 @@ def _shape(connection: "duckdb.DuckDBPyConnection", view: str, columns: Columns,
         if name not in actual and not optional:
             raise InputError(f"{where}: lacks the column {name}; {columns_of(file.columns, columns)}.")
         there, found = actual.get(name, (None, kind))
+        if kind in ("TIMESTAMP", "DATE") and found in NUMBERS:
+            raise InputError(f"{where}: column {name}: is {found}; {kind.lower()} is needed.")
         cell = "NULL" if there is None else '"' + there.replace('"', '""') + '"'
         kindred = found in WHOLE if kind == "BIGINT" else found.startswith(kind)
         chosen.append(f'{cell if kindred and there else f"CAST({cell} AS {kind})"} AS "{name}"')

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from mlci.base.errors import InputError
 from mlci.sources import Attrition, Draft, Step
-from mlci.sources._engine import Question, Tables
+from mlci.sources._engine import Query, Tables
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -27,12 +27,12 @@ def number(tables: Any) -> "ir.Table":
     return tables["diagnoses_icd"].agg(n=tables["diagnoses_icd"].count())
 
 
-def with_codes(tables: Tables, questions: Sequence[Question]) -> tuple[pa.Table, int]:
+def with_codes(tables: Tables, queries: Sequence[Query]) -> tuple[pa.Table, int]:
     """Ask for admissions and their codes, which come as rows: an engine takes longer to gather millions of them.
 
-    The third question is how many diagnoses there are, whosever they are; its answer is the second one here.
+    The third query is how many diagnoses there are, whosever they are; its answer is the second one here.
     """
-    rows, codes, number = tables.ask(questions)
+    rows, codes, number = tables.ask(queries)
     lists = codes.lists(rows["admission_id"], tables.where["diagnoses_icd"])
     return rows.append_column("codes", lists), number["n"][0].as_py()
 

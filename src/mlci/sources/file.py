@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mlci.base.errors import InputError, kind_of
+from mlci.base.errors import InputError, header_of, kind_of
 from mlci.base.tablefile import TableFile, open_table
 from mlci.codes import poa
 from mlci.codes.admissions import Admissions, as_table, said_version
@@ -277,7 +277,7 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
     if not rules:
         raise InputError(
             f"{file.where}: no column is an outcome by its name; --outcome 'mortality=expired:Y' says one; found are "
-            f"{', '.join(file.names)}."
+            f"{header_of(file.names)}."
         )
     keep = tuple(named_column(file.names, [name], file.where, "--keep") for name in said.get("keep", ()))
     own = ("admission_id", "subject_id", "icd_version", "codes", "poa", "split", "age", "sex", "days_observed")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlci.sources import Draft, _hospital
-from mlci.sources._engine import Question, open_tables
+from mlci.sources._engine import Query, open_tables
 from mlci.sources._gathered import Gathered
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def read(
     [{'codes': ['4280'], 'mortality': False, 'long_stay': True, 'icu_transfer': True}]
     """
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
-        rows, recorded = _hospital.with_codes(tables, questions(death_day_counts=death_day_counts))
+        rows, recorded = _hospital.with_codes(tables, _queries(death_day_counts=death_day_counts))
         return _hospital.draft(
             rows,
             tables,
@@ -80,13 +80,13 @@ def read(
         )
 
 
-def questions(*, death_day_counts: bool) -> list[Question]:
+def _queries(*, death_day_counts: bool) -> list[Query]:
     """Describe what is asked of the tables: admissions, their codes, and how many diagnoses there are."""
     death = ", death day counts" if death_day_counts else ""
     return [
-        Question(f"mimic3: admissions{death}", partial(_admissions, death_day_counts=death_day_counts)),
-        Question("mimic3: codes", _codes, Gathered.of),
-        Question("mimic3: number of diagnoses", _hospital.number),
+        Query(f"mimic3: admissions{death}", partial(_admissions, death_day_counts=death_day_counts)),
+        Query("mimic3: codes", _codes, Gathered.of),
+        Query("mimic3: number of diagnoses", _hospital.number),
     ]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlci.codes.icd import check_version
 from mlci.sources import Draft, _hospital
-from mlci.sources._engine import Question, open_tables
+from mlci.sources._engine import Query, open_tables
 from mlci.sources._gathered import Gathered
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def read(
     """
     check_version(icd_version)
     with open_tables(location, TABLES, schemas=schema or SCHEMAS, prefix=prefix) as tables:
-        asked = questions(icd_version=icd_version, death_day_counts=death_day_counts)
+        asked = _queries(icd_version=icd_version, death_day_counts=death_day_counts)
         rows, recorded = _hospital.with_codes(tables, asked)
         return _hospital.draft(
             rows,
@@ -91,14 +91,14 @@ def read(
         )
 
 
-def questions(*, icd_version: int, death_day_counts: bool) -> list[Question]:
+def _queries(*, icd_version: int, death_day_counts: bool) -> list[Query]:
     """Describe what is asked of the tables: admissions, their codes, and how many diagnoses there are."""
     options = {"icd_version": icd_version, "death_day_counts": death_day_counts}
     death = ", death day counts" if death_day_counts else ""
     return [
-        Question(f"mimic4: admissions, ICD-{icd_version}{death}", partial(_admissions, **options)),
-        Question(f"mimic4: codes, ICD-{icd_version}", partial(_codes, icd_version=icd_version), Gathered.of),
-        Question("mimic4: number of diagnoses", _hospital.number),
+        Query(f"mimic4: admissions, ICD-{icd_version}{death}", partial(_admissions, **options)),
+        Query(f"mimic4: codes, ICD-{icd_version}", partial(_codes, icd_version=icd_version), Gathered.of),
+        Query("mimic4: number of diagnoses", _hospital.number),
     ]
 
 
