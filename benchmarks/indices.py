@@ -182,19 +182,21 @@ def measure(python: str, task: str, folder: Path) -> tuple[list[float] | None, s
 def peer(name: str, asked: str | None) -> tuple[str | None, str]:
     """The newest interpreter that this peer installs on, with it, and both versions; or why there is none."""
     said = "no Python was found"
-    tries = [(wanted, python) for wanted in PEERS[name] for python in ([asked] if asked else interpreters())]
-    for number, (wanted, python) in enumerate(tries):
+    tries = [(ask, python) for ask in enumerate(PEERS[name]) for python in ([asked] if asked else interpreters())]
+    for (number, wanted), python in tries:
         found = shutil.which(python)
         if not found:
             said = f"{python} is not installed"
             continue
-        home = ROOT / "build" / f"peer-{name}-{number}"
+        home = ROOT / "build" / "-".join(["peer", name, str(number), *Path(found).parts[1:]])  # one for each Python
         steps = [] if home.exists() else [[found, "-m", "venv", str(home)]]
         steps.append([str(home / "bin/pip"), "install", "-q", *wanted.split(), "polars", "pyarrow"])
         for step in steps:
             done = subprocess.run(step, text=True, capture_output=True)
             if done.returncode:
-                said = textwrap.shorten(f"{python}: {done.stderr}", 100)
+                lines = [line.strip() for line in done.stderr.splitlines()]
+                errors = [line for line in lines if line.lower().startswith("error")] or lines[-1:]
+                said = textwrap.shorten(f"{python}: {' '.join(errors)}", 100)
                 break
         else:
             inside = str(home / "bin/python")
