@@ -79,7 +79,6 @@ def test_command_warns_of_the_other_version(mlci_cli, tmp_path):
             ["--weights", "quam"],
             "weights 'quam' are not known; allowed are charlson, quan",
         ),
-        ("admission_id,code\n", ["--icd-version", "10"], "a.csv: holds no admissions"),
         ("admission_id,codes,split\n1,I509,test\n", ["--icd-version", "10"], "no admission is in 'train'"),
         (
             "admission_id,code\n1,I509\n",
@@ -100,3 +99,35 @@ def test_command_says_that_numbers_lose_zeros(mlci_cli, tmp_path):
     pq.write_table(pa.table({"admission_id": [1], "code": [389]}), tmp_path / "a.parquet")
     done = mlci_cli("indices", "a.parquet", "-o", "s.csv", "--icd-version", 9, code=2)
     assert "numbers lose leading zeros" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("admission_id,code", "1,I50.9"),
+        ("admission_id,DX1,DX2", "1,I50.9,"),
+        ("admission_id,codes,split,age", "1,I50.9,train,80"),
+    ],
+)
+def test_nothing_to_score_gives_a_file_without_rows(mlci_cli, tmp_path, header, row):
+    """As `mlci score` does: a ward without admissions in a month is no mistake."""
+    (tmp_path / "none.csv").write_text(f"{header}\n")
+    (tmp_path / "one.csv").write_text(f"{header}\n{row}\n")
+    options = ["--icd-version", "10", "--flags", *(["--age", "age"] if "age" in header else [])]
+    for name in ("none", "one"):
+        said = mlci_cli("indices", f"{name}.csv", "-o", f"{name}.parquet", *options)
+    assert "cci_eci: z-scores" in said.stdout
+    none, one = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("none", "one"))
+    assert (len(none), len(one)) == (0, 1)
+    assert none.schema.equals(one.schema)
+    said = mlci_cli("indices", "none.csv", "-o", "none.csv.csv", *options)
+    assert "0 admissions" in said.stdout
+    assert "z-scores" not in said.stdout
+
+
+def test_an_identifier_that_comes_again_is_told(mlci_cli, tmp_path):
+    (tmp_path / "wide.csv").write_text("admission_id,DX1,DX2\n7,I50.9,N17.9\n8,E11.9,\n7,I10,\n7,I10,\n")
+    said = mlci_cli("indices", "wide.csv", "-o", "s.csv", "--icd-version", "10").stderr
+    assert "2 of 4 rows have the identifier of an earlier row: each row counts as an admission of its own." in said
+    (tmp_path / "long.csv").write_text("admission_id,code\n7,I50.9\n8,E11.9\n7,N17.9\n")  # its rows are codes
+    assert "earlier row" not in mlci_cli("indices", "long.csv", "-o", "s.csv", "--icd-version", "10").stderr

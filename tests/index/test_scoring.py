@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mlci.base.errors import InputError
+from mlci.codes import streams
 from mlci.codes.admissions import as_admissions
 from mlci.index import scoring as module
 from mlci.index.scoring import score_file
@@ -94,3 +95,18 @@ def test_scoring_loads_nothing_heavy(file, tmp_path):
     loaded = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=True).stdout.split()
     # pandas is missing from this list because pyarrow looks for it by importing it
     assert not {"torch", "sklearn", "scipy", "duckdb", "ibis", "matplotlib", "rich"} & set(loaded)
+
+
+@pytest.mark.parametrize("held", [2, 100])  # counted on disk, or in memory
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize(("ids", "many"), [([1, 2, 3, 4, 5, 6], 0), ([6, 1, 3, 2, 5, 4], 0), ([2, 1, 2, 3, 1, 1], 3)])
+def test_identifiers_that_come_again_are_counted(ids, many, suffix, held, tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "HELD", held)
+    monkeypatch.setattr(module, "stream_rows", lambda path, **o: streams.stream_rows(path, batch=2, **o))
+    frame = pd.DataFrame({"admission_id": [f"a{id}" for id in ids], "DX1": "A000", "DX2": "A001"})
+    write = frame.to_parquet if suffix == "parquet" else frame.to_csv
+    write(tmp_path / f"wide.{suffix}", index=False)
+    tally = score_file(random_model(), tmp_path / f"wide.{suffix}", tmp_path / "s.parquet", icd_version=10)
+    assert tally.repeated == many
+    assert any("3 of 6 rows have the identifier of an earlier row" in said for said in tally.misread()) == (many > 0)
+    assert pq.read_table(tmp_path / "s.parquet")["admission_id"].to_pylist() == frame["admission_id"].tolist()

@@ -35,9 +35,10 @@ class Written:
     audits: list[Audit]
     findings: list[Finding]
     unlisted: list[str]  # sentences on indices without a list for some codes' ICD version
-    combined: Combined | None  # where both of its indices were asked for
+    combined: Combined | None  # where both of its indices were asked for, and there are admissions
     split: bool  # whether CCI+ECI was fitted on a training split
     late: int  # codes that arose after admission, where that was asked
+    repeated: int  # rows with the identifier of an earlier one, where each row is an admission
 
 
 def _coded(
@@ -53,6 +54,7 @@ def _coded(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
     """Yield the identifiers, bits and carried columns of a file's admissions; with a look-back, all of them at once.
 
+    A file without rows gives a part without rows.
     What arose during an earlier admission is history now; what arose during this one counts only if asked.
     """
     import pyarrow as pa
@@ -74,7 +76,10 @@ def _coded(
         ids.append(part.ids)
         own.append(bits)
         beside.append(carried)
-    if look_back and ids:
+    if not coder.admissions:
+        nobody = np.zeros((coder.rules.words, 0), dtype=np.uint64)
+        yield np.arange(0), nobody, pa.table({name: pa.nulls(0) for name in carry})
+    elif look_back:
         none = [np.zeros_like(bits) for bits in own]
         reaches = {days for bits in past for days in bits}
         handed = {days: np.hstack([bits.get(days, zero) for bits, zero in zip(past, none)]) for days in reaches}
@@ -130,7 +135,8 @@ def write_scores(
     names = chosen(index)
     columns = score_columns(weights, names)
     pair = pair_of(columns)
-    coder, split = Coder(names, principal=principal), False
+    coder, split, repeats = Coder(names, principal=principal), False, []
+    how = {"unused": True, "on_repeats": repeats.append, **options}
     seen = {"guess": Guess(str(source), on_guess) if on_guess else None, "by_year": by_year}
 
     def scored(ids: np.ndarray, bits: np.ndarray, carried: Any) -> dict[str, Any]:
@@ -141,8 +147,8 @@ def write_scores(
 
     def training(spool: Path) -> Iterator[np.ndarray]:
         nonlocal split
-        sink = None
-        carry, how = ("split", *filter(None, [age, by_year and by_year.column])), {"unused": True, **options}
+        sink: Any = None
+        carry = ("split", *filter(None, [age, by_year and by_year.column]))
         for part in _coded(source, coder, look_back, carry, poa=poa, **seen, options=how):
             found, carried = scored(*part), part[2]
             rows = pa.record_batch(found)
@@ -153,21 +159,19 @@ def write_scores(
             split = "split" in carried.column_names
             points = points_of(found, pair or (columns[0], columns[0]))
             yield points[np.asarray(carried["split"]) == "train"] if split else points
-        if sink is None:
-            raise InputError(f"{source}: holds no admissions.")
-        sink.close()
+        sink.close()  # there was a part at least
 
     # Scores repeat, identifiers do not: a dictionary of them would be built in vain.
     with writing(target, inputs=[source], repeated=[*columns, "cci_eci"]) as write, scratch() as folder:
         spool = folder / "scores.arrow"
         combined = Combined.of(training(spool), pair or (columns[0], columns[0]), hierarchy)
-        if pair and not combined.admissions:
+        if pair and coder.admissions and not combined.admissions:
             raise InputError(f"{source}: column split: no admission is in 'train', whose mean and SD CCI+ECI needs.")
-        combined = combined if pair else None
-        for table in ahead(_spooled(spool, combined, 1 + len(columns))):
+        for table in ahead(_spooled(spool, combined if pair else None, 1 + len(columns))):
             write(table)
     told = coder.audit(), [] if by_year is None else coder.findings(by_year), coder.unlisted()
-    return Written(coder.admissions, coder.without_codes, *told, combined, split, coder.late)
+    combined = combined if pair and coder.admissions else None
+    return Written(coder.admissions, coder.without_codes, *told, combined, split, coder.late, sum(repeats))
 
 
 def _spooled(spool: Path, combined: Combined | None, place: int) -> "Iterator[pa.Table]":

@@ -6,8 +6,9 @@ An admission keeps its place of first appearance: where rows of one admission do
 disk.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH = 131_072  # admissions held at once when a file is streamed, or eight times as many rows of one code each
+HELD = 1 << 20  # identifiers that are compared in memory
 SEEN = 1000  # rows that are looked at to tell a row per admission from a row per code
 ROW, FIRST = "__row__", "__first__"  # columns that are added while rows are brought together
 T = TypeVar("T")
@@ -49,7 +51,7 @@ def stream_rows(
         id: the column of admissions, where its name does not speak for itself.
         codes: the column or columns of codes, likewise.
         poa: all codes, only those present on admission, or (keep) all of them with their flags.
-        **options: those of `stream_table`: `restore_zeros`, `batch`, `unused`.
+        **options: those of `stream_table`: `restore_zeros`, `batch`, `unused`, `on_repeats`.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission: the carried columns, and
@@ -113,6 +115,7 @@ def stream_table(
     restore_zeros: bool = False,
     batch: int = BATCH,
     unused: bool = False,
+    on_repeats: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """Read the admissions of an opened file in batches.
 
@@ -124,6 +127,8 @@ def stream_table(
         restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
         batch: admissions held at once.
         unused: let `values` hold codes that the batch does not have, so that several batches share one array.
+        on_repeats: called at the end with how many rows have the identifier of an earlier one, where some have and each
+            row is an admission.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission, as `stream_rows` gives it.
@@ -153,6 +158,8 @@ def stream_table(
     tables = read(wanted)
     if long and not _ascending(read([str(layout.id)]), layout.id, file):
         tables = _regroup(tables, layout, batch)
+    if on_repeats and not long:
+        tables = _watched(tables, str(layout.id), file, on_repeats)
     yield from encode_tables(
         tables,
         layout,
@@ -269,6 +276,57 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
         while (item := coming.result()) is not None:
             coming = pool.submit(next, items, None)
             yield item
+
+
+def told_twice(many: int, rows: int) -> str:
+    """Return a sentence on identifiers that came again in a file of one row per admission.
+
+    Args:
+        many: rows with the identifier of an earlier one.
+        rows: all of them.
+
+    >>> told_twice(2, 10)
+    '2 of 10 rows have the identifier of an earlier row: each row counts as an admission of its own.'
+    """
+    return (
+        f"{many:,} of {rows:,} rows have the identifier of an earlier row: each row counts as an admission of its own."
+    )
+
+
+def _watched(
+    tables: Iterator["pa.Table"], id: str, file: TableFile, on_repeats: Callable[[int], None]
+) -> Iterator["pa.Table"]:
+    """Hand tables on, and tell how many identifiers came again: none if they ascend; else they are read once more."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ordered, rows, last = True, 0, None
+    for table in tables:
+        ids = joined(table[id])
+        ids = pa.concat_arrays([last, ids]) if last is not None else ids
+        ordered = ordered and pc.all(pc.less(ids[:-1], ids[1:])).as_py() is not False
+        rows, last = rows + len(table), ids[-1:]
+        yield table
+    if not ordered and (many := rows - _distinct(file.read([id]), id, rows)):
+        on_repeats(many)
+
+
+def _distinct(tables: Iterator["pa.Table"], id: str, rows: int) -> int:
+    """Count the distinct identifiers of so many rows; on disk where memory cannot hold them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if rows <= HELD:
+        return pc.count_distinct(pa.chunked_array([joined(table[id]) for table in tables])).as_py()
+    import duckdb
+
+    first = next(tables)
+    parts = (part for table in chain([first], tables) for part in table.to_batches())
+    reader = pa.RecordBatchReader.from_batches(first.schema, parts)
+    with scratch() as folder, duckdb.connect(f"{folder}/rows.duckdb") as db:
+        db.execute("SET memory_limit = '1GB'")
+        db.register("reader", reader)
+        return db.execute("SELECT count(*) FROM (SELECT DISTINCT * FROM reader)").fetchall()[0][0]
 
 
 def _ascending(tables: Iterator["pa.Table"], id: str | None, file: TableFile) -> bool:

@@ -74,6 +74,8 @@ def score_file(
     (2, 3, 0)
     """
     options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
+    repeats: list[int] = []
+    options |= {"on_repeats": repeats.append}
     paths = [] if isinstance(source, TableFile) else [source]
     tally, outcomes = Tally(model), outcome_columns(paths[0], model.outcomes) if paths else {}
 
@@ -111,7 +113,7 @@ def score_file(
                 on_scores(admissions, columns)
             if on_batch:
                 on_batch(tally.admissions)
-    return tally
+    return replace(tally, repeated=sum(repeats))
 
 
 def stream_admissions(

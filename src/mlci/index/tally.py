@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mlci.codes.admissions import Admissions
+from mlci.codes.streams import told_twice
 from mlci.index._understanding import hardly
 from mlci.index.model import Model
 from mlci.index.shift import ENOUGH, Agreement, Makeup, categories_of, counted, shifts
@@ -47,6 +48,7 @@ class Tally:
     unsaid: int = 0  # codes of no ICD version, where the model knows two
     placed: int = 0  # admissions whose percentile was told
     percentiles: float = 0.0  # their sum
+    repeated: int = 0  # rows with the identifier of an earlier one, where each row is an admission
     missing: tuple[str, ...] = ()  # of age and sex, which the risks take and the data do not have
     makeup: Mapping[int, Makeup] = field(default_factory=dict)  # of these admissions, by ICD version
     agreements: Mapping[str, Agreement] = field(default_factory=dict)  # risks and outcomes, where these are known
@@ -86,6 +88,7 @@ class Tally:
             unsaid=self.unsaid + (int(admissions.mentions[admissions.versions == 0].sum()) if len(own) > 1 else 0),
             placed=self.placed + (0 if percentile is None else int(np.isfinite(percentile).sum())),
             percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
+            repeated=self.repeated,
             missing=self.missing,
             makeup=_summed(self.makeup, makeup),
             agreements=_summed(self.agreements, agreements or {}),
@@ -120,6 +123,8 @@ class Tally:
             then = "are those by codes alone" if self.missing == self.model.people else "count without it"
             takes = " and ".join(self.model.people)
             found.append(f"the model's risks take {takes}, and there is no {lacking}: they {then}.")
+        if self.repeated:
+            found.append(told_twice(self.repeated, self.admissions))
         if self.foreign:
             own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
             version, many = self.foreign.most_common(1)[0]
