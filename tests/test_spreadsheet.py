@@ -122,3 +122,20 @@ def test_the_demo_through_every_door(demos, tmp_path):
     flat = codes.merge(stays[["hadm_id", "hospital_expire_flag", "los", "icu"]], on="hadm_id")
     flat.to_csv(tmp_path / "flat.csv", index=False)
     assert outcomes(mlci.build_cohort("file", tmp_path / "flat.csv")) == expected
+
+
+def test_sheets_that_are_not_read_are_named_by_every_command(tmp_path):
+    rows = pd.DataFrame({"visit_id": range(30), "DX1": "I50.9", "DX2": "N17.9", "expired": ["Y", "N"] * 15})
+    with pd.ExcelWriter(tmp_path / "a.xlsx") as book:
+        for month in ("March", "April"):
+            rows.to_excel(book, sheet_name=month, index=False)
+    source, said = str(tmp_path / "a.xlsx"), "only the sheet March is read; filled too, and left out: April."
+    version = ["--icd-version", "10"]
+    for words in (
+        ["score", "us2010", source, "-o", f"{tmp_path}/s.csv"],
+        ["indices", source, "-o", f"{tmp_path}/i.csv"],
+    ):
+        assert said in CliRunner().invoke(cli, [*words, *version], catch_exceptions=False).stderr
+    words = ["cohort", "file", source, "-o", f"{tmp_path}/c.parquet", *version]
+    assert said in " ".join(CliRunner().invoke(cli, words, catch_exceptions=False).output.split())
+    assert said in mlci.read_cohort(tmp_path / "c.parquet").notes

@@ -164,3 +164,27 @@ def test_a_packed_table_that_was_cut_short_is_refused(tmp_path):
         (tmp_path / "a.csv.gz").write_bytes(damaged)
         with pytest.raises(InputError, match="damaged"), open_table(tmp_path / "a.csv.gz"):
             pass
+
+
+def workbook(path, sheets, hidden=()):
+    with pd.ExcelWriter(path, engine="xlsxwriter") as book:
+        for name, frame in sheets.items():
+            frame.to_excel(book, sheet_name=name, index=False)
+        for name in hidden:
+            book.sheets[name].hide()
+
+
+def test_filled_sheets_that_are_not_read_are_named(tmp_path):
+    nothing = pd.DataFrame()
+    sheets = {"March": FRAME, "April": FRAME, "empty": nothing, "lists": FRAME, "Mai\t": FRAME}
+    workbook(tmp_path / "a.xlsx", sheets, hidden=["lists"])
+    with open_table(tmp_path / "a.xlsx") as file:
+        assert (
+            file.doubt == "only the sheet March is read; filled too, and left out: April, Mai\N{REPLACEMENT CHARACTER}."
+        )
+    workbook(tmp_path / "many.xlsx", {"first": nothing, **{f"m{n}": FRAME for n in range(8)}})
+    with open_table(tmp_path / "many.xlsx") as file:
+        assert file.doubt == "only the sheet m0 is read; filled too, and left out: m1, m2, m3, m4, m5 and others."
+    workbook(tmp_path / "one.xlsx", {"first": nothing, "second": FRAME})
+    with open_table(tmp_path / "one.xlsx") as file:
+        assert file.doubt == ""

@@ -495,6 +495,17 @@ def fetch(web: httpx.Client, page: httpx.Response) -> bytes:
     return web.get(re.search(r'href="(/files/[^"]*/scores)"', page.text)[1]).raise_for_status().content
 
 
+def test_sheets_that_are_not_read_and_identifiers_that_come_again_are_told(web):
+    file = io.BytesIO()
+    with pd.ExcelWriter(file) as book:
+        for month in ("March", "April"):
+            rows = pd.DataFrame({"admission_id": ["7", "8", "7"], "DX1": ["A00.0", "C02.2", "B01.1"], "DX2": None})
+            rows.to_excel(book, sheet_name=month, index=False)
+    page = scored(web, "a.xlsx", file.getvalue())
+    assert "Only the sheet March is read; filled too, and left out: April." in page.text
+    assert "1 of 3 rows have the identifier of an earlier row" in page.text
+
+
 def test_a_spreadsheet_comes_back_with_what_was_understood(web, index):
     lists = [["A00.0", "B01.1"], ["C02.2"]]
     wide = pd.DataFrame({"stay": ["007", "8"], "first": ["A00.0", "C02.2"], "second": ["B01.1", None]})

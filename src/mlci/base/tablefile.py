@@ -29,6 +29,7 @@ STANDARD = "-"  # standard input, or output
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "none", "#N/A", "?", ".", "-", "Unknown", "unknown")
 ROWS = 131_072  # of a table that is read at once
 SEPARATORS = b",;\t|"
+SHEETS = 5  # that are named where they are left out
 EXCEL_ROWS = 1_048_575  # below its header
 KINDS = ".csv, .tsv, .txt (also .gz, .bz2, .zst), .parquet or .xlsx"
 _CSV = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$")
@@ -46,6 +47,7 @@ class TableFile:
     first_row: int  # the number that an editor shows beside the first row: 2 below a header
     rows: Callable[[list[str], Sequence[str], int], Iterator["pa.Table"]]
     numbers: Mapping[str, int] = field(default_factory=dict)  # Excel: column -> first row whose cell is a number
+    doubt: str = ""  # what of the file is left out, in a sentence
 
     def __str__(self) -> str:
         return self.where
@@ -252,7 +254,10 @@ def _open_excel(path: Path, where: str) -> TableFile:
     check_workbook(path, where)
     with reading(where, "a workbook"), CalamineWorkbook.from_path(path) as book:
         sheets = (book.get_sheet_by_index(place) for place in range(len(book.sheet_names)))
-        cells = next((found for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))), [])
+        name, cells = next(
+            ((sheet.name, found) for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))), ("", [])
+        )
+        doubt = _left_out(book, name)
     start = next((place for place, row in enumerate(cells) if any(cell != "" for cell in row)), len(cells))
     if start == len(cells):
         raise InputError(f"{where}: is empty; a header row and rows below it are needed.")
@@ -279,7 +284,25 @@ def _open_excel(path: Path, where: str) -> TableFile:
         chosen = table.select(wanted) if wanted else table
         yield from (chosen[place : place + rows] for place in range(0, max(len(chosen), 1), rows))
 
-    return TableFile(where, tuple(columns), start + 2, read, numbers)
+    return TableFile(where, tuple(columns), start + 2, read, numbers, doubt)
+
+
+def _left_out(book: Any, read: str) -> str:
+    """Return a sentence that names the sheets which a person sees and fills, and which are not read."""
+    from python_calamine import SheetTypeEnum, SheetVisibleEnum
+
+    seen = [
+        sheet.name
+        for sheet in book.sheets_metadata
+        if (sheet.typ, sheet.visible) == (SheetTypeEnum.WorkSheet, SheetVisibleEnum.Visible) and sheet.name != read
+    ]
+    filled = [
+        name for name in seen if any(cell != "" for row in book.get_sheet_by_name(name).iter_rows() for cell in row)
+    ]
+    if not filled:
+        return ""
+    named = ", ".join(name_of(name) for name in filled[:SHEETS]) + (" and others" if len(filled) > SHEETS else "")
+    return f"only the sheet {name_of(read)} is read; filled too, and left out: {named}."
 
 
 def _as_text(cell: Any) -> str | None:

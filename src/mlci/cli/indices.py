@@ -127,7 +127,6 @@ def command(admissions, output, no_hierarchy, look_back, subject, admitted, carr
     from mlci.codes.carrying import read_carry
     from mlci.codes.lookback import LookBack
     from mlci.codes.scoring import write_scores
-    from mlci.codes.streams import told_twice
     from mlci.codes.years import ByYear
     from mlci.index._looking import days_of_file
 
@@ -154,9 +153,7 @@ def command(admissions, output, no_hierarchy, look_back, subject, admitted, carr
     for found in done.audits:
         for sentence in found.warnings:
             click.echo(f"warning: {admissions}: {sentence}", err=True)
-    if done.repeated:
-        click.echo(f"warning: {admissions}: {told_twice(done.repeated, done.admissions)}", err=True)
-    for sentence in done.unlisted:
+    for sentence in (*done.of_file, *done.unlisted):
         click.echo(f"warning: {admissions}: {sentence}", err=True)
     if quiet:
         return

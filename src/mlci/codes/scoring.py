@@ -38,7 +38,7 @@ class Written:
     combined: Combined | None  # where both of its indices were asked for, and there are admissions
     split: bool  # whether CCI+ECI was fitted on a training split
     late: int  # codes that arose after admission, where that was asked
-    repeated: int  # rows with the identifier of an earlier one, where each row is an admission
+    of_file: list[str]  # what a person should know of the file itself, a sentence each
 
 
 def _coded(
@@ -135,8 +135,8 @@ def write_scores(
     names = chosen(index)
     columns = score_columns(weights, names)
     pair = pair_of(columns)
-    coder, split, repeats = Coder(names, principal=principal), False, []
-    how = {"unused": True, "on_repeats": repeats.append, **options}
+    coder, split, of_file = Coder(names, principal=principal), False, []
+    how = {"unused": True, "on_doubt": of_file.append, **options}
     seen = {"guess": Guess(str(source), on_guess) if on_guess else None, "by_year": by_year}
 
     def scored(ids: np.ndarray, bits: np.ndarray, carried: Any) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def write_scores(
             write(table)
     told = coder.audit(), [] if by_year is None else coder.findings(by_year), coder.unlisted()
     combined = combined if pair and coder.admissions else None
-    return Written(coder.admissions, coder.without_codes, *told, combined, split, coder.late, sum(repeats))
+    return Written(coder.admissions, coder.without_codes, *told, combined, split, coder.late, of_file)
 
 
 def _spooled(spool: Path, combined: Combined | None, place: int) -> "Iterator[pa.Table]":

@@ -51,7 +51,7 @@ def stream_rows(
         id: the column of admissions, where its name does not speak for itself.
         codes: the column or columns of codes, likewise.
         poa: all codes, only those present on admission, or (keep) all of them with their flags.
-        **options: those of `stream_table`: `restore_zeros`, `batch`, `unused`, `on_repeats`.
+        **options: those of `stream_table`: `restore_zeros`, `batch`, `unused`, `on_doubt`.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission: the carried columns, and
@@ -115,7 +115,7 @@ def stream_table(
     restore_zeros: bool = False,
     batch: int = BATCH,
     unused: bool = False,
-    on_repeats: Callable[[int], None] | None = None,
+    on_doubt: Callable[[str], None] | None = None,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
     """Read the admissions of an opened file in batches.
 
@@ -127,8 +127,8 @@ def stream_table(
         restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
         batch: admissions held at once.
         unused: let `values` hold codes that the batch does not have, so that several batches share one array.
-        on_repeats: called at the end with how many rows have the identifier of an earlier one, where some have and each
-            row is an admission.
+        on_doubt: called with a sentence where something of the file is left out, and where each row is an admission and
+            rows have the identifier of an earlier one.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission, as `stream_rows` gives it.
@@ -158,8 +158,10 @@ def stream_table(
     tables = read(wanted)
     if long and not _ascending(read([str(layout.id)]), layout.id, file):
         tables = _regroup(tables, layout, batch)
-    if on_repeats and not long:
-        tables = _watched(tables, str(layout.id), file, on_repeats)
+    if on_doubt and file.doubt:
+        on_doubt(file.doubt)
+    if on_doubt and not long:
+        tables = _watched(tables, str(layout.id), file, on_doubt)
     yield from encode_tables(
         tables,
         layout,
@@ -278,23 +280,8 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             yield item
 
 
-def told_twice(many: int, rows: int) -> str:
-    """Return a sentence on identifiers that came again in a file of one row per admission.
-
-    Args:
-        many: rows with the identifier of an earlier one.
-        rows: all of them.
-
-    >>> told_twice(2, 10)
-    '2 of 10 rows have the identifier of an earlier row: each row counts as an admission of its own.'
-    """
-    return (
-        f"{many:,} of {rows:,} rows have the identifier of an earlier row: each row counts as an admission of its own."
-    )
-
-
 def _watched(
-    tables: Iterator["pa.Table"], id: str, file: TableFile, on_repeats: Callable[[int], None]
+    tables: Iterator["pa.Table"], id: str, file: TableFile, on_doubt: Callable[[str], None]
 ) -> Iterator["pa.Table"]:
     """Hand tables on, and tell how many identifiers came again: none if they ascend; else they are read once more."""
     import pyarrow as pa
@@ -308,7 +295,8 @@ def _watched(
         rows, last = rows + len(table), ids[-1:]
         yield table
     if not ordered and (many := rows - _distinct(file.read([id]), id, rows)):
-        on_repeats(many)
+        twice = f"{many:,} of {rows:,} rows have the identifier of an earlier row"
+        on_doubt(f"{twice}: each row counts as an admission of its own.")
 
 
 def _distinct(tables: Iterator["pa.Table"], id: str, rows: int) -> int:

@@ -74,8 +74,8 @@ def score_file(
     (2, 3, 0)
     """
     options = {"icd_version": icd_version, "id": id, "codes": codes, "restore_zeros": restore_zeros, "unused": True}
-    repeats: list[int] = []
-    options |= {"on_repeats": repeats.append}
+    of_file: list[str] = []
+    options |= {"on_doubt": of_file.append}
     paths = [] if isinstance(source, TableFile) else [source]
     tally, outcomes = Tally(model), outcome_columns(paths[0], model.outcomes) if paths else {}
 
@@ -113,7 +113,7 @@ def score_file(
                 on_scores(admissions, columns)
             if on_batch:
                 on_batch(tally.admissions)
-    return replace(tally, repeated=sum(repeats))
+    return replace(tally, of_file=tuple(of_file))
 
 
 def stream_admissions(

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from mlci.codes.admissions import Admissions
-from mlci.codes.streams import told_twice
 from mlci.index._understanding import hardly
 from mlci.index.model import Model
 from mlci.index.shift import ENOUGH, Agreement, Makeup, categories_of, counted, shifts
@@ -48,7 +47,7 @@ class Tally:
     unsaid: int = 0  # codes of no ICD version, where the model knows two
     placed: int = 0  # admissions whose percentile was told
     percentiles: float = 0.0  # their sum
-    repeated: int = 0  # rows with the identifier of an earlier one, where each row is an admission
+    of_file: tuple[str, ...] = ()  # what a person should know of the file itself, a sentence each
     missing: tuple[str, ...] = ()  # of age and sex, which the risks take and the data do not have
     makeup: Mapping[int, Makeup] = field(default_factory=dict)  # of these admissions, by ICD version
     agreements: Mapping[str, Agreement] = field(default_factory=dict)  # risks and outcomes, where these are known
@@ -88,7 +87,7 @@ class Tally:
             unsaid=self.unsaid + (int(admissions.mentions[admissions.versions == 0].sum()) if len(own) > 1 else 0),
             placed=self.placed + (0 if percentile is None else int(np.isfinite(percentile).sum())),
             percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
-            repeated=self.repeated,
+            of_file=self.of_file,
             missing=self.missing,
             makeup=_summed(self.makeup, makeup),
             agreements=_summed(self.agreements, agreements or {}),
@@ -117,14 +116,12 @@ class Tally:
 
     def misread(self, *, strict: bool = False) -> list[str]:
         """Return what was not read as it was meant, or not at all; `strict` is as in `doubts`."""
-        found = []
+        found = [*self.of_file]
         if self.missing:
             lacking = " or ".join(self.missing)
             then = "are those by codes alone" if self.missing == self.model.people else "count without it"
             takes = " and ".join(self.model.people)
             found.append(f"the model's risks take {takes}, and there is no {lacking}: they {then}.")
-        if self.repeated:
-            found.append(told_twice(self.repeated, self.admissions))
         if self.foreign:
             own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
             version, many = self.foreign.most_common(1)[0]

@@ -198,7 +198,8 @@ def read(
         meaning = understand(file, said, config)
         if tell:
             tell(meaning)
-        return _draft(file, meaning, restore_zeros=restore_zeros)
+        draft = _draft(file, meaning, restore_zeros=restore_zeros)
+        return replace(draft, notes=(*draft.notes, file.doubt)) if file.doubt else draft
 
 
 def opened(location: Any) -> Any:
