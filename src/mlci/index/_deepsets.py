@@ -21,7 +21,7 @@ from mlci.tokens import Tokens, Vocabulary, positions
 
 NORM_EPS = 1e-5
 ROWS = 1024  # admissions worked on at once: what a core's cache holds; with fewer, steps are short and threads wait
-SHARE = 16  # blocks that a thread takes at once, in the same room
+SHARE = 4  # blocks that a thread takes at once; the more, the longer it may wait for another at the end
 SMALLER = (64, 512)  # rooms for few admissions, such as those of a page
 
 
@@ -100,8 +100,13 @@ class DeepSetsScorer:
         with single_thread():
             size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
 
+        rooms: list[_Room] = []  # that nobody works in
+
         def work(start: int) -> None:
-            room = _Room.of(self._table, self.pooling, size, longest, self.risky)
+            try:
+                room = rooms.pop()
+            except IndexError:
+                room = _Room.of(self._table, self.pooling, size, longest, self.risky)
             for at in range(start, min(start + SHARE * size, len(tokens)), size):
                 rows = by_length[at : at + size]
                 self._pool(tokens, rows, room)
@@ -109,6 +114,7 @@ class DeepSetsScorer:
                 by_layer[rows] = room.log_odds[: len(rows)]
             part = slice(start, start + SHARE * size)
             by_tokens[part] = self._heads.of_tokens(tokens, part)
+            rooms.append(room)
 
         with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
             in_blocks(work, len(tokens), SHARE * size)

@@ -80,7 +80,7 @@ class PoolingTable:
         """Return the share of a token in the mean of its admission, a column of `ids`."""
         if not self.codes:
             return np.float32(1 / max(len(ids), 1))
-        return (1 / np.maximum(self.many.take(ids).sum(axis=0), 1)).astype(np.float32)[:, None]
+        return (1 / np.maximum(self.many.take(ids).sum(axis=0, dtype=np.int32), 1)).astype(np.float32)[:, None]
 
 
 def _alike(counts: np.ndarray, room: int) -> Iterator[tuple[int, slice]]:
