@@ -5,7 +5,7 @@ tokens under one penalty are worth far fewer free parameters; the yardstick is a
 the least that a comorbidity index should be able to learn.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -56,21 +56,25 @@ def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
             )
 
 
-def in_words(card: Mapping) -> list[str]:
+def in_words(card: Mapping, *, called: Callable[[str], str] = str) -> list[str]:
     """Return what a model's card says of outcomes that are missing, have no part in the cutoff or too few events.
+
+    Args:
+        card: of the model.
+        called: gives an outcome the name that its reader knows it by.
 
     >>> in_words({"no_part_in_cutoff": {"died": "it is never present in 40 admissions"}})
     ['died has no part in the cutoff of high severity: it is never present in 40 admissions.']
     """
     left_out = card.get("no_part_in_cutoff", {}).items()
     few = [
-        f"{name} has few events{_counted(card, name)}: by Riley's criteria a regression on Elixhauser's {CONDITIONS} "
-        f"conditions would need {wanted['admissions']:,} admissions, {wanted['events']:,} of them with the outcome. "
-        "Its risks are drawn towards the mean, and other admissions would have given other ones."
+        f"{called(name)} has few events{_counted(card, name)}: by Riley's criteria a regression on Elixhauser's "
+        f"{CONDITIONS} conditions would need {wanted['admissions']:,} admissions, {wanted['events']:,} of them with "
+        "the outcome. Its risks are drawn towards the mean, and other admissions would have given other ones."
         for name, wanted in card.get("needed", {}).items()
     ]
-    absent = [f"{name} has no part in the cutoff of high severity: {why}." for name, why in left_out]
-    return absent + _masked.in_words(card) + few
+    absent = [f"{called(name)} has no part in the cutoff of high severity: {why}." for name, why in left_out]
+    return absent + _masked.in_words(card, called=called) + few
 
 
 def _counted(card: Mapping, name: str) -> str:

@@ -5,7 +5,7 @@ card, none below ten, and sentences. Those who lack one outcome are seldom like 
 home), so a person should hear how many they are and whose events went with them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,12 @@ def masking(names: Sequence[str], outcomes: np.ndarray) -> dict[str, Any]:
     return {"known": _told(rows.sum()), "of": len(outcomes), "missing": missing, "events": events}
 
 
-def in_words(card: Mapping[str, Any]) -> list[str]:
+def in_words(card: Mapping[str, Any], *, called: Callable[[str], str] = str) -> list[str]:
     """Say what a model's card tells of missing outcomes, a sentence each.
+
+    Args:
+        card: of the model.
+        called: gives an outcome the name that its reader knows it by.
 
     >>> in_words({"masked": {"known": 60, "of": 80, "missing": {"home": 20}, "events": {"died": [0, 20]}}})[1]
     'It hardly sees some events, as few are among those admissions: died fewer than 10 of 20.'
@@ -52,12 +56,12 @@ def in_words(card: Mapping[str, Any]) -> list[str]:
     facts = card.get("masked")
     if not facts:
         return []
-    missing = ", ".join(f"{name} is missing for {many:,}" for name, many in facts["missing"].items())
+    missing = ", ".join(f"{called(name)} is missing for {many:,}" for name, many in facts["missing"].items())
     learned = card.get("config", {}).get("objective", {}).get("validity") == "intersection"
     alone = " The weights were learned from such admissions alone." if learned else ""
     rests = f"The cutoff of high severity rests on {_many(facts['known'])} of {facts['of']:,} admissions, those where"
     said = [f"{rests} all its outcomes are known{': ' if missing else ''}{missing}.{alone}"]
-    lost = ", ".join(f"{name} {_many(left)} of {all_of:,}" for name, (left, all_of) in facts["events"].items())
+    lost = ", ".join(f"{called(name)} {_many(left)} of {all_of:,}" for name, (left, all_of) in facts["events"].items())
     return said + ([f"It hardly sees some events, as few are among those admissions: {lost}."] if lost else [])
 
 

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from mlci.base.names import cell, label
 from mlci.showing import plots
-from mlci.showing._words import listing, number, percent, spread, versions
+from mlci.showing._words import listing, number, percent, signed, spread, versions
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ def environment(package: str):
         "label": label,
         "cell": cell,
         "number": number,
+        "signed": signed,
         "versions": versions,
     }
     style = files("mlci.showing").joinpath("style.css").read_text()

@@ -24,19 +24,29 @@ def percent(share: float) -> str:
 def number(value: float, digits: int = 3) -> str:
     """Return a figure with so many decimals; a dash where it is not defined.
 
-    >>> number(0.87654), number(np.nan)
-    ('0.877', '–')
+    >>> number(0.87654), number(np.nan), number(-0.5, 1), number(-0.0004)
+    ('0.877', '–', '−0.5', '0.000')
     """
-    return f"{value:.{digits}f}" if np.isfinite(value) else "–"
+    return f"{value:z.{digits}f}".replace("-", "−") if np.isfinite(value) else "–"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """Return a change with its sign; none where it is 0 to so many digits.
+
+    >>> signed(0.1234), signed(-0.1234), signed(-0.0004)
+    ('+0.123', '−0.123', '0.000')
+    """
+    shown = number(value, digits)
+    return f"+{shown}" if shown.strip("0.") and value > 0 else shown
 
 
 def spread(low: float, high: float, digits: int = 3) -> str:
     """Return an interval in words, or nothing where it is not defined.
 
-    >>> spread(0.1, 0.2, 2)
-    '0.10 to 0.20'
+    >>> spread(-0.1, 0.2, 2)
+    '−0.10 to 0.20'
     """
-    return f"{low:.{digits}f} to {high:.{digits}f}" if np.isfinite([low, high]).all() else ""
+    return f"{number(low, digits)} to {number(high, digits)}" if np.isfinite([low, high]).all() else ""
 
 
 def listing(items: Sequence[str]) -> str:

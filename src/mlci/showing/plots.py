@@ -88,11 +88,11 @@ def _styled(draw: Callable[Words, Figure]) -> Callable[Words, Figure]:
     return wrapper
 
 
-def _panel(size: tuple[float, float] = (3.6, 2.5), *, left: float = 0.68):
+def _panel(size: tuple[float, float] = (3.6, 2.5), *, left: float = 0.68, right: float = 0.1):
     """Return one panel with room (inches) for title, tick labels and axis titles; it needs no layout engine."""
     figure = Figure(figsize=size)
     width, height = size
-    box = (left / width, 0.48 / height, (width - left - 0.1) / width, (height - 0.48 - 0.3) / height)
+    box = (left / width, 0.48 / height, (width - left - right) / width, (height - 0.48 - 0.3) / height)
     return figure, figure.add_axes(box)
 
 
@@ -354,7 +354,7 @@ def calibration(name: str, groups: Rates, smooth: CalibrationCurve) -> Figure:
     >>> calibration("mortality", groups, CalibrationCurve(risk, risk)).axes[0].get_ylabel()
     'Observed risk (%)'
     """
-    figure, axis = _panel((3.6, 3.2))
+    figure, axis = _panel((3.6, 3.2), right=0.22)  # "100%" may stand at the very end
     top = 1.06 * max(float(groups.score.max()), float(groups.high.max()), float(smooth.predicted.max())) or 1.0
     axis.plot([0, top], [0, top], color=INK, lw=1, ls=":")
     axis.plot(smooth.predicted, smooth.observed, color=VERMILION, lw=1.4)

@@ -63,6 +63,8 @@ def _lead(found: Comparison) -> str:
     frame = found.of(model)
     high, low = (_names(frame, word) for word in (VERDICTS[2], VERDICTS[0]))
     judged = int(frame["ranked"].sum())
+    if not judged:
+        return f"No group has {LEAST} expected events by {model}: none is told from chance, and none is ranked."
     if not high and not low:
         return f"By {model}, none of {judged} groups lies beyond the 99.8% limits."
     parts = [
@@ -112,6 +114,8 @@ def _said(found: Comparison, row) -> str:
     differ = f"Groups differ {'more' if row.tau2 > 0 else 'no more'} than chance allows"
     out = int(frame["verdict"].isin([VERDICTS[0], VERDICTS[2]]).sum())
     limits = f"the 99.8% limits {ROOM[found.overdispersion if room else 'none']}"
+    if not row.ranked:
+        return f"No group has {LEAST} expected events. The recalibrated risks have an AUROC of {row.auroc:.3f}."
     return (
         f"{differ} (mean squared z-score, outer tenths reined in: {row.phi:.2f}); the true ratios have an estimated "
         f"standard deviation of {row.spread:.2f}. {out} of {row.ranked} lie beyond {limits}, where about "

@@ -9,7 +9,7 @@ from mlci.base.names import label
 from mlci.judging.theory import Diagnosis
 from mlci.showing import plots
 from mlci.showing._pages import Album, Picture
-from mlci.showing._words import percent
+from mlci.showing._words import number, percent, signed
 from mlci.showing.report._compute import Codes, Findings, OutcomeFigures, Part
 
 
@@ -49,7 +49,7 @@ def _outcome(album: Album, outcome: OutcomeFigures, cut: float) -> None:
         "risk",
         plots.risk_curve(outcome.name, outcome.rates, outcome.fit, cutoff=cut),
         f"{name}: observed risk in {len(outcome.rates.n)} groups along the score, and the monotone fit, which "
-        f"rises by {100 * outcome.trend.mean:.1f} points from the 5th to the 95th percentile of the score.",
+        f"rises by {number(100 * outcome.trend.mean, 1)} points from the 5th to the 95th percentile of the score.",
     )
     album.add(
         "calibration",
@@ -59,11 +59,11 @@ def _outcome(album: Album, outcome: OutcomeFigures, cut: float) -> None:
     if 0 < outcome.positives < outcome.n:
         edges, *shares = outcome.share
         counts = (outcome.n - outcome.positives, outcome.positives)
+        without, having = (number(median, 2) for median in outcome.medians)
         album.add(
             "distribution",
             plots.score_distribution(outcome.name, edges, shares, counts, cutoff=cut),
-            f"{name}: the median score is {outcome.medians[1]:.2f} with and {outcome.medians[0]:.2f} without the "
-            "outcome.",
+            f"{name}: the median score is {having} with and {without} without the outcome.",
         )
 
 
@@ -83,7 +83,9 @@ def _codes(album: Album, codes: Codes) -> None:
             continue
         names = [f"{row.code}{' †' if row.tells else ''} {row.title}".strip() for row in frame.itertuples()]
         effects = frame["mean_effect"].to_numpy()
-        said = f"Mean change of the score by code{', ' + which if which else ''}; most: {names[0]} ({effects[0]:+.3f})."
+        said = (
+            f"Mean change of the score by code{', ' + which if which else ''}; most: {names[0]} ({signed(effects[0])})."
+        )
         album.add("codes", plots.influence(names, effects, marked=frame["tells"].to_numpy() != ""), said)
 
 

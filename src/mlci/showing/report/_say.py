@@ -52,7 +52,7 @@ def flags(findings: Findings) -> list[str]:
             f"{people.unscored:,} of {people.admissions:,} admissions have fewer than half of their codes understood. "
             f"They are not scored, and no figure below counts them."
         )
-    found += in_words(findings.made)
+    found += in_words(findings.made, called=label)
     found += [f"{told[:1].upper()}{told[1:]}" for told in people.shifts]
     if people.others:
         found.append(
