@@ -29,7 +29,7 @@ from mlci.codes.rules import rules
 from mlci.codes.streams import BATCH, ROW, encode_tables
 from mlci.index._people import of_table
 from mlci.index.model import Model, load_model
-from mlci.index.parts import Folder, Part, parts_of, publishing, score_part
+from mlci.index.parts import Part, PartFolder, parts_of, publishing, score_part
 from mlci.index.tally import Tally
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _score(
 
 
 def _score_parts(
-    model: Model, parts: list[Part], folder: Folder, options: dict[str, Any], batches: Iterable[pa.RecordBatch]
+    model: Model, parts: list[Part], folder: PartFolder, options: dict[str, Any], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch["id"].to_pylist():

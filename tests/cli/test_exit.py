@@ -108,6 +108,7 @@ cli.main()
 def test_a_command_that_fails_does_not_end_the_program_that_called_it(monkeypatch, tmp_path):
     """Such as one whose server answers in a thread of its own."""
     monkeypatch.setattr(sys, "argv", ["mlci", "score", str(tmp_path / "none"), "none.csv", "-o", "s.csv"])
+    monkeypatch.setattr(cli, "without_pandas", lambda _: None)  # the next test of this process may need it
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     end = threading.Event()
     with ThreadPoolExecutor(1) as pool:
@@ -165,3 +166,15 @@ def test_after_work_on_a_gpu_the_process_ends_at_once(monkeypatch, capfd):
     with pytest.raises(SystemExit):  # where leaving at once did nothing
         cli.main()
     assert left == [(0, "done")]  # nothing that was said is lost
+
+
+@pytest.mark.parametrize("early", ["click.py", "sitecustomize.py"])
+def test_a_stop_while_the_program_is_being_loaded_is_told_too(early, tmp_path):
+    """By Ctrl-C in the first tenth of a second: at an import, or before the first line of a command."""
+    stop = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    later = f"import warnings\ndef filterwarnings(*_, **__): {stop}\nwarnings.filterwarnings = filterwarnings"
+    (tmp_path / early).write_text(stop if early == "click.py" else later)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    words = [sys.executable, "-m", "mlci", "--help"]
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "mlci: stopped.\n")

@@ -52,7 +52,7 @@ def test_a_uri_is_taken_as_a_path_is(folder, tmp_path):
     """What does not lie on this machine is written here first, and then sent."""
     (part, *_), other = parts_of(folder.as_uri()), pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
     with publishing(str(tmp_path / "scores")) as target:
-        score_part(random_model(), part, module.Folder("scores/_temporary", other))
+        score_part(random_model(), part, module.PartFolder("scores/_temporary", other))
         assert isinstance(target.filesystem, pa.fs.LocalFileSystem)
     assert pq.read_table(tmp_path / "scores").num_rows == 25
 

@@ -45,7 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Folder:
+class PartFolder:
     """Where parts are written until all are done."""
 
     path: str
@@ -98,7 +98,7 @@ def parts_of(
     return found
 
 
-def score_part(model: Model, part: Part, folder: Folder, **options: Any) -> Tally:
+def score_part(model: Model, part: Part, folder: PartFolder, **options: Any) -> Tally:
     """Score one part, as `score_file` does a file.
 
     Args:
@@ -134,7 +134,7 @@ def score_part(model: Model, part: Part, folder: Folder, **options: Any) -> Tall
 
 
 @contextlib.contextmanager
-def publishing(target: str) -> Iterator[Folder]:
+def publishing(target: str) -> Iterator[PartFolder]:
     """Open a folder whose files appear when the block ends without an error, and `_SUCCESS` after them.
 
     Args:
@@ -159,7 +159,7 @@ def publishing(target: str) -> Iterator[Folder]:
     temporary = f"{path}/{TEMPORARY}"
     filesystem.create_dir(temporary, recursive=True)
     try:
-        yield Folder(temporary, filesystem)
+        yield PartFolder(temporary, filesystem)
         for file in filesystem.get_file_info(FileSelector(temporary)):
             filesystem.move(file.path, f"{path}/{file.base_name}")
         filesystem.open_output_stream(f"{path}/{DONE}").close()
