@@ -6,9 +6,11 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from mlci.base.errors import InputError
+from mlci.base.names import label
 from mlci.index.estimator import MLCI
 from mlci.judging import curves, theory
 from mlci.showing import plots
+from mlci.showing.plots._style import INK
 from toys import CODES, random_model, random_table
 
 NAMES = ["mortality", "mortality_30d", "long_stay", "icu_transfer"]
@@ -91,7 +93,7 @@ def test_svg_is_well_formed_small_and_says_what_it_shows(name):
     ids = {one.get("id") for one in root.iter() if one.get("id")}
     used = {value[1:] for one in root.iter() for key, value in one.attrib.items() if key.endswith("href")}
     assert used <= ids
-    assert plots.INK not in text  # the page's own text colour instead
+    assert INK not in text  # the page's own text colour instead
     assert "DejaVu" not in text  # and its font
     assert len(text) < 150_000
     assert text == plots.svg(draw(name), prefix="x", alternative='5 < 6 & "so on"')
@@ -126,9 +128,18 @@ def test_save_writes_the_format_of_the_name(tmp_path, ending):
     assert {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[ending] in head
 
 
+def test_the_last_tick_of_a_calibration_is_not_cut_off():
+    risk = np.array([0.2, 0.97])
+    groups = curves.Rates(risk, risk, risk - 0.02, np.minimum(risk + 0.03, 1), np.array([100, 100]), 100 * risk)
+    figure = plots.calibration("mortality", groups, curves.CalibrationCurve(risk, risk))
+    figure.draw_without_rendering()
+    [last] = [text for text in figure.axes[0].get_xticklabels() if text.get_text() == "100%"]
+    assert last.get_window_extent().x1 < figure.bbox.x1
+
+
 def test_labels_are_words():
-    assert plots.label("mortality_30d") == "30-day mortality"
-    assert plots.label("own_outcome") == "Own outcome"
+    assert label("mortality_30d") == "30-day mortality"
+    assert label("own_outcome") == "Own outcome"
 
 
 def test_a_waterfall_ends_at_the_score():

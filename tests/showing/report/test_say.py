@@ -112,3 +112,14 @@ def test_refits_are_told_per_outcome_with_how_far_risks_move(findings):
     [row] = told["rows"]
     assert len(row["cells"]) == len(told["names"]) == 3
     assert row["moved"] == 0.02
+
+
+def test_outcomes_are_called_by_their_labels_in_what_a_reader_must_know_first(findings):
+    needed = {"mortality_30d": {"admissions": 9000, "events": 200}}
+    masked = {"known": 60, "of": 80, "missing": {"long_stay": 20}, "events": {"mortality": [0, 20]}}
+    made = {**findings.made, "needed": needed, "masked": masked, "no_part_in_cutoff": {"icu_transfer": "it is rare"}}
+    told = " ".join(say.flags(replace(findings, made=made)))
+    for name in ("mortality_30d", "long_stay", "icu_transfer"):
+        assert name not in told
+    for words in ("30-day mortality has few events", "Long stay is missing for 20", "ICU transfer has no part"):
+        assert words in told

@@ -1,0 +1,161 @@
+"""What all figures share: colours, panels, and how they become SVG or a file."""
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from functools import wraps
+from io import StringIO
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from mlci.base.files import atomic
+from mlci.judging.curves import Rates
+
+Words = ParamSpec("Words")
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+GREY = "#7B8794"
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
+MARKS = ("o", "s", "D", "^", "v", "P")
+INK = "#0a0b0c"  # stands for the text colour of whatever page the figure lies on
+DARK = {BLUE: "#56B4E9", VERMILION: "#FF8A4C", GREEN: "#2FC99B", GREY: "#9AA4AE"}  # lighter, where the page is dark
+LONGEST = 46  # letters of a name beside a bar
+POINTS = 400  # a line on paper shows no more
+TICKS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)  # of a normal scale
+COUNT = FuncFormatter(lambda value, _: f"{value:,.6g}")
+PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.6g}%")
+
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # no axis has labels above that it would have to give way to, so none are measured
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": INK,
+    "grid.alpha": 0.12,
+    "grid.linewidth": 0.6,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.titlecolor": INK,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a hospital may have a dollar sign in its name
+    "svg.hashsalt": "mlci",
+}
+
+
+def styled(draw: Callable[Words, Figure]) -> Callable[Words, Figure]:
+    """Draw in the house style, whatever the reader's own settings."""
+
+    @wraps(draw)
+    def wrapper(*args: Words.args, **options: Words.kwargs) -> Figure:
+        with mpl.rc_context({**mpl.rcParamsDefault, "backend": "agg", **STYLE}):
+            return draw(*args, **options)
+
+    return wrapper
+
+
+def panel(size: tuple[float, float] = (3.6, 2.5), *, left: float = 0.68, right: float = 0.1):
+    """Return one panel with room (inches) for title, tick labels and axis titles; it needs no layout engine."""
+    figure = Figure(figsize=size)
+    width, height = size
+    box = (left / width, 0.48 / height, (width - left - right) / width, (height - 0.48 - 0.3) / height)
+    return figure, figure.add_axes(box)
+
+
+def room(names: Sequence[str]) -> float:
+    """Return inches that small tick labels need to the left of a panel."""
+    return 0.2 + 0.062 * max(map(len, names), default=0)
+
+
+def panels(count: int, *, columns: int = 2, size: tuple[float, float] = (3.6, 2.5)):
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes[count:]:
+        axis.remove()
+    return figure, axes[:count]
+
+
+def points_of(axis, x: np.ndarray, rates: Rates, **style) -> None:
+    spread = np.abs([rates.risk - rates.low, rates.high - rates.risk])
+    axis.errorbar(x, rates.risk, yerr=spread, fmt="o", color=BLUE, **style)
+
+
+def dark_style() -> str:
+    """Return the colours of `svg` on a dark page, as CSS declarations.
+
+    >>> dark_style().split(";")[0]
+    '--0072B2: #56B4E9'
+    """
+    return " ".join(f"--{colour[1:]}: {lighter};" for colour, lighter in DARK.items())
+
+
+def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
+    """Return a figure as inline SVG, whose ink takes the page's text colour.
+
+    Args:
+        figure: to be drawn.
+        prefix: keeps its ids apart from others on the page.
+        alternative: says it in words, for those who do not see it.
+
+    >>> from mlci.showing.plots import singular_values
+    >>> svg(singular_values([3.0, 1.0]), prefix="shares", alternative="Two bars")[:4]
+    '<svg'
+    """
+    from html import escape
+
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's browser has its own fonts
+        buffer = StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", text).replace(INK, "currentColor")
+    text = re.sub(r"font: (\d[\d.]*px) [^;\"]*", r"font-size: \1; font-family: inherit", text)
+    text = re.sub(r"font: (\w+) (\d[\d.]*px) [^;\"]*", r"font-weight: \1; font-size: \2; font-family: inherit", text)
+    text = re.sub(r"font-family: [^;\"]*", "font-family: inherit", text)  # as matplotlib 3.11 writes it
+    for colour in DARK:  # the page says whether it is dark
+        text = re.sub(rf"(stroke|fill): {colour.lower()}", rf"\1: var(--{colour[1:]}, {colour})", text)
+    said = escape(alternative, quote=True)
+    text = re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', rf'role="img" aria-label="{said}"', text, count=1)
+    return re.sub(r"(\d+\.\d{2})\d+", r"\1", text)
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure on white, without a date.
+
+    Args:
+        figure: to be written.
+        path: its ending says the format: svg, pdf or png.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlci.showing.plots import singular_values
+    >>> with TemporaryDirectory() as folder:
+    ...     save(singular_values([3.0, 1.0]), f"{folder}/shares.svg")
+    ...     print([file.name for file in Path(folder).iterdir()])
+    ['shares.svg']
+    """
+    ending = Path(path).suffix.lstrip(".")
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
+    with mpl.rc_context(STYLE), atomic(path) as temporary:
+        figure.savefig(temporary, format=ending, facecolor="white", dpi=200, metadata=undated)

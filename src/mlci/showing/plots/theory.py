@@ -1,0 +1,83 @@
+"""Figures of the theory: what outcomes share, and where to cut."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from mlci.base.names import label
+from mlci.judging.theory import Scan
+from mlci.showing.plots._style import (
+    BLUE,
+    COLOURS,
+    DASHES,
+    GREY,
+    INK,
+    MARKS,
+    PERCENT,
+    POINTS,
+    panel,
+    panels,
+    styled,
+)
+
+
+@styled
+def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
+    """Draw rho_j^2 of every cut, with each direction's best.
+
+    Args:
+        scan: of all cuts, as `mlci.judging.theory` finds them.
+        names: of the scan's columns.
+
+    Returns:
+        The figure.
+
+    >>> from mlci.judging.theory import scan
+    >>> threshold_scan(scan([1, 2, 3, 4], [0, 0, 1, 1]), ["mortality"]).axes[0].get_xscale()
+    'log'
+    """
+    figure, (axis,) = panels(1, size=(5.2, 3.6))
+    beyond = 1 - scan.split / scan.n
+    for column, name in enumerate(names):
+        rho2 = scan.rho[:, column] ** 2
+        best = int(np.argmax(rho2))
+        # Evenly along the logarithmic axis, and the maximum itself, whatever the number of admissions.
+        wanted = np.geomspace(beyond[0], beyond[-1], POINTS)
+        rows = np.unique([*np.searchsorted(-beyond, -wanted).clip(0, len(beyond) - 1), best])
+        style = {"color": COLOURS[column % len(COLOURS)], "ls": DASHES[column % len(DASHES)]}
+        axis.plot(beyond[rows], rho2[rows], lw=2.2 if column == 0 else 1.2, label=label(name), **style)
+        axis.plot(beyond[best], rho2[best], MARKS[column % len(MARKS)], ms=6, color=style["color"])
+    axis.set(xscale="log", xlabel="Admissions beyond the cut (%)", ylabel="Squared cosine ρ² (no unit)")
+    axis.invert_xaxis()
+    axis.set_ylim(bottom=0)
+    axis.xaxis.set_major_formatter(PERCENT)
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+@styled
+def singular_values(values: Sequence[float], *, unrelated: float | None = None) -> Figure:
+    """Draw the share of the outcomes' joint variation in each direction; the first is what they have in common.
+
+    Args:
+        values: the singular values.
+        unrelated: what the first would hold if the outcomes were unrelated, the dotted line; by default with equal
+            weights.
+
+    Returns:
+        The figure.
+
+    >>> [float(bar.get_height()) for bar in singular_values([3.0, 1.0]).axes[0].patches]
+    [0.9, 0.1]
+    """
+    figure, axis = panel()
+    energy = np.square(values) / np.square(values).sum()
+    bars = axis.bar(np.arange(1, len(energy) + 1), energy, color=[BLUE, *[GREY] * (len(energy) - 1)], width=0.6)
+    axis.bar_label(bars, [f"{share:.0%}" for share in energy], padding=2)
+    axis.axhline(unrelated or 1 / len(energy), color=INK, lw=1, ls=":")
+    axis.set(xlabel="Direction", ylabel="Joint variation (%)", xticks=np.arange(1, len(energy) + 1))
+    axis.set_ylim(0, energy.max() * 1.15)
+    axis.yaxis.set_major_formatter(PERCENT)
+    axis.grid(visible=False, axis="x")
+    return figure
