@@ -52,9 +52,11 @@ class Folder:
             return query[1](cursor.sql(query[0]).to_arrow_reader(ROWS))
 
         cursors = [self._cursor() for _ in queries]
-        with ThreadPoolExecutor(len(queries)) as pool:
+        with ThreadPoolExecutor(1 + len(queries)) as pool:
             try:
-                return list(pool.map(answer, cursors, queries))
+                found = pool.map(answer, cursors, queries)
+                pool.submit(import_module, "pyarrow.parquet")  # which writes the cohort
+                return list(found)
             except duckdb.Error:
                 return None
             except BaseException:  # Ctrl-C: nothing is left running
