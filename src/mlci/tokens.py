@@ -322,7 +322,7 @@ class Vocabulary:
         [3, 1, 2]
         """
         leaf = self.leaves(admissions)
-        indices, offsets = _first(without(admissions, self.ignored), self.max_codes)
+        indices, offsets = _first(admissions.keep(leaf != PAD), self.max_codes)
         tokens = Tokens(leaf.take(indices), offsets)
         if not self.primary:
             return self._numbered(tokens, np.diff(offsets))
