@@ -250,13 +250,13 @@ class _Room:
 
     pooled: np.ndarray
     gathered: np.ndarray
-    hidden: tuple[np.ndarray, np.ndarray]
+    hidden: np.ndarray  # two layers, where rows were gathered: by then these are used up, and in the core's cache
     log_odds: np.ndarray
 
     @classmethod
     def of(cls, table: PoolingTable, pooling: str, rows: int, longest: int, outcomes: int) -> "_Room":
         width = table.total.shape[1]
         pooled = np.zeros((rows, width * len(pooling.split("+"))), dtype=np.float32)
-        gathered = np.empty((max(GATHERED // width, longest + 1), width), dtype=table.total.dtype)
-        hidden = np.empty((rows, width), dtype=np.float32), np.empty((rows, width), dtype=np.float32)
+        gathered = np.empty((max(GATHERED // width, longest + 1, 2 * rows), width), dtype=table.total.dtype)
+        hidden = gathered.ravel().view(np.float32)[: 2 * rows * width].reshape(2, rows, width)
         return cls(pooled, gathered, hidden, np.empty((rows, outcomes), dtype=np.float32))
