@@ -344,6 +344,14 @@ def test_risks_are_never_0_and_percentiles_never_100():
     assert [place(value) for value in (0.2, 42.4, 99.94, 100)] == ["0", "42", "99.9", "100"]
 
 
+@pytest.mark.parametrize("age", ["1e2", "50.5", "200", "x"])
+def test_an_age_that_is_none_is_told_on_the_page_itself(web, age):
+    page = web.get("/", params={"codes": "I50.9", "age": age})
+    assert page.status_code == 422
+    assert "whole years are needed, from 0 to 129" in said_on(page.text)
+    assert 'id="result"' in page.text  # which the script puts in its place
+
+
 def test_every_page_says_where_its_risks_were_learned(web):
     for path in ("/", "/?codes=I50.9", "/compare?a=I10&b=I50.9", "/files", "/model", "/nothing"):
         said = said_on(web.get(path).text)
@@ -555,7 +563,6 @@ def test_a_file_comes_back_scored(web, index, name, kind):
     [
         ("a.csv", b"admission_id,code\n1,\xff\xfe\n", "a.csv: is not a CSV table in UTF-8"),
         ("a.csv", b"who,what\n1,2\n", "a.csv: lacks the column codes"),
-        ("a.csv", b"", "a.csv: is not a CSV table"),
         ("a.parquet", b"PAR1 no", "a.parquet: is not a Parquet file that can be read"),
         ("a.csv", b"admission_id,codes,icd_version\n1,I10,11\n", "column icd_version, row 2"),
         ("a.csv.gz", b"not gzip", "a.csv.gz: "),
@@ -565,6 +572,23 @@ def test_a_bad_file_is_told_in_one_sentence_that_names_it(web, name, content, wo
     page = scored(web, name, content)
     assert words in refused(page, 200)
     assert "/tmp" not in page.text
+
+
+def test_a_file_of_no_byte_is_said_to_be_empty(web):
+    for name in ("a.csv", "a.xlsx", "a.parquet", "a.csv.gz"):
+        assert f"{name}: is empty" in refused(web.post("/files", files={"file": (name, b"")}), 422)
+
+
+@pytest.mark.parametrize(
+    ("codes", "said"),
+    [
+        ("I509", "Of 1 code, none is unknown"),
+        ("I509 XXX9", "Of 2 codes, 1 (50.0%) is unknown"),
+        ("XXX8 XXX9", "Of 2 codes, all are unknown"),
+    ],
+)
+def test_how_many_codes_are_unknown_is_said_in_words(web, codes, said):
+    assert said in said_on(scored(web, "a.csv", f"admission_id,codes\n1,{codes}\n".encode()).text)
 
 
 def test_what_is_no_table_is_refused_at_once(web):

@@ -25,6 +25,7 @@ from mlci.web._api import found_code, model_card
 from mlci.web._case import MOST_TEXT, read_case
 
 AT_ONCE = 2  # long pages in work: more only wrest Python's lock from each other, at twice the processor time
+OLDEST = 130  # years that nobody has reached
 FEW, LONGEST = 40, 10  # codes of a short page, and characters of each
 BETWEEN, HAS_DIGIT = re.compile(r"[\s,;]+"), re.compile(r"\d")
 EXAMPLES = {
@@ -54,7 +55,7 @@ def pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
         plus: Codes = [],  # noqa: B006
         pick: Annotated[str, Query(max_length=40)] = "",
         icd_version: Annotated[str, Query(alias="icd", max_length=2)] = "",
-        age: Annotated[str, Query(max_length=3, pattern=r"^\d*$")] = "",
+        age: Annotated[str, Query(max_length=20)] = "",
         sex: Literal["", "F", "M"] = "",
     ) -> Response:
         version = said_version(index.model_, icd_version)
@@ -65,6 +66,8 @@ def pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
         def answered() -> Response:
             case, error = None, ""
             try:
+                if age and not (re.fullmatch("[0-9]{1,3}", age) and int(age) < OLDEST):
+                    raise InputError(f"Age: whole years are needed, from 0 to {OLDEST - 1}.")
                 people = of_person(index.model_.people, float(age) if age else None, sex or None)
                 case = read_case(index, codes, off=off, plus=plus, version=version, people=people)
             except InputError as problem:

@@ -105,6 +105,8 @@ class Uploads:
         try:
             with job.source.open("wb") as copy:
                 shutil.copyfileobj(file, copy, 1 << 20)
+            if not job.source.stat().st_size:
+                raise InputError(f"{name}: is empty; it has no byte.")
         except BaseException:
             folder.cleanup()
             raise

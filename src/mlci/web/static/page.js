@@ -19,6 +19,7 @@ async function refresh(url, submitter) {
     byId("said").classList.toggle("hidden", error.name === "AbortError");
     return;
   }
+  if (!page.getElementById("result")) return location.assign(url); // an answer of another kind, such as a refusal
   byId("said").classList.add("hidden");
   const focused = document.activeElement.id;
   for (const id of ["found", "result"]) byId(id).replaceWith(page.getElementById(id));
