@@ -97,9 +97,6 @@ class DeepSetsScorer:
         longest = int(counts.max(initial=0))
         by_length = np.argsort((longest - counts).astype(np.min_scalar_type(longest)), kind="stable")  # few bits: fast
 
-        with single_thread():
-            size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
-
         rooms: list[_Room] = []  # that nobody works in
 
         def work(start: int) -> None:
@@ -117,6 +114,7 @@ class DeepSetsScorer:
             rooms.append(room)
 
         with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
+            size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
             in_blocks(work, len(tokens), SHARE * size)
         return Reading(scores, by_tokens + by_layer if self.risky else None)
 
