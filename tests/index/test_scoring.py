@@ -99,14 +99,25 @@ def test_scoring_loads_nothing_heavy(file, tmp_path):
 
 @pytest.mark.parametrize("held", [2, 100])  # counted on disk, or in memory
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", ["a{}", "{}", "-{}000000000"])  # text, numbers that are close, and far apart
 @pytest.mark.parametrize(("ids", "many"), [([1, 2, 3, 4, 5, 6], 0), ([6, 1, 3, 2, 5, 4], 0), ([2, 1, 2, 3, 1, 1], 3)])
-def test_identifiers_that_come_again_are_counted(ids, many, suffix, held, tmp_path, monkeypatch):
+def test_identifiers_that_come_again_are_counted(ids, many, kind, suffix, held, tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "HELD", held)
     monkeypatch.setattr(module, "stream_rows", lambda path, **o: streams.stream_rows(path, batch=2, **o))
-    frame = pd.DataFrame({"admission_id": [f"a{id}" for id in ids], "DX1": "A000", "DX2": "A001"})
+    named = [kind.format(id) if kind == "a{}" else int(kind.format(id)) for id in ids]
+    frame = pd.DataFrame({"admission_id": named, "DX1": "A000", "DX2": "A001"})
     write = frame.to_parquet if suffix == "parquet" else frame.to_csv
     write(tmp_path / f"wide.{suffix}", index=False)
     tally = score_file(random_model(), tmp_path / f"wide.{suffix}", tmp_path / "s.parquet", icd_version=10)
     told = "3 of 6 rows have the identifier of an earlier row: each row counts as an admission of its own."
     assert [said for said in tally.misread() if "earlier row" in said] == ([told] if many else [])
     assert pq.read_table(tmp_path / "s.parquet")["admission_id"].to_pylist() == frame["admission_id"].tolist()
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.uint64()])
+def test_identifiers_at_the_ends_of_their_type_are_counted(kind, tmp_path):
+    least, most = (-128, 127) if kind == pa.int8() else (0, 2**kind.bit_width - 1)
+    ids = pa.array([most, least, most, most - 1], kind)
+    pq.write_table(pa.table({"admission_id": ids, "codes": [["A000"]] * 4}), tmp_path / "a.parquet")
+    tally = score_file(random_model(), tmp_path / "a.parquet", tmp_path / "s.parquet", icd_version=10)
+    assert tally.of_file[0].startswith("1 of 4 rows")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BATCH = 131_072  # admissions held at once when a file is streamed, or eight times as many rows of one code each
 HELD = 1 << 20  # identifiers that are compared in memory
+SPAN = 1 << 26  # between whole numbers that have a mark each
 SEEN = 1000  # rows that are looked at to tell a row per admission from a row per code
 ROW, FIRST = "__row__", "__first__"  # columns that are added while rows are brought together
 T = TypeVar("T")
@@ -287,30 +288,47 @@ def _watched(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ordered, rows, last = True, 0, None
+    ordered, rows, last, ends = True, 0, None, []
     for table in tables:
         ids = joined(table[id])
+        if pa.types.is_integer(ids.type):
+            ends += [end for end in pc.min_max(ids).as_py().values() if end is not None]
         ids = pa.concat_arrays([last, ids]) if last is not None else ids
         ordered = ordered and pc.all(pc.less(ids[:-1], ids[1:])).as_py() is not False
         rows, last = rows + len(table), ids[-1:]
         yield table
-    if not ordered and (many := rows - _distinct(file.read([id]), id, rows)):
+    if ordered:
+        return
+    again = (joined(table[id]) for table in file.read([id]))
+    near = ends and max(ends) - min(ends) < SPAN and max(ends) < 1 << 63
+    many = rows - (_marked(again, min(ends), max(ends)) if near else _distinct(again, rows))
+    if many:
         twice = f"{many:,} of {rows:,} rows have the identifier of an earlier row"
         on_doubt(f"{twice}: each row counts as an admission of its own.")
 
 
-def _distinct(tables: Iterator["pa.Table"], id: str, rows: int) -> int:
-    """Count the distinct identifiers of so many rows; on disk where memory cannot hold them."""
+def _marked(parts: Iterator["pa.Array"], least: int, most: int) -> int:
+    """Count the distinct ones of whole numbers that lie close together: a mark for each is faster than any set."""
+    import pyarrow as pa
+
+    marks = np.zeros(most - least + 1, dtype=bool)
+    for ids in parts:
+        marks[ids.cast(pa.int64()).to_numpy() - least] = True
+    return int(np.count_nonzero(marks))
+
+
+def _distinct(parts: Iterator["pa.Array"], rows: int) -> int:
+    """Count the distinct ones of so many identifiers; on disk where memory cannot hold them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if rows <= HELD:
-        return pc.count_distinct(pa.chunked_array([joined(table[id]) for table in tables])).as_py()
+        return pc.count_distinct(pa.chunked_array(parts)).as_py()
     import duckdb
 
-    first = next(tables)
-    parts = (part for table in chain([first], tables) for part in table.to_batches())
-    reader = pa.RecordBatchReader.from_batches(first.schema, parts)
+    batches = (pa.record_batch({"id": ids}) for ids in parts)
+    first = next(batches)
+    reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
     with scratch() as folder, duckdb.connect(f"{folder}/rows.duckdb") as db:
         db.execute("SET memory_limit = '1GB'")
         db.register("reader", reader)
