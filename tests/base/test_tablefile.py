@@ -188,3 +188,27 @@ def test_filled_sheets_that_are_not_read_are_named(tmp_path):
     workbook(tmp_path / "one.xlsx", {"first": nothing, "second": FRAME})
     with open_table(tmp_path / "one.xlsx") as file:
         assert file.doubt == ""
+
+
+def test_blanks_around_the_names_of_columns_are_no_part_of_them(tmp_path):
+    (tmp_path / "a.csv").write_text("Visit_ID , DX1,died \n7, I50.9,1\n")
+    with open_table(tmp_path / "a.csv") as table:
+        assert table.names == ("Visit_ID", "DX1", "died")
+        found = pa.concat_tables(table.read(["died", "DX1"], repeated=["DX1"]))
+    assert found.cast(pa.schema([("died", pa.string()), ("DX1", pa.string())])).to_pylist() == [
+        {"died": "1", "DX1": " I50.9"}
+    ]
+    (tmp_path / "a.csv").write_text("DX1 , DX1,died \n7, I50.9,1\n")
+    with pytest.raises(InputError, match="two columns DX1"), open_table(tmp_path / "a.csv"):
+        pass
+
+
+def test_a_cover_sheet_is_not_the_table(tmp_path):
+    import xlsxwriter
+
+    with xlsxwriter.Workbook(tmp_path / "a.xlsx") as book:
+        book.add_worksheet("Readme").write_column(0, 0, ["Discharges of 2023", "Ward 5"])
+        book.add_worksheet("Data").write_row(0, 0, ["visit_id", "DX1"])
+    with open_table(tmp_path / "a.xlsx") as table:
+        assert table.names == ("visit_id", "DX1")
+        assert "Readme" in table.doubt

@@ -164,9 +164,15 @@ def test_what_is_no_version_is_not_taken_as_not_said(data, said):
         ("I50.9 N17.9", ("I509", "N179")),
         ("I21 A1", ("I21A1",)),  # a blank in place of the dot
         ("038.9", ("0389",)),
+        ("I50.9 Heart failure, N17.9 AKI", ("I509", "N179")),
+        ("I50.9 and N17.9X", ("I509", "N179X")),
+        ("278.01 Obesity, BMI 45.0", ("27801",)),
     ],
 )
 def test_a_title_behind_a_code_is_left_out(cell, codes):
     wide = pd.DataFrame({"visit_id": [1], "DX1": [cell], "DX2": [None]}, dtype=str)
     long = pd.DataFrame({"visit_id": [1], "code": [cell]})
+    text = pd.DataFrame({"visit_id": [1], "codes": [cell]})
     assert codes_of(as_admissions(wide)) == codes_of(as_admissions(long)) == [codes]
+    if len(cell.split()) > 2:
+        assert codes_of(as_admissions(text)) == [codes]

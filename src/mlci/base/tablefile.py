@@ -195,8 +195,11 @@ def _open_csv(path: Path, where: str) -> TableFile:
         with pa.input_stream(str(path), compression=packed) as stream:
             check_quotes(stream, delimiter, where)
 
+    written: dict[str, str] = {}  # of each column its name in the file, which may have blanks around it
+
     def blocks(columns: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        kinds = {name: pa.dictionary(pa.int32(), pa.string()) if name in repeated else pa.string() for name in columns}
+        often, plainly = pa.dictionary(pa.int32(), pa.string()), pa.string()
+        kinds = {written[name]: often if name in repeated else plainly for name in columns}
         try:
             with pa.input_stream(str(path), compression=packed) as stream:
                 reader = csv.open_csv(
@@ -204,15 +207,18 @@ def _open_csv(path: Path, where: str) -> TableFile:
                     read_options=csv.ReadOptions(block_size=16 * rows + 2 * len(header)),
                     parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                     convert_options=csv.ConvertOptions(
-                        column_types=kinds, include_columns=columns, null_values=MISSING, strings_can_be_null=True
+                        column_types=kinds, include_columns=list(kinds), null_values=MISSING, strings_can_be_null=True
                     ),
                 )
-                yield reader.schema.empty_table()  # so that a table without rows still has its columns
-                yield from (pa.Table.from_batches([part]) for part in reader)
+                names = columns or reader.schema.names
+                yield reader.schema.empty_table().rename_columns(names)  # a table without rows has its columns too
+                yield from (pa.Table.from_batches([part]).rename_columns(names) for part in reader)
         except pa.ArrowInvalid as error:
             raise InputError(f"{where}: is not a CSV table in UTF-8: {_why(str(error))}.") from None
 
-    names = tuple(next(blocks([], (), ROWS)).column_names)
+    found = next(blocks([], (), ROWS)).column_names
+    names = tuple(name.strip() for name in found)
+    written.update(zip(names, found))
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise InputError(_doubled(where, twice, names))
@@ -244,7 +250,7 @@ def _why(message: str) -> str:
 
 
 def _open_excel(path: Path, where: str) -> TableFile:
-    """Return the first sheet that is not empty; its cells become text as a person would type them."""
+    """Return the first sheet that holds a table; its cells become text as a person would type them."""
     import pyarrow as pa
 
     try:
@@ -254,9 +260,8 @@ def _open_excel(path: Path, where: str) -> TableFile:
     check_workbook(path, where)
     with reading(where, "a workbook"), CalamineWorkbook.from_path(path) as book:
         sheets = (book.get_sheet_by_index(place) for place in range(len(book.sheet_names)))
-        name, cells = next(
-            ((sheet.name, found) for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))), ("", [])
-        )
+        filled = [(sheet.name, found) for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))]
+        name, cells = next(filter(_is_table, filled), filled[0] if filled else ("", []))
         doubt = _left_out(book, name)
     start = next((place for place, row in enumerate(cells) if any(cell != "" for cell in row)), len(cells))
     if start == len(cells):
@@ -285,6 +290,11 @@ def _open_excel(path: Path, where: str) -> TableFile:
         yield from (chosen[place : place + rows] for place in range(0, max(len(chosen), 1), rows))
 
     return TableFile(where, tuple(columns), start + 2, read, numbers, doubt)
+
+
+def _is_table(sheet: tuple[str, list[list[Any]]]) -> bool:
+    """Return whether a sheet has two columns or more: one on its own is a cover, or a readme."""
+    return any(sum(cell != "" for cell in row) > 1 for row in sheet[1])
 
 
 def _left_out(book: Any, read: str) -> str:

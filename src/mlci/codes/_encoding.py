@@ -24,7 +24,7 @@ SEVERAL = rf"(?:^|[\s,;|]){CODE_LIKE}[\s,;|](?:.*[\s,;|])?{CODE_LIKE}(?:[\s,;|]|
 # A code with its title behind it, in one cell: "I50.9 Heart failure, unspecified".
 TITLED = (
     r"^\s*([A-Za-z][0-9][0-9A-Za-z](?:\.?[0-9A-Za-z]{1,4})?|[0-9]{3}(?:\.?[0-9]{1,2})?|[Ee][0-9]{3}(?:\.[0-9])?)"
-    r"(?:\s*[-:(,;|\x{2013}\x{2014}]\s*|\s+)(?:.*[^0-9A-Za-z])?[A-Za-z]{3,}(?:[^0-9A-Za-z].*)?$"
+    r"(?:\s*[-:(,;|–—]\s*|\s+)(?:.*[^0-9A-Za-z])?[A-Za-z]{3,}(?:[^0-9A-Za-z].*)?$"
 )
 ZEROS = "codes must be text, since numbers lose leading zeros (038.9 becomes 38.9)"
 
@@ -242,7 +242,7 @@ class AdmissionsEncoder:
             codes = codes.dictionary_decode()
         kind = codes.type
         if _is_text(kind) or pa.types.is_null(kind):
-            return pc.split_pattern_regex(codes.cast(pa.string()), SEPARATORS)
+            return pc.split_pattern_regex(_untitled(codes.cast(pa.string())), SEPARATORS)
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
             if not hasattr(kind, "value_type"):
                 return self._as_lists(self._text(codes, name), name)
@@ -285,9 +285,7 @@ def _taken_apart(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    titled = pc.match_substring_regex(cells, TITLED).fill_null(False)
-    if pc.any(titled).as_py():
-        cells = pc.if_else(titled, pa.array(map(_untitled, cells.to_pylist()), pa.string()), cells)
+    cells = _untitled(cells)
     several = pc.match_substring_regex(cells, SEVERAL).fill_null(False)
     if not pc.any(several).as_py():
         return cells, None
@@ -296,16 +294,35 @@ def _taken_apart(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
     return pa.array([code for codes in lists for code in codes], pa.string()), times
 
 
-def _untitled(cell: str | None) -> str | None:
-    """Return the code of a cell in which more words than further codes follow it.
+def _untitled(cells: "pa.Array") -> "pa.Array":
+    """Return the codes alone of cells in which words follow one: the first, and others that ICD has or a dot tells.
 
-    >>> _untitled("D51.0 Vitamin B12 deficiency anemia"), _untitled("I50.9 and N17.9")
-    ('D51.0', 'I50.9 and N17.9')
+    >>> import pyarrow as pa
+    >>> _untitled(pa.array(["D51.0 Vitamin B12 deficiency", "I50.9 Heart failure; N17.9 Kidney failure"])).to_pylist()
+    ['D51.0', 'I50.9 N17.9']
     """
-    first, *rest = re.split(r"[\s,;|:(\u2013\u2014]+|-+\s", (cell or "").strip())
-    codes = sum(bool(re.fullmatch(CODE_LIKE, word)) for word in rest)
-    words = sum(bool(re.fullmatch(r"[^0-9]{3,}", word)) for word in rest)
-    return first if words > codes else cell
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from mlci.codes import icd, zeros
+
+    titled = pc.match_substring_regex(cells, TITLED).fill_null(False)
+    if not pc.any(titled).as_py():
+        return cells
+    found = {}
+    for cell in cells.filter(titled).to_pylist():
+        (code,) = re.findall(TITLED, cell)
+        rest = re.split(SEPARATORS, cell.partition(code)[2])
+        alike = [word for word in rest if re.fullmatch(CODE_LIKE, word) and word[0].isalpha() == code[0].isalpha()]
+        found[cell] = [code, *alike]
+    words = pa.array({word for codes in found.values() for word in codes[1:]}, pa.string())
+    text = icd.normalise_array(words)
+    sure = np.logical_or.reduce(
+        [look(text, version) for look in (icd.known, zeros.heading) for version in icd.VERSIONS]
+    )
+    told = {word for word, known in zip(words.to_pylist(), sure) if known or (word[0].isalpha() and "." in word[:-1])}
+    plain = {cell: " ".join([code, *(word for word in rest if word in told)]) for cell, (code, *rest) in found.items()}
+    return pa.array([plain.get(cell, cell) for cell in cells.to_pylist()], pa.string())
 
 
 def _alike(versions: np.ndarray) -> bool:
