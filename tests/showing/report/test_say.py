@@ -8,7 +8,8 @@ import pytest
 
 from mlci.measures.intervals import Interval
 from mlci.showing.report import _say as say
-from mlci.showing.report._compute import Findings, compute
+from mlci.showing.report._compute import compute
+from mlci.showing.report._findings import Findings
 from mlci.showing.report._render import _varied
 from toys import random_index, toy_cohort
 

@@ -10,7 +10,7 @@ from mlci.judging.theory import Diagnosis
 from mlci.showing import plots
 from mlci.showing._pages import Album, Picture
 from mlci.showing._words import number, percent, signed
-from mlci.showing.report._compute import Codes, Findings, OutcomeFigures, Part
+from mlci.showing.report._findings import Codes, Findings, OutcomeFigures, Part
 
 
 class ReportPictures:

@@ -11,11 +11,12 @@ import mlci
 from mlci.base.names import label, words
 from mlci.index.vary import FIGURES as VARIED
 from mlci.index.vary import MOVED
+from mlci.judging.rivals import OWN
 from mlci.measures.registry import METRICS, reported
 from mlci.showing._pages import Picture, environment
 from mlci.showing._words import number, percent, spread
 from mlci.showing.report import _say as say
-from mlci.showing.report._compute import ALONG, LEAST, OWN, Findings, Judgement
+from mlci.showing.report._findings import ALONG, LEAST, Findings, Judgement
 from mlci.showing.report._tripod import items
 
 SKILLS = ("auroc", "risk_auroc", "deviance", "nagelkerke", "brier_skill")

@@ -16,7 +16,7 @@ from mlci.base.errors import InputError
 from mlci.base.names import label, words
 from mlci.showing._words import listing, percent, versions
 from mlci.showing.report import _say as say
-from mlci.showing.report._compute import Findings, Judgement
+from mlci.showing.report._findings import Findings, Judgement
 
 
 @dataclass(frozen=True)

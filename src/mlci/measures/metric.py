@@ -1,0 +1,212 @@
+"""What a metric is: a score beside an outcome (`Pair`), how figures of it are resampled, and the figure itself.
+
+The metrics themselves are listed in `mlci.measures.registry`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from mlci.measures import discrimination, information, resample
+from mlci.measures.alignment import Kernel
+from mlci.measures.design import Design, as_design
+from mlci.measures.intervals import Interval, Reach
+from mlci.measures.weighted import effective
+
+FEW = 100  # a whole-numbered score with at most so many distinct values has a plug-in estimate of MI
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One score beside one outcome (0, 1, NaN where not known), and the outcome's predicted risk where one is given.
+
+    `sigma` and `kernel` are those of nHSIC; `patients` tells whose admission each one is (each its own by default), or
+    is a `Design` with weights and strata. What several metrics need is computed once.
+    """
+
+    scores: np.ndarray
+    y: np.ndarray
+    risk: np.ndarray | None = None
+    sigma: float | None = None
+    kernel: Kernel = "rbf"
+    patients: Any = None
+
+    @cached_property
+    def events(self) -> int:
+        """Patients with the rarer kind of the outcome: what the outcome's figures rest on.
+
+        Of a weighted sample no more than its weights are worth; of strata no more than degrees of freedom are left.
+        """
+        kinds = [self.y == kind for kind in (0, 1)]
+        events = min(int(np.count_nonzero(np.bincount(self.design.cluster[rows]))) for rows in kinds)
+        if self.weight is not None:
+            events = min(events, *(round(effective(self.weight[rows])) for rows in kinds))
+        return events if self.design.stratum is None else min(events, self.design.degrees + 1)
+
+    @cached_property
+    def design(self) -> Design:
+        """Whose admission each one is, and how it was drawn."""
+        return as_design(np.arange(len(self.y)) if self.patients is None else self.patients)
+
+    @property
+    def weight(self) -> np.ndarray | None:
+        return self.design.weight
+
+    @cached_property
+    def n(self) -> int:
+        """Admissions whose outcome is known."""
+        return int((~np.isnan(self.y)).sum())
+
+    @cached_property
+    def has_both(self) -> bool:
+        """Whether some known admission has the outcome, and another lacks it; else no score can be judged by it."""
+        return bool((self.y == 0).any() and (self.y == 1).any())
+
+    @cached_property
+    def by_neighbours(self) -> np.ndarray:
+        """The contributions of the admissions to mutual information, by nearest neighbours."""
+        return self._contributions("neighbours")
+
+    @cached_property
+    def by_counting(self) -> np.ndarray:
+        """The contributions of the admissions to mutual information, by counting."""
+        return self._contributions("plug-in")
+
+    @cached_property
+    def calibration(self) -> discrimination.Calibration:
+        """How true the risk is."""
+        return discrimination.calibration(self.risk, self.y, weight=self.weight)
+
+    @cached_property
+    def placed(self) -> dict[str, tuple[float, np.ndarray]]:
+        """AUROC and influences of the score or the risk, as far as somebody asked."""
+        return {}
+
+    def areas(self, of: str) -> tuple[float, np.ndarray]:
+        """Return AUROC, and how far each admission moves it, `of` the scores or the risk.
+
+        >>> Pair(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0])).areas("scores")[0]
+        0.75
+        """
+        if of not in self.placed:
+            self.placed[of] = discrimination.area(np.asarray(getattr(self, of)), self.y, weight=self.weight)
+        return self.placed[of]
+
+    @cached_property
+    def weighted(self) -> dict["Resampler", np.ndarray]:
+        """Figures of resamplers at the survey weights, as far as somebody asked."""
+        return {}
+
+    @cached_property
+    def has_few_values(self) -> bool:
+        """Whether the score is a count of points, so that counting estimates its mutual information."""
+        return not np.mod(self.scores, 1).any() and len(np.unique(self.scores)) <= FEW
+
+    def _contributions(self, estimator: information.Estimator) -> np.ndarray:
+        known = ~np.isnan(self.y)
+        weight = None if self.weight is None else self.weight[known]
+        return information.contributions(self.scores[known], self.y[known], estimator=estimator, weight=weight)
+
+
+@dataclass(frozen=True)
+class Resampler:
+    """A way to resample several metrics at once: `make` gives a statistic with a column for each of `metrics`.
+
+    With `together` it takes several outcomes of one score, whose columns then stand side by side. The `make` of several
+    metrics takes some of them by `figures`.
+    """
+
+    metrics: tuple[str, ...]
+    make: Callable[..., resample.Statistic]
+    together: bool = False
+
+    def only(self, names: Iterable[str]) -> "Resampler":
+        """Return the resampler of some of its metrics, in its own order.
+
+        Args:
+            names: of those metrics.
+
+        >>> from mlci.measures.registry import METRICS
+        >>> METRICS["auroc"].resampler.only(["rank_dcorr", "dcorr"]).metrics
+        ('dcorr', 'rank_dcorr')
+        """
+        some = tuple(name for name in self.metrics if name in names)
+        return self if some == self.metrics else replace(self, metrics=some, make=partial(self.make, figures=some))
+
+    def at_weights(self, pair: Pair, name: str) -> float:
+        """Return a metric at survey weights: on a resample in which each admission came as often as its weight.
+
+        Args:
+            pair: with weights.
+            name: of the metric.
+
+        >>> from mlci.measures.registry import METRICS
+        >>> design = Design.of(range(4), weights=[1, 3, 1, 1])
+        >>> pair = Pair(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0]), patients=design)
+        >>> METRICS["auroc"].resampler.at_weights(pair, "auroc")
+        0.625
+        """
+        if self not in pair.weighted:
+            pair.weighted[self] = self.make(pair)(lambda rows: np.asarray(pair.weight)[None, rows])[0]
+        return float(pair.weighted[self][self.metrics.index(name)])
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a score for an outcome.
+
+    Attributes:
+        name: its key in tables and files.
+        label: its heading on pages and figures.
+        short: its heading in narrow tables.
+        value: the figure itself, each admission counting once; ask `of`, which also knows weights.
+        resampler: its spread over resampled patients; None where it has none.
+        interval: from the pair, the figure, its resamples and the reach; None where it has none.
+        drawn: the figure whose resamples it shares, where it has none of its own.
+        by_influence: whether its interval rests on influences, so that resamples serve differences alone.
+        unit: "nats", or nothing for a pure number.
+        better: the direction, larger or smaller, or the value that is right.
+        depends: what of the score it depends on, in words.
+        applies: whether a pair has this figure.
+        benchmarked: whether it is a table of `mlci benchmark`.
+        reported: whether it is a table of the report.
+    """
+
+    name: str
+    label: str
+    short: str
+    value: Callable[[Pair], float]
+    resampler: Resampler | None
+    interval: Callable[[Pair, float, np.ndarray, Reach], Interval] | None = None
+    drawn: str = ""
+    by_influence: bool = False
+    unit: str = ""
+    better: Literal["larger", "smaller", "1", "0"] = "larger"
+    depends: str = ""
+    applies: Callable[[Pair], bool] = lambda pair: True
+    benchmarked: bool = False
+    reported: bool = False
+
+    def of(self, pair: Pair) -> float:
+        """Return the figure of a pair, at its survey weights where it has some.
+
+        Args:
+            pair: a score and an outcome; without both classes a figure that needs them is NaN.
+
+        >>> from mlci.measures.registry import METRICS
+        >>> METRICS["auroc"].of(Pair(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0])))
+        0.75
+        """
+        if self.depends and not pair.has_both:
+            return float("nan")
+        if pair.weight is None or self.resampler is None:
+            return self.value(pair)
+        return self.resampler.at_weights(pair, self.name)
+
+    @property
+    def heading(self) -> str:
+        """The label with the unit."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
