@@ -16,8 +16,10 @@ if os.environ.get("MLCI_REQUIRE_ALL") != "1":
 
 from mlci.config import EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig
 from mlci.fitting import Split, _objectives, paper
-from mlci.fitting._engines import kernels, stacked, stacks
+from mlci.fitting._engines import kernels, stacked, stacked_adamw, stacks
+from mlci.fitting._loop import Pace
 from mlci.fitting._objectives import Alignments
+from mlci.tokens import PAD
 from small_fits import made
 
 DEVICE = torch.device("cuda" if os.environ["TRITON_INTERPRET"] == "0" else "cpu")
@@ -89,29 +91,99 @@ def test_pooling_is_that_of_torch(how, most):
         near(one, other, atol=1e-5)
 
 
-def test_activation_is_that_of_torch():
+@pytest.mark.parametrize("widths", [(24, 40), (130, 1), (5, 150)])
+def test_layers_are_those_of_torch(widths, monkeypatch):
+    """Gradients that are there already are added to."""
+    monkeypatch.setattr(kernels.layers, "PROGRAMS", 6)  # a program has several tiles
+    rng, (inputs, outputs) = torch.Generator().manual_seed(5), widths
+    x, weight = torch.randn(3, 140, inputs, generator=rng), torch.randn(3, outputs, inputs, generator=rng)
+    bias, gradient = torch.randn(3, outputs, generator=rng), torch.randn(3, 140, outputs, generator=rng)
+    y = stacks.layer(x, weight, bias)
+    wanted = stacks.layer_back(gradient, (x, weight, bias, y), True)
+    x, weight, bias, gradient = (tensor.to(DEVICE) for tensor in (x, weight, bias, gradient))
+    found = kernels.layer(x, weight, bias)
+    near(found, y, atol=1e-4)
+    for one, other in zip(kernels.layer_back(gradient, (x, weight, bias, found), True), wanted, strict=True):
+        near(one, other, atol=1e-4)
+    weight.grad, bias.grad = torch.zeros_like(weight), torch.ones_like(bias)
+    assert kernels.layer_back(gradient, (x, weight, bias, found), False) == (None, None, None)
+    near(weight.grad, wanted[1], atol=1e-4)
+    near(bias.grad, wanted[2] + 1, atol=1e-4)
+
+
+def test_factors_for_tensor_cores_are_rounded_not_cut_off():
+    """Cut off, products would be smaller by 0.0007 of themselves."""
     rng = torch.Generator().manual_seed(5)
-    y, bias = torch.randn(3, 50, 24, generator=rng), torch.randn(3, 24, generator=rng)
-    active = stacks.activate(y, bias)
-    there = [x.to(DEVICE) for x in (y, active)]
-    near(kernels.activate(there[0].clone(), bias.to(DEVICE)), active, rtol=0)
-    for one, other in zip(stacks.deactivate(y, active), kernels.deactivate(*there), strict=True):
-        near(other, one, atol=1e-5)
+    x, weight = (torch.randn(2, 128, 64, generator=rng).to(DEVICE) for _ in range(2))
+    with stacked.tensor_cores():
+        found = kernels.layer(x, weight, weight.new_zeros(2, 128)).double()
+    exact = torch.bmm(x.double(), weight.double().mT).relu()
+    size = exact.square().mean()
+    assert 1e-4 < ((found - exact).square().mean() / size).sqrt() < 5e-4
+    assert abs(((found - exact) * exact).mean() / size) < 5e-5
+
+
+RATES = [[[0.9, 0.1, 0.001, 0.02, 3.0], [1, 0, 0, 0, 0]], [[0.95, 0.2, 0.002, 0.03, 2.0], [0.9, 0.3, 0.01, 0.01, 1.5]]]
 
 
 def test_steps_of_the_optimiser_are_those_of_torch():
     rng = torch.Generator().manual_seed(5)
-    slow = list(torch.randn(3, 2, 24, 60, generator=rng))
-    slow[2].square_()
+    slow = [*torch.randn(4, 1440, generator=rng), torch.arange(1440, dtype=torch.int32) % 2]
+    slow[3].square_()
     fast = [each.to(DEVICE, copy=True) for each in slow]
-    rates = torch.tensor([[0.9, 0.1, 0.001, 0.02, 3.0], [1, 0, 0, 0, 0]])  # the second fit has no step
-    gradient = torch.randn(2, 24, 60, generator=rng)
-    for tensors, step in ((slow, stacked.adamw), (fast, kernels.adamw)):
-        before, given = tensors[0][1].clone(), (gradient.to(tensors[0]), rates.to(tensors[0]))
-        step(tensors[0], given[0], *tensors[1:], given[1])
-        near(tensors[0][1], before, rtol=0)
+    for flat, step in ((slow, stacked_adamw.adamw), (fast, kernels.adamw)):
+        before, gradient = flat[0][1::2].clone(), flat[1].clone()
+        for number in range(2):
+            flat[1].copy_(gradient)
+            step(tuple(flat), torch.tensor(RATES).to(gradient), torch.tensor([number]).to(gradient.device))
+            assert not flat[1].any()
+            if not number:  # the second fit has no first step
+                near(flat[0][1::2], before, rtol=0)
     for one, other in zip(slow, fast):
         near(other, one, atol=1e-6)
+
+
+def test_rows_that_are_moved_when_they_are_used_are_those_that_every_step_moves():
+    """Twenty steps and three more, each of which uses some rows of two fits, some of them not for long."""
+    rng, fits, vocabulary, width = np.random.default_rng(3), 2, 9, 5
+    start = torch.from_numpy(rng.normal(size=(fits, vocabulary, width))).float()
+    start[:, PAD] = 0
+    pace = Pace(64, 0.05, weight_decay=0.1)
+    rates = partial(stacked_adamw.stacked_rates, pace, [4, 3])
+
+    slow, fast = (
+        {
+            name: weight.to(device, copy=True).requires_grad_()
+            for name, weight in (("table", start), ("bias", start[:, 0]))
+        }
+        for device in ("cpu", DEVICE)
+    )
+    optimisers = [stacked_adamw.StackedAdamW(slow, rates), stacked_adamw.StackedAdamW(fast, rates, ["table"])]
+    for steps in (20, 3):
+        for optimiser in optimisers:
+            optimiser.begin(steps)
+        for _ in range(steps):
+            used = [
+                rng.choice(np.arange(1, vocabulary - 1), 3, replace=False) + fit * vocabulary for fit in range(fits)
+            ]
+            tokens = torch.from_numpy(np.pad(used, ((0, 0), (0, 2)), constant_values=PAD))  # filled by padding
+            gradient = torch.from_numpy(rng.normal(size=(fits, 5, width))).float()
+            gradient[:, 3:] = 0
+            picked = optimisers[1].pick(tokens.to(DEVICE), "table")
+            near(picked.detach(), slow["table"].detach().flatten(0, 1)[tokens.flatten()].view_as(picked), atol=1e-6)
+            (picked * gradient.to(DEVICE)).sum().backward()
+            slow["table"].grad.index_put_((tokens // vocabulary, tokens % vocabulary), gradient, accumulate=True)
+            for optimiser in optimisers:
+                optimiser.step()
+        for optimiser in optimisers:
+            optimiser.settle(steps)
+        near(fast["table"].detach(), slow["table"].detach(), atol=1e-6)
+        for name in ("moment", "square"):
+            near(
+                getattr(optimisers[1].rows["table"], name),
+                optimisers[0].state[0][name][:90].view(start.shape),
+                atol=1e-6,
+            )
 
 
 @pytest.mark.slow
@@ -124,8 +196,10 @@ def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
     facts = {"config": config, "seed": 11, "stack": True}
     plain = paper.fit(train, valid, **facts)
     monkeypatch.setattr(_objectives, "Alignments", kernels.StackedAlignments)
-    for name in ("activate", "deactivate"):
+    for name in ("layer", "layer_back"):
         monkeypatch.setattr(stacks, name, getattr(kernels, name))
+    monkeypatch.setattr(stacked_adamw, "adamw", kernels.adamw)
+    monkeypatch.setattr(stacked, "LAZY", (DEVICE.type,))
     monkeypatch.setattr(stacks, "pooled", kernels.Pool.apply)
     monkeypatch.setattr(stacked, "tensor_cores", nullcontext)  # on a GPU they would round more
     fast = paper.fit(train, valid, **facts, device=DEVICE.type)

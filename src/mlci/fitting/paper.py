@@ -234,7 +234,8 @@ class _Run:
                 f"{self.group.count} processes are more than the {smallest} admissions of a batch; "
                 "start at most so many."
             )
-        facts = ("paper", self.stack, asdict(self.config), list(seeds))
+        how = "rows" if self.stack else False  # what an optimiser keeps of stacked fits
+        facts = ("paper", how, asdict(self.config), list(seeds))
         self.saved = open_checkpoint(checkpoint, self.train, self.valid, *facts, group=self.group)
         self.parallel = min(self.threads, fits)
         work = options.stage1_epochs * fits / self.parallel + options.stage2_epochs * len(seeds)

@@ -47,12 +47,10 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     names = list(splits.outcomes)
     data = {"train": splits.train, "valid": splits.valid}
     scorer = scorer_of(fit.state, splits.vocabulary, card["config"])
-    readings = {part: _read(scorer, taken) for part, taken in data.items()}
+    # What was cross-fitted takes the place of what the index itself says of admissions that it learned from.
+    known = {} if fit.honest is None else {"train": Reading(fit.honest, fit.log_odds)}
+    readings = {part: known.get(part) or _read(scorer, taken) for part, taken in data.items()}
     scores = {part: reading.score for part, reading in readings.items()}
-    if fit.honest is not None:
-        scores["train"] = fit.honest
-    if fit.log_odds is not None:
-        readings["train"] = replace(readings["train"], log_odds=fit.log_odds)
     mass = {part: taken.weight for part, taken in data.items()}
     scores["train"] = as_shipped(scores["train"], scores["valid"], fit.crossed, mass["train"], mass["valid"])
     labels = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}

@@ -19,6 +19,7 @@ from mlci.fitting._data import Splits, in_memory
 from mlci.fitting._mapped import map_cohort
 from mlci.fitting._processes import check_device, world
 from mlci.fitting._result import Fit
+from mlci.fitting._waking import wake
 from mlci.index._enough import refuse_few
 from mlci.index._looking import card_entry
 from mlci.index._numbers import numbers_of
@@ -97,6 +98,7 @@ def learn(
     if config.extra:
         need(config.extra, to=f"fit the recipe {recipe}")
     group, beside = world(), ThreadPoolExecutor(1)
+    wake(asked.device)
     with beside:  # what is imported comes while the cohort is read, and then while the fit waits for its device
         coming = beside.submit(_recipe, recipe, asked.device)
         if memory_map is None:

@@ -5,27 +5,29 @@ it differs from a model trained on its own by rounding, and by the hidden units 
 the next epoch while the device trains.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from mlci.config import EncoderConfig
-from mlci.fitting._adamw import AdamW, Moments, one_cycle
 from mlci.fitting._backward import backward
 from mlci.fitting._data import Split
 from mlci.fitting._engines.layout import EpochSteps, Resident, thinned
-from mlci.fitting._engines.stacks import build, kernels
+from mlci.fitting._engines.stacked_adamw import StackedAdamW, stacked_rates
+from mlci.fitting._engines.stacks import build
 from mlci.fitting._loop import Pace, seeded
 from mlci.fitting._objectives import LARGE, Objective
 from mlci.fitting.encoders import TRITON, Encoder, RiskHeads
 
 AHEAD = 16_384  # steps laid out at once, counted for each model: what the device holds does not grow with the split
 PAYS = ("cuda",)  # kinds of device where a step is mostly launching kernels
+LAZY = ("cuda",)  # and where a step moves no more rows of a table than it uses
 
 
 def stackable(encoder: EncoderConfig, batch: int) -> bool:
@@ -88,21 +90,13 @@ class Stacked:
         for own, size in zip(self.rows, sizes):
             place = torch.arange(len(own))
             self.slots.append(place // size * self.batch + place % size)
-        weights = list(self.stack.weights.values())
-        self.optimiser = self._optimiser(weights)
+        tables = self.stack.tables if self.device.type in LAZY else ()
+        self.optimiser = StackedAdamW(self.stack.weights, partial(stacked_rates, pace, self.counts), tables)
+        if tables:
+            self.stack.looked_up = self.optimiser.pick
         self.residents: dict[int, tuple[Split, Resident]] = {id(split): (split, self.train)}
         self.threads, self.ahead = ThreadPoolExecutor(), {}
         self.tokens = [int(split.tokens.counts[own].sum()) for own in self.rows] if pace.token_dropout else []
-
-    def _optimiser(self, weights: list[Tensor]) -> "AdamW | CycledAdamW":
-        pace = self.pace
-        if pace.cycle is None:
-            return pace.optimiser(weights, self.most)
-        cycles = {n: cycle(pace, pace.cycle * n).view(pace.cycle, n, 5) for n in set(self.counts)}
-        rates = torch.tensor([1.0, 0, 0, 0, 0], dtype=torch.float64).repeat(pace.cycle, self.most, len(self.rows), 1)
-        for model, count in enumerate(self.counts):
-            rates[:, :count, model] = cycles[count]
-        return CycledAdamW(weights, rates.flatten(0, 1).to(weights[0]))
 
     def aim(self, objective: Objective) -> None:
         self.steps, self.room = Steps(self.stack.weights, self.stack.scores, objective, self.optimiser), (0, 0)
@@ -174,14 +168,13 @@ class Steps:
         weights: Mapping[str, Tensor],
         scores: Callable[..., Tensor],
         objective: Objective,
-        optimiser: "AdamW | CycledAdamW",
+        optimiser: StackedAdamW,
     ) -> None:
         self.weights, self.scores, self.objective, self.optimiser = weights, scores, objective, optimiser
         device = objective.weights.device
         self.cuda = device.type == "cuda"
-        self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=device)
-        self.parts: tuple[Tensor, ...] = ()
+        self.parts: Packed | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def run(self, parts: tuple[Tensor, ...], *, labels: int) -> Tensor:
@@ -190,88 +183,85 @@ class Steps:
         Returns:
             The sum over steps of each model's and outcome's value.
         """
-        steps, shapes = len(parts[0]), [part.shape[1:] for part in parts]
-        if [part.shape[1:] for part in self.parts] != shapes or len(self.parts[0]) < steps:
-            self.parts, self.labels, self.graph = parts, labels, None
-            if self.cuda:
-                self._record()
-        else:
-            for old, new in zip(self.parts, parts):
-                old[:steps].copy_(new)
-        self.step.zero_()
+        steps = len(parts[0])
+        self.optimiser.begin(steps)
+        if self.parts is None or not self.parts.take(parts):
+            self.parts, self.labels = Packed(parts), labels
+            self.graph = self._recorded() if self.cuda else None
         self.total.zero_()
         for _ in range(steps):
             self.graph.replay() if self.graph else self._step()
+        self.optimiser.settle(steps)
         return self.total.clone()
 
     def _step(self) -> None:
-        parts = [part.index_select(0, self.step).squeeze(0) for part in self.parts]
+        assert self.parts is not None
+        parts = self.parts.of(self.optimiser.step_number)
         scores = self.scores(*parts[: -self.labels])
         values, gradient = self.objective.step(scores.detach(), parts[-self.labels :])
         backward(scores, gradient)
         self.optimiser.step()
-        self.optimiser.clear()
         self.total += values
-        self.step += 1
 
-    def _record(self) -> None:
+    def _recorded(self) -> torch.cuda.CUDAGraph:
         """Record a step; the steps that warm up the libraries leave no trace in the weights."""
         kept = [weight.detach().clone() for weight in self.weights.values()]
-        moments = {name: value.clone() for name, value in self.optimiser.kept().items()}
+        moments, step = (
+            {name: value.clone() for name, value in self.optimiser.kept().items()},
+            self.optimiser.step_number,
+        )
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):
-                self.step.zero_()
                 self._step()
+                step.zero_()
         torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        graph = torch.cuda.CUDAGraph()
+        with uncollected(), torch.cuda.graph(graph):
             self._step()
         with torch.no_grad():
             for weight, value in zip(self.weights.values(), kept):
                 weight.copy_(value)
             self.optimiser.load(moments)
+            self.optimiser.forget()
+        return graph
 
 
-def cycle(pace: Pace, steps: int) -> Tensor:
-    """Tabulate what `adamw` needs at each step."""
-    second, rates = pace.betas[1], []
-    for step, (rate, first) in enumerate(one_cycle(pace.learning_rate, steps), start=1):
-        bias, root = 1 - first**step, (1 - second**step) ** -0.5
-        rates.append((1 - rate * pace.weight_decay, 1 - first, 1 - second, rate / bias, root))
-    return torch.tensor(rates, dtype=torch.float64)
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect no garbage in the block: to put away another graph would spoil the one that is being recorded."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
-def adamw(weight: Tensor, gradient: Tensor, moment: Tensor, square: Tensor, rates: Tensor) -> None:
-    """Take a step of each fit, by its row of `rates`: what remains of the weight, what of the gradient and of its
-    square enters the moments, the step's length, and the factor of the second moment's root.
-    """
-    keep, first, second, length, root = rates.T.reshape(5, -1, *[1] * (weight.dim() - 1))
-    moment.lerp_(gradient, first)
-    square.lerp_(gradient.square(), second)
-    weight.mul_(keep).sub_(length * moment / (square.sqrt() * root + 1e-8))
+class Packed:
+    """What the steps are given, the parts of a step one behind another, so that a step is fetched by one launch."""
 
+    ALIGNED = 16  # bytes
 
-class CycledAdamW(Moments):
-    """AdamW with rates that differ between fits and steps, on the device, where a recorded step finds them.
+    def __init__(self, parts: tuple[Tensor, ...]) -> None:
+        self.kinds = [(part.shape[1:], part.dtype) for part in parts]
+        self.sizes = [part[0].numel() * part.element_size() for part in parts]
+        room = [-(-size // self.ALIGNED) * self.ALIGNED for size in self.sizes]
+        self.starts = np.cumsum([0, *room]).tolist()
+        self.bytes = torch.empty(len(parts[0]), self.starts[-1], dtype=torch.uint8, device=parts[0].device)
+        self.take(parts)
 
-    Torch's own has one rate for a tensor, and would move a fit that is out of admissions on by its momentum.
-    """
+    def take(self, parts: tuple[Tensor, ...]) -> bool:
+        """Take the parts of other steps, if there is room for them and they are of the same kinds; say whether."""
+        steps = len(parts[0])
+        if [(part.shape[1:], part.dtype) for part in parts] != self.kinds or steps > len(self.bytes):
+            return False
+        for part, start, size in zip(parts, self.starts, self.sizes):
+            self.bytes[:steps, start : start + size] = part.reshape(steps, -1).view(torch.uint8)
+        return True
 
-    def __init__(self, weights: list[Tensor], rates: Tensor) -> None:
-        super().__init__(weights)
-        self.rates = F.pad(rates, (0, 0, 0, 0, 0, 2))  # steps x fits x 5; two more, as a recording takes them before
-        for weight, own in zip(weights, self.state):
-            own |= {name: torch.zeros_like(weight, requires_grad=False) for name in ("moment", "square")}
-        self.state[0]["step"] = self.count = torch.zeros(1, dtype=torch.int64, device=rates.device)
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Move each weight that has a gradient."""
-        rates = self.rates.index_select(0, self.count).squeeze(0)
-        move = kernels().adamw if rates.is_cuda else adamw
-        for weight, state in zip(self.weights, self.state):
-            if weight.grad is not None:
-                move(weight, weight.grad, state["moment"], state["square"], rates)
-        self.count += 1
+    def of(self, step: Tensor) -> list[Tensor]:
+        """Give the parts of a step."""
+        row = self.bytes.index_select(0, step).squeeze(0)
+        found = zip(self.kinds, self.starts, self.sizes)
+        return [row[start : start + size].view(kind).view(shape) for (shape, kind), start, size in found]

@@ -29,39 +29,36 @@ def kernels():
     return kernels
 
 
-def activate(y: Tensor, bias: Tensor) -> Tensor:
-    """Compute ReLU(y + bias) for each fit."""
-    return kernels().activate(y, bias) if y.is_cuda else (y + bias[:, None]).relu_()
+def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Compute ReLU(x W' + b) for each fit."""
+    if x.is_cuda:
+        return kernels().layer(x, weight, bias)
+    return torch.baddbmm(bias[:, None], x, weight.mT).relu_()
 
 
-def deactivate(gradient: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Pass the gradient through the ReLU that gave y; also give its sum over rows, for each fit."""
-    if y.is_cuda:
-        return kernels().deactivate(gradient, y)
+def layer_back(
+    gradient: Tensor, saved: tuple[Tensor, ...], further: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Give the gradients by x, where it goes `further`, by the weight and by the bias; `saved` are these and y."""
+    if gradient.is_cuda:
+        return kernels().layer_back(gradient, saved, further)
+    x, weight, _, y = saved
     gradient = gradient * (y > 0)
-    return gradient, gradient.sum(1)
+    return torch.bmm(gradient, weight) if further else None, torch.bmm(gradient.mT, x), gradient.sum(1)
 
 
 class Layer(torch.autograd.Function):
-    """ReLU(x W' + b) for each fit; the weights' gradient, a long sum into a small matrix, is cut into parts."""
-
-    PARTS = 128  # products for the device to work on side by side, over all fits
+    """`layer`, with its gradients."""
 
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        y = activate(torch.bmm(x, weight.mT), bias)
-        ctx.save_for_backward(x, weight, y)
+        y = layer(x, weight, bias)
+        ctx.save_for_backward(x, weight, bias, y)
         return y
 
     @staticmethod
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight, y = ctx.saved_tensors
-        gradient, bias = deactivate(gradient, y)
-        fits, rows, width = x.shape
-        parts = math.gcd(rows, 2 ** int(math.log2(max(1, Layer.PARTS // fits))))
-        slopes, inputs = (tensor.reshape(fits * parts, rows // parts, -1) for tensor in (gradient, x))
-        product = torch.bmm(slopes.mT, inputs).view(fits, parts, -1, width).sum(1)
-        return torch.bmm(gradient, weight), product, bias
+        return layer_back(gradient, ctx.saved_tensors, ctx.needs_input_grad[0])
 
 
 class Pick(torch.autograd.Function):
@@ -99,6 +96,8 @@ class Stack(ABC):
 
     padded = False  # an admission takes as many places as the longest
     dropout = 0.0  # share of hidden units
+    tables: tuple[str, ...] = ()  # weights with a row for each token, of which a step uses those of its own alone
+    looked_up: Callable[[Tensor, str], Tensor] | None = None  # an optimiser's way to give these rows
 
     def __init__(self, models: Sequence[Encoder], longest: int) -> None:
         self.longest = longest  # codes of an admission in training
@@ -115,11 +114,13 @@ class Stack(ABC):
 
     def scores(self, tokens: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
         """Score one step of a layout, fits x batch."""
+        return self._scores(self._features(partial(self._pick, tokens)), where, offsets, self.longest)
 
-        def rows(name: str) -> Tensor:
-            return Pick.apply(self.weights[name].flatten(0, 1), tokens.flatten()).view(*tokens.shape, -1)
-
-        return self._scores(self._features(rows), where, offsets, self.longest)
+    def _pick(self, tokens: Tensor, name: str) -> Tensor:
+        """Give the rows of a weight that belong to tokens of all fits."""
+        if self.looked_up and name in self.tables:
+            return self.looked_up(tokens, name)
+        return Pick.apply(self.weights[name].flatten(0, 1), tokens.flatten()).view(*tokens.shape, -1)
 
     @torch.no_grad()
     def predict(self, data: Resident) -> Tensor:
@@ -151,6 +152,8 @@ class Sets(Stack):
 
     Hidden units are dropped where a gradient is wanted; in a recorded step, torch draws them anew at each replay.
     """
+
+    tables = ("embedding.weight",)
 
     def __init__(self, models: Sequence[DeepSets], longest: int) -> None:
         super().__init__(models, longest)
@@ -192,6 +195,8 @@ class Sets(Stack):
 
 class Heads(Sets):
     """Several DeepSets that stay as they are, with heads that learn: scores are fits x admissions x outcomes."""
+
+    tables = ("tokens",)
 
     def __init__(self, models: Sequence[RiskHeads], longest: int) -> None:
         super().__init__([model.encoder for model in models], longest)

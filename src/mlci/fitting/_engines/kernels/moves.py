@@ -1,26 +1,120 @@
-"""A step of AdamW for several fits, each with its own rates."""
+"""Steps of AdamW for several fits, each with its own rates: of all weights, or of the rows of a table that are used."""
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from mlci.tokens import PAD
 
-@triton.jit(do_not_specialize=["size"])
-def _adamw(weight, gradient, moment, square, rates, size, B: tl.constexpr):
-    fit, places = tl.program_id(1).to(tl.int64), tl.program_id(0) * B + tl.arange(0, B)
-    inside, place, rates = places < size, fit * size + places, rates + fit * 5
+UNROLLED = 4  # steps made up for at a time, so that they do not wait for each other
+NEVER = tl.constexpr(PAD)  # the token that is never moved: it fills what is left of a step, many times over
+
+
+@triton.jit
+def _moved(weight, gradient, first, second, rates, real):
+    """Take the step of `stacked_adamw.adamw`, by the row of rates at this place, if it is `real`."""
+    first += (gradient - first) * tl.load(rates + 1, mask=real, other=0.0)
+    second += (gradient * gradient - second) * tl.load(rates + 2, mask=real, other=0.0)
+    root = tl.sqrt(second) * tl.load(rates + 4, mask=real, other=0.0)
+    move = tl.load(rates + 3, mask=real, other=0.0) * first / (root + 1e-8)
+    return weight * tl.load(rates, mask=real, other=1.0) - move, first, second
+
+
+@triton.jit
+def _adamw(weight, gradient, moment, square, owners, rates, step, fits, size, B: tl.constexpr):
+    place = tl.program_id(0) * B + tl.arange(0, B)
+    inside = place < size
+    rates += (tl.load(step) * fits + tl.load(owners + place, mask=inside, other=0)) * 5
     slope = tl.load(gradient + place, mask=inside, other=0.0)
     first = tl.load(moment + place, mask=inside, other=0.0)
     second = tl.load(square + place, mask=inside, other=0.0)
-    first += (slope - first) * tl.load(rates + 1)
-    second += (slope * slope - second) * tl.load(rates + 2)
-    move = tl.load(rates + 3) * first / (tl.sqrt(second) * tl.load(rates + 4) + 1e-8)
+    own = tl.load(weight + place, mask=inside, other=0.0)
+    own, first, second = _moved(own, slope, first, second, rates, inside)
     tl.store(moment + place, first, mask=inside)
     tl.store(square + place, second, mask=inside)
-    tl.store(weight + place, tl.load(weight + place, mask=inside) * tl.load(rates) - move, mask=inside)
+    tl.store(weight + place, own, mask=inside)
+    tl.store(gradient + place, 0.0, mask=inside)
 
 
-def adamw(weight: Tensor, gradient: Tensor, moment: Tensor, square: Tensor, rates: Tensor) -> None:
-    """Take the step of `stacked.adamw` on a GPU."""
-    fits, size = len(weight), weight[0].numel()
-    _adamw[triton.cdiv(size, 1024), fits](weight, gradient.contiguous(), moment, square, rates, size, B=1024)
+def adamw(flat: tuple[Tensor, ...], rates: Tensor, step: Tensor) -> None:
+    """Take the step of `stacked_adamw.adamw` on a GPU."""
+    size, fits = len(flat[0]), rates.shape[1]
+    _adamw[(triton.cdiv(size, 1024),)](*flat, rates, step, fits, size, B=1024)
+
+
+@triton.jit(do_not_specialize=["vocabulary"])
+def _bring(
+    weight, moment, square, seen, tokens, picked, rates, step, fits, vocabulary, width,
+    PICK: tl.constexpr, D: tl.constexpr, UNROLLED: tl.constexpr,
+):  # fmt: skip
+    """Bring a row to this step: those that did not use it had no gradient for it, but moments move it on."""
+    place, wide = tl.program_id(0).to(tl.int64), tl.arange(0, D)
+    token = tl.load(tokens + place) if PICK else place
+    inside, at = wide < width, token * width + wide
+    own = tl.load(weight + at, mask=inside, other=0.0)
+    first = tl.load(moment + at, mask=inside, other=0.0)
+    second = tl.load(square + at, mask=inside, other=0.0)
+    begin, end = tl.load(seen + token).to(tl.int64), tl.load(step)
+    if (begin < end) & (token % vocabulary != NEVER):
+        rates += token // vocabulary * 5
+        for start in range(begin, end, UNROLLED):
+            for ahead in tl.static_range(UNROLLED):
+                past = start + ahead
+                own, first, second = _moved(own, 0.0, first, second, rates + past * fits * 5, past < end)
+        tl.store(weight + at, own, mask=inside)
+        tl.store(moment + at, first, mask=inside)
+        tl.store(square + at, second, mask=inside)
+        tl.store(seen + token, end.to(tl.int32))
+    if PICK:
+        tl.store(picked + place * width + wide, own, mask=inside)
+
+
+@triton.jit(do_not_specialize=["vocabulary"])
+def _move(weight, moment, square, seen, tokens, gradient, rates, step, fits, vocabulary, width, D: tl.constexpr):
+    """Take the step of a row that is used, by its gradient."""
+    place, wide = tl.program_id(0).to(tl.int64), tl.arange(0, D)
+    token, now = tl.load(tokens + place), tl.load(step)
+    inside, at = wide < width, token * width + wide
+    if token % vocabulary != NEVER:
+        own = tl.load(weight + at, mask=inside, other=0.0)
+        first = tl.load(moment + at, mask=inside, other=0.0)
+        second = tl.load(square + at, mask=inside, other=0.0)
+        slope = tl.load(gradient + place * width + wide, mask=inside, other=0.0)
+        rates += (now * fits + token // vocabulary) * 5
+        own, first, second = _moved(own, slope, first, second, rates, True)
+        tl.store(weight + at, own, mask=inside)
+        tl.store(moment + at, first, mask=inside)
+        tl.store(square + at, second, mask=inside)
+        tl.store(seen + token, (now + 1).to(tl.int32))
+
+
+def bring(table: tuple[Tensor, ...], tokens: Tensor, rates: Tensor, step: Tensor) -> Tensor:
+    """Bring the rows of these tokens to a step, and give them.
+
+    Args:
+        table: weight, moment and square, fits x tokens x width, and the step to which each row was brought.
+        tokens: numbered through all fits, each at most once, but for padding.
+        rates: steps x fits x 5, as `stacked_adamw.adamw` has them.
+        step: which one.
+    """
+    picked = table[0].new_empty(tokens.numel(), table[0].shape[2])
+    _bring[(tokens.numel(),)](*table, tokens, picked, rates, step, **_sizes(table[0]), PICK=True, UNROLLED=UNROLLED)
+    return picked
+
+
+def settle(table: tuple[Tensor, ...], rates: Tensor, step: Tensor) -> None:
+    """Bring all rows to a step."""
+    fits, vocabulary, _ = table[0].shape
+    _bring[(fits * vocabulary,)](
+        *table, table[0], table[0], rates, step, **_sizes(table[0]), PICK=False, UNROLLED=UNROLLED
+    )
+
+
+def move(table: tuple[Tensor, ...], tokens: Tensor, gradient: Tensor, rates: Tensor, step: Tensor) -> None:
+    """Take the step of the rows of these tokens, which `bring` gave, by their gradient."""
+    _move[(tokens.numel(),)](*table, tokens, gradient.contiguous(), rates, step, **_sizes(table[0]))
+
+
+def _sizes(weight: Tensor) -> dict[str, int]:
+    fits, vocabulary, width = weight.shape
+    return {"fits": fits, "vocabulary": vocabulary, "width": width, "D": triton.next_power_of_2(width), "num_warps": 1}

@@ -5,6 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mlci.fitting._engines.kernels.layers import into
+
 CODES = 16  # codes of an admission that are pooled at a time
 EPSILON = tl.constexpr(1e-5)  # of torch's LayerNorm
 
@@ -127,7 +129,10 @@ def _unpool(
 
 
 class Pool(torch.autograd.Function):
-    """`stacks.pooled` on a GPU. The gradient of a max goes to its winner alone."""
+    """`stacks.pooled` on a GPU. The gradient of a max goes to its winner alone.
+
+    Gradients that the norm has already are added to.
+    """
 
     @staticmethod
     def forward(
@@ -144,15 +149,17 @@ class Pool(torch.autograd.Function):
         given = (table, table if logits is None else logits, where, offsets, weight)
         found = (units, scales, masses, winners)
         _pool[(bags,)](*given, bias, normed, *found, *ctx.sizes, **ctx.fixed)
-        ctx.save_for_backward(*given, *found)
+        ctx.save_for_backward(*given, *found, bias)
         return normed.view(fits, -1, size)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        table, logits, _, offsets, weight, *_ = ctx.saved_tensors
+        *given, bias = ctx.saved_tensors
+        table, logits, _, offsets, weight, *_ = given
         weighted = ctx.fixed["WEIGHTED"]
         by_table, by_logits = torch.zeros_like(table), torch.zeros_like(logits) if weighted else table
-        weights, biases = gradient.new_zeros(2, *weight.shape)
-        found = (by_table, by_logits, weights, biases)
-        _unpool[(len(offsets) - 1,)](gradient.contiguous(), *ctx.saved_tensors, *found, *ctx.sizes, **ctx.fixed)
-        return by_table, by_logits if weighted else None, None, None, weights, biases, None, None
+        norm = [into(own) for own in (weight, bias)]
+        found = (by_table, by_logits, *norm)
+        _unpool[(len(offsets) - 1,)](gradient.contiguous(), *given, *found, *ctx.sizes, **ctx.fixed)
+        norm = [None if own.grad is not None else found for own, found in zip((weight, bias), norm)]
+        return by_table, by_logits if weighted else None, None, None, *norm, None, None
