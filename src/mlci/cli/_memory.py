@@ -7,7 +7,7 @@ def spare_memory() -> None:
     """Let Arrow take memory from jemalloc, where it has it.
 
     Batches come and go. Arrow's own choice gives their memory back to the system, which clears it for the next batch: a
-    tenth of the processor time of `mlci score` with a table, and a fifth of its memory.
+    tenth of the processor time of `mlci score` with a table, and an eighth of its memory.
     """
     import pyarrow as pa
 

@@ -293,9 +293,9 @@ def _watched(
         ids = joined(table[id])
         if pa.types.is_integer(ids.type):
             ends += [end for end in pc.min_max(ids).as_py().values() if end is not None]
-        ids = pa.concat_arrays([last, ids]) if last is not None else ids
-        ordered = ordered and pc.all(pc.less(ids[:-1], ids[1:])).as_py() is not False
-        rows, last = rows + len(table), ids[-1:]
+        for before, after in ((last, ids[:1]), (ids[:-1], ids[1:])):
+            ordered = ordered and (not before or pc.all(pc.less(before, after)).as_py() is not False)
+        rows, last = rows + len(table), ids[-1:] if len(ids) else last
         yield table
     if ordered:
         return
