@@ -205,3 +205,11 @@ def test_wrong_names_get_a_sentence():
         cohort.column("ward")
     with pytest.raises(mlci.InputError, match="a pandas, polars or Arrow frame is needed, not list"):
         mlci.Cohort.from_frame([1, 2])
+
+
+def test_a_column_that_is_an_outcome_by_name_alone_is_said(tmp_path):
+    """A decimal comma may be a thousand: such lengths of stay are not read, nor forgotten."""
+    (tmp_path / "a.csv").write_text("visit_id;DX1;died;los\n1;I50.9;1;9,5\n2;E11.9;0;3,0\n")
+    cohort = mlci.build_cohort("file", tmp_path / "a.csv")
+    assert list(cohort.outcomes) == ["mortality"]
+    assert any(note.startswith("column los is no outcome here") for note in cohort.notes)

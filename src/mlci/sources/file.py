@@ -90,6 +90,7 @@ class Meaning:
     texts: Mapping[str, str]  # outcome -> its rule as written
     pattern: str  # of the columns of codes, as a person would write them
     guessed: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()  # columns that are outcomes by their names, but not by their values
 
     @property
     def carried(self) -> list[str]:
@@ -266,7 +267,7 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
         else:
             lower = {name.lower(): name for name in reversed(free)}
             found[role] = next((lower[name] for name in names if name in lower), None)
-    texts = dict(said["outcomes"]) if said.get("outcomes") else _guessed_outcomes(file, free)
+    texts, unfit = (dict(said["outcomes"]), ()) if said.get("outcomes") else _guessed_outcomes(file, free)
     rules = {}
     for name, text in texts.items():
         rule = parse(str(text), f"outcome {name}")
@@ -288,7 +289,8 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
     roles = {"id": layout.id, "codes": layout.codes, "icd_version": layout.version, **found, "outcomes": texts}
     guessed = tuple(name for name, value in roles.items() if value and not said.get(name))
     pattern = _pattern(layout.codes, file.names)
-    return Meaning(layout, number, **found, keep=keep, rules=rules, texts=texts, pattern=pattern, guessed=guessed)
+    known_by = {"pattern": pattern, "guessed": guessed, "unfit": unfit}
+    return Meaning(layout, number, **found, keep=keep, rules=rules, texts=texts, **known_by)
 
 
 def _configured(config: Any) -> dict[str, Any]:
@@ -317,10 +319,14 @@ def _configured(config: Any) -> dict[str, Any]:
     return found
 
 
-def _guessed_outcomes(file: TableFile, free: Sequence[str]) -> dict[str, str]:
-    """Guess outcomes by the names of columns, where most values fit: one that does not fit is then an error."""
+def _guessed_outcomes(file: TableFile, free: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Guess outcomes by the names of columns, where most values fit: one that does not fit is then an error.
+
+    The columns whose values do not fit come second.
+    """
     lower = {name.lower(): name for name in reversed(free)}
     texts: dict[str, str] = {}
+    unfit: list[str] = []
     for outcome, names, form in GUESSES:
         column = next((lower[name] for name in names if name in lower), None)
         if column is None or outcome in texts:
@@ -328,7 +334,9 @@ def _guessed_outcomes(file: TableFile, free: Sequence[str]) -> dict[str, str]:
         rule = replace(parse(form.format(column), outcome), column=column)
         if _mostly_fits(file, rule):
             texts[outcome] = form.format(column)
-    return texts
+        else:
+            unfit.append(column)
+    return texts, tuple(unfit)
 
 
 def _mostly_fits(file: TableFile, rule: Rule) -> bool:
@@ -396,6 +404,8 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
             f"{short:,} codes have fewer than three digits before their dot, as if a spreadsheet had eaten a zero; "
             "they are taken as they stand (--restore-zeros puts it back)."
         )
+    for name in meaning.unfit:
+        notes.append(f"column {name} is no outcome here: most of its values are not read as one (--outcome says how).")
     words = {name: rule.words for name, rule in meaning.rules.items()}
     moments = beside[meaning.admitted].filter(has_code) if meaning.admitted else None
     return Draft(attrition.table, words, tuple(attrition.steps), tuple(notes), moments)
