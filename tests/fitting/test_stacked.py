@@ -1,3 +1,5 @@
+import gc
+import weakref
 from dataclasses import replace
 from functools import partial
 
@@ -302,3 +304,17 @@ def test_a_perceptron_by_recorded_steps_is_that_step_by_step(kernel, float64):
         states.append({**engine.state(), "values": torch.stack(values)})
     for name, found in states[0].items():
         np.testing.assert_allclose(found, states[1][name], atol=1e-9)
+
+
+def test_what_another_fit_left_is_not_put_away_while_a_step_is_recorded():
+    """An engine that is let go is gone at once, with its graph, and no garbage is collected in the block."""
+    gc.collect()
+    with stacked.uncollected():
+        assert not gc.isenabled()
+        engine = stacked.Stacked([new_encoder(SMALL, 40, (1, 1), CPU, outputs=3)], TRAIN, Pace(64, 0.01), [(1, 1)])
+        engine.aim(MeanLosses(entropy, torch.ones(1, 3)))
+        engine.epoch(1)
+        there = weakref.ref(engine.steps)
+        del engine
+        assert there() is None
+    assert gc.isenabled()

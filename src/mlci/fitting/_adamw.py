@@ -50,11 +50,6 @@ class Moments:
         for name, value in self.kept().items():
             value.copy_(kept[name])
 
-    def clear(self) -> None:
-        """Let go of the gradients."""
-        for weight in self.weights:
-            weight.grad = None
-
 
 class AdamW(Moments):
     """Moves weights; the rate is constant, or goes through one cycle in so many steps."""

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from mlci.fitting._data import Split
 from mlci.tokens import PAD
 
-GRAIN = 64  # buffers come in multiples of this, so that sums over them can be cut into equal parts
+GRAIN = 64  # buffers come in multiples of this, as the tiles of a GPU's products do
 ROOM = 1.02  # and are so much larger than the first epoch needs, so that later ones rarely outgrow them
 
 

@@ -206,16 +206,13 @@ class Steps:
     def _recorded(self) -> torch.cuda.CUDAGraph:
         """Record a step; the steps that warm up the libraries leave no trace in the weights."""
         kept = [weight.detach().clone() for weight in self.weights.values()]
-        moments, step = (
-            {name: value.clone() for name, value in self.optimiser.kept().items()},
-            self.optimiser.step_number,
-        )
+        moments = {name: value.clone() for name, value in self.optimiser.kept().items()}
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):
                 self._step()
-                step.zero_()
+                self.optimiser.step_number.zero_()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with uncollected(), torch.cuda.graph(graph):
@@ -231,11 +228,13 @@ class Steps:
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Collect no garbage in the block: to put away another graph would spoil the one that is being recorded."""
+    before = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if before:
+            gc.enable()
 
 
 class Packed:
