@@ -120,7 +120,7 @@ def test_a_cohort_is_not_overwritten_unless_forced(tmp_path):
     ],
 )
 def test_rules(rule, values, answer):
-    found, _ = source._apply(pa.array(values, pa.string()), parse(rule, "x"))
+    found, _ = source.applied(pa.array(values, pa.string()), parse(rule, "x"))
     assert found.to_pylist() == [None if value is None else bool(value) for value in answer]
 
 

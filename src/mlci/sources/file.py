@@ -20,135 +20,28 @@ words stand in a TOML file:
     long_stay = "los > 7"
 """
 
-import shlex
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mlci.base.errors import InputError, header_of, kind_of
-from mlci.base.tablefile import TableFile, open_table
+from mlci.base.errors import InputError, kind_of
+from mlci.base.tablefile import TableFile
 from mlci.codes import poa
-from mlci.codes.admissions import Admissions, as_table, said_version
-from mlci.codes.layout import Layout, named_column
-from mlci.codes.streams import ROW, file_layout, stream_table
+from mlci.codes.admissions import Admissions
+from mlci.codes.streams import ROW, stream_table
 from mlci.codes.versions import guess_version
 from mlci.sources import Attrition, Draft
-from mlci.sources._outcomes import Rule, known, parse
+from mlci.sources._meaning import Meaning, applied, opened, understand
+from mlci.sources._outcomes import Rule
 from mlci.sources._people import ages, sexes
 from mlci.sources._twins import twins
 
-SUBJECTS = ("subject_id", "mrn", "patient_id", "patient_nbr", "person_id", "patient", "subject", "pat_id", "bene_id")
-AGES = ("age", "age_years", "age_at_admission", "anchor_age", "years")
-SEXES = ("sex", "gender")
-ADMITTED = ("admitted", "admittime", "admit_time", "admit_date", "admission_date", "admit_dt", "clm_admsn_dt")
-SPLITS = ("train", "valid", "test")
-# Outcomes that a column's name gives away: the name of the outcome, the columns, the rule.
-GUESSES = (
-    ("mortality", ("died", "expired", "death", "mortality", "hospital_expire_flag", "dead", "deceased"), "{}"),
-    ("mortality_30d", ("died_30d", "mortality_30d", "death_30d", "dead_30d"), "{}"),
-    ("long_stay", ("long_stay",), "{}"),
-    ("long_stay", ("los", "los_days", "length_of_stay", "lengthofstay", "time_in_hospital", "stay_days"), "{} > 7"),
-    ("icu_transfer", ("icu_transfer", "icu", "icu_flag", "icu_admission", "in_icu"), "{}"),
-    ("readmission", ("readmission", "readmitted", "readmit_30d", "readmission_30d"), "{}"),
-)
-KEYS = {
-    "admissions": {
-        "admission_id": "id",
-        "subject_id": "subject",
-        "age": "age",
-        "sex": "sex",
-        "keep": "keep",
-        "split": "split",
-        "admitted": "admitted",
-    },
-    "diagnoses": {"codes": "codes", "icd_version": "icd_version"},
-}
 SHOWN = 5  # rows of a dry run
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """Which column is what; the names in `guessed` were not said by anyone."""
-
-    layout: Layout
-    icd_version: int | None
-    subject: str | None
-    age: str | None
-    sex: str | None
-    split: str | None
-    admitted: str | None
-    keep: tuple[str, ...]
-    rules: Mapping[str, Rule]
-    texts: Mapping[str, str]  # outcome -> its rule as written
-    pattern: str  # of the columns of codes, as a person would write them
-    guessed: tuple[str, ...] = ()
-    unfit: tuple[str, ...] = ()  # columns that are outcomes by their names, but not by their values
-
-    @property
-    def carried(self) -> list[str]:
-        """The columns that are read beside those of the codes."""
-        columns = [
-            self.subject,
-            self.age,
-            self.sex,
-            self.split,
-            self.admitted,
-            *self.keep,
-            *(rule.column for rule in self.rules.values()),
-        ]
-        return list(dict.fromkeys(filter(None, columns)))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The same as options of `mlci cohort file`."""
-        version = self.layout.version or self.icd_version
-        found = {"id": self.layout.id, "subject": self.subject, "codes": self.pattern, "icd_version": version}
-        found |= {"age": self.age, "sex": self.sex, "split": self.split, "admitted": self.admitted}
-        return {**found, "keep": list(self.keep)}
-
-    def command(self, location: str, output: str = "cohort.parquet") -> str:
-        """Return the command line that reads the table in the same way, guesses written out.
-
-        Args:
-            location: the table.
-            output: the cohort file.
-
-        >>> import pandas as pd
-        >>> with opened(pd.DataFrame({"visit_id": [1], "DX1": ["I50.9"], "died": [1]})) as table:
-        ...     understand(table, {"icd_version": 10}).command("dx.csv")
-        'mlci cohort file dx.csv -o cohort.parquet --id visit_id --codes DX1 --icd-version 10 --outcome mortality=died'
-        """
-        words = ["mlci", "cohort", "file", location, "-o", output]
-        for name, value in self.options.items():
-            for item in value if isinstance(value, list) else [value]:
-                words += [f"--{name.replace('_', '-')}", str(item)] if item is not None else []
-        for name, text in self.texts.items():
-            words += ["--outcome", f"{name}={text}"]
-        return shlex.join(words)
-
-    def toml(self) -> str:
-        """Return the same as a TOML file for `--config`.
-
-        >>> import pandas as pd
-        >>> with opened(pd.DataFrame({"visit_id": [1], "DX1": ["I50.9"], "died": [1]})) as table:
-        ...     print(understand(table, {"icd_version": 10}).toml().splitlines()[:2])
-        ['[admissions]', 'admission_id = "visit_id"']
-        """
-        lines = []
-        for section, keys in KEYS.items():
-            lines += ["", f"[{section}]"]
-            lines += [f"{key} = {_toml(self.options[name])}" for key, name in keys.items() if self.options[name]]
-        return "\n".join([*lines, "", "[outcomes]", *(f"{name} = {_toml(text)}" for name, text in self.texts.items())])[
-            1:
-        ]
 
 
 def read(
@@ -201,159 +94,6 @@ def read(
             tell(meaning)
         draft = _draft(file, meaning, restore_zeros=restore_zeros)
         return replace(draft, notes=(*draft.notes, file.doubt)) if file.doubt else draft
-
-
-def opened(location: Any) -> Any:
-    """Open the table that `location` names, to be used in a `with`.
-
-    Args:
-        location: a CSV, Parquet or Excel file, `-` for standard input, or a frame.
-
-    Returns:
-        A `TableFile`.
-
-    >>> import pandas as pd
-    >>> with opened(pd.DataFrame({"visit_id": [1], "DX1": ["I50.9"]})) as table:
-    ...     table.names
-    ('visit_id', 'DX1')
-    """
-    if isinstance(location, str | Path):
-        return open_table(location)
-    return _Frame(as_table(location))
-
-
-class _Frame:
-    """A frame in the place of a file."""
-
-    def __init__(self, table: pa.Table):
-        def rows(columns: list[str], repeated: Sequence[str], many: int) -> Iterator[pa.Table]:
-            yield table.select(columns)
-
-        self.file = TableFile("the frame", tuple(table.column_names), 1, rows)
-
-    def __enter__(self) -> TableFile:
-        return self.file
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> Meaning:
-    """Match what a person said of a table with the columns that it has, and guess the rest.
-
-    Args:
-        file: the table, opened.
-        said: the options of `read` that a person gave, by name.
-        config: a TOML file that says the same, or its content; `said` comes before it.
-
-    Returns:
-        Which column is what.
-
-    >>> import pandas as pd
-    >>> with opened(pd.DataFrame({"visit_id": [1, 2], "DX1": ["I50.9", "E11.9"], "died": [1, 0]})) as table:
-    ...     meaning = understand(table, {"icd_version": 10})
-    ...     {name: rule.column for name, rule in meaning.rules.items()}
-    {'mortality': 'died'}
-    """
-    said = {**_configured(config), **{name: value for name, value in said.items() if value not in (None, (), {}, [])}}
-    number, column = said_version(said.get("icd_version"))
-    layout = file_layout(file, id=said.get("id"), codes=said.get("codes"), version=column, poa=poa.ANY)
-    free = [name for name in file.names if name not in layout.columns]
-    found: dict[str, str | None] = {}
-    roles = {"subject": SUBJECTS, "age": AGES, "sex": SEXES, "split": ("split",), "admitted": ADMITTED}
-    for role, names in roles.items():
-        if said.get(role):
-            found[role] = named_column(file.names, [said[role]], file.where, f"--{role}")
-        else:
-            lower = {name.lower(): name for name in reversed(free)}
-            found[role] = next((lower[name] for name in names if name in lower), None)
-    texts, unfit = (dict(said["outcomes"]), ()) if said.get("outcomes") else _guessed_outcomes(file, free)
-    rules = {}
-    for name, text in texts.items():
-        rule = parse(str(text), f"outcome {name}")
-        if rule.kind not in ("flag", "value", "compare"):
-            raise InputError(
-                f"outcome {name}: {text!r} needs times, which `mlci cohort tables` reads (docs/own-tables.md)."
-            )
-        rules[name] = replace(rule, column=named_column(file.names, [rule.column], file.where, f"--outcome {name}"))
-    if not rules:
-        raise InputError(
-            f"{file.where}: no column is an outcome by its name; --outcome 'mortality=expired:Y' says one; found are "
-            f"{header_of(file.names)}."
-        )
-    keep = tuple(named_column(file.names, [name], file.where, "--keep") for name in said.get("keep", ()))
-    own = ("admission_id", "subject_id", "icd_version", "codes", "poa", "split", "age", "sex", "days_observed")
-    taken = {*own, *keep} & {*rules}
-    if taken:
-        raise InputError(f"{file.where}: the name {min(taken)} is taken; give the outcome another one.")
-    roles = {"id": layout.id, "codes": layout.codes, "icd_version": layout.version, **found, "outcomes": texts}
-    guessed = tuple(name for name, value in roles.items() if value and not said.get(name))
-    pattern = _pattern(layout.codes, file.names)
-    known_by = {"pattern": pattern, "guessed": guessed, "unfit": unfit}
-    return Meaning(layout, number, **found, keep=keep, rules=rules, texts=texts, **known_by)
-
-
-def _configured(config: Any) -> dict[str, Any]:
-    """Return the options that a TOML file holds."""
-    if config is None:
-        return {}
-    where = "config" if isinstance(config, Mapping) else str(config)
-    try:
-        values = dict(config) if isinstance(config, Mapping) else tomllib.loads(Path(config).read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{where}: is not TOML: {error}.") from error
-    found: dict[str, Any] = {}
-    for section, content in values.items():
-        allowed = {*KEYS, "outcomes"}
-        if section not in allowed or not isinstance(content, Mapping):
-            raise InputError(f"{where}: {section} is not a known section; allowed are {', '.join(sorted(allowed))}.")
-        if section == "outcomes":
-            found["outcomes"] = dict(content)
-            continue
-        for key, value in content.items():
-            if key not in KEYS[section]:
-                raise InputError(
-                    f"{where}: {section}.{key} is not a known key; allowed are {', '.join(KEYS[section])}."
-                )
-            found[KEYS[section][key]] = value
-    return found
-
-
-def _guessed_outcomes(file: TableFile, free: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Guess outcomes by the names of columns, where most values fit: one that does not fit is then an error.
-
-    The columns whose values do not fit come second.
-    """
-    lower = {name.lower(): name for name in reversed(free)}
-    texts: dict[str, str] = {}
-    unfit: list[str] = []
-    for outcome, names, form in GUESSES:
-        column = next((lower[name] for name in names if name in lower), None)
-        if column is None or outcome in texts:
-            continue
-        rule = replace(parse(form.format(column), outcome), column=column)
-        if _mostly_fits(file, rule):
-            texts[outcome] = form.format(column)
-        else:
-            unfit.append(column)
-    return texts, tuple(unfit)
-
-
-def _mostly_fits(file: TableFile, rule: Rule) -> bool:
-    fitting = odd = 0
-    for part in file.read([rule.column]):
-        value, said = _apply(part[rule.column], rule)
-        fitting += len(value) - value.null_count
-        odd += pc.sum(pc.and_(pc.is_null(value), said)).as_py() or 0
-    return fitting > odd or not odd
-
-
-def _apply(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:
-    """Return a rule's outcome for each row, and whether the row says anything."""
-    table = ibis.memtable(pa.table({"text": column.cast(pa.string())}))
-    number = table.text.strip().try_cast("float64")
-    rows = table.select(value=rule.of(table.text, number), said=known(table.text)).to_pyarrow()
-    return rows["value"].combine_chunks(), rows["said"].combine_chunks()
 
 
 def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
@@ -449,7 +189,7 @@ def _codes(batches: list[Admissions], silent: int) -> tuple[pa.ListArray, pa.Lis
 
 
 def _outcome(column: pa.ChunkedArray, rule: Rule, where: str, row_of: np.ndarray) -> pa.Array:
-    value, said = _apply(column, rule)
+    value, said = applied(column, rule)
     place = pc.index(pc.and_(pc.is_null(value), said), True).as_py()
     if place >= 0:
         raise InputError(
@@ -490,17 +230,3 @@ def preview(file: TableFile, meaning: Meaning, *, restore_zeros: bool = False) -
         file.where, file.names, file.first_row, lambda names, _, __: iter([first.select(names)]), file.numbers
     )
     return _draft(part, meaning, restore_zeros=restore_zeros).table[:SHOWN]
-
-
-def _pattern(chosen: Sequence[str], names: Sequence[str]) -> str:
-    """Return the chosen names as one pattern, if they begin alike and no other does; else with commas."""
-    stem = "".join(letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*chosen)))
-    stem = stem.rstrip("0123456789")
-    alike = [name for name in names if name.lower().startswith(stem.lower())]
-    return f"{stem}*" if len(chosen) > 1 and stem and len(alike) == len(chosen) else ",".join(chosen)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return str(value) if isinstance(value, int) else '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
