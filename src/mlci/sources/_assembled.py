@@ -19,6 +19,7 @@ from mlci.codes.icd import normalise_array
 from mlci.codes.zeros import restored
 from mlci.sources import Draft
 from mlci.sources._cohort_file import COLUMNS, SPLITS
+from mlci.sources._twins import repeated
 
 
 def assembled(draft: Draft, source: str, *, split_by: str, proportions: Sequence[float], restore_zeros: bool) -> Draft:
@@ -28,7 +29,7 @@ def assembled(draft: Draft, source: str, *, split_by: str, proportions: Sequence
         rule = draft.attrition[-1].rule if draft.attrition else "the table"
         raise InputError(f"source {source}: no admission is left after the rule {rule!r}.")
     ids = table["admission_id"]
-    twice = len(ids) - pc.count_distinct(ids, mode="all").as_py()
+    twice = repeated(ids)
     if twice or ids.null_count:
         reason = f"{twice} rows repeat an earlier one" if twice else f"{ids.null_count} rows have none"
         raise InputError(f"source {source}: admission_id must name one admission, but {reason}.")

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError
 from mlci.sources import Attrition, Draft, Step
 from mlci.sources._engine import Query, Tables
+from mlci.sources._twins import repeated
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -128,11 +129,10 @@ def _check_keys(rows: pa.Table, tables: Tables, admissions: tuple[str, str, str,
     ids = rows["admission_id"]
     if ids.null_count:
         raise InputError(f"{where}: column {admission}: {ids.null_count} rows have none; every admission needs one.")
-    repeated = len(rows) - pc.count_distinct(ids).as_py()
-    if repeated:
+    if many := repeated(ids):
         people = tables[patients][patient]
         twice = tables.fetch(tables[patients].agg(n=people.count() - people.nunique()))["n"][0].as_py()
-        at, column, count = (tables.where[patients], patient, twice) if twice else (where, admission, repeated)
+        at, column, count = (tables.where[patients], patient, twice) if twice else (where, admission, many)
         raise InputError(f"{at}: column {column}: {count} rows repeat the id of another; each may occur once.")
     orphans = rows["has_patient"].null_count
     if orphans:
