@@ -9,6 +9,7 @@ Where does high severity begin? The theory gives one cut for all outcomes togeth
 import numpy as np
 
 import mlci
+from mlci.base.names import label
 from mlci.judging import curves, theory
 from mlci.showing import plots
 
@@ -25,7 +26,7 @@ print(f"high severity: Elixhauser of {cutoff.score:.0f} or more; certificate {cu
 # %%
 # What it means for new admissions.
 for one in theory.contrasts(new, test.labels(), names, cutoff.score):
-    print(f"{plots.label(one.outcome):<24} {one.above.rate:6.1%} above, {one.below.rate:6.1%} below")
+    print(f"{label(one.outcome):<24} {one.above.rate:6.1%} above, {one.below.rate:6.1%} below")
 
 # %%
 # Is one cut for several outcomes justified? The first direction's share of energy, and each outcome's own best cut.
@@ -40,7 +41,7 @@ spacing = theory.best_spacing(score, known.labels())
 print(f"best single cut {spacing.threshold:.3f}, best monotone score {spacing.certificate:.3f} of the bound")
 for name, outcome in zip(names, test.labels().T):
     plain, spaced = (mlci.distance_correlation(s, outcome) for s in (new, spacing.apply(new)))
-    print(f"{plots.label(name):<24} dCorr {plain:.3f}, spaced {spaced:.3f}")
+    print(f"{label(name):<24} dCorr {plain:.3f}, spaced {spaced:.3f}")
 
 # %%
 # Risk along the score, with the cutoff.
