@@ -9,6 +9,8 @@ same columns to Python and nothing but identifiers back: what Spark itself costs
 """
 
 import argparse
+import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -71,6 +73,7 @@ def main() -> None:
             wall, processor, _ = timed(*words, "--quiet", "--force")
             alone[kind] = wall, processor
             print(f"{f'mlci score, a {kind}':24} {wall:8.1f} {'':8} {processor:8.1f}", flush=True)
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers would take the first python3 of the path
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         with builder.config("spark.log.level", "ERROR").getOrCreate() as spark:
             frame = spark.read.parquet(str(source))
