@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mlci import sources
 from mlci.base.errors import InputError
-from mlci.cohort import Cohort, Step, build_cohort, read_cohort
+from mlci.cohort import Cohort, Step, build_cohort, cohort_head, read_cohort
 from mlci.index.estimator import MLCI
 from mlci.sources import Draft, _assembled
 from toys import toy_cohort
@@ -275,3 +275,11 @@ def test_the_order_of_rows_does_not_reach_a_fit():
     one, other = (MLCI().fit(each).model_.state for each in (cohort, shuffled))
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name])
+
+
+@pytest.mark.parametrize("name", ["visits.csv", "visits.CSV.GZ", "visits.xlsx"])
+def test_a_spreadsheet_in_the_place_of_a_cohort_is_told_what_makes_one_of_it(tmp_path, name):
+    (tmp_path / name).write_bytes(b"visit_id,DX1\n1,I50.9\n")
+    for read in (read_cohort, cohort_head):
+        with pytest.raises(InputError, match=f"is no cohort file; `mlci cohort file .*{name} -o cohort.parquet` makes"):
+            read(tmp_path / name)

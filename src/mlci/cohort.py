@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 import mlci
 from mlci import sources
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, name_of
 from mlci.base.files import atomic
 from mlci.base.parquet import open_parquet, read_parquet, write_parquet
 from mlci.base.shown import html_table, text_table
+from mlci.base.tablefile import is_sheet
 from mlci.codes.admissions import Admissions, as_table
 from mlci.codes.carrying import read_carry
 from mlci.codes.poa import ALL, ONLY, late, no_flags, read_flags
@@ -444,8 +445,8 @@ def read_cohort(path: str | Path) -> Cohort:
     ...     len(read_cohort(f"{folder}/cohort.parquet"))
     200
     """
-    table = read_parquet(path)
-    return _checked(table, str(path))
+    _check_name(path)
+    return _checked(read_parquet(path), str(path))
 
 
 def cohort_head(path: str | Path) -> Cohort:
@@ -467,8 +468,16 @@ def cohort_head(path: str | Path) -> Cohort:
     >>> len(head), list(head.outcomes)
     (0, ['mortality'])
     """
+    _check_name(path)
     with open_parquet(path) as file:
         return _checked(file.schema_arrow.empty_table(), str(path))
+
+
+def _check_name(path: str | Path) -> None:
+    """Refuse a spreadsheet in the place of a cohort, and say what makes one of it."""
+    if is_sheet(path) and Path(path).is_file():
+        name = name_of(path)
+        raise InputError(f"{name}: is no cohort file; `mlci cohort file {name} -o cohort.parquet` makes one of it.")
 
 
 def _checked(table: pa.Table, where: str) -> Cohort:

@@ -73,6 +73,16 @@ class TableFile:
         return self.rows(list(columns), repeated, rows)
 
 
+def is_sheet(path: str | Path) -> bool:
+    """Return whether a `path` is named as CSV or Excel.
+
+    >>> is_sheet("visits.CSV.gz"), is_sheet("cohort.parquet")
+    (True, False)
+    """
+    name = Path(path).name.lower()
+    return bool(_CSV.search(name) or _EXCEL.search(name))
+
+
 @contextlib.contextmanager
 def open_table(path: str | Path | TableFile) -> Iterator[TableFile]:
     """Open a table by the ending of its name, to be used in a `with`.
