@@ -153,6 +153,15 @@ def columns_of(names: Iterable[str], known: Iterable[str]) -> str:
     return f"it has {', '.join(map(name_of, names[:30]))}" + (", ..." if len(names) > 30 else "")
 
 
+def looks_like_row(names: Iterable[str]) -> bool:
+    """Return whether the first line of a table, `names`, is a patient's row: no column is called I50.9.
+
+    >>> looks_like_row(["17", "I50.9", "Ann"]), looks_like_row(["case", "ICD 1"])
+    (True, False)
+    """
+    return any(_VALUE.fullmatch(str(name).strip()) for name in names)
+
+
 def header_of(names: Iterable[str]) -> str:
     """Name the columns of any table for a message, unless its first line looks like a patient's row.
 
@@ -168,7 +177,7 @@ def header_of(names: Iterable[str]) -> str:
     '3 cells that look like a row, not like a header: the names of the columns belong in the first line'
     """
     names = list(names)
-    if any(_VALUE.fullmatch(str(name).strip()) for name in names):
+    if looks_like_row(names):
         told = "the names of the columns belong in the first line"
         return f"{len(names)} cells that look like a row, not like a header: {told}"
     return ", ".join(map(name_of, names[:60])) + (", ..." if len(names) > 60 else "") or "none"

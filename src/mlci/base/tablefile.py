@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlci.base.errors import InputError, header_of, name_of, reading
+from mlci.base.errors import InputError, header_of, looks_like_row, name_of, reading
 from mlci.base.files import atomic, scratch
 from mlci.base.parquet import WRITTEN, open_parquet, plain
 from mlci.base.quotes import check_quotes
@@ -237,7 +237,7 @@ def _open_csv(path: Path, where: str) -> TableFile:
 
 def _doubled(where: str, name: str, names: Sequence[str]) -> str:
     """Return a sentence on two columns of one name, which is no name where the first line is a patient's row."""
-    if header_of(names) == header_of(["0"] * len(names)):
+    if looks_like_row(names):
         return f"{where}: its first line has {header_of(names)}."
     return f"{where}: has two columns {name_of(name)}; each needs a name of its own."
 

@@ -1,6 +1,5 @@
 """`mlci explain`: what each code adds, of codes that are typed or of every admission of a file."""
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,9 @@ from mlci.cli._options import check_output, columns, force, quiet, shown
 
 if TYPE_CHECKING:
     from mlci.codes.admissions import Admissions
-    from mlci.codes.parse import Parsed
     from mlci.index._explain import Explanation
     from mlci.index.model import Model
 
-FILE = re.compile(r"-|.*\.(csv|tsv|txt|parquet|pq|xlsx|xlsm)(\.(gz|bz2|zst))?", re.IGNORECASE)
 TITLE = 36  # characters of a title that a line has room for
 
 
@@ -37,8 +34,11 @@ def command(model, words, output, age, sex, force, quiet, **named) -> None:
     CODES are those of one admission: mlci explain us2010 I50.9 N17.9. Instead of codes, ADMISSIONS is a file as `mlci
     score` takes it; -o then gets a row for each code of each admission. By a table rows add up to the score.
     """
-    if len(words) == 1 and FILE.fullmatch(words[0]):
-        _file(model, words[0], output, age, sex, force, quiet, named)
+    from mlci.base.tablefile import STANDARD, is_sheet
+
+    alone = words[0] if len(words) == 1 else ""
+    if alone == STANDARD or is_sheet(alone) or alone.lower().endswith((".parquet", ".pq")):
+        _file(model, alone, output, age, sex, force, quiet, named)
         return
     if named["id"] or named["codes"] or named["restore_zeros"]:
         raise click.UsageError("--id, --codes and --restore-zeros go with a file of admissions, not with typed codes.")
@@ -61,8 +61,8 @@ def _file(model, source, output, age, sex, force, quiet, named) -> None:
     check_output(output, inputs=[model, source], force=force)
     index = load_model(model)
     with counting(quiet) as on_batch:
-        tell = lambda said: click.echo(f"{shown(source)}: {said}", err=True)  # noqa: E731
-        tally = explain_file(index, source, output, on_guess=tell, on_batch=on_batch, **named)
+        told = {"on_batch": on_batch, "on_guess": lambda said: click.echo(f"{shown(source)}: {said}", err=True)}
+        tally = explain_file(index, source, output, **told, **named)
     if not quiet:
         click.echo(f"{output}: {tally.codes:,} codes of {tally.admissions:,} admissions. {_sums(index)}", err=True)
     for doubt in tally.doubts():
@@ -71,7 +71,7 @@ def _file(model, source, output, age, sex, force, quiet, named) -> None:
 
 def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
     from mlci.base.tablefile import writing
-    from mlci.codes.admissions import Admissions, said_version
+    from mlci.codes.admissions import said_version
     from mlci.index._people import of_person
     from mlci.index.estimator import load
     from mlci.index.explaining import explained
@@ -82,8 +82,7 @@ def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
     said, column = said_version(icd_version)
     if column:
         raise click.UsageError("--icd-version is 9 or 10 for typed codes.")
-    parsed, version = _understood(index.model_, text, said)
-    admissions = Admissions.from_lists([[code.code for code in parsed.codes]], icd_version=version)
+    admissions, version = _understood(index.model_, text, said)
     explanation = index.explain(admissions, age=age, sex=sex)
     if output:
         with writing(output) as write:
@@ -95,8 +94,8 @@ def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
         click.echo(_text(index.model_, admissions, explanation, people, version))
 
 
-def _understood(model: "Model", text: str, said: int | None) -> tuple["Parsed", int]:
-    """Return what was typed in the version that was said, else in the model's, else in the one it has more codes of.
+def _understood(model: "Model", text: str, said: int | None) -> tuple["Admissions", int]:
+    """Return the codes that were typed, and their version: what was said, the model's, or what most of them are of.
 
     What is not understood is told; where it is more than half, nothing is explained.
     """
@@ -125,7 +124,7 @@ def _understood(model: "Model", text: str, said: int | None) -> tuple["Parsed", 
     uncounted = sum(missed.counts for missed in parsed.missed)
     if not model.understanding(admissions).diluted(admissions.counts, uncounted).enough[0]:
         raise InputError("fewer than half of what was typed is understood: there is no score to explain.")
-    return parsed, version
+    return admissions, version
 
 
 def _text(model: "Model", admissions: "Admissions", explanation: "Explanation", people, version: int) -> str:

@@ -97,8 +97,8 @@ def explained(model: Model, admissions: Admissions) -> "pa.Table":
     titles = np.array(titles_of(model, admissions), dtype=object)
     columns = {
         "admission_id": np.repeat(admissions.ids, admissions.counts),
-        "code": written[recorded] if len(recorded) else recorded.astype(object),
-        "title": titles[recorded] if len(recorded) else recorded.astype(object),
+        "code": written[recorded],
+        "title": titles[recorded],
         "known": model.known(admissions)[recorded],
         "score": found.score,
     }
