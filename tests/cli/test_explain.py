@@ -105,6 +105,7 @@ def test_what_was_typed_wrong_is_told(mlci_cli):
         (["I50.9", "--icd-version", "year"], "--icd-version is 9 or 10"),
         (["I50.9", "--id", "visit"], "go with a file"),
         (["I50.9", "--age", "70"], "do not take age"),
+        (["I50.9", "--age", "70", "-o", "why.csv"], "leave out -o"),
         (["visits.csv"], "needs -o"),
         (["visits.csv", "-o", "why.csv", "--sex", "F"], "go with typed codes"),
         (["visits.csv", "-o", "visits.csv"], "visits.csv"),

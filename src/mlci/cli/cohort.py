@@ -129,13 +129,13 @@ def command(
         chosen["tell"] = lambda meaning: _tell(meaning, location, output)
     if not quiet:  # within the first second: what comes next loads an engine
         click.echo(f"Reading {address(location) if '://' in location else location} ({source}) ...", err=True)
-    from concurrent.futures import ThreadPoolExecutor
     from importlib import import_module
 
+    from mlci.base.threads import threads
     from mlci.cohort import build_cohort
 
     cohort = build_cohort(source, location, **chosen)
-    with ThreadPoolExecutor(1) as meanwhile:
+    with threads(1) as meanwhile:
         if not quiet:
             meanwhile.submit(import_module, "rich.table")  # which shows the attrition
         cohort.write(output)

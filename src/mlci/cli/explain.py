@@ -77,19 +77,21 @@ def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
     from mlci.index.explaining import explained
 
     if output:
+        if age is not None or sex is not None:
+            raise click.UsageError("--age and --sex count in what is printed; leave out -o.")
         check_output(output, inputs=[model], force=force)
     index = load(model)
     said, column = said_version(icd_version)
     if column:
         raise click.UsageError("--icd-version is 9 or 10 for typed codes.")
     admissions, version = _understood(index.model_, text, said)
-    explanation = index.explain(admissions, age=age, sex=sex)
     if output:
         with writing(output) as write:
             write(explained(index.model_, admissions))
         if not quiet:
             click.echo(f"{output}: written. {_sums(index.model_)}", err=True)
     else:
+        explanation = index.explain(admissions, age=age, sex=sex)
         people = of_person(index.model_.people, age, sex)
         click.echo(_text(index.model_, admissions, explanation, people, version))
 

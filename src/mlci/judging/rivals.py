@@ -4,9 +4,7 @@ In come the training and the judged admissions of a cohort; out comes one score 
 admission. A learned index that beats published weights may still lose to what every hospital knows without a code.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +14,7 @@ from scipy.special import expit, logit
 
 from mlci.base.blas import single_thread
 from mlci.base.shares import md5_split
+from mlci.base.threads import threads
 from mlci.codes.comorbidity import Coder
 from mlci.cohort import Cohort
 from mlci.judging._carried import weights_of
@@ -138,7 +137,7 @@ def refitted(
         counted = None if weight is None else weight[known] / weight[known].mean()
         return _logistic(designs[rival][0][known], labels[known][:, columns], designs[rival][1], counted)
 
-    with single_thread(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with single_thread(), threads() as pool:
         found = list(pool.map(learn, tasks))
     learned = {
         (rival, column): y for (rival, _, columns), fits in zip(tasks, found) for column, y in zip(columns, fits)

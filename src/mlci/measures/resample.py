@@ -8,9 +8,7 @@ information, calibration). Resamples depend on the seed alone, so that figures o
 the same seed are paired. `mlci.measures.intervals` makes intervals.
 """
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +16,7 @@ import numpy as np
 
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
+from mlci.base.threads import threads as pool_of
 from mlci.measures import alignment, discrimination
 from mlci.measures._arrays import unit_of
 from mlci.measures.design import Design, as_design
@@ -71,7 +70,7 @@ def bootstrap(
 
         return [statistic(weights) for statistic in statistics]
 
-    with single_thread(), ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
+    with single_thread(), pool_of(threads) as pool:
         parts = list(pool.map(run, range(len(seeds))))
     return [np.concatenate(part) for part in zip(*parts)]
 
