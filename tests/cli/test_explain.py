@@ -100,6 +100,7 @@ def test_what_was_typed_wrong_is_told(mlci_cli):
     ("words", "said"),
     [
         (["foo", "bar"], "no ICD code was found"),
+        (["518.81", "--icd-version", "10"], "it is a code of ICD-9"),
         (["486", "I50.9"], "ICD version of these codes cannot be told"),
         (["E11.9", "XX1.2", "FF4.44"], "fewer than half"),
         (["I50.9", "--icd-version", "year"], "--icd-version is 9 or 10"),

@@ -111,17 +111,19 @@ def _understood(model: "Model", text: str, said: int | None) -> tuple["Admission
     found = {version: typed(model, text, version) for version in versions}
     many = {version: (len(parsed.codes), -len(parsed.missed)) for version, parsed in found.items()}
     version = max(versions, key=lambda number: many[number])
+    sure = list(many.values()).count(many[version]) == 1
+    for missed in found[version].missed if sure else ():
+        meant = [f"{_dotted(codes.codes, version)} {codes.title}" for codes in missed.suggestions]
+        also = f"; it is a code of ICD-{missed.other_version}" if missed.other_version else ""
+        also += f" (is it {' or '.join(meant)}?)" if meant else ""
+        click.echo(f"mlci: warning: {missed.text!r} is not understood and does not count{also}.", err=True)
     if not many[version][0]:
         raise InputError("no ICD code was found in what was typed: there is no score to explain.")
-    if len(versions) > 1 and list(many.values()).count(many[version]) > 1:
+    if not sure:
         raise InputError("the ICD version of these codes cannot be told from them; --icd-version 9 or 10 says it.")
     parsed = found[version]
     if len(versions) > 1:
         click.echo(f"The codes were taken for ICD-{version}; --icd-version says otherwise.", err=True)
-    for missed in parsed.missed:
-        meant = [f"{_dotted(codes.codes, version)} {codes.title}" for codes in missed.suggestions]
-        also = f" (is it {' or '.join(meant)}?)" if meant else ""
-        click.echo(f"mlci: warning: {missed.text!r} is not understood and does not count{also}.", err=True)
     admissions = Admissions.from_lists([[code.code for code in parsed.codes]], icd_version=version)
     uncounted = sum(missed.counts for missed in parsed.missed)
     if not model.understanding(admissions).diluted(admissions.counts, uncounted).enough[0]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.base.files import scratch
+from mlci.base.marks import count_marked
 from mlci.base.tablefile import TableFile, open_table
 from mlci.codes._encoding import ZEROS, AdmissionsEncoder, joined, present
 from mlci.codes.admissions import Admissions, said_version
@@ -301,20 +302,10 @@ def _watched(
         return
     again = (joined(table[id]) for table in file.read([id]))
     near = ends and max(ends) - min(ends) < SPAN and max(ends) < 1 << 63
-    many = rows - (_marked(again, min(ends), max(ends)) if near else _distinct(again, rows))
+    many = rows - (count_marked(again, min(ends), max(ends)) if near else _distinct(again, rows))
     if many:
         twice = f"{many:,} of {rows:,} rows have the identifier of an earlier row"
         on_doubt(f"{twice}: each row counts as an admission of its own.")
-
-
-def _marked(parts: Iterator["pa.Array"], least: int, most: int) -> int:
-    """Count the distinct ones of whole numbers that lie close together: a mark for each is faster than any set."""
-    import pyarrow as pa
-
-    marks = np.zeros(most - least + 1, dtype=bool)
-    for ids in parts:
-        marks[ids.cast(pa.int64()).to_numpy() - least] = True
-    return int(np.count_nonzero(marks))
 
 
 def _distinct(parts: Iterator["pa.Array"], rows: int) -> int:

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-NEAR = (
-    32  # times as many whole numbers as ids lie between the least and the largest: a mark for each is faster than a set
-)
+from mlci.base.marks import count_marked
+
+NEAR = 32  # times as many whole numbers as ids may lie between the least and the largest for each to have a mark
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,7 @@ def repeated(ids: pa.ChunkedArray) -> int:
     if pa.types.is_integer(ids.type) and len(ids) and not ids.null_count:
         least, most = pc.min_max(ids).as_py().values()
         if most < 1 << 63 and most - least < NEAR * len(ids):
-            marks = np.zeros(most - least + 1, dtype=bool)
-            marks[ids.cast(pa.int64()).to_numpy() - least] = True
-            return len(ids) - int(np.count_nonzero(marks))
+            return len(ids) - count_marked([ids], least, most)
     return len(ids) - pc.count_distinct(ids, mode="all").as_py()
 
 

@@ -1,0 +1,29 @@
+"""How many of the whole numbers that lie close together are distinct: a mark for each is faster than any set."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def count_marked(parts: "Iterable[pa.Array | pa.ChunkedArray]", least: int, most: int) -> int:
+    """Count the distinct numbers.
+
+    Args:
+        parts: arrays of whole numbers without nulls.
+        least: of all numbers.
+        most: likewise, below 2**63.
+
+    >>> import pyarrow as pa
+    >>> count_marked([pa.array([7, 9]), pa.array([7])], 7, 9)
+    2
+    """
+    import pyarrow as pa
+
+    marks = np.zeros(most - least + 1, dtype=bool)
+    for numbers in parts:
+        marks[numbers.cast(pa.int64()).to_numpy() - least] = True
+    return int(np.count_nonzero(marks))
