@@ -17,6 +17,9 @@ def count_marked(parts: "Iterable[pa.Array | pa.ChunkedArray]", least: int, most
         least: of all numbers.
         most: likewise, below 2**63.
 
+    Returns:
+        How many there are.
+
     >>> import pyarrow as pa
     >>> count_marked([pa.array([7, 9]), pa.array([7])], 7, 9)
     2
