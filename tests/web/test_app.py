@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html import unescape
@@ -34,12 +35,14 @@ from mlci.codes.comorbidity import Coder
 from mlci.codes.search import search
 from mlci.index.estimator import MLCI
 from mlci.judging.kept import Cutoff, Isotonic
-from mlci.web import _pages
+from mlci.web import _api, _pages
 from mlci.web import _uploads as uploads_module
+from mlci.web._answers import answers
 from mlci.web._case import read_case, typed
 from mlci.web._clinical import INDICES, clinical
 from mlci.web._drawing import Drawing
 from mlci.web._rendering import percent, place, span
+from mlci.web._turns import AT_ONCE
 from mlci.web._uploads import GRACE_SECONDS, Uploads
 from mlci.web.app import create_app
 from toys import code_lists
@@ -765,10 +768,23 @@ def test_clinical_indices_are_those_of_the_command(version):
     ]
 
 
-def test_pages_take_turns_and_all_are_answered(web, monkeypatch):
-    lock, inside, most = threading.Lock(), 0, 0
+MANY = {"admissions": [["I509"]] * 11}
 
-    def slow(*_, **__) -> None:
+
+@pytest.mark.parametrize(
+    ("module", "slowed", "ask"),
+    [
+        (_pages, "read_case", lambda web: web.get("/", params={"codes": "heart failure"})),
+        (_pages, "read_case", lambda web: web.get("/compare", params={"a": "heart failure", "b": "sepsis"})),
+        (_api, "answers", lambda web: web.post("/api/score", json=MANY)),
+        (_api, "search", lambda web: web.get("/api/codes", params={"q": "heart failure"})),
+    ],
+    ids=["page", "comparison", "scores", "codes"],
+)
+def test_requests_take_turns_and_all_are_answered(web, monkeypatch, module, slowed, ask):
+    lock, inside, most, work = threading.Lock(), 0, 0, getattr(module, slowed)
+
+    def slow(*args, **said) -> object:
         nonlocal inside, most
         with lock:
             inside += 1
@@ -776,12 +792,41 @@ def test_pages_take_turns_and_all_are_answered(web, monkeypatch):
         time.sleep(0.02)
         with lock:
             inside -= 1
+        return work(*args, **said)
 
-    monkeypatch.setattr(_pages, "read_case", slow)
+    monkeypatch.setattr(module, slowed, slow)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: web.get("/", params={"codes": "heart failure"}).status_code, range(8)))
+        found = list(pool.map(lambda _: ask(web).status_code, range(8)))
     assert found == [200] * 8
-    assert most <= _pages.AT_ONCE
+    assert most <= AT_ONCE
+
+
+def test_who_asks_little_does_not_wait_for_those_who_ask_much(web, monkeypatch):
+    go_on, work = threading.Event(), _api.answers
+
+    def held(index, lists, **said):
+        if len(lists) == len(MANY["admissions"]):
+            assert go_on.wait(PATIENCE)
+        return work(index, lists, **said)
+
+    monkeypatch.setattr(_api, "answers", held)
+    with ThreadPoolExecutor(5) as pool:
+        large = [pool.submit(web.post, "/api/score", json=MANY) for _ in range(5)]
+        small = [
+            web.post("/api/score", json={"admissions": [["I509"]], "explain": True}),
+            web.get("/api/codes", params={"q": "heart failure"}),
+            web.get("/", params={"codes": "I509 heart failure"}),
+        ]
+        assert not any(asked.done() for asked in large)
+        go_on.set()
+        assert [answer.status_code for answer in [*small, *(asked.result() for asked in large)]] == [200] * 8
+
+
+def test_codes_of_all_admissions_are_looked_up_once_to_explain_them(index, monkeypatch):
+    found = []
+    monkeypatch.setattr("mlci.codes.icd.titles", lambda codes, version: found.extend(codes) or [None] * len(codes))
+    answers(index, [[code, "I509"] for code in REAL], icd_version=10, explain=True)
+    assert sorted(found) == sorted(REAL)
 
 
 @pytest.mark.parametrize(
@@ -795,19 +840,27 @@ def test_pages_take_turns_and_all_are_answered(web, monkeypatch):
         ({"codes": "I50.9", "q": "sepsis"}, False),
         ({"codes": " ".join(["I50.9"] * 100)}, False),
         ({"codes": "1" * 500}, False),
+        ({"admissions": [["I50.9"] * 20] * 10}, True),
+        ({"admissions": [["I50.9"] * 201]}, False),
+        (MANY, False),
     ],
-    ids=str,
+    ids=lambda asked: str(asked)[:60],
 )
 def test_a_few_codes_are_answered_at_once_and_what_takes_longer_holds_nobody_up(index, monkeypatch, asked, at_once):
-    threads, read = [], _pages.read_case
-    monkeypatch.setattr(
-        _pages, "read_case", lambda *args, **said: threads.append(threading.get_ident()) or read(*args, **said)
-    )
+    threads = []
+
+    def noted(work: Callable) -> Callable:
+        return lambda *args, **said: threads.append(threading.get_ident()) or work(*args, **said)
+
+    monkeypatch.setattr(_pages, "read_case", noted(_pages.read_case))
+    monkeypatch.setattr(_api, "answers", noted(_api.answers))
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(create_app(index))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.get("/", params=asked)
+            return await (
+                client.post("/api/score", json=asked) if "admissions" in asked else client.get("/", params=asked)
+            )
 
     assert asyncio.run(ask()).status_code == 200
     assert (threads[0] == threading.get_ident()) == at_once

@@ -105,7 +105,7 @@ def shares(model: Model, admissions: Admissions, reading: Reading, *, without: R
 
 
 def effects_of(model: Model, admissions: Admissions, reading: Reading) -> tuple[Effect, ...]:
-    """Return what each recorded code of one admission, of which `reading` is, does."""
+    """Return what each recorded code of each admission, of which `reading` is, does, in the order of `indices`."""
     without = without_each(model, admissions, reading)
     found = shares(model, admissions, reading, without=without)
     titles, known = titles_of(model, admissions), model.known(admissions)

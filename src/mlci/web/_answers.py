@@ -4,7 +4,8 @@ In come an index and lists of codes; out come `Answer`s, equal to `index.score`,
 with Charlson and Elixhauser beside them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -97,6 +98,8 @@ def answers(
     how = how.diluted(np.diff(admissions.offsets), uncounted) if uncounted else how
     known, codes_of = model.known(admissions), [str(code) for code in admissions.values]
     beside = clinical(admissions)
+    scored = np.flatnonzero(how.enough)
+    effects = _effects(model, admissions.take(scored), known, _rows(reading, scored), icd_version)
     risks, found = [name for name in model.outcomes if f"risk_{name}" in columns], []
     for row, enough in enumerate(how.enough.tolist()):
         recorded = admissions.indices[admissions.offsets[row] : admissions.offsets[row + 1]].tolist()
@@ -114,9 +117,7 @@ def answers(
                 else None,
                 high_severity=said.get("high_severity"),
                 unknown=[codes_of[code] for code in distinct if not known[code]],
-                effects=_effects(model, admissions.take(np.array([row])), known, _row(reading, row), icd_version)
-                if explain and enough
-                else None,
+                effects=next(effects) if explain and enough else None,
                 **beside[row],
             )
         )
@@ -124,27 +125,30 @@ def answers(
     return found, tally.add(admissions).doubts(strict=True)
 
 
-def _row(reading: Reading, row: int) -> Reading:
-    """Return what was read of one admission's codes."""
-    log_odds = reading.log_odds
-    return Reading(reading.score[row : row + 1], None if log_odds is None else log_odds[row : row + 1])
+def _rows(reading: Reading, rows: np.ndarray) -> Reading:
+    """Return what was read of some admissions' codes."""
+    return Reading(reading.score[rows], None if reading.log_odds is None else reading.log_odds[rows])
 
 
 def _effects(
-    model: Model, admission: Admissions, known: np.ndarray, reading: Reading, icd_version: int
-) -> list[CodeEffect]:
-    """Return what each recorded code of one admission does; one that is not understood does nothing."""
-    effects = iter(effects_of(model, admission.keep(known), reading))
-    return [
-        CodeEffect.model_construct(**vars(next(effects)))  # our own figures need no check
-        if known[code]
-        else CodeEffect(
-            code=(text := str(admission.values[code])),
-            title=icd.title(text, icd_version),
-            known=False,
-            effect=0.0,
-            score_without=float(reading.score[0]),
-            log_odds=None,
-        )
-        for code in admission.indices.tolist()
-    ]
+    model: Model, admissions: Admissions, known: np.ndarray, reading: Reading, icd_version: int
+) -> Iterator[list[CodeEffect]]:
+    """Yield what each recorded code of each admission does; one that is not understood does nothing.
+
+    All are explained together, once the first is asked for: one by one they would look up each other's codes again.
+    """
+    effects = iter(effects_of(model, admissions.keep(known), reading))
+    for score, (start, end) in zip(reading.score.tolist(), pairwise(admissions.offsets.tolist())):
+        yield [
+            CodeEffect.model_construct(**vars(next(effects)))  # our own figures need no check
+            if known[code]
+            else CodeEffect(
+                code=(text := str(admissions.values[code])),
+                title=icd.title(text, icd_version),
+                known=False,
+                effect=0.0,
+                score_without=score,
+                log_odds=None,
+            )
+            for code in admissions.indices[start:end].tolist()
+        ]

@@ -14,8 +14,10 @@ from mlci.index.estimator import MLCI
 from mlci.index.modelcard import facts, limits
 from mlci.web._answers import Answer, answers, model_version
 from mlci.web._case import MOST_CODES
+from mlci.web._turns import Turns
 
 MOST_ADMISSIONS = 1_000  # of a call of the API; more go as a file
+FEW, FEW_CODES = 10, 200  # admissions, and codes of all of them, that are answered within some milliseconds
 MOST_LEFT_OUT = 5_000_000  # codes to score again when effects are asked for
 
 IcdCode = Annotated[str, Field(max_length=40)]
@@ -117,10 +119,15 @@ REFUSALS: dict[int | str, dict] = {
 
 def api(index: MLCI) -> APIRouter:
     api, model = APIRouter(prefix="/api", tags=["api"]), index.model_
+    scoring, searching = Turns(), Turns()  # who looks up a code does not wait for those who score thousands
 
     @api.post("/score", responses=REFUSALS)
-    def score(question: Question) -> Answers:
+    async def score(question: Question) -> Answers:
         """Score admissions: the same numbers as `index.score`, `risk` and `explain`."""
+        few = len(question.admissions) <= FEW and sum(map(len, question.admissions)) <= FEW_CODES
+        return await scoring(lambda: answered(question), short=few)
+
+    def answered(question: Question) -> Answers:
         version = question.icd_version or model_version(model)
         if question.explain:
             most = model.vocabulary.max_codes
@@ -145,14 +152,14 @@ def api(index: MLCI) -> APIRouter:
         return model_card(index)
 
     @api.get("/codes", responses={422: REFUSALS[422]})
-    def codes(
+    async def codes(
         q: Annotated[str, Query(max_length=200, description="the beginning of a code, or words of its title")],
         icd_version: Annotated[int | None, Query(ge=9, le=10, description="the model's unless given")] = None,
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
     ) -> list[Found]:
         """Find codes by their beginning or by words."""
         version = icd_version or model_version(model)
-        return [found_code(code) for code in search(q, version, limit)]
+        return [found_code(code) for code in await searching(lambda: search(q, version, limit))]
 
     return api
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
-from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
@@ -23,8 +21,8 @@ from mlci.web._addresses import CaseAddress
 from mlci.web._answers import said_version
 from mlci.web._api import found_code, model_card
 from mlci.web._case import MOST_TEXT, read_case
+from mlci.web._turns import Turns
 
-AT_ONCE = 2  # long pages in work: more only wrest Python's lock from each other, at twice the processor time
 OLDEST = 130  # years that nobody has reached
 FEW, LONGEST = 40, 10  # codes of a short page, and characters of each
 BETWEEN, HAS_DIGIT = re.compile(r"[\s,;]+"), re.compile(r"\d")
@@ -45,7 +43,7 @@ Codes = Annotated[list[str], Query(max_length=1000)]
 
 
 def pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
-    router, turns = APIRouter(include_in_schema=False), CapacityLimiter(AT_ONCE)  # who comes first is served first
+    router, turns = APIRouter(include_in_schema=False), Turns()
 
     @router.get("/")
     async def admission_page(
@@ -90,9 +88,8 @@ def pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
             )
             return HTMLResponse(page, 422 if error else 200)
 
-        # The work of a few codes is done at once: as a thread it would wrest Python's lock from the server, at half as
-        # much processor time again. Long lists and words to look up, which take longer, must not hold up others.
-        return answered() if not q and _are_few_codes(codes, *plus) else await run_sync(answered, limiter=turns)
+        # Long lists and words to look up, which take longer, must not hold up others.
+        return await turns(answered, short=not q and _are_few_codes(codes, *plus))
 
     return router
 
@@ -104,12 +101,15 @@ def _are_few_codes(*typed: str) -> bool:
 
 
 def comparisons(index: MLCI, render: Callable[..., str]) -> APIRouter:
-    router = APIRouter(include_in_schema=False)
+    router, turns = APIRouter(include_in_schema=False), Turns()
 
     @router.get("/compare")
-    def compare(
+    async def compare(
         a: str = "", b: str = "", icd_version: Annotated[str, Query(alias="icd", max_length=2)] = ""
     ) -> Response:
+        return await turns(lambda: compared(a, b, icd_version), short=_are_few_codes(a, b))
+
+    def compared(a: str, b: str, icd_version: str) -> Response:
         version = said_version(index.model_, icd_version)
         cases, error = [], ""
         try:
