@@ -16,6 +16,8 @@ from mlci.codes.versions import Guess, guess_version
         ({"38": 2, "4280": 1}, 9),  # 038 without its zero
         ({"V10": 1, "4280": 5, "I509": 0}, 9),
         ({"I50": 1}, 10),  # a heading
+        ({"I509G": 1, "N179V": 1, "I10Z": 1, "E11A": 1}, 10),  # with the letters of German certainty
+        ({"V10": 5, "4280": 5}, 9),  # V is no certainty in front
     ],
 )
 def test_the_version_is_told(counts, version):
@@ -24,7 +26,7 @@ def test_the_version_is_told(counts, version):
     assert f"taken for ICD-{version}" in said
 
 
-@pytest.mark.parametrize("counts", [{"I509": 5, "4280": 5}, {"QQQ": 1}, {}])
+@pytest.mark.parametrize("counts", [{"I509": 5, "4280": 5}, {"QQQ": 1}, {"I50QG": 1}, {}])
 def test_what_does_not_tell_is_refused(counts):
     with pytest.raises(InputError, match=r"a.csv: the ICD version .* cannot be told .*--icd-version 9 or 10"):
         guess_version(counts, "a.csv")

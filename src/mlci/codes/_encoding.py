@@ -13,6 +13,7 @@ from mlci.base.errors import InputError, kind_of
 from mlci.codes.admissions import WRITTEN_VERSION, Admissions
 from mlci.codes.layout import Layout
 from mlci.codes.poa import late, read_flags
+from mlci.codes.versions import CERTAINTY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,14 +60,18 @@ class AdmissionsEncoder:
 
     def _list(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Read a table with one row per admission, its codes in a list or a text."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         (name,) = self.layout.codes
         lists = self._as_lists(joined(table[name]), name)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
         codes = _encoded(self._text(lists.flatten(), name))
+        values, kind = codes.dictionary, table[name].type
+        if _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+            values = pc.if_else(pc.is_in(values, pa.array(CERTAINTY)), "", values)
         flags = self._list_flags(table, lengths) if self.layout.poa else None
-        return self._by_row(table, codes.dictionary, _numbers(codes.indices), lengths, flags)
+        return self._by_row(table, values, _numbers(codes.indices), lengths, flags)
 
     def _wide(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Read a table with one row per admission, each code in a column of its own: one dictionary for all of them."""
@@ -289,7 +294,10 @@ def _taken_apart(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
     several = pc.match_substring_regex(cells, SEVERAL).fill_null(False)
     if not pc.any(several).as_py():
         return cells, None
-    lists = [re.split(SEPARATORS, text) if apart.as_py() else [text] for text, apart in zip(cells.to_pylist(), several)]
+    lists = [
+        [code for code in re.split(SEPARATORS, text) if code not in CERTAINTY] if apart.as_py() else [text]
+        for text, apart in zip(cells.to_pylist(), several)
+    ]
     times = np.array([len(codes) for codes in lists])
     return pa.array([code for codes in lists for code in codes], pa.string()), times
 

@@ -13,8 +13,11 @@ from mlci.base.errors import InputError
 from mlci.codes import icd, zeros
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from mlci.codes.admissions import Admissions
 
+CERTAINTY = ("G", "V", "Z", "A")  # letters behind the codes of German diagnoses: sure, suspected, former, ruled out
 SURE = 0.9  # of the codes must be of one ICD version, to guess it
 
 
@@ -38,11 +41,23 @@ def guess_version(counts: Mapping[str, int], where: str) -> tuple[int, str]:
 def _fits(codes: Sequence[str] | np.ndarray) -> dict[int, np.ndarray]:
     """Return which of the codes each version has, as a code or as a heading."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     text = pa.array(codes, pa.string())
-    found = {version: icd.known(text, version) | zeros.heading(text, version) for version in icd.VERSIONS}
+    found = {version: _listed(text, version) for version in icd.VERSIONS}
     found[9] |= zeros.stripped(text)
+    marked = (
+        pc.match_substring_regex(text, f"[{''.join(CERTAINTY)}]$").to_numpy(zero_copy_only=False)
+        & ~found[9]
+        & ~found[10]
+    )
+    if marked.any():
+        found[10][marked] = _listed(pc.utf8_slice_codeunits(text.filter(pa.array(marked)), 0, -1), 10)
     return found
+
+
+def _listed(text: "pa.Array", version: int) -> np.ndarray:
+    return icd.known(text, version) | zeros.heading(text, version)
 
 
 def _shares(fits: Mapping[int, np.ndarray], often: np.ndarray) -> dict[int, float]:
