@@ -157,15 +157,28 @@ def test_a_file_that_is_not_there_is_named(mlci_cli, words):
 
 
 def test_after_work_on_a_gpu_the_process_ends_at_once(monkeypatch, capfd):
-    torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))
     left = []
-    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch.cuda", SimpleNamespace(is_initialized=lambda: True))
     monkeypatch.setattr(os, "_exit", lambda code: left.append((code, capfd.readouterr().out)))
     monkeypatch.setattr(cli.cli, "main", lambda **_: print("done", end="") or 0)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit):  # where leaving at once did nothing
         cli.main()
     assert left == [(0, "done")]  # nothing that was said is lost
+
+
+def test_a_stop_while_a_thread_imports_torch_is_told_in_a_sentence(monkeypatch, capsys):
+    def stopped(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())  # its beginning
+    monkeypatch.delitem(sys.modules, "torch.cuda", raising=False)
+    monkeypatch.setattr(cli.cli, "main", stopped)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, capsys.readouterr().err.count("\n")) == (130, 1)
 
 
 @pytest.mark.parametrize("early", ["click.py", "sitecustomize.py"])

@@ -109,8 +109,8 @@ def _leave(code: str | int | None, *, stopped: bool) -> NoReturn:
     Threads whose command was stopped may go on for seconds, and after work on a GPU torch and CUDA take one to put away
     what ends anyway.
     """
-    torch = sys.modules.get("torch")
-    on_gpu = torch is not None and torch.cuda.is_initialized()
+    is_used = getattr(sys.modules.get("torch.cuda"), "is_initialized", bool)  # a thread may still be importing it
+    on_gpu = is_used()
     if isinstance(code, int) and (on_gpu or (stopped and threading.active_count() > 1)):
         if not on_gpu:
             atexit._run_exitfuncs()  # which remove temporary files

@@ -5,7 +5,6 @@ GPU. Torch is imported for `deep` and `paper` alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from mlci.base.errors import InputError
 from mlci.base.extras import need
+from mlci.base.threads import threads
 from mlci.cohort import Cohort, read_cohort
 from mlci.config import RECIPES, config_from, current_recipe, read_config
 from mlci.fitting._data import Splits, in_memory
@@ -97,9 +97,11 @@ def learn(
     recipe, config = asked.settled()
     if config.extra:
         need(config.extra, to=f"fit the recipe {recipe}")
-    group, beside = world(), ThreadPoolExecutor(1)
+    group = world()
     wake(asked.device)
-    with beside:  # what is imported comes while the cohort is read, and then while the fit waits for its device
+    # What is imported comes while the cohort is read, and then while the fit waits for its device. A stop must not wait
+    # for it: if it came amid an import, it left Python's lock of imports taken, and no other thread imports any more.
+    with threads(1) as beside:
         coming = beside.submit(_recipe, recipe, asked.device)
         if memory_map is None:
             data = read_cohort(data) if isinstance(data, str | Path) else data

@@ -1,0 +1,31 @@
+"""Learning: what was asked for, and how it ends when it is stopped."""
+
+import threading
+
+import pytest
+
+from conftest import PATIENCE
+from mlci.index import learning
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_a_stop_does_not_wait_for_what_is_imported_beside(monkeypatch, stop):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def importing(*_) -> None:
+        begun.set()
+        go_on.wait(PATIENCE)  # as a thread does that waits for a lock which nobody releases
+
+    def reading(_) -> None:
+        assert begun.wait(PATIENCE)
+        raise stop
+
+    monkeypatch.setattr(learning, "_recipe", importing)
+    monkeypatch.setattr(learning, "read_cohort", reading)
+    late = threading.Timer(20, go_on.set)  # so that a failure ends
+    late.start()
+    with pytest.raises(stop):
+        learning.learn(learning.Asked(), "cohort.parquet")
+    assert not go_on.is_set()
+    go_on.set()
+    late.cancel()
