@@ -91,6 +91,17 @@ def test_indices_are_the_local_ones(name, options, place, spark, tmp_path):
     )
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_indices_of_no_admission_are_those_of_a_file_without_rows(split, spark, tmp_path):
+    names = {"admission_id": pa.int64(), "codes": pa.list_(pa.string())} | ({"split": pa.string()} if split else {})
+    path = str(tmp_path / "none.parquet")
+    pq.write_table(pa.schema(names).empty_table(), path)
+    write_scores(path, tmp_path / "scores.parquet", icd_version=10)
+    found = mlci.spark.indices(spark.read.parquet(path), icd_version=10).toArrow()
+    assert found.num_rows == 0
+    assert found.column_names == pq.read_schema(tmp_path / "scores.parquet").names
+
+
 @pytest.fixture(scope="module")
 def flagged(place):
     """The cohort with flags, a row for each admission and a row for each code, and a model of what was present."""

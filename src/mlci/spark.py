@@ -98,7 +98,8 @@ def score_files(
 
     Each task reads some row groups of a file, scores them as `mlci score` does and writes one file. These appear
     together, and `_SUCCESS` after them, once all tasks are done; else nothing appears. Columns that are names of
-    folders (`year=2024`) are not read.
+    folders (`year=2024`) are not read. How many identifiers come again is not told, as `mlci score` does of one file:
+    no task sees those of the others.
 
     Args:
         spark: a session.
@@ -196,8 +197,8 @@ def indices(
     ).first()
     assert sums is not None
     n, *totals = (int(value or 0) for value in sums)
-    if not n:
-        raise InputError(f"{WHERE}: no admission {'has the split train' if split else 'at all'}; CCI+ECI needs some.")
+    if not n and split and not found.isEmpty():
+        raise InputError(f"{WHERE}: no admission has the split train; CCI+ECI needs some.")
     combined = Combined.from_sums(n, np.array(totals[:2]), np.array(totals[2:]), pair, hierarchy)
     parts = [
         (column - F.lit(mean)) / F.lit(deviation) if deviation else F.lit(0.0)

@@ -2,13 +2,16 @@ import warnings
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 import mlci
+from mlci.base.errors import InputError
 from mlci.codes.admissions import as_admissions
 from mlci.cohort import Cohort
 from mlci.index.model import load_model
 from mlci.index.recalibrate import recalibrate
-from mlci.index.shift import Agreement, Makeup, counted, distance, makeup_of, shifts
+from mlci.index.shift import Agreement, Makeup, counted, distance, makeup_of, outcome_columns, shifts
 from mlci.index.tally import Tally
 from toys import deep_lists
 
@@ -116,3 +119,15 @@ def test_python_is_silent_for_a_hospital_that_fits_and_for_a_few_admissions(demo
         warnings.simplefilter("error")
         index.score(mlci.build_cohort("nhds", demos / "nhds2010" / "sample.txt.bz2", not_stated="null"))
         index.score([["O80", "Z370"]] * 99, icd_version=10)
+
+
+def test_outcomes_of_a_file_with_a_flipped_bit_are_refused(tmp_path):
+    path = tmp_path / "visits.parquet"
+    table = pa.table({"died": [True, False, False, True] * 40, "codes": [["I509"]] * 160})
+    said = {"compression": "none", "write_statistics": False, "write_page_checksum": True}
+    pq.write_table(table, path, column_encoding={"died": "PLAIN"}, use_dictionary=False, **said)
+    assert outcome_columns(path, ["died"])["died"].sum() == 80
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"\x99" * 20, b"\x99" * 19 + b"\x98"))  # 1001 1001 ... 1000
+    with pytest.raises(InputError, match="damaged"):
+        outcome_columns(path, ["died"])

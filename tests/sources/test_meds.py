@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 import meds_folder
 import mlci
+from mlci.base.errors import InputError
 from mlci.cli import cli
 from mlci.sources.meds import SPLITS
 from toys import random_model
@@ -79,4 +80,18 @@ def test_what_is_no_meds_folder_is_told(demos, tmp_path):
     pq.write_table(pa.table({"subject_id": [1], "code": ["x"]}), tmp_path / "meds" / "data" / "1.parquet")
     (tmp_path / "meds" / "data" / "train" / "0.parquet").unlink()
     with pytest.raises(mlci.InputError, match="lack the column time"):
+        mlci.build_cohort("meds", folder)
+
+
+def test_a_flipped_bit_in_a_page_with_a_checksum_is_refused(demos, tmp_path):
+    folder = meds_folder.write(demos / "mimic4_demo", tmp_path)
+    file = folder / "data" / "train" / "0.parquet"
+    whole = pq.read_table(file)
+    said = {"compression": "none", "use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
+    pq.write_table(whole, file, **said)
+    assert len(mlci.build_cohort("meds", folder)) == 123
+    content = bytearray(file.read_bytes())
+    content[content.index(b"DIAGNOSIS//ICD//10//") + 20] ^= 1  # another code, of which no other part of the file tells
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="damaged"):
         mlci.build_cohort("meds", folder)

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from mlci.base.errors import reading
 from mlci.base.names import words
+from mlci.base.parquet import KIND, open_parquet
 from mlci.codes.admissions import Admissions
 from mlci.codes.categories import category_words
 from mlci.codes.icd import VERSIONS
@@ -218,14 +220,14 @@ def outcome_columns(path: str | Path, names: Iterable[str]) -> dict[str, np.ndar
     {'died': array([ 1., nan], dtype=float32)}
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if not str(path).endswith(".parquet"):
         return {}
-    schema = pq.read_schema(path)
-    whole = schema.get_field_index("codes") >= 0 and pa.types.is_list(schema.field("codes").type)
-    found = [name for name in names if name in schema.names and pa.types.is_boolean(schema.field(name).type)]
-    table = pq.read_table(path, columns=found) if whole and found else pa.table({})
+    with open_parquet(path) as file, reading(path, KIND):
+        schema = file.schema_arrow
+        whole = schema.get_field_index("codes") >= 0 and pa.types.is_list(schema.field("codes").type)
+        found = [name for name in names if name in schema.names and pa.types.is_boolean(schema.field(name).type)]
+        table = file.read(found) if whole and found else pa.table({})
     return {name: table[name].cast(pa.float32()).to_numpy() for name in table.column_names}
 
 

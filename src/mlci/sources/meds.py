@@ -39,6 +39,9 @@ PREFIXES = {
 SPLITS = {"train": "train", "tuning": "valid", "held_out": "test"}
 NEEDED = ("subject_id", "time", "code")
 YEAR = 365.2425
+CHECKED = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
 
 
 def read(
@@ -104,7 +107,7 @@ def _events(folder: Path, named: Mapping[str, str]) -> pa.Table:
     if not files:
         raise InputError(f"{folder}: has no data/*.parquet; a MEDS folder is needed.")
     with reading(folder / "data", "MEDS events"):
-        data = ds.dataset(files, format="parquet")
+        data = ds.dataset(files, format=CHECKED)
         missing = [name for name in NEEDED if name not in data.schema.names]
         if missing:
             raise InputError(f"{folder}: the events lack the column {missing[0]}; needed are {', '.join(NEEDED)}.")
@@ -196,7 +199,7 @@ def _split(folder: Path, subjects: pa.ChunkedArray) -> pa.Array | None:
     if not file.is_file():
         return None
     with reading(file, "MEDS splits"):
-        table = ds.dataset(file, format="parquet").to_table(columns=["subject_id", "split"])
+        table = ds.dataset(file, format=CHECKED).to_table(columns=["subject_id", "split"])
     place = pc.index_in(subjects.combine_chunks(), table["subject_id"].combine_chunks())
     names = pc.index_in(table["split"].cast(pa.string()).combine_chunks().take(place), pa.array(list(SPLITS)))
     if names.null_count:
