@@ -31,8 +31,8 @@ def made(tmp_path_factory):
     cohort = mlci.build_cohort("synthetic", 4_000, seed=3)
     index = random_index(cohort)
     with pytest.MonkeyPatch.context() as patch:  # neither is needed, and their imports take longer than a small report
-        slow = [name for name in sys.modules if name.split(".")[0] == "sklearn" or name.startswith("scipy.stats")]
-        for name in {"sklearn", "scipy.stats", *slow}:
+        slow = [name for name in sys.modules if name.split(".")[0] in ("sklearn", "scipy")]
+        for name in {"sklearn", "scipy", *slow}:
             patch.setitem(sys.modules, name, None)
         page = build(index.model_, cohort, command=COMMAND, resamples=50)
     cohort.write(folder / "cohort.parquet")

@@ -16,6 +16,7 @@ import pandas as pd
 from mlci.base.errors import InputError
 from mlci.judging._ramps import penalty as smoothness
 from mlci.judging._ramps import ramps
+from mlci.measures.discrimination import expit
 
 LEVELS = (0.05, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.995)  # quantiles of the score at which its line may bend
 BENDS = (0.25, 0.5, 0.75)  # of another number's
@@ -173,8 +174,3 @@ def _newton(rows: _Rows, at: np.ndarray, parts: Sequence[slice]) -> np.ndarray:
             seen = rows.look(at + step, parts)
         at = at + step
     return at
-
-
-def expit(logit: np.ndarray) -> np.ndarray:
-    """Return the risk of log-odds."""
-    return 0.5 * (1 + np.tanh(logit / 2))  # no overflow

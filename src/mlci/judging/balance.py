@@ -19,9 +19,10 @@ from mlci.base.shown import Shown
 from mlci.cohort import Cohort
 from mlci.judging._carried import column, weights_of
 from mlci.judging._columns import columns_of
-from mlci.judging._crossfit import LogisticModel, design, expit, fit
+from mlci.judging._crossfit import LogisticModel, design, fit
 from mlci.measures._arrays import as_scores
 from mlci.measures.design import numbered
+from mlci.measures.discrimination import expit
 
 Z = 1.959964
 LEAST = 10  # admissions of each treatment with and without the outcome

@@ -15,6 +15,7 @@ from mlci.judging._known import known_outcomes
 from mlci.judging.kept import Isotonic
 from mlci.measures._proportion import wilson
 from mlci.measures.design import Design, as_design
+from mlci.measures.distributions import nondecreasing
 from mlci.measures.weighted import quantile
 
 GRID = 200  # the end-to-end change is read from the fitted risk at this many evenly spaced score quantiles
@@ -165,14 +166,12 @@ def isotonic(score, outcome, *, weight: np.ndarray | None = None) -> Isotonic:
 
 def _nondecreasing(score: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Isotonic:
     """Return the nondecreasing line nearest to the numbers: equal scores share their mean; knots are where it bends."""
-    from scipy.optimize import isotonic_regression
-
     values, place = np.unique(score, return_inverse=True)
     mass = np.bincount(place, weight)
     counted = mass > 0
     values, mass = values[counted], mass[counted]
     means = np.bincount(place, y if weight is None else weight * y)[counted] / mass
-    fit = isotonic_regression(means, weights=mass).x
+    fit = nondecreasing(means, mass)
     rises = np.diff(fit) > 0
     knots = np.append(True, rises) | np.append(rises, True)
     return Isotonic(values[knots], fit[knots])

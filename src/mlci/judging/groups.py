@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy.special import chdtrc
 
 from mlci.measures.design import Design, as_design
-from mlci.measures.discrimination import logit
+from mlci.measures.discrimination import expit, logit
+from mlci.measures.distributions import chi_squared_tail
 from mlci.measures.intervals import Reach
 from mlci.measures.registry import METRICS, Pair
 
@@ -197,7 +197,7 @@ def _score_test(design: np.ndarray, extra: np.ndarray, y: np.ndarray, drawn: Des
     total, covariance = by_patient.sum(axis=0), by_patient.T @ by_patient
     statistic = float(total @ np.linalg.pinv(covariance) @ total)
     rank = np.linalg.matrix_rank(covariance)
-    return float(chdtrc(rank, statistic)) if rank else np.nan
+    return chi_squared_tail(rank, statistic) if rank else np.nan
 
 
 def _fit(design: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -205,7 +205,7 @@ def _fit(design: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndar
     at, ridge = np.zeros(design.shape[1]), 1e-6 * np.eye(design.shape[1])
     fitted = np.full(len(y), 0.5)
     for _ in range(50):
-        fitted = 0.5 * (1 + np.tanh(design @ at / 2))
+        fitted = expit(design @ at)
         hessian = (design * (weight * fitted * (1 - fitted))[:, None]).T @ design + ridge
         step = np.linalg.solve(hessian, design.T @ (weight * (y - fitted)) - ridge @ at)
         at = at + step / max(1.0, float(np.abs(step).max()) / 5)

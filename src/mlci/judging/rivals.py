@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit
 
 from mlci.base.blas import single_thread
 from mlci.base.shares import md5_split
@@ -23,7 +22,7 @@ from mlci.judging.smooth import smooth
 from mlci.measures import discrimination, weighted
 from mlci.measures.alignment import alike
 from mlci.measures.design import Design, as_design, numbered
-from mlci.measures.discrimination import log_losses, skill
+from mlci.measures.discrimination import expit, log_losses, skill
 from mlci.measures.intervals import Reach, area
 from mlci.measures.weighted import effective
 
@@ -193,7 +192,8 @@ def cross_refitted(
 def _levels(cohort: Cohort, outcomes: Sequence[str]) -> dict[str, float]:
     """Return the log-odds of each outcome's rate."""
     y = cohort.labels(*outcomes)
-    return dict(zip(outcomes, logit(np.nansum(y, axis=0) / np.maximum((~np.isnan(y)).sum(axis=0), 1))))
+    with np.errstate(divide="ignore", invalid="ignore"):  # where all have an outcome, or none has
+        return dict(zip(outcomes, np.log(np.nansum(y, axis=0)) - np.log((y == 0).sum(axis=0))))
 
 
 @dataclass(frozen=True)

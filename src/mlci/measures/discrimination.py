@@ -314,6 +314,16 @@ def logit(risks: np.ndarray) -> np.ndarray:
     return np.log(risks / (1 - risks))
 
 
+def expit(log_odds: np.ndarray) -> np.ndarray:
+    """Return the risks of log-odds.
+
+    >>> import numpy as np
+    >>> expit(np.array([0.0, 1.0986])).round(3)
+    array([0.5 , 0.75])
+    """
+    return 0.5 * (1 + np.tanh(log_odds / 2))  # no overflow
+
+
 def risk_groups(risks: np.ndarray, groups: int = 10, *, weight: np.ndarray | None = None) -> np.ndarray:
     """Return the group of each admission: equal shares by risk, equal risks together.
 
@@ -379,7 +389,7 @@ def calibration_line(
 def _newton(
     design: np.ndarray, margin: np.ndarray, y: np.ndarray, weight: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    fitted = 0.5 * (1 + np.tanh(margin / 2))
+    fitted = expit(margin)
     mass = 1.0 if weight is None else weight
     hessian = (design * (mass * fitted * (1 - fitted))[:, None]).T @ design
     return design.T @ (mass * (y - fitted)), hessian, float(np.sum(mass * (y * margin - np.logaddexp(0, margin))))

@@ -9,11 +9,11 @@ the outcomes of whole patients are permuted instead. All of it in one sort.
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtrc
 
 from mlci.measures._arrays import as_outcomes, as_scores
 from mlci.measures._distances import centred, distances, standard
 from mlci.measures.design import numbered
+from mlci.measures.distributions import chi_squared_tail
 
 PERMUTATIONS = 199
 
@@ -92,7 +92,7 @@ def independence(score: Any, y: Any, *, patients: Any = None, permutations: int 
         if permutations and sizes.max() > 1:
             return _permuted(scores, labels, patient, sizes, permutations, seed)
     # n times the U-statistic is at most as large, for p up to 0.05, as a chi-square less its mean.
-    return float(chdtrc(1, max(len(labels) * squared(scores, labels) + 1, 0.0)))
+    return chi_squared_tail(1, max(len(labels) * squared(scores, labels) + 1, 0.0))
 
 
 def _permuted(scores, labels, patient, sizes, permutations: int, seed: int) -> float:

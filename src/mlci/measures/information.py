@@ -12,6 +12,7 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.measures._arrays import as_outcomes, as_scores, moderate
+from mlci.measures.distributions import digamma
 
 Estimator = Literal["neighbours", "plug-in"]
 
@@ -98,8 +99,6 @@ def _plug_in(scores: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> np
 
 
 def _ross(scores: np.ndarray, y: np.ndarray, neighbours: int, seed: int, dtype: type) -> np.ndarray:
-    from scipy.special import digamma
-
     x = _jittered(scores, seed, dtype)
     order = np.argsort(x)
     x, classes = x[order], y[order]

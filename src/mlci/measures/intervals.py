@@ -9,13 +9,14 @@ one (the rest). `benchmarks/intervals.py` shows how often each holds the truth.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import expit, logit, ndtri, stdtr, stdtrit
 
 from mlci.measures.design import as_design
+from mlci.measures.discrimination import expit
+from mlci.measures.distributions import normal_quantile, root, student_quantile, student_tail
 from mlci.measures.weighted import effective
 
 EDGE = 1e-9  # the search starts beside the area itself, where a perfect one has a root of no interest
@@ -54,7 +55,7 @@ class Reach:
         >>> round(Reach(20).quantile, 3)
         2.093
         """
-        return float(stdtrit(max(self.events - 1, 1), (1 + self.level) / 2))
+        return student_quantile(max(self.events - 1, 1), (1 + self.level) / 2)
 
     @property
     def inflation(self) -> float:
@@ -139,14 +140,14 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, l
         own = delong * rarer / (rarer - 1) / variance(value)
         factor = float(max(1.0, design.variance(influence) / delong) * own ** (rarer / (rarer + SMOOTHED)))
     few = design.clusters < len(design) and design.degrees < MANY
-    far = stdtrit(design.degrees, (1 + level) / 2) if few else ndtri((1 + level) / 2)
-    reach = float(far) ** 2 * factor
+    far = student_quantile(design.degrees, (1 + level) / 2) if few else normal_quantile((1 + level) / 2)
+    reach = far**2 * factor
 
     def beyond(place: float) -> float:
         return (value - place) ** 2 - reach * variance(place)
 
-    low = brentq(beyond, 0.0, value * (1 - EDGE)) if value > 0 else 0.0
-    high = brentq(beyond, 1 - (1 - value) * (1 - EDGE), 1.0) if value < 1 else 1.0
+    low = root(beyond, 0.0, value * (1 - EDGE)) if value > 0 else 0.0
+    high = root(beyond, 1 - (1 - value) * (1 - EDGE), 1.0) if value < 1 else 1.0
     return Interval(float(value), float(low), float(high))
 
 
@@ -165,8 +166,8 @@ def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
     half = reach.quantile * _spread(resampled) * np.sqrt(reach.inflation)
     if not 0 < value < 1 or not half > 0:  # all or nothing in order: no spread to tell an interval by
         return Interval(float(value), np.nan, np.nan)
-    step = half / (value * (1 - value))
-    return Interval(float(value), float(expit(logit(value) - step)), float(expit(logit(value) + step)))
+    middle, step = np.log(value / (1 - value)), half / (value * (1 - value))
+    return Interval(float(value), float(expit(middle - step)), float(expit(middle + step)))
 
 
 def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: float) -> Interval:
@@ -193,7 +194,7 @@ def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reac
     square = max(unbiased + 1 / n, 0.0)
     # Resamples of Z lie around Z, so that their square has the variance 2 + 4 Z²: the error is then 1 / √n for every Z.
     error = np.sqrt((spread + 2 / n**2) / (4 * (square + 1 / n)))
-    half = float(ndtri((1 + reach.level) / 2)) * error
+    half = normal_quantile((1 + reach.level) / 2) * error
     return Interval(float(value), float(max(np.sqrt(square) - half, 0.0)), float(min(np.sqrt(square) + half, 1.0)))
 
 
@@ -216,13 +217,13 @@ def shift(value: float, log_odds: np.ndarray, events: float, *, alike: float = 1
     """
     if not np.isfinite(value):
         return Interval(float(value), np.nan, np.nan)
-    reach = float(ndtri((1 + level) / 2)) * np.sqrt(alike)
+    reach = normal_quantile((1 + level) / 2) * np.sqrt(alike)
 
     def beyond(place: float, side: int) -> float:
         risks = expit(log_odds + place)
         return side * (events - risks.sum()) - reach * np.sqrt(risks @ (1 - risks))
 
-    low, high = (brentq(beyond, value, value - side * FAR, args=(side,)) for side in (1, -1))
+    low, high = (root(partial(beyond, side=side), value, value - side * FAR) for side in (1, -1))
     return Interval(float(value), float(low), float(high))
 
 
@@ -269,7 +270,7 @@ def difference(value: float, first: np.ndarray, second: np.ndarray, reach: Reach
     error = _spread(apart) * np.sqrt(reach.inflation)
     half = reach.quantile * error
     if error > 0:
-        p = 2 * stdtr(max(reach.events - 1, 1), -abs(value) / error)
+        p = 2 * student_tail(max(reach.events - 1, 1), abs(value) / error)
     else:  # the same in every resample
         p = 1.0 if error == 0 and value == 0 else np.nan
     return Difference(float(value), float(value - half), float(value + half), float(p))

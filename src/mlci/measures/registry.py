@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from scipy.special import expit
 
 from mlci.measures import discrimination, independence, intervals, resample
 from mlci.measures._arrays import midranks
@@ -103,7 +102,7 @@ def _intercept(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Int
     if pair.weight is not None:  # its score test is for admissions that count alike
         return _plain(pair, value, drawn, reach)
     log_odds, y = discrimination.logit(pair.risk[known]), pair.y[known]
-    alike = _together(pair, y - expit(log_odds + value))
+    alike = _together(pair, y - discrimination.expit(log_odds + value))
     return intervals.shift(value, log_odds, y.sum(), alike=alike, level=reach.level)
 
 

@@ -326,7 +326,7 @@ def calibration(
     for line, slope in (("slope", None), ("intercept", 1.0)):
         if line in figures:
             x, at = discrimination.logit(risk), discrimination.calibration_line(risk, y, slope=slope, weight=weight)
-            fitted = 0.5 * (1 + np.tanh((at[0] + at[1] * x) / 2))
+            fitted = discrimination.expit(at[0] + at[1] * x)
             spread, left = fitted * (1 - fitted), y - fitted
             columns |= {f"{line} g0": left, f"{line} h00": spread}
             if slope is None:

@@ -12,6 +12,7 @@ import numpy as np
 from mlci.judging.theory._scan import scan
 from mlci.judging.theory._setting import Setting
 from mlci.judging.theory._spacing import mixture
+from mlci.measures.distributions import nondecreasing
 
 GROUPS, STEPS = 128, 60
 
@@ -28,9 +29,7 @@ class _Groups:
 
     def project(self, levels: np.ndarray) -> np.ndarray:
         """Return the nearest monotone levels in [-B, B]."""
-        from scipy.optimize import isotonic_regression
-
-        return np.clip(isotonic_regression(levels, weights=self.n).x, -self.half, self.half)
+        return np.clip(nondecreasing(levels, self.n), -self.half, self.half)
 
     def value(self, levels: np.ndarray) -> tuple[float, np.ndarray]:
         """Return v' K_c v / ||K_c|| of the levels, and its gradient per admission of each group."""
@@ -55,8 +54,6 @@ def best_monotone(setting: Setting) -> np.ndarray:
     >>> best_monotone(settle([1, 2, 3, 5], [0, 0, 1, 1], ["mortality"])).tolist()
     [-2.0, -2.0, 2.0, 2.0]
     """
-    from scipy.optimize import isotonic_regression
-
     cuts = scan(setting.score, setting.v)
     best = int(np.argmax(cuts.rho[:, 0] ** 2))
     places = np.linspace(0, len(cuts.split) - 1, GROUPS).round().astype(int)
@@ -69,7 +66,7 @@ def best_monotone(setting: Setting) -> np.ndarray:
     middle = (setting.score.max() + setting.score.min()) / 2
     starts = (
         np.where(np.arange(len(n)) > np.searchsorted(chosen, best), 1.0, -1.0),
-        isotonic_regression(v / n, weights=n).x,
+        nondecreasing(v / n, n),
         np.concatenate([[0.0], np.cumsum(heights)]),
         np.bincount(member, weights=setting.score) / n,
     )

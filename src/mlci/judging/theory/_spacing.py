@@ -9,6 +9,7 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.judging.theory._outcomes import as_weights, matrix, singular
 from mlci.judging.theory._scan import scan
+from mlci.measures.distributions import nondecreasing
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,8 @@ def mixture(split: np.ndarray, n: int, gain: np.ndarray) -> tuple[float, np.ndar
     >>> mixture(np.array([2]), 4, np.array([1.0]))[0]
     1.0
     """
-    from scipy.optimize import isotonic_regression
-
     t, rest = split / n, (n - split) / n
     height = gain * n * t / rest  # b_k / (1 - t_k)^2
     gap = np.diff((t / rest) ** 2, prepend=0.0)
-    slope = isotonic_regression(np.diff(height, prepend=0.0) / gap, weights=gap, increasing=False).x.clip(min=0)
+    slope = -nondecreasing(-np.diff(height, prepend=0.0) / gap, gap).clip(max=0)
     return float(np.sqrt(slope**2 @ gap) / n), -np.diff(slope, append=0.0) / rest**2

@@ -10,6 +10,7 @@ from matplotlib.ticker import FixedLocator
 from mlci.base.names import label
 from mlci.judging.curves import CalibrationCurve, Rates, RiskCurve
 from mlci.judging.kept import Isotonic
+from mlci.measures.distributions import normal_quantile
 from mlci.showing.plots._style import (
     BLUE,
     INK,
@@ -44,18 +45,16 @@ def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None =
     >>> drawn.axes[0].get_title(loc="left")
     'In-hospital mortality'
     """
-    from scipy.special import ndtri
-
     figure, axis = panel()
     share = (np.cumsum(rates.mass) - rates.mass / 2) / rates.mass.sum()
-    place = ndtri(share)
+    place = np.array([*map(normal_quantile, share)])
     grid = np.linspace(place[0], place[-1], POINTS // 4)
     axis.plot(grid, fit(np.interp(grid, place, rates.score)), color=VERMILION)
     points_of(axis, place, rates, ms=3.5, lw=0.9)
     if cutoff is not None and rates.score[0] <= cutoff <= rates.score[-1]:
         axis.axvline(np.interp(cutoff, rates.score, place), color=INK, lw=1, ls=":")
-    ticks = [tick for tick in TICKS if place[0] - 0.1 <= ndtri(tick) <= place[-1] + 0.1] or [0.5]
-    axis.set_xticks(ndtri(ticks), [f"{100 * tick:.4g}" for tick in ticks])
+    ticks = [tick for tick in TICKS if place[0] - 0.1 <= normal_quantile(tick) <= place[-1] + 0.1] or [0.5]
+    axis.set_xticks([*map(normal_quantile, ticks)], [f"{100 * tick:.4g}" for tick in ticks])
     axis.set(title=label(name), xlabel="Percentile of the score", ylabel="Risk (% of admissions)")
     axis.set_ylim(0, 1.05 * rates.high.max())
     axis.yaxis.set_major_formatter(PERCENT)

@@ -36,6 +36,7 @@ from mlci.judging.groups import by_group, interactions
 from mlci.judging.rivals import OWN, Areas, compare
 from mlci.measures import weighted
 from mlci.measures.design import Design
+from mlci.measures.distributions import normal_quantile, normal_share
 from mlci.measures.intervals import Interval, area
 from mlci.measures.registry import reported
 from mlci.showing.report._findings import (
@@ -354,10 +355,8 @@ def _spread_of(score: np.ndarray, rows: np.ndarray, edges: np.ndarray, weight: n
 
 def levels(n: int) -> np.ndarray:
     """Return where groups along the score begin: even on the normal scale, with 20 admissions and 0.2% at each end."""
-    from scipy.special import ndtr, ndtri
-
-    end = ndtri(1 - max(20, n / 500) / n) if n > 40 else 0.0
-    return ndtr(np.linspace(-end, end, STEPS - 1)) if end > 0 else np.array([0.5])
+    end = normal_quantile(1 - max(20, n / 500) / n) if n > 40 else 0.0
+    return np.array([*map(normal_share, np.linspace(-end, end, STEPS - 1))]) if end > 0 else np.array([0.5])
 
 
 def _codes(model: Model, judged: Cohort, seed: int) -> Codes:
