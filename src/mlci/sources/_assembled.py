@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from mlci.base.errors import InputError, kind_of
 from mlci.base.shares import md5_split
+from mlci.base.threads import threads
 from mlci.codes.audit import audit
 from mlci.codes.icd import normalise_array
 from mlci.codes.zeros import restored
@@ -33,6 +34,8 @@ def assembled(draft: Draft, source: str, *, split_by: str, proportions: Sequence
     if twice or ids.null_count:
         reason = f"{twice} rows repeat an earlier one" if twice else f"{ids.null_count} rows have none"
         raise InputError(f"source {source}: admission_id must name one admission, but {reason}.")
+    if not pc.all(pc.less(ids[:-1], ids[1:])).as_py():
+        table = table.take(pc.sort_indices(ids))
     codes, full = _normalise(table["codes"].combine_chunks(), restore_zeros=restore_zeros)
     if blank := int((~full).sum()):
         notes.append(f"{blank} diagnoses hold neither letter nor digit and were dropped.")
@@ -43,26 +46,28 @@ def assembled(draft: Draft, source: str, *, split_by: str, proportions: Sequence
     if "poa" in table.column_names:
         flags = table["poa"].combine_chunks().flatten().filter(pa.array(full))
         table = table.set_column(table.column_names.index("poa"), "poa", pa.ListArray.from_arrays(codes.offsets, flags))
-    table = _with_split(table, source, split_by, proportions)
-    order = (*COLUMNS[:4], *draft.outcomes, "split")
-    rest = [name for name in table.column_names if name not in order]
-    table = table.select([*order, *rest]).take(pc.sort_indices(ids))
-    table = table.cast(_canonical(table.schema)).combine_chunks()
-    return replace(draft, table=table, notes=tuple(notes))
+    order = (*COLUMNS[:4], *draft.outcomes)
+    rest = [name for name in table.column_names if name not in (*order, "split")]
+    with threads(1) as beside:  # Arrow does not need Python's lock, the drawing of splits does
+        split = beside.submit(_splits, table, source, split_by, proportions)
+        table = table.select([*order, *rest])
+        table = table.cast(_canonical(table.schema))
+        table = table.add_column(len(order), "split", split.result())
+    return replace(draft, table=table.combine_chunks(), notes=tuple(notes))
 
 
-def _with_split(table: pa.Table, source: str, split_by: str, proportions: Sequence[float]) -> pa.Table:
-    """Draw the split of each admission where the source does not say it."""
+def _splits(table: pa.Table, source: str, split_by: str, proportions: Sequence[float]) -> pa.Array | pa.ChunkedArray:
+    """Return the split of each admission, drawn where the source does not say it."""
     if "split" in table.column_names:
         odd = [name for name in table["split"].unique().to_pylist() if name not in SPLITS]
         if odd:
             raise InputError(
                 f"source {source}: column split: {kind_of(odd[0])} is not a split; allowed are {', '.join(SPLITS)}."
             )
-        return table
+        return table["split"]
     if split_by not in table.column_names:
         raise InputError(f"source {source}: no column {split_by} to split by; it has {', '.join(table.column_names)}.")
-    return table.append_column("split", _split(table[split_by], proportions))
+    return _split(table[split_by], proportions)
 
 
 def check_proportions(proportions: Sequence[float]) -> None:

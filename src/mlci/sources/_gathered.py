@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mlci.base.errors import InputError
+from mlci.sources._twins import near
 
 FIRST, LAST = 10_000, 89_999  # what is added to a code's position, and the last position
 BELOW = "00000"  # in place of a position below 0
@@ -61,21 +62,26 @@ class Gathered:
         >>> gathered.lists(pa.chunked_array([[7, 8, 6]]), "diagnoses").to_pylist()
         [['I509', 'N179'], ['I10'], None]
         """
-        found = pc.index_in(self.admissions, value_set=ids.combine_chunks().cast(self.admissions.type))
-        place, lengths = pc.fill_null(found, -1).to_numpy(), np.diff(self.starts)
+        place, lengths = places(self.admissions, ids), np.diff(self.starts)
         if below := int((self.positions < 0)[np.repeat(place >= 0, lengths)].sum()):
             raise InputError(f"{where}: {below} codes have a position below 0; positions are whole numbers from 0.")
+        counts = np.bincount(place[place >= 0], lengths[place >= 0], minlength=len(ids))
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        there = self._ordered and (np.diff(place, prepend=-1) > 0).all()
+        codes = self.codes if there else self.codes.take(pa.array(self._order(place)))
+        return pa.ListArray.from_arrays(pa.array(offsets), codes, mask=pa.array(counts == 0))
+
+    def _order(self, place: np.ndarray) -> np.ndarray:
+        """Return in which order to take the codes, of runs that belong to these places or (-1) to none."""
         run = np.argsort(place, kind="stable")
         run = run[np.searchsorted(place[run], 0) :]
-        place, lengths = place[run], lengths[run]
+        place, lengths = place[run], np.diff(self.starts)[run]
         order = np.repeat((self.starts[run] - np.cumsum(lengths) + lengths).astype(np.int32), lengths)
         order += np.arange(len(order), dtype=np.int32)
         if not self._ordered or (np.diff(place) == 0).any():
             rank = np.argsort(pc.sort_indices(self.codes.dictionary).to_numpy())[self.codes.indices.to_numpy()]
             order = order[np.lexsort((rank[order], self.positions[order], np.repeat(place, lengths)))]
-        counts = np.bincount(place, lengths, minlength=len(ids))
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), self.codes.take(pa.array(order)), mask=pa.array(counts == 0))
+        return order
 
     @property
     def _ordered(self) -> bool:
@@ -83,6 +89,25 @@ class Gathered:
         level = self.positions[1:] <= self.positions[:-1]
         level[self.starts[1:-1] - 1] = False
         return not level.any()
+
+
+def places(these: pa.Array | pa.ChunkedArray, among: pa.ChunkedArray) -> np.ndarray:
+    """Return the row at which each of these ids stands first among others, or -1.
+
+    Whole numbers that lie close together are looked up in a table of all between the least and the largest.
+
+    >>> places(pa.array([8, 6, 7]), pa.chunked_array([[7, 8, 8]]))
+    array([ 1, -1,  0])
+    """
+    ends = near(among)
+    if ends is None or these.null_count or not pa.types.is_integer(these.type):
+        found = pc.index_in(these, value_set=among.combine_chunks().cast(these.type))
+        return pc.fill_null(found, -1).to_numpy()
+    least, most = ends
+    rows = np.full(most - least + 2, -1)  # the last is for whoever lies outside
+    rows[among.cast(pa.int64()).to_numpy()[::-1] - least] = np.arange(len(among))[::-1]
+    numbers = these.cast(pa.int64()).to_numpy()
+    return rows[np.where((numbers >= least) & (numbers <= most), numbers - least, -1)]
 
 
 def codes_in_order(placed: pa.ChunkedArray, where: str) -> pa.ListArray:

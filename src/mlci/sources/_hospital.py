@@ -7,12 +7,14 @@ patient, or ended before it began) is refused in one sentence, so that no error 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mlci.base.errors import InputError
 from mlci.sources import Attrition, Draft, Step
 from mlci.sources._engine import Query, Tables
+from mlci.sources._gathered import places
 from mlci.sources._twins import repeated
 
 if TYPE_CHECKING:
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 # Stays that end before they begin: an error, kept with an unknown length (True), or kept as not long, as in the paper.
 NegativeStays = bool | Literal["short"]
-CHECKS = ("other_codes", "unknown_codes", "not_codes", "has_patient", "negative_stay", "died_on_the_day", "died_before")
+COUNTS = ("other_codes", "unknown_codes", "not_codes")  # of diagnoses that are none of an admission's codes
+CHECKS = (*COUNTS, "has_patient", "negative_stay", "died_on_the_day", "died_before")
 
 
 def number(tables: Any) -> "ir.Table":
@@ -28,14 +31,27 @@ def number(tables: Any) -> "ir.Table":
     return tables["diagnoses_icd"].agg(n=tables["diagnoses_icd"].count())
 
 
+def in_order(batches: pa.RecordBatchReader) -> pa.Table:
+    """Return rows of admissions in the order of their ids: joins leave them nearly so, and no list is moved yet."""
+    rows = batches.read_all().combine_chunks()
+    return rows.take(pc.sort_indices(rows["admission_id"]))
+
+
 def with_codes(tables: Tables, queries: Sequence[Query]) -> tuple[pa.Table, int]:
     """Ask for admissions and their codes, which come as rows: an engine takes longer to gather millions of them.
 
-    The third query is how many diagnoses there are, whosever they are; its answer is the second one here.
+    The third query is how many diagnoses of an admission are none of its codes; the fourth how many diagnoses there
+    are, whosever they are, which is the second answer here.
     """
-    rows, codes, number = tables.ask(queries)
-    lists = codes.lists(rows["admission_id"], tables.where["diagnoses_icd"])
-    return rows.append_column("codes", lists), number["n"][0].as_py()
+    rows, codes, left_out, number = tables.ask(queries)
+    ids = rows["admission_id"]
+    rows = rows.append_column("codes", codes.lists(ids, tables.where["diagnoses_icd"]))
+    place = places(left_out["admission"], ids)
+    for name in COUNTS:
+        counts = np.zeros(len(ids), dtype=np.int64)
+        counts[place[place >= 0]] = left_out[name].to_numpy()[place >= 0]
+        rows = rows.append_column(name, pa.array(counts))
+    return rows, number["n"][0].as_py()
 
 
 def draft(
@@ -100,7 +116,7 @@ def draft(
 
 def _diagnoses(rows: pa.Table) -> int:
     """Return how many diagnoses the rows hold, as codes or counted out."""
-    counted = sum(pc.sum(rows[name]).as_py() or 0 for name in ("other_codes", "unknown_codes", "not_codes"))
+    counted = sum(pc.sum(rows[name]).as_py() or 0 for name in COUNTS)
     return int(counted) + (pc.sum(pc.list_value_length(rows["codes"])).as_py() or 0)
 
 

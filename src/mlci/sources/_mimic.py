@@ -9,26 +9,16 @@ from mlci.sources._engine import Tables
 from mlci.sources._rules import bounded, capped, deaths_before, died_within, elapsed, entered_after, stayed_longer
 
 
-def admissions(
-    tables: Any, diagnoses: ir.Table, *, age: Any, icd_version: int, icu_hours: int, death_day_counts: bool
-) -> ir.Table:
-    """Return one row per row of ADMISSIONS, with outcomes and what `draft` checks; its codes are those of `coded`."""
-    uncounted = diagnoses.filter((_.icd_version != icd_version) | _.icd_version.isnull() | _.icd_code.isnull())
-    counts = uncounted.group_by("hadm_id").agg(
-        other_codes=_.count(where=(_.icd_version != icd_version) & _.icd_code.notnull()),
-        unknown_codes=_.count(where=_.icd_version.isnull() & _.icd_code.notnull()),
-        not_codes=_.count(where=_.icd_code.isnull()),
-    )
+def admissions(tables: Any, *, age: Any, icu_hours: int, death_day_counts: bool) -> ir.Table:
+    """Return one row per row of ADMISSIONS, with outcomes and what `draft` checks.
+
+    Its codes are those of `coded`, the counts of its other diagnoses those of `left_out`.
+    """
     stays = tables["icustays"].group_by("hadm_id").agg(first_icu=_.intime.min(), icu_stays=_.count())
     patients = tables["patients"].mutate(has_patient=True)
-    joined = (
-        tables["admissions"].left_join(patients, "subject_id").left_join(counts, "hadm_id").left_join(stays, "hadm_id")
-    )
+    joined = tables["admissions"].left_join(patients, "subject_id").left_join(stays, "hadm_id")
     return joined.select(
         "subject_id",
-        "other_codes",
-        "unknown_codes",
-        "not_codes",
         "has_patient",
         admission_id=_.hadm_id,
         admitted=_.admittime,
@@ -47,6 +37,20 @@ def coded(diagnoses: ir.Table, icd_version: int) -> ir.Table:
     """Return one row per diagnosis of an ICD version, with its admission, position and code."""
     wanted = diagnoses.filter((_.icd_version == icd_version) & _.icd_code.notnull() & _.hadm_id.notnull())
     return wanted.select(admission=_.hadm_id, position=bounded(_.seq_num), code=_.icd_code)
+
+
+def left_out(diagnoses: ir.Table, icd_version: int) -> ir.Table:
+    """Return one row per admission with diagnoses that `coded` leaves out, and how many of each kind it has."""
+    odd = (_.icd_version != icd_version) | _.icd_version.isnull() | _.icd_code.isnull()
+    return (
+        diagnoses.filter(odd & _.hadm_id.notnull())
+        .group_by(admission=_.hadm_id)
+        .agg(
+            other_codes=_.count(where=(_.icd_version != icd_version) & _.icd_code.notnull()),
+            unknown_codes=_.count(where=_.icd_version.isnull() & _.icd_code.notnull()),
+            not_codes=_.count(where=_.icd_code.isnull()),
+        )
+    )
 
 
 def totals(tables: Tables) -> dict[str, int]:

@@ -31,11 +31,22 @@ def repeated(ids: pa.ChunkedArray) -> int:
     >>> repeated(pa.chunked_array([[7, 8, 7]])), repeated(pa.chunked_array([["a", None], [None]]))
     (1, 1)
     """
+    if ends := near(ids):
+        return len(ids) - count_marked([ids], *ends)
+    return len(ids) - pc.count_distinct(ids, mode="all").as_py()
+
+
+def near(ids: pa.ChunkedArray) -> tuple[int, int] | None:
+    """Return the least and the largest of ids that are whole numbers close together, or None.
+
+    >>> near(pa.chunked_array([[7, 9]])), near(pa.chunked_array([[7, 1_000_000]]))
+    ((7, 9), None)
+    """
     if pa.types.is_integer(ids.type) and len(ids) and not ids.null_count:
         least, most = pc.min_max(ids).as_py().values()
         if most < 1 << 63 and most - least < NEAR * len(ids):
-            return len(ids) - count_marked([ids], least, most)
-    return len(ids) - pc.count_distinct(ids, mode="all").as_py()
+            return least, most
+    return None
 
 
 def twins(ids: pa.ChunkedArray) -> Twins | None:

@@ -81,11 +81,14 @@ def read(
 
 
 def _queries(*, death_day_counts: bool) -> list[Query]:
-    """Describe what is asked of the tables: admissions, their codes, and how many diagnoses there are."""
+    """Describe what is asked of the tables: admissions, their codes, what is left out, and how many there are."""
     death = ", death day counts" if death_day_counts else ""
     return [
-        Query(f"mimic3: admissions{death}", partial(_admissions, death_day_counts=death_day_counts)),
+        Query(
+            f"mimic3: admissions{death}", partial(_admissions, death_day_counts=death_day_counts), _hospital.in_order
+        ),
         Query("mimic3: codes", _codes, Gathered.of),
+        Query("mimic3: left out", _left_out),
         Query("mimic3: number of diagnoses", _hospital.number),
     ]
 
@@ -100,8 +103,7 @@ def _admissions(tables: Any, *, death_day_counts: bool = False) -> "ir.Table":
 
     # Dates of birth of patients over 89 are moved 300 years back; the cap at 90 brings them home.
     age = elapsed(_.admittime, _.dob) / DAY / ibis.literal(365.2425, "float64")
-    rules = {"icd_version": 9, "icu_hours": 24, "death_day_counts": death_day_counts}
-    return _mimic.admissions(tables, _diagnoses(tables), age=age, **rules)
+    return _mimic.admissions(tables, age=age, icu_hours=24, death_day_counts=death_day_counts)
 
 
 def _codes(tables: Any) -> "ir.Table":
@@ -109,6 +111,13 @@ def _codes(tables: Any) -> "ir.Table":
     from mlci.sources import _mimic
 
     return _mimic.coded(_diagnoses(tables), 9)
+
+
+def _left_out(tables: Any) -> "ir.Table":
+    """Describe how many diagnoses of each admission have no code."""
+    from mlci.sources import _mimic
+
+    return _mimic.left_out(_diagnoses(tables), 9)
 
 
 def _diagnoses(tables: Any) -> "ir.Table":

@@ -92,17 +92,19 @@ def read(
 
 
 def _queries(*, icd_version: int, death_day_counts: bool) -> list[Query]:
-    """Describe what is asked of the tables: admissions, their codes, and how many diagnoses there are."""
-    options = {"icd_version": icd_version, "death_day_counts": death_day_counts}
+    """Describe what is asked of the tables: admissions, their codes, what is left out, and how many there are."""
     death = ", death day counts" if death_day_counts else ""
     return [
-        Query(f"mimic4: admissions, ICD-{icd_version}{death}", partial(_admissions, **options)),
+        Query(
+            f"mimic4: admissions{death}", partial(_admissions, death_day_counts=death_day_counts), _hospital.in_order
+        ),
         Query(f"mimic4: codes, ICD-{icd_version}", partial(_codes, icd_version=icd_version), Gathered.of),
+        Query(f"mimic4: left out, ICD-{icd_version}", partial(_left_out, icd_version=icd_version)),
         Query("mimic4: number of diagnoses", _hospital.number),
     ]
 
 
-def _admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = False) -> "ir.Table":
+def _admissions(tables: Any, *, death_day_counts: bool = False) -> "ir.Table":
     """Describe one row per admission of the database, without its codes."""
     from ibis import _
 
@@ -110,14 +112,7 @@ def _admissions(tables: Any, *, icd_version: int = 10, death_day_counts: bool = 
 
     # Age in the year of admission: the anchor is the one year in which the age is known.
     age = _.anchor_age + _.admittime.year() - _.anchor_year
-    return _mimic.admissions(
-        tables,
-        tables["diagnoses_icd"],
-        age=age,
-        icd_version=icd_version,
-        icu_hours=0,
-        death_day_counts=death_day_counts,
-    )
+    return _mimic.admissions(tables, age=age, icu_hours=0, death_day_counts=death_day_counts)
 
 
 def _codes(tables: Any, *, icd_version: int) -> "ir.Table":
@@ -125,6 +120,13 @@ def _codes(tables: Any, *, icd_version: int) -> "ir.Table":
     from mlci.sources import _mimic
 
     return _mimic.coded(tables["diagnoses_icd"], icd_version)
+
+
+def _left_out(tables: Any, *, icd_version: int) -> "ir.Table":
+    """Describe how many diagnoses of each admission are none of these."""
+    from mlci.sources import _mimic
+
+    return _mimic.left_out(tables["diagnoses_icd"], icd_version)
 
 
 def totals(location: Any) -> dict[str, int]:
