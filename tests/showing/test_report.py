@@ -13,10 +13,11 @@ import pytest
 
 import mlci
 from mlci.judging import theory
+from mlci.showing._pages import Album
 from mlci.showing._words import listing, percent
 from mlci.showing.report import build
 from mlci.showing.report._compute import compute
-from mlci.showing.report._draw import ReportPictures
+from mlci.showing.report._draw import of_part
 from mlci.showing.report._render import render
 from toys import random_index
 
@@ -155,9 +156,10 @@ def test_a_weighted_report_says_so_and_shows_the_populations_rates(made, sketche
     table = few.table.append_column("weight", pa.array(weight)).append_column("ward", pa.array(ward))
     table = table.set_column(table.column_names.index("subject_id"), "subject_id", table["admission_id"])
     few, drawn = replace(few, table=table), {"weights": "weight", "cluster": "ward", "strata": None}
-    drawing = ReportPictures(index.model_.cutoff.score)
-    findings = compute(index.model_, few, drawn=drawn, resamples=20, shown=drawing.part)
-    page = render(findings, drawing.whole(findings), command="mlci report", study={})
+    album = Album()
+    shown = lambda part: [album.draw(sketch) for sketch in of_part(part, index.model_.cutoff.score)]  # noqa: E731
+    findings = compute(index.model_, few, drawn=drawn, resamples=20, shown=shown)
+    page = render(findings, album.pictures, command="mlci report", study={})
     assert "They stand for a population: weighted by weight: " in page
     assert "of patients" not in page
     assert "patients</" not in page

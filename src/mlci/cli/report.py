@@ -53,28 +53,29 @@ def command(
 
     from mlci.base.files import atomic
     from mlci.base.threads import threads
+    from mlci.showing._elsewhere import DrawnElsewhere
 
     check_output(output, inputs=[model, cohort, *([study] if study else [])], force=force)
     if not quiet:
         click.echo(f"Judging {model} on {cohort}.", err=True)
-
-    from mlci.cohort import read_cohort
-
-    with threads(1) as pool:  # the cohort is read while the libraries are imported
-        reading = pool.submit(read_cohort, cohort)
-        from mlci.index.model import load_model
-        from mlci.index.ready import model_path
-        from mlci.showing.report import build, read_study
-
-        index = load_model(model_path(model))
-    answers = read_study(study) if study else {}
     words = shlex.join(["mlci", *sys.argv[1:]])
     columns = by.split(",") if by else None
-    options = {"command": words, "by": columns, "study": answers, "resamples": resamples, "seed": seed}
+    options = {"command": words, "by": columns, "resamples": resamples, "seed": seed}
     state = output.with_name(f".{output.name}.refits")
     options |= {"resample_training": resample_training or 0, "drawn": drawn}
     options |= {"refitting": {"state": state, "on_fit": None if quiet else _told(resample_training)}}
-    page = build(index, reading.result(), **options)
+    with DrawnElsewhere() as album:
+        from mlci.cohort import read_cohort
+
+        with threads(1) as pool:  # the cohort is read while the libraries are imported
+            reading = pool.submit(read_cohort, cohort)
+            from mlci.index.model import load_model
+            from mlci.index.ready import model_path
+            from mlci.showing.report import build, read_study
+
+            index = load_model(model_path(model))
+        options["study"] = read_study(study) if study else {}
+        page = build(index, reading.result(), album=album, **options)
     with atomic(output) as temporary:
         temporary.write_text(page, encoding="utf-8")
     state.unlink(missing_ok=True)

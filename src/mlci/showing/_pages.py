@@ -1,12 +1,17 @@
 """What self-contained pages share: pictures with their words, one style, one set of filters; no script, no network."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 from mlci.base.names import cell, label
-from mlci.showing import plots
+from mlci.showing._colours import dark_style
 from mlci.showing._words import listing, number, percent, signed, spread, versions
+
+if TYPE_CHECKING:
+    from mlci.showing.plots import Figure  # imports matplotlib, which a page drawn by another process does without
 
 
 @dataclass(frozen=True)
@@ -17,16 +22,36 @@ class Picture:
     caption: str
 
 
+@dataclass(frozen=True)
+class Sketch:
+    """A picture that is to be drawn: the name of a function of `mlci.showing.plots`, and what it is given."""
+
+    section: str
+    said: str  # its text alternative
+    plot: str
+    given: tuple[Any, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    caption: bool = True  # whether the alternative stands below it, too
+
+
 class Album:
     """Pictures by section, in the order they were drawn."""
 
     def __init__(self) -> None:
         self.pictures: dict[str, list[Picture]] = {}
 
-    def add(self, section: str, figure: plots.Figure, said: str, *, caption: bool = True) -> None:
+    def add(self, section: str, figure: "Figure", said: str, *, caption: bool = True) -> None:
+        from mlci.showing.plots import svg
+
         shown = self.pictures.setdefault(section, [])
-        drawn = plots.svg(figure, prefix=f"{section}{len(shown)}", alternative=said)
+        drawn = svg(figure, prefix=f"{section}{len(shown)}", alternative=said)
         shown.append(Picture(drawn, said if caption else ""))
+
+    def draw(self, sketch: Sketch) -> None:
+        from mlci.showing import plots
+
+        figure = getattr(plots, sketch.plot)(*sketch.given, **sketch.options)
+        self.add(sketch.section, figure, sketch.said, caption=sketch.caption)
 
 
 @cache
@@ -51,5 +76,5 @@ def environment(package: str):
         "versions": versions,
     }
     style = files("mlci.showing").joinpath("style.css").read_text()
-    made.globals |= {"style": style.replace("/* dark figures */", plots.dark_style()), "spread": spread}
+    made.globals |= {"style": style.replace("/* dark figures */", dark_style()), "spread": spread}
     return made

@@ -5,8 +5,8 @@ differ as well, so that nothing hangs on colour alone. `svg` gives inline vector
 colour, so one drawing serves light, dark and paper.
 """
 
+from mlci.showing._colours import dark_style as dark_style
 from mlci.showing.plots._style import Figure as Figure
-from mlci.showing.plots._style import dark_style as dark_style
 from mlci.showing.plots._style import save as save
 from mlci.showing.plots._style import svg as svg
 from mlci.showing.plots.codes import influence as influence
@@ -16,6 +16,7 @@ from mlci.showing.plots.groups import funnel as funnel
 from mlci.showing.plots.groups import love as love
 from mlci.showing.plots.making import attrition as attrition
 from mlci.showing.plots.making import benchmark as benchmark
+from mlci.showing.plots.making import estimates as estimates
 from mlci.showing.plots.making import learning_curves as learning_curves
 from mlci.showing.plots.outcomes import calibration as calibration
 from mlci.showing.plots.outcomes import risk_curve as risk_curve

@@ -15,15 +15,13 @@ from matplotlib.ticker import FuncFormatter
 
 from mlci.base.files import atomic
 from mlci.judging.curves import Rates
+from mlci.showing._colours import BLUE, DARK, GREEN, ORANGE, PURPLE, SKY, VERMILION
 
 Words = ParamSpec("Words")
-BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
-GREY = "#7B8794"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 MARKS = ("o", "s", "D", "^", "v", "P")
 INK = "#0a0b0c"  # stands for the text colour of whatever page the figure lies on
-DARK = {BLUE: "#56B4E9", VERMILION: "#FF8A4C", GREEN: "#2FC99B", GREY: "#9AA4AE"}  # lighter, where the page is dark
 LONGEST = 46  # letters of a name beside a bar
 POINTS = 400  # a line on paper shows no more
 TICKS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)  # of a normal scale
@@ -98,15 +96,6 @@ def panels(count: int, *, columns: int = 2, size: tuple[float, float] = (3.6, 2.
 def points_of(axis, x: np.ndarray, rates: Rates, **style) -> None:
     spread = np.abs([rates.risk - rates.low, rates.high - rates.risk])
     axis.errorbar(x, rates.risk, yerr=spread, fmt="o", color=BLUE, **style)
-
-
-def dark_style() -> str:
-    """Return the colours of `svg` on a dark page, as CSS declarations.
-
-    >>> dark_style().split(";")[0]
-    '--0072B2: #56B4E9'
-    """
-    return " ".join(f"--{colour[1:]}: {lighter};" for colour, lighter in DARK.items())
 
 
 def svg(figure: Figure, *, prefix: str, alternative: str) -> str:

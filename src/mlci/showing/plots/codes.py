@@ -8,15 +8,8 @@ from matplotlib.figure import Figure
 
 from mlci.base.errors import InputError
 from mlci.index._explain import Explanation
-from mlci.showing.plots._style import (
-    BLUE,
-    INK,
-    LONGEST,
-    VERMILION,
-    panel,
-    room,
-    styled,
-)
+from mlci.showing._colours import BLUE, VERMILION
+from mlci.showing.plots._style import INK, LONGEST, panel, room, styled
 
 
 @styled

@@ -7,20 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from mlci.showing.plots._style import (
-    BLUE,
-    COLOURS,
-    COUNT,
-    GREEN,
-    GREY,
-    INK,
-    LONGEST,
-    MARKS,
-    VERMILION,
-    panel,
-    room,
-    styled,
-)
+from mlci.showing._colours import BLUE, GREEN, GREY, VERMILION
+from mlci.showing.plots._style import COLOURS, COUNT, INK, LONGEST, MARKS, panel, room, styled
 
 if TYPE_CHECKING:
     import pandas as pd

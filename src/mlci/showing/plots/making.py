@@ -8,18 +8,8 @@ from matplotlib.patches import FancyBboxPatch
 
 from mlci.base.names import label
 from mlci.measures.registry import METRICS
-from mlci.showing.plots._style import (
-    BLUE,
-    COLOURS,
-    DASHES,
-    INK,
-    MARKS,
-    VERMILION,
-    panel,
-    panels,
-    room,
-    styled,
-)
+from mlci.showing._colours import BLUE, VERMILION
+from mlci.showing.plots._style import COLOURS, DASHES, INK, MARKS, panel, panels, room, styled
 
 
 @styled
@@ -113,24 +103,55 @@ def benchmark(frame, metric: str, *, models: Sequence[str] | None = None) -> Fig
     frame = frame[frame["metric"] == metric]
     models = list(models or frame["model"].unique())
     outcomes = list(frame["outcome"].unique())
-    height = 0.22 * len(models) + 0.9
+    parts = [frame[frame["outcome"] == outcome].set_index("model").reindex(models) for outcome in outcomes]
+    columns = [[part[column].to_numpy(float) for column in ("value", "low", "high")] for part in parts]
     if len(outcomes) == 1:
-        figure, axis = panel((3.6, height), left=room(models))
-        axes = [axis]
-    else:
-        width = min(3.6, 9.0 / max(len(outcomes), 1))
-        figure, axes = panels(len(outcomes), columns=4, size=(max(width, 1.9), height))
-    for position, (axis, outcome) in enumerate(zip(axes, outcomes)):
-        part = frame[frame["outcome"] == outcome].set_index("model").reindex(models)
-        rows = np.arange(len(models))
-        value = part["value"].to_numpy(float)
-        low, high = part["low"].to_numpy(float), part["high"].to_numpy(float)
-        for row in rows:
-            colour, mark = COLOURS[row % len(COLOURS)], MARKS[row % len(MARKS)]
-            axis.plot([low[row], high[row]], [row, row], color=colour, lw=1.4)
-            axis.plot(value[row], row, mark, ms=5, color=colour)
-        axis.set(title=label(outcome), ylim=(len(models) - 0.5, -0.5), yticks=rows)
-        axis.set_yticklabels(models if position % 4 == 0 else [], fontsize="small")
-        axis.locator_params(axis="x", nbins=4)
-        axis.set_xlabel(METRICS[metric].heading)
+        return estimates(metric, outcomes[0], models, *columns[0])
+    width = min(3.6, 9.0 / max(len(outcomes), 1))
+    figure, axes = panels(len(outcomes), columns=4, size=(max(width, 1.9), _height(models)))
+    for position, (axis, outcome, found) in enumerate(zip(axes, outcomes, columns)):
+        _dots(axis, metric, outcome, models, *found)
+        if position % 4:
+            axis.set_yticklabels([])
     return figure
+
+
+@styled
+def estimates(
+    metric: str, outcome: str, models: Sequence[str], value: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> Figure:
+    """Draw one metric for one outcome: models down, with their intervals.
+
+    Args:
+        metric: its name in the registry.
+        outcome: its name.
+        models: their names.
+        value: of each model.
+        low: the lower end of its interval.
+        high: the upper end.
+
+    Returns:
+        The figure.
+
+    >>> estimates("auroc", "mortality", ["Charlson"], *np.array([[0.8], [0.7], [0.9]])).axes[0].get_xlabel()
+    'AUROC'
+    """
+    figure, axis = panel((3.6, _height(models)), left=room(models))
+    _dots(axis, metric, outcome, models, value, low, high)
+    return figure
+
+
+def _height(models: Sequence[str]) -> float:
+    return 0.22 * len(models) + 0.9
+
+
+def _dots(axis, metric: str, outcome: str, models: Sequence[str], value, low, high) -> None:
+    rows = np.arange(len(models))
+    for row in rows:
+        colour, mark = COLOURS[row % len(COLOURS)], MARKS[row % len(MARKS)]
+        axis.plot([low[row], high[row]], [row, row], color=colour, lw=1.4)
+        axis.plot(value[row], row, mark, ms=5, color=colour)
+    axis.set(title=label(outcome), ylim=(len(models) - 0.5, -0.5), yticks=rows)
+    axis.set_yticklabels(models, fontsize="small")
+    axis.locator_params(axis="x", nbins=4)
+    axis.set_xlabel(METRICS[metric].heading)

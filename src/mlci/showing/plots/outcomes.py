@@ -11,17 +11,8 @@ from mlci.base.names import label
 from mlci.judging.curves import CalibrationCurve, Rates, RiskCurve
 from mlci.judging.kept import Isotonic
 from mlci.measures.distributions import normal_quantile
-from mlci.showing.plots._style import (
-    BLUE,
-    INK,
-    PERCENT,
-    POINTS,
-    TICKS,
-    VERMILION,
-    panel,
-    points_of,
-    styled,
-)
+from mlci.showing._colours import BLUE, VERMILION
+from mlci.showing.plots._style import INK, PERCENT, POINTS, TICKS, panel, points_of, styled
 
 
 @styled

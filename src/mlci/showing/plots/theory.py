@@ -7,19 +7,8 @@ from matplotlib.figure import Figure
 
 from mlci.base.names import label
 from mlci.judging.theory import Scan
-from mlci.showing.plots._style import (
-    BLUE,
-    COLOURS,
-    DASHES,
-    GREY,
-    INK,
-    MARKS,
-    PERCENT,
-    POINTS,
-    panel,
-    panels,
-    styled,
-)
+from mlci.showing._colours import BLUE, GREY
+from mlci.showing.plots._style import COLOURS, DASHES, INK, MARKS, PERCENT, POINTS, panel, panels, styled
 
 
 @styled

@@ -1,15 +1,18 @@
 """One self-contained HTML page about an index on a cohort: computed, drawn, rendered, each in a file of its own.
 
-A part is drawn as soon as it is found, while threads compute the others; matplotlib is imported meanwhile too.
+A part is drawn as soon as it is found, while threads compute the others.
 """
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mlci.cohort import Cohort
 from mlci.index.model import Model
+from mlci.showing._elsewhere import DrawnElsewhere
+from mlci.showing._pages import Album, Sketch
 from mlci.showing.report._compute import compute
+from mlci.showing.report._draw import of_part, of_rest
+from mlci.showing.report._render import render
 from mlci.showing.report._tripod import read_study
 
 if TYPE_CHECKING:
@@ -19,7 +22,13 @@ __all__ = ["build", "read_study"]
 
 
 def build(
-    index: "MLCI | Model", cohort: Cohort, *, command: str, study: Mapping[str, str] | None = None, **options: Any
+    index: "MLCI | Model",
+    cohort: Cohort,
+    *,
+    command: str,
+    study: Mapping[str, str] | None = None,
+    album: Album | DrawnElsewhere | None = None,
+    **options: Any,
 ) -> str:
     """Build the report as HTML.
 
@@ -28,6 +37,7 @@ def build(
         cohort: whose test split judges it.
         command: shown as what made the page.
         study: the authors' answers to items of TRIPOD+AI, as `read_study` reads them.
+        album: where the pictures are drawn, a new one if None.
         options: `by`, the cohort's columns to tell subgroups by (None: sex and age band where the cohort knows them);
             `resamples` of the bootstrap; `resample_training`, how often the index is fitted again on resampled training
             patients (0: not at all), with `refitting`, the `state` and `on_fit` of `mlci.index.vary`; `seed` of the
@@ -43,14 +53,12 @@ def build(
     """
     model = index if isinstance(index, Model) else index.model_
 
-    @cache
-    def drawing():
-        from mlci.showing.report._draw import ReportPictures
+    album = album or Album()
 
-        return ReportPictures(model.cutoff.score)
+    def draw(sketches: Iterable[Sketch]) -> None:
+        for sketch in sketches:
+            album.draw(sketch)
 
-    findings = compute(model, cohort, shown=lambda part: drawing().part(part), **options)
-    pictures = drawing().whole(findings)
-    from mlci.showing.report._render import render
-
-    return render(findings, pictures, command=command, study=study or {})
+    findings = compute(model, cohort, shown=lambda part: draw(of_part(part, model.cutoff.score)), **options)
+    draw(of_rest(findings))
+    return render(findings, album.pictures, command=command, study=study or {})

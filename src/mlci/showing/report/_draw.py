@@ -1,80 +1,77 @@
-"""Draw the report's figures from its findings: each an inline SVG with its text alternative.
+"""Sketch the report's figures from its findings: what each shows, and its text alternative; `Album` draws them.
 
 A figure shows one outcome, so that a phone shows it whole; the page lays several side by side where there is room.
 """
+
+from collections.abc import Iterator
 
 import pandas as pd
 
 from mlci.base.names import label
 from mlci.judging.theory import Diagnosis
-from mlci.showing import plots
-from mlci.showing._pages import Album, Picture
+from mlci.showing._pages import Sketch
 from mlci.showing._words import number, percent, signed
 from mlci.showing.report._findings import Codes, Findings, OutcomeFigures, Part
 
 
-class ReportPictures:
-    """Pictures by section: of parts of the findings as they are found, and at last of what the whole alone shows."""
-
-    def __init__(self, cutoff: float) -> None:
-        self.album, self.cutoff = Album(), cutoff
-
-    def part(self, found: Part) -> None:
-        """Draw a part of the judgement."""
-        if isinstance(found, OutcomeFigures):
-            _outcome(self.album, found, self.cutoff)
-        elif isinstance(found, Codes):
-            _codes(self.album, found)
-        elif isinstance(found, Diagnosis):
-            _theory(self.album, found)
-        else:
-            _aurocs(self.album, found)
-
-    def whole(self, findings: Findings) -> dict[str, list[Picture]]:
-        """Draw whom the report is about and how the index was made: section → pictures, with those of the parts."""
-        if findings.people.attrition:
-            steps = [(step.rule, step.removed, step.left) for step in findings.people.attrition]
-            gone, last = sum(step[1] for step in steps), steps[-1][2]
-            said = f"{gone:,} admissions were left out and {last:,} kept."
-            self.album.add("attrition", plots.attrition(steps), said)
-        for curve in findings.made.get("record", {}).get("curves", ()):
-            lines = plots.learning_curves(curve["lines"], best=curve["kept"], ylabel=curve["unit"])
-            self.album.add("learning", lines, curve["title"])
-        return self.album.pictures
+def of_part(found: Part, cutoff: float) -> Iterator[Sketch]:
+    """Sketch a part of the judgement of a model with this cutoff."""
+    if isinstance(found, OutcomeFigures):
+        return _outcome(found, cutoff)
+    if isinstance(found, Codes):
+        return _codes(found)
+    return _theory(found) if isinstance(found, Diagnosis) else _aurocs(found)
 
 
-def _outcome(album: Album, outcome: OutcomeFigures, cut: float) -> None:
+def of_rest(findings: Findings) -> Iterator[Sketch]:
+    """Sketch whom the report is about and how the index was made."""
+    if findings.people.attrition:
+        steps = [(step.rule, step.removed, step.left) for step in findings.people.attrition]
+        gone, last = sum(step[1] for step in steps), steps[-1][2]
+        yield Sketch("attrition", f"{gone:,} admissions were left out and {last:,} kept.", "attrition", (steps,))
+    for curve in findings.made.get("record", {}).get("curves", ()):
+        options = {"best": curve["kept"], "ylabel": curve["unit"]}
+        yield Sketch("learning", curve["title"], "learning_curves", (curve["lines"],), options)
+
+
+def _outcome(outcome: OutcomeFigures, cut: float) -> Iterator[Sketch]:
     name = label(outcome.name)
-    album.add(
+    yield Sketch(
         "risk",
-        plots.risk_curve(outcome.name, outcome.rates, outcome.fit, cutoff=cut),
         f"{name}: observed risk in {len(outcome.rates.n)} groups along the score, and the monotone fit, which "
         f"rises by {number(100 * outcome.trend.mean, 1)} points from the 5th to the 95th percentile of the score.",
+        "risk_curve",
+        (outcome.name, outcome.rates, outcome.fit),
+        {"cutoff": cut},
     )
-    album.add(
+    yield Sketch(
         "calibration",
-        plots.calibration(outcome.name, outcome.groups, outcome.smooth),
         f"{name}: mean predicted risk {percent(outcome.predicted)}, observed {percent(outcome.rate)}.",
+        "calibration",
+        (outcome.name, outcome.groups, outcome.smooth),
     )
     if 0 < outcome.positives < outcome.n:
         edges, *shares = outcome.share
         counts = (outcome.n - outcome.positives, outcome.positives)
         without, having = (number(median, 2) for median in outcome.medians)
-        album.add(
+        yield Sketch(
             "distribution",
-            plots.score_distribution(outcome.name, edges, shares, counts, cutoff=cut),
             f"{name}: the median score is {having} with and {without} without the outcome.",
+            "score_distribution",
+            (outcome.name, edges, shares, counts),
+            {"cutoff": cut},
         )
 
 
-def _aurocs(album: Album, aurocs: pd.DataFrame) -> None:
+def _aurocs(aurocs: pd.DataFrame) -> Iterator[Sketch]:
     for name, part in aurocs.groupby("outcome", sort=False):
         values = ", ".join(f"{row.model} {row.value:.3f}" for row in part.itertuples())
-        frame = part.assign(metric="auroc")
-        album.add("auroc", plots.benchmark(frame, "auroc"), f"{label(str(name))}, AUROC: {values}.", caption=False)
+        columns = (part[column].to_numpy(float) for column in ("value", "low", "high"))
+        given = "auroc", name, part["model"].tolist(), *columns
+        yield Sketch("auroc", f"{label(str(name))}, AUROC: {values}.", "estimates", given, caption=False)
 
 
-def _codes(album: Album, codes: Codes) -> None:
+def _codes(codes: Codes) -> Iterator[Sketch]:
     charts: dict[str, pd.DataFrame] = {"": codes.every}
     if any(codes.every["tells"]):
         charts = {"with codes that tell an outcome (hollow, †)": codes.every, "without them": codes.plain}
@@ -86,21 +83,24 @@ def _codes(album: Album, codes: Codes) -> None:
         said = (
             f"Mean change of the score by code{', ' + which if which else ''}; most: {names[0]} ({signed(effects[0])})."
         )
-        album.add("codes", plots.influence(names, effects, marked=frame["tells"].to_numpy() != ""), said)
+        yield Sketch("codes", said, "influence", (names, effects), {"marked": frame["tells"].to_numpy() != ""})
 
 
-def _theory(album: Album, diagnosis: Diagnosis) -> None:
+def _theory(diagnosis: Diagnosis) -> Iterator[Sketch]:
     unrelated = max(diagnosis.weights) / sum(diagnosis.weights)
-    album.add(
+    yield Sketch(
         "theory",
-        plots.singular_values(diagnosis.singular_values, unrelated=unrelated),
         f"The first direction holds {percent(diagnosis.energy)} of the outcomes' joint variation; "
         f"{percent(unrelated)}, the dotted line, is what unrelated outcomes would have.",
+        "singular_values",
+        (diagnosis.singular_values,),
+        {"unrelated": unrelated},
     )
     best = diagnosis.shared.threshold
-    album.add(
+    yield Sketch(
         "theory",
-        plots.threshold_scan(diagnosis.scan, ["Shared direction", *diagnosis.outcomes]),
         f"Squared cosine of every cut with the shared direction and each outcome; the shared direction's best is "
         f"{best.rho2:.3f}, with {percent(best.share)} of admissions beyond the cut.",
+        "threshold_scan",
+        (diagnosis.scan, ["Shared direction", *diagnosis.outcomes]),
     )
