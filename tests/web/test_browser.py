@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 import warnings
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,6 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from conftest import PATIENCE
 from toys import code_lists
 from webserver import running, toy_index
 
@@ -140,6 +142,54 @@ def test_what_if_removes_and_adds_codes_and_shows_the_change(page, index):
     expect(banner).to_have_count(0)
     expect(page.locator("#score")).to_have_text(shown(without))
     expect(page.get_by_label("Diagnosis codes of one admission")).to_have_value("I509")
+
+
+HELD = """() => { const ask = window.fetch; window.fetch = async (...what) => {
+    const answer = await ask(...what); await new Promise((go) => { window.goOn = go; }); return answer; }; }"""
+
+
+def held(page: Page) -> None:
+    """Wait until an answer is held."""
+    deadline = time.monotonic() + PATIENCE
+    while not page.evaluate("() => Boolean(window.goOn)"):  # the policy of the page forbids Playwright's own waiting
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(10)
+
+
+def test_what_is_typed_while_the_page_renews_stays_and_counts_once_it_is_tried(page, index):
+    page.goto("/?codes=I50.9+N17.9")
+    page.evaluate(HELD)  # an answer comes when the test says so
+    box = page.get_by_label("What if there were also")
+    box.fill("a4")
+    page.get_by_label("leave out N17.9").click()
+    held(page)
+    box.focus()
+    box.press("End")
+    page.keyboard.type("19")
+    page.keyboard.press("ArrowLeft")
+    page.evaluate("() => window.goOn()")
+    expect(page.locator("#whatif")).to_contain_text("What if without N17.9:")  # half a code was not tried
+    page.keyboard.type(".")
+    expect(box).to_have_value("a41.9")  # where it was being typed
+    page.evaluate("() => { window.goOn = null; }")
+    page.get_by_role("button", name="Try").click()
+    held(page)
+    page.evaluate("() => window.goOn()")
+    expect(page.locator("#whatif")).to_contain_text("without N17.9, with A41.9")
+    expect(page.locator("#score")).to_contain_text(shown(index.score([["I509", "A419"]])[0]))
+    expect(box).to_have_value("")
+
+
+def test_codes_that_are_typed_while_one_is_added_stay(page):
+    page.goto("/?codes=I50.9&q=I10")
+    page.evaluate(HELD)
+    page.get_by_role("button", name="Add I10 ").click()
+    held(page)
+    page.get_by_label("Diagnosis codes of one admission").evaluate("box => { box.value += ' E11.9'; }")
+    page.evaluate("() => window.goOn()")
+    expect(page.locator("#h-score")).to_be_visible()
+    expect(page.locator(".effects")).to_contain_text("I10")
+    expect(page.get_by_label("Diagnosis codes of one admission")).to_have_value("I50.9 E11.9")
 
 
 def test_what_is_not_understood_is_offered_right_and_never_counts(page, index):

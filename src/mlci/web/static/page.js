@@ -5,9 +5,10 @@ const byId = (id) => document.getElementById(id);
 const form = byId("case");
 let running = null, pause;
 
-// Ask the server for the page that the form describes and take over the parts that changed.
-async function refresh(url, submitter) {
+// Ask the server for the page that the form describes and take over the parts that changed; what is typed meanwhile stays.
+async function refresh(url, submitter, tried) {
   clearTimeout(pause); // what was typed before this would undo it
+  const asked = { codes: byId("codes").value, q: byId("q").value };
   running?.abort();
   running = new AbortController();
   let page, response;
@@ -21,11 +22,11 @@ async function refresh(url, submitter) {
   }
   if (!page.getElementById("result")) return location.assign(url); // an answer of another kind, such as a refusal
   byId("said").classList.add("hidden");
-  const focused = document.activeElement.id;
+  const focused = document.activeElement.id, box = byId("plus");
   for (const id of ["found", "result"]) byId(id).replaceWith(page.getElementById(id));
+  if (box && box.value !== tried) byId("plus")?.replaceWith(box);
   if (submitter) {
-    byId("codes").value = page.getElementById("codes").value;
-    byId("q").value = page.getElementById("q").value;
+    for (const id in asked) if (byId(id).value === asked[id]) byId(id).value = page.getElementById(id).value;
   }
   if (focused && document.activeElement.id !== focused) (byId(focused) ?? byId("codes")).focus();
   byId("said").textContent = ["no-score", "percentile", "score", "verdict"].map((id) => byId(id)?.textContent).filter(Boolean).join(" ");
@@ -35,9 +36,14 @@ async function refresh(url, submitter) {
   history.replaceState(null, "", address.pathname + address.search);
 }
 
+// What stands in the box of "what if" counts once it is tried, not while somebody still types there.
 function ask(submitter) {
   const fields = new URLSearchParams(new FormData(form, submitter));
-  return refresh("/?" + fields, submitter);
+  if (!submitter) {
+    fields.delete("plus");
+    for (const added of document.querySelectorAll("[name=plus]:checked")) fields.append("plus", added.value);
+  }
+  return refresh("/?" + fields, submitter, submitter && byId("plus")?.value);
 }
 
 if (form) {
