@@ -301,6 +301,11 @@ def said_on(page: str) -> str:
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", page))).replace(" ,", ",")
 
 
+def test_a_change_that_two_digits_do_not_show_is_no_way_from_a_score_to_itself():
+    rows = read_case(mlci.load("us2010"), "I50.9 N17.9 I10", version=10).rows
+    assert not any(re.search(r"from (\S+) to \1$", row.words) for row in rows)
+
+
 def test_the_page_says_it_all(web, index):
     page = web.get("/", params={"codes": "I50.9; n179\nE11.9, 428.0 éé"}).text
     codes, said = ["I509", "N179", "E119"], said_on(page)  # what is not understood does not count
@@ -378,7 +383,8 @@ def test_two_cases_side_by_side(web, index):
     rows = index.table([["I509", "I10"], ["I10", "N179"]])
     percentiles = " ".join(f"{value:.0f}" for value in rows["percentile"])
     assert f"Severity percentile {percentiles}" in said
-    assert "Only A I50.9 Heart failure, unspecified Both I10 Essential (primary) hypertension Only B N17.9" in said
+    assert "Only A I50.9 Heart failure, unspecified Only B N17.9" in said
+    assert "Both I10 Essential (primary) hypertension" in said
     assert "Not understood in case A, and not counted: sepsis" in said
     assert "Case B has no score" in said_on(web.get("/compare", params={"a": "I10", "b": "nothing"}).text)
     assert refused(web.get("/compare", params={"a": "x" * 20_001}), 422).startswith("That is too much text")
@@ -530,6 +536,14 @@ def test_a_spreadsheet_comes_back_with_what_was_understood(web, index):
     result = pd.read_excel(io.BytesIO(fetch(web, page)), engine="calamine", dtype={"admission_id": str})
     assert result["admission_id"].tolist() == ["007", "8"]
     np.testing.assert_allclose(result["score"], strictly(index, lists)["score"], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("many", "said"), [(1, "One admission; a"), (3, "All 3 admissions; a"), (201, "The first 200 admissions; a")]
+)
+def test_a_table_of_scores_says_whether_it_is_the_whole(web, many, said):
+    page = scored(web, "a.csv", b"admission_id,codes\n" + b"".join(b"%d,A000\n" % row for row in range(many)))
+    assert said in page.text
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

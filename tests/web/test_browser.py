@@ -238,8 +238,18 @@ def test_a_print_has_model_date_and_codes_and_no_controls(page):
         re.compile(r"Model .*synthetic hospital.* Printed \d{4}-\d\d-\d\d")
     )
     expect(page.locator(".effects")).to_contain_text("N17.9")
-    for hidden in ("#codes", "#show", "nav", "#plus", "#compare"):
+    for hidden in ("#codes", "#show", "nav", "#plus", "#compare", "h1"):
         expect(page.locator(hidden)).not_to_be_visible()
+    assert "discharge. mlci" in " ".join(page.locator("footer").inner_text().split())  # no dot of a link that is gone
+
+
+def test_a_print_of_scores_says_of_which_file(page):
+    page.goto("/files")
+    file = {"name": "a.csv", "mimeType": "", "buffer": b"admission_id,codes\n1,I509\n"}
+    page.get_by_label("Drop a file here").set_input_files(file)
+    page.get_by_role("button", name="Score the file").click()
+    page.emulate_media(media="print")
+    expect(page.get_by_role("heading", name="Scores of a.csv")).to_be_visible()
 
 
 def test_a_file_is_scored_sorted_and_fetched(page, index):

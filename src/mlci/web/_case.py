@@ -175,7 +175,7 @@ def _change(before: float | None, after: float | None) -> str:
         return "makes a score possible" if before is None else "leaves too little for a score"
     if before == after:
         return "does not change the score"
-    if abs(after - before) < HARDLY:
+    old, new = f"{before:.2f}", f"{after:.2f}"
+    if abs(after - before) < HARDLY or old == new:
         return f"hardly changes the score (by {after - before:+.4f})".replace("-", "−")
-    verb = "raises" if after > before else "lowers"
-    return f"{verb} the score from {before:.2f} to {after:.2f}".replace("-", "−")
+    return f"{'raises' if after > before else 'lowers'} the score from {old} to {new}".replace("-", "−")
