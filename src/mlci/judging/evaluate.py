@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.base.shown import Shown
+from mlci.base.threads import threads
 from mlci.cohort import Cohort
 from mlci.judging._columns import columns_of
 from mlci.judging.groups import interactions, told
@@ -215,7 +217,9 @@ def _judge(models, labels, risks, design: Design, widths, *, resamples, level, s
     asked = [metric for metric in METRICS.values() if wanted is None or metric.name in wanted]
     metrics = {key: [metric for metric in asked if metric.applies(pair)] for key, pair in pairs.items()}
     drawn = _drawn(pairs, metrics, design, resamples, seed) if resamples else {key: {} for key in pairs}
-    values = {key: {metric.name: metric.of(pairs[key]) for metric in found} for key, found in metrics.items()}
+    with single_thread(), threads() as pool:
+        found = pool.map(lambda key: {metric.name: metric.of(pairs[key]) for metric in metrics[key]}, pairs)
+        values = dict(zip(pairs, found))
     rows, apart = [], []
     first = next(iter(models))
     for (model, outcome), pair in pairs.items():

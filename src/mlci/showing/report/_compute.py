@@ -108,14 +108,15 @@ def compute(
     judged = test if len(test) else cohort
     if not len(judged):
         raise InputError("the cohort has no admissions to report on.")
-    columns = model.columns(judged.admissions(), people=of_data(judged, model.people, len(judged)))
-    doubtful = model.understanding(judged.admissions()).share < LEAST_UNDERSTOOD
-    tally = Tally(model).add(judged.admissions())
     if by is None:
         by = [name for name in BY if name.removesuffix("_band") in cohort.table.column_names]
     judgement, why_not = None, ""
     with single_thread(), threads() as pool:
-        people = pool.submit(_people, model, cohort, judged, names, bool(len(test)), int(doubtful.sum()), tally)
+        admissions = judged.admissions()
+        everyone = pool.submit(_everyone, model, cohort)
+        columns = model.columns(admissions, people=of_data(judged, model.people, len(judged)))
+        doubtful = model.understanding(admissions).share < LEAST_UNDERSTOOD
+        tally = Tally(model).add(admissions)
         if tally.unknown > tally.codes * (1 - LEAST_UNDERSTOOD):
             why_not = "fewer than half of the recorded codes are known to the model"
         else:
@@ -125,8 +126,24 @@ def compute(
             if not why_not:
                 asked = _Asked(model, cohort, scored, columns, names, by, drawn, {"resamples": resamples, "seed": seed})
                 judgement = _judge(asked, pool, shown)
+    patients = len(np.unique(judged.column("subject_id")))
     return Findings(
-        people=people.result(),
+        people=Population(
+            source=cohort.source,
+            rules={name: cohort.outcomes[name] for name in names},
+            notes=cohort.notes,
+            attrition=cohort.attrition,
+            held_out=bool(len(test)),
+            admissions=len(judged),
+            patients=patients if patients < len(judged) else None,
+            icd_versions=tuple(np.unique(admissions.versions[admissions.indices]).tolist()),
+            codes=tally.codes,
+            unknown=tally.unknown,
+            foreign=dict(tally.foreign),
+            unscored=int(doubtful.sum()),
+            others=tuple(name for name in cohort.outcomes if name not in names),
+            **everyone.result(),
+        ),
         made=model.card,
         facts=facts(model),
         limits=tuple(limits(model)),
@@ -144,29 +161,12 @@ def compute(
     )
 
 
-def _people(
-    model: Model, cohort: Cohort, judged: Cohort, names, held_out: bool, unscored: int, tally: Tally
-) -> Population:
-    admissions, whole = judged.admissions(), cohort.admissions()
+def _everyone(model: Model, cohort: Cohort) -> dict[str, Any]:
+    """Return what the report says of the whole cohort, by fields of `Population`."""
+    whole = cohort.admissions()
     found = counted(whole, model.vocabulary.leaves(whole))  # all of them: a test split may be too small to tell
-    patients = len(np.unique(judged.column("subject_id")))
-    return Population(
-        source=cohort.source,
-        rules={name: cohort.outcomes[name] for name in names},
-        notes=cohort.notes,
-        attrition=cohort.attrition,
-        table_one=cohort.describe(),
-        held_out=held_out,
-        admissions=len(judged),
-        patients=patients if patients < len(judged) else None,
-        icd_versions=tuple(np.unique(admissions.versions[admissions.indices]).tolist()),
-        codes=tally.codes,
-        unknown=tally.unknown,
-        foreign=dict(tally.foreign),
-        unscored=unscored,
-        shifts=(*shifts(model.card.get("makeup", {}), found), *doubt(model, cohort.look_back)),
-        others=tuple(name for name in cohort.outcomes if name not in names),
-    )
+    different = (*shifts(model.card.get("makeup", {}), found), *doubt(model, cohort.look_back))
+    return {"table_one": cohort.describe(), "shifts": different}
 
 
 def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
@@ -181,7 +181,7 @@ def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
 
 
 def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], object]) -> Judgement:
-    """Return all figures, computed side by side; none waits for another but for those that were begun before it."""
+    """Return all figures, computed side by side, first those with pictures."""
     model, judged, names = asked.model, asked.judged, asked.names
     score, labels, patients = asked.columns["score"], judged.labels(*names), design_of(judged, **asked.drawn)
     known = {name: y for name, y in zip(names, labels.T) if not np.isnan(y).all()}
@@ -191,11 +191,11 @@ def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], obje
     alone = patients if asked.drawn else None  # where nobody asked, curves take each admission for itself
     points = pool.submit(rivals.classic, judged)
     outcomes = [pool.submit(_outcome, name, score, y, risks.get(name), alone) for name, y in known.items()]
+    codes = pool.submit(_codes, model, judged, asked.options["seed"])
+    diagnosis = pool.submit(_diagnosis, asked, score, labels, weights, patients)
     areas = Areas(known, patients)
     beside = pool.submit(_beside, asked, points, score, known, risks, areas)
     metrics = pool.submit(_metrics, asked, points, score, known, risks, patients)
-    diagnosis = pool.submit(_diagnosis, asked, score, labels, weights, patients)
-    codes = pool.submit(_codes, model, judged, asked.options["seed"])
     groups = pool.submit(by_group, score, risks, known, parts, patients=patients)
     tests = pool.submit(interactions, risks, known, parts, patients=patients)
     for part in (*outcomes, codes):
