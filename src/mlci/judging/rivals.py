@@ -134,7 +134,10 @@ def refitted(
     def learn(task: tuple[str, np.ndarray, list[int]]) -> np.ndarray:
         rival, known, columns = task
         counted = None if weight is None else weight[known] / weight[known].mean()
-        return _logistic(designs[rival][0][known], labels[known][:, columns], designs[rival][1], counted)
+        learned, y = designs[rival][0], labels[:, columns]
+        if not known.all():
+            learned, y = learned[known], y[known]
+        return _logistic(learned, y, designs[rival][1], counted)
 
     with single_thread(), threads() as pool:
         found = list(pool.map(learn, tasks))
@@ -393,13 +396,22 @@ def _logistic(learned: np.ndarray, labels: np.ndarray, wanted: np.ndarray, weigh
     """
     mean, spread = learned.mean(axis=0), learned.std(axis=0)
     spread[spread < 1e-9] = 1
-    rows = np.ascontiguousarray(learned).view(f"V{learned.itemsize * learned.shape[1]}").ravel()
-    _, first, place = np.unique(rows, return_index=True, return_inverse=True)
+    first, place = _distinct(learned)
     mass = np.bincount(place, weight)
     columns = np.column_stack([np.ones(len(first)), (learned[first] - mean) / spread])
     model = LogisticModel(columns, np.diag(np.append(0.0, np.ones(len(mean)))))
     fits = [fit(model, np.bincount(place, y if weight is None else weight * y) / mass, mass) for y in labels.T]
-    return np.array([at[0] + (wanted - mean) @ (at[1:] / spread) for at in fits]).reshape(len(fits), len(wanted))
+    apart = wanted - mean
+    return np.array([at[0] + apart @ (at[1:] / spread) for at in fits]).reshape(len(fits), len(wanted))
+
+
+def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first of each kind of row, and the kind of every row; flags are packed, so that little is sorted."""
+    flags = ((rows == 0) | (rows == 1)).all(axis=0)
+    others = np.ascontiguousarray(rows[:, ~flags]).view(np.uint8).reshape(len(rows), -1)
+    packed = np.hstack([np.packbits(rows[:, flags] == 1, axis=1), others])
+    _, first, place = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True)
+    return first, place
 
 
 def _deviance(risk: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> float:

@@ -306,8 +306,9 @@ def _features(x: np.ndarray, degree: int) -> np.ndarray:
     """Return T_0 ... T_degree at x in [−1, 1], one row each."""
     rows = np.empty((degree + 1, *x.shape))
     rows[0], rows[1] = 1, x
+    twice = 2 * x
     for a in range(2, degree + 1):
-        np.multiply(rows[a - 1], 2 * x, out=rows[a])
+        np.multiply(rows[a - 1], twice, out=rows[a])
         rows[a] -= rows[a - 2]
     return rows
 
