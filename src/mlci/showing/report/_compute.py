@@ -126,24 +126,8 @@ def compute(
             if not why_not:
                 asked = _Asked(model, cohort, scored, columns, names, by, drawn, {"resamples": resamples, "seed": seed})
                 judgement = _judge(asked, pool, shown)
-    patients = len(np.unique(judged.column("subject_id")))
     return Findings(
-        people=Population(
-            source=cohort.source,
-            rules={name: cohort.outcomes[name] for name in names},
-            notes=cohort.notes,
-            attrition=cohort.attrition,
-            held_out=bool(len(test)),
-            admissions=len(judged),
-            patients=patients if patients < len(judged) else None,
-            icd_versions=tuple(np.unique(admissions.versions[admissions.indices]).tolist()),
-            codes=tally.codes,
-            unknown=tally.unknown,
-            foreign=dict(tally.foreign),
-            unscored=int(doubtful.sum()),
-            others=tuple(name for name in cohort.outcomes if name not in names),
-            **everyone.result(),
-        ),
+        people=_people(cohort, judged, names, int(doubtful.sum()), tally, everyone.result()),
         made=model.card,
         facts=facts(model),
         limits=tuple(limits(model)),
@@ -167,6 +151,28 @@ def _everyone(model: Model, cohort: Cohort) -> dict[str, Any]:
     found = counted(whole, model.vocabulary.leaves(whole))  # all of them: a test split may be too small to tell
     different = (*shifts(model.card.get("makeup", {}), found), *doubt(model, cohort.look_back))
     return {"table_one": cohort.describe(), "shifts": different}
+
+
+def _people(
+    cohort: Cohort, judged: Cohort, names, unscored: int, tally: Tally, everyone: Mapping[str, Any]
+) -> Population:
+    admissions, patients = judged.admissions(), len(np.unique(judged.column("subject_id")))
+    return Population(
+        source=cohort.source,
+        rules={name: cohort.outcomes[name] for name in names},
+        notes=cohort.notes,
+        attrition=cohort.attrition,
+        held_out=judged is not cohort,
+        admissions=len(judged),
+        patients=patients if patients < len(judged) else None,
+        icd_versions=tuple(np.unique(admissions.versions[admissions.indices]).tolist()),
+        codes=tally.codes,
+        unknown=tally.unknown,
+        foreign=dict(tally.foreign),
+        unscored=unscored,
+        others=tuple(name for name in cohort.outcomes if name not in names),
+        **everyone,
+    )
 
 
 def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
@@ -196,6 +202,7 @@ def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], obje
     areas = Areas(known, patients)
     beside = pool.submit(_beside, asked, points, score, known, risks, areas)
     metrics = pool.submit(_metrics, asked, points, score, known, risks, patients)
+    along = pool.submit(_along, asked, score, known, patients)
     groups = pool.submit(by_group, score, risks, known, parts, patients=patients)
     tests = pool.submit(interactions, risks, known, parts, patients=patients)
     for part in (*outcomes, codes):
@@ -205,7 +212,7 @@ def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], obje
         shown(diagnosed)
     aurocs, gains = beside.result()
     shown(aurocs)
-    table = metrics.result()
+    table = pd.concat([metrics.result(), along.result()], ignore_index=True)
     figures = {name: _order(areas, name, score, risks.get(name)) | _figures(name, table) for name in known}
     return Judgement(
         outcomes=tuple(replace(part.result(), figures=figures[part.result().name]) for part in outcomes),
@@ -227,13 +234,18 @@ def _metrics(asked: _Asked, points: Future, score, known, risks, patients: Desig
     options = {"groups": patients, "kernel": "energy", **asked.options}  # nHSIC is shown from the diagnosis
     models = {OWN: score, **points.result()}
     wanted = {*FIGURES, *reported()} - {*ORDER}  # which the comparison with rivals has found
-    found = judge(models, known, risks={OWN: risks}, metrics=wanted, **options).table
+    return judge(models, known, risks={OWN: risks}, metrics=wanted, **options).table
+
+
+def _along(asked: _Asked, score, known, patients: Design) -> pd.DataFrame | None:
+    """Return what the curves over the score explain, where the model's risks are not read from them."""
     model = asked.model
-    along = {name: curve(score) for name, curve in model.curves.items() if name in known and name in model.learned}
-    if not along:
-        return found
-    by_score = judge({OWN: score}, known, risks={OWN: along}, metrics={"deviance"}, **options)
-    return pd.concat([found, by_score.table.assign(metric=ALONG)], ignore_index=True)
+    risks = {name: curve(score) for name, curve in model.curves.items() if name in known and name in model.learned}
+    if not risks:
+        return None
+    options = {"groups": patients, "kernel": "energy", **asked.options}
+    found = judge({OWN: score}, known, risks={OWN: risks}, metrics={"deviance"}, **options)
+    return found.table.assign(metric=ALONG)
 
 
 def _diagnosis(asked: _Asked, score, labels, weights: Mapping[str, float], patients: Design):
