@@ -93,7 +93,7 @@ class DeepSetsScorer:
         """Return scores, and log-odds where there are heads, of plain tokens or of what `encode` gave."""
         _ = self._table, self._layers, self._logits, self._heads  # made once, before threads need them
         scores, counts = np.empty(len(tokens)), tokens.counts
-        by_tokens, by_layer = (np.empty((len(tokens), self.risky), dtype=kind) for kind in (np.float64, np.float32))
+        log_odds = np.empty((len(tokens), self.risky))
         longest = int(counts.max(initial=0))
         by_length = np.argsort((longest - counts).astype(np.min_scalar_type(longest)), kind="stable")  # few bits: fast
 
@@ -108,15 +108,13 @@ class DeepSetsScorer:
                 rows = by_length[at : at + size]
                 self._pool(tokens, rows, room)
                 scores[rows] = self._head(room)[: len(rows)]
-                by_layer[rows] = room.log_odds[: len(rows)]
-            part = slice(start, start + SHARE * size)
-            by_tokens[part] = self._heads.of_tokens(tokens, part)
+                log_odds[rows] = self._log_odds(room)[: len(rows)]
             rooms.append(room)
 
         with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
             size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
             in_blocks(work, len(tokens), SHARE * size)
-        return Reading(scores, by_tokens + by_layer if self.risky else None)
+        return Reading(scores, log_odds if self.risky else None)
 
     def __call__(self, tokens: Tokens) -> np.ndarray:
         return self.read(tokens).score
@@ -188,8 +186,9 @@ class DeepSetsScorer:
         width = room.gathered.shape[1]
         places = {how: slice(place * width, (place + 1) * width) for place, how in enumerate(self.pooling.split("+"))}
         parts = {how: room.pooled[: len(rows), place] for how, place in places.items()}
-        if plain := {how: part for how, part in parts.items() if how not in self._logits}:
-            self._table.pool(tokens, rows, plain, room.gathered)
+        plain = {how: part for how, part in parts.items() if how not in self._logits}
+        if plain or self.risky:
+            self._table.pool(tokens, rows, plain, room.gathered, (self._heads.whole, room.added))
         for how in self._logits:
             parts[how][:] = self._softly(how, tokens, rows) / self._table.step
 
@@ -231,8 +230,12 @@ class DeepSetsScorer:
         if not inner:
             hidden *= scale
         if self.risky:
-            np.matmul(hidden, self._heads.matrix, out=room.log_odds)
+            np.matmul(hidden, self._heads.matrix, out=room.by_layer)
         return np.einsum("ij,j->i", hidden, weight[:, 0]) + bias[0]
+
+    def _log_odds(self, room: "_Room") -> np.ndarray:
+        """Return the log-odds of each outcome, of which tokens bring one part and the last layer the other."""
+        return self._heads.start + self._heads.step * room.added + room.by_layer
 
     def _scale(self, pooled: np.ndarray) -> np.ndarray:
         """Return what LayerNorm multiplies each row with, once its mean is gone; a step is one in these numbers."""
@@ -249,7 +252,8 @@ class _Room:
     pooled: np.ndarray
     gathered: np.ndarray
     hidden: np.ndarray  # two layers, where rows were gathered: by then these are used up, and in the core's cache
-    log_odds: np.ndarray
+    by_layer: np.ndarray  # log-odds, by the last layer
+    added: np.ndarray  # to them by tokens, in steps of the heads
 
     @classmethod
     def of(cls, table: PoolingTable, pooling: str, rows: int, longest: int, outcomes: int) -> "_Room":
@@ -257,4 +261,4 @@ class _Room:
         pooled = np.zeros((rows, width * len(pooling.split("+"))), dtype=np.float32)
         gathered = np.empty((max(GATHERED // width, longest + 1, 2 * rows), width), dtype=table.total.dtype)
         hidden = gathered.ravel().view(np.float32)[: 2 * rows * width].reshape(2, rows, width)
-        return cls(pooled, gathered, hidden, np.empty((rows, outcomes), dtype=np.float32))
+        return cls(pooled, gathered, hidden, np.empty((rows, outcomes), dtype=np.float32), np.zeros((rows, outcomes)))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlci.index._whole import in_pairs, in_steps
-from mlci.tokens import Tokens, Vocabulary
+from mlci.index._whole import in_steps
+from mlci.tokens import Vocabulary
 
 MOST = 12.0  # log-odds of a risk: nothing is said beyond, so that none is 0 or 1
 
@@ -21,7 +21,7 @@ class OutcomeHeads:
 
     matrix: np.ndarray  # what the numbers that enter the last layer add
     start: np.ndarray  # of each outcome
-    pairs: np.ndarray  # what a row of the table of pooling adds, outcomes in pairs, in multiples of `step`
+    whole: np.ndarray  # what a row of the table of pooling adds, in multiples of `step`
     step: float
 
     @classmethod
@@ -44,18 +44,7 @@ class OutcomeHeads:
         matrix = matrix if len(layers) > 1 else centred(matrix * state["norm.weight"])
         whole, step = in_steps(weights, vocabulary.longest)
         rows = [whole, whole[vocabulary.beginnings].sum(axis=1)] if codes else [whole]
-        pairs = in_pairs(np.concatenate(rows))
-        return cls(matrix.astype(np.float32).T, start, pairs, step)
-
-    def of_tokens(self, tokens: Tokens, part: slice) -> np.ndarray:
-        """Give what the tokens of some admissions bring to the log-odds of each outcome, with its start."""
-        offsets = tokens.offsets[part.start : part.stop + 1]
-        ids, filled = tokens.ids[offsets[0] : offsets[-1]], np.flatnonzero(np.diff(offsets))
-        totals = np.zeros((len(self.pairs), len(offsets) - 1), dtype=np.complex128)
-        for pair, total in zip(self.pairs, totals if len(filled) else ()):
-            total[filled] = np.add.reduceat(pair.take(ids), offsets[filled] - offsets[0])
-        found = np.ascontiguousarray(totals.T).view(np.float64)[:, : len(self.start)]
-        return self.start + self.step * found
+        return cls(np.ascontiguousarray(matrix.astype(np.float32).T), start, np.concatenate(rows), step)
 
 
 def centred(matrix: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 
 from mlci.tokens import Tokens, Vocabulary
 
-GATHERED = 2**18  # numbers gathered at once: a core's cache holds most of them until they are summed
+GATHERED = 2**19  # numbers gathered at once: of more, a cache holds few until they are summed; fewer are more steps
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,21 @@ class PoolingTable:
             len(alone),
         )
 
-    def pool(self, tokens: Tokens, rows: np.ndarray, into: Mapping[str, np.ndarray], room: np.ndarray) -> None:
+    def pool(
+        self,
+        tokens: Tokens,
+        rows: np.ndarray,
+        into: Mapping[str, np.ndarray],
+        room: np.ndarray,
+        added: tuple[np.ndarray, np.ndarray],
+    ) -> None:
         """Write sums, means and maxima over the tokens of admissions, in steps, to the arrays of `into` of that name.
 
-        Admissions of one length that follow each other are worked on together, so let them come by length; `room` has
-        the type and width of the table, and more rows than the longest has tokens.
+        `added` is a further table, of whole numbers in 64 bits, and where the sums of its rows go. Admissions of one
+        length that follow each other are worked on together, so let them come by length; `room` has the type and width
+        of the table, and more rows than the longest has tokens.
         """
+        weights, sums = added
         first = tokens.offsets[rows]
         counts = tokens.offsets[rows + 1] - first
         for length, some in _alike(counts, len(room)):
@@ -75,6 +84,9 @@ class PoolingTable:
                     np.multiply(joined, self._share(ids), out=pooled[some], dtype=np.float32, casting="unsafe")
                 else:
                     pooled[some] = joined
+            if sums.size:
+                flat = weights.take(ids, axis=0, mode="clip").reshape(length, sums[some].size)
+                sums[some] = flat.sum(axis=0).reshape(sums[some].shape)  # long rows are summed faster than short ones
 
     def _share(self, ids: np.ndarray) -> np.ndarray | np.float32:
         """Return the share of a token in the mean of its admission, a column of `ids`."""

@@ -18,12 +18,12 @@ import numpy as np
 import mlci
 from mlci.base.errors import InputError
 from mlci.base.outdated import outdated
+from mlci.base.pieces import Pieces
 from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.poa import ONLY
 from mlci.fitting._people import People
 from mlci.index._people import wanted
-from mlci.index._percentiles import Percentiles
 from mlci.index._reading import Reading
 from mlci.index._table import TableScorer
 from mlci.index._understanding import Understanding, understanding
@@ -74,8 +74,8 @@ class Model:
     bands: Mapping[str, Smooth] = field(default_factory=dict)  # how sure own log-odds are, along them
 
     @cached_property
-    def _percentiles(self) -> Percentiles:
-        return Percentiles(self.quantiles)
+    def _percentiles(self) -> Pieces:
+        return Pieces(self.quantiles, np.linspace(0, 100, len(self.quantiles)))
 
     @cached_property
     def scorer(self) -> "Scorer":

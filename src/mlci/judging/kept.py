@@ -6,9 +6,12 @@ flags of scores. They stand apart from their fitting because scoring must start 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from mlci.base.pieces import Pieces
 
 FLOOR = 12.0  # log-odds beyond which nothing is said
 Z = 1.959964  # of a 95% band
@@ -23,7 +26,11 @@ class Isotonic:
 
     def __call__(self, score) -> np.ndarray:
         """Return risk at new scores."""
-        return np.interp(score, self.score, self.risk)
+        return self._pieces(score)
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        return Pieces(self.score, self.risk)
 
     def to_dict(self) -> dict[str, list[float]]:
         """Return the curve as a model file keeps it.
