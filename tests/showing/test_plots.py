@@ -149,7 +149,43 @@ def test_a_waterfall_ends_at_the_score():
     last = axis.patches[-1]
     np.testing.assert_allclose(last.get_x() + last.get_width(), explanation.score)
     assert axis.get_yticklabels()[-1].get_text() == "This admission"
+    said = " ".join([axis.get_title("left"), *(text.get_text() for text in axis.texts)])
+    assert "−" in said
+    assert "-" not in said
     index = MLCI()
     index.model_ = random_model()
     with pytest.raises(InputError, match="add up"):
         plots.waterfall(index.explain(["A000"]))
+
+
+def test_numbers_that_a_figure_says_keep_their_digits():
+    figure = draw("threshold_scan")
+    figure.axes[0].set_yticks([0.0125, 0.175])
+    text = plots.svg(figure, prefix="x", alternative="the best is 0.2025")
+    root = ElementTree.fromstring(text)
+    written = {one.text for one in root.iter() if one.tag.endswith("text")}
+    assert {"0.0125", "0.1750"} <= written
+    assert root.get("aria-label") == "the best is 0.2025"
+
+
+@pytest.mark.parametrize("unrelated", np.arange(0.02, 0.5, 0.02))
+def test_no_number_above_a_bar_is_struck_out(unrelated):
+    figure = plots.singular_values([1.4, 1.05, 0.8, 0.5], unrelated=unrelated)
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    (dotted,) = axis.lines
+    height = axis.transData.transform((0, dotted.get_ydata()[0]))[1]
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert [text.get_text() for text in axis.texts] == ["50%", "28%", "16%", "6%"]
+    assert not any(box.y0 < height < box.y1 for box in boxes)
+
+
+@pytest.mark.parametrize("ends", [(52, 74), (61.2, 61.9), (8, 900)])
+def test_a_funnel_says_how_many_events_however_alike_its_groups_are(ends):
+    point = {"group": "North", "effective": np.mean(ends), "ratio": 1.0, "verdict": "as expected", "ranked": True}
+    line = pd.DataFrame({"effective": ends, "low95": 0.8, "high95": 1.2, "low998": 0.7, "high998": 1.4})
+    figure = plots.funnel(pd.DataFrame([point]), line)
+    figure.draw_without_rendering()
+    low, high = figure.axes[0].get_xlim()
+    ticks = [tick.get_text() for tick in figure.axes[0].get_xticklabels() if low <= tick.get_position()[0] <= high]
+    assert 2 <= len(set(ticks)) <= 8

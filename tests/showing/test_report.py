@@ -14,7 +14,7 @@ import pytest
 import mlci
 from mlci.judging import theory
 from mlci.showing._pages import Album
-from mlci.showing._words import listing, percent
+from mlci.showing._words import listing, percent, rounded
 from mlci.showing.report import build
 from mlci.showing.report._compute import compute
 from mlci.showing.report._draw import of_part
@@ -96,7 +96,9 @@ def test_page_is_whole_small_and_closed(made):
     assert len(ids) == len(set(ids))
     assert COMMAND in page
     assert f"mlci {mlci.__version__}" in page
-    assert "nan" not in re.sub(r"<[^>]+>", " ", page).lower().split()
+    said = re.sub(r"<[^>]+>", " ", re.sub(r"<style.*?</style>", " ", page, flags=re.DOTALL))
+    assert "nan" not in said.lower().split()
+    assert not re.search(r"\s-[\d.]", said)  # a minus is written −
 
 
 def test_sentences_carry_the_numbers(made):
@@ -106,9 +108,8 @@ def test_sentences_carry_the_numbers(made):
     died = test.labels("mortality")[:, 0]
     above, below = died[score >= cut].mean(), died[score < cut].mean()
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
-    assert (
-        f"Among the {percent((score >= cut).mean())} of admissions at or above {cut:.4g}, {percent(above)} died" in text
-    )
+    share = percent((score >= cut).mean())
+    assert f"Among the {share} of admissions at or above {rounded(cut)}, {percent(above)} died" in text
     assert f"below it {percent(below)}, " in text
     weights = [index.model_.card["weights"][name] for name in cohort.outcomes]
     found = theory.diagnose(score, test.labels(), list(cohort.outcomes), weights=weights)

@@ -94,13 +94,14 @@ def facts(model: Model) -> dict[str, str]:
     """
     card, origin, told = model.card, provenance(model), _told(model)
     counts = ", ".join(f"{many:,} {part}" for part, many in (card.get("admissions") or {}).items() if many)
+    cutoff = f"{model.cutoff.score:.3g}".replace("-", "−")
     found = {
         "Data": f"{told['data'] or origin.where}; {origin.coding}",
         "Dates": told["dates"],
         "Admissions": counts or NOT_SAID,
         "Recipe": f"{card['recipe']}, seed {card['seed']}; {len(model.vocabulary.tokens):,} codes and their beginnings",
         "Risks": OWN if model.scorer.risky else ALONG,
-        "High severity": f"a score of {model.cutoff.score:.3g} or more, {model.cutoff.share:.1%} of admissions",
+        "High severity": f"a score of {cutoff} or more, {model.cutoff.share:.1%} of admissions",
         "Licence of the data": told["licence"],
     }
     days = days_of(model)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlci.base.names import cell, label
 from mlci.showing._colours import dark_style
-from mlci.showing._words import listing, number, percent, signed, spread, versions
+from mlci.showing._words import listing, number, percent, rounded, signed, spread, versions
 
 if TYPE_CHECKING:
     from mlci.showing.plots import Figure  # imports matplotlib, which a page drawn by another process does without
@@ -72,6 +72,7 @@ def environment(package: str):
         "label": label,
         "cell": cell,
         "number": number,
+        "rounded": rounded,
         "signed": signed,
         "versions": versions,
     }

@@ -30,6 +30,15 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:z.{digits}f}".replace("-", "−") if np.isfinite(value) else "–"
 
 
+def rounded(value: float, digits: int = 4) -> str:
+    """Return a score with so many digits that count.
+
+    >>> rounded(-1.60512), rounded(0.13214, 3)
+    ('−1.605', '0.132')
+    """
+    return f"{value:.{digits}g}".replace("-", "−")
+
+
 def signed(value: float, digits: int = 3) -> str:
     """Return a change with its sign; none where it is 0 to so many digits.
 

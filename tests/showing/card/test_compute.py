@@ -166,6 +166,10 @@ def test_the_page_adds_up(card, tmp_path, browser):
         lefts = {box["x"] for box in (boxes.nth(k).bounding_box() for k in range(len(card.lines)))}
         assert len(lefts) == columns
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.emulate_media(media="print")  # where nothing is ticked, no row stands out
+    look = "[...document.querySelectorAll('#meaning tbody tr')].map((row) => getComputedStyle(row).{})"
+    for style in ("backgroundColor", "fontWeight"):
+        assert len(set(page.evaluate(look.format(style)))) == 1
     assert said == []
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from mlci.measures.intervals import Interval
+from mlci.showing._words import rounded
 from mlci.showing.report import _say as say
 from mlci.showing.report._compute import compute
 from mlci.showing.report._findings import Findings
@@ -95,8 +96,8 @@ def test_red_flags(findings):
 def test_the_cutoff_says_its_range(findings):
     cut = findings.judgement.cut
     text = say.cutoff_range(cut)
-    assert f"it would be {cut.anew.value:.3g}" in text
-    assert f"between {cut.anew.low:.3g} and {cut.anew.high:.3g}" in text
+    assert f"it would be {rounded(cut.anew.value, 3)}" in text
+    assert f"between {rounded(cut.anew.low, 3)} and {rounded(cut.anew.high, 3)}" in text
     for one, caught in zip(cut.contrasts, cut.caught):
         assert caught.rate == one.above.positives / (one.above.positives + one.below.positives)
 

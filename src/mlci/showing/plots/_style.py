@@ -125,9 +125,9 @@ def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
     text = re.sub(r"font-family: [^;\"]*", "font-family: inherit", text)  # as matplotlib 3.11 writes it
     for colour in DARK:  # the page says whether it is dark
         text = re.sub(rf"(stroke|fill): {colour.lower()}", rf"\1: var(--{colour[1:]}, {colour})", text)
+    text = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag[0]), text)  # places, not what is said
     said = escape(alternative, quote=True)
-    text = re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', rf'role="img" aria-label="{said}"', text, count=1)
-    return re.sub(r"(\d+\.\d{2})\d+", r"\1", text)
+    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', lambda _: f'role="img" aria-label="{said}"', text, count=1)
 
 
 def save(figure: Figure, path: str | Path) -> None:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from mlci.base.errors import InputError
 from mlci.index._explain import Explanation
 from mlci.showing._colours import BLUE, VERMILION
+from mlci.showing._words import number, signed
 from mlci.showing.plots._style import INK, LONGEST, panel, room, styled
 
 
@@ -78,13 +79,15 @@ def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
         )
         axis.plot([start + effect] * 2, [place - 0.35, place + 1.35], color=INK, lw=0.6)
         far = max(start, start + effect)
-        axis.annotate(f"{effect:+.2f}", (far, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
+        axis.annotate(signed(effect, 2), (far, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
     axis.axvline(ends[0], color=INK, lw=1, ls=":")
     names = [f"{code}  {shorten(title, 44, placeholder='…')}".strip() for code, title, _ in bars]
     axis.set_yticks([*range(len(bars)), len(bars)], [*names, "This admission"])
     axis.plot(ends[-1], len(bars), "D", color=INK, ms=5)
-    axis.annotate(f"{ends[-1]:.2f}", (ends[-1], len(bars)), (7, 0), textcoords="offset points", va="center")
-    axis.set(title=f"From no codes ({ends[0]:.2f}) to this admission", xlabel="Score", ylim=(len(bars) + 0.6, -0.6))
+    axis.annotate(number(ends[-1], 2), (ends[-1], len(bars)), (7, 0), textcoords="offset points", va="center")
+    axis.set(
+        title=f"From no codes ({number(ends[0], 2)}) to this admission", xlabel="Score", ylim=(len(bars) + 0.6, -0.6)
+    )
     margin = 0.1 * (ends.max() - ends.min()) or 1.0
     axis.set_xlim(ends.min() - margin, ends.max() + margin)
     axis.grid(axis="y", visible=False)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from mlci.showing._colours import BLUE, GREEN, GREY, VERMILION
 from mlci.showing.plots._style import COLOURS, COUNT, INK, LONGEST, MARKS, panel, room, styled
@@ -52,7 +52,10 @@ def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) ->
     top = max(float(points["ratio"].max()), 1.3, float(usual))
     axis.set(xlabel="Expected events of a Poisson count as precise", ylabel="Observed / expected", ylim=(0, 1.08 * top))
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(FixedLocator([digit * 10.0**power for power in range(8) for digit in (1, 2, 5)]))
+    round_numbers = np.array([digit * 10.0**power for power in range(8) for digit in (1, 2, 5)])
+    low, high = axis.get_xlim()
+    shown = ((round_numbers >= low) & (round_numbers <= high)).sum()
+    axis.xaxis.set_major_locator(FixedLocator(round_numbers.tolist()) if shown > 1 else MaxNLocator(4))
     axis.xaxis.set_major_formatter(COUNT)
     axis.xaxis.set_minor_locator(NullLocator())
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.3, fontsize=7, ncols=5)

@@ -10,6 +10,8 @@ from mlci.judging.theory import Scan
 from mlci.showing._colours import BLUE, GREY
 from mlci.showing.plots._style import COLOURS, DASHES, INK, MARKS, PERCENT, POINTS, panel, panels, styled
 
+TALL = 0.12  # of an axis: a number above a bar
+
 
 @styled
 def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
@@ -62,11 +64,14 @@ def singular_values(values: Sequence[float], *, unrelated: float | None = None) 
     """
     figure, axis = panel()
     energy = np.square(values) / np.square(values).sum()
-    bars = axis.bar(np.arange(1, len(energy) + 1), energy, color=[BLUE, *[GREY] * (len(energy) - 1)], width=0.6)
-    axis.bar_label(bars, [f"{share:.0%}" for share in energy], padding=2)
-    axis.axhline(unrelated or 1 / len(energy), color=INK, lw=1, ls=":")
+    axis.bar(np.arange(1, len(energy) + 1), energy, color=[BLUE, *[GREY] * (len(energy) - 1)], width=0.6)
+    top, dotted = energy.max() * 1.15, unrelated or 1 / len(energy)
+    for place, share in enumerate(energy, start=1):
+        above = dotted if 0 <= dotted - share < TALL * top else share  # the line must not strike the number out
+        axis.annotate(f"{share:.0%}", (place, above), (0, 2), textcoords="offset points", ha="center", va="bottom")
+    axis.axhline(dotted, color=INK, lw=1, ls=":")
     axis.set(xlabel="Direction", ylabel="Joint variation (%)", xticks=np.arange(1, len(energy) + 1))
-    axis.set_ylim(0, energy.max() * 1.15)
+    axis.set_ylim(0, top)
     axis.yaxis.set_major_formatter(PERCENT)
     axis.grid(visible=False, axis="x")
     return figure

@@ -14,7 +14,7 @@ from mlci.index.vary import MOVED
 from mlci.judging.rivals import OWN
 from mlci.measures.registry import METRICS, reported
 from mlci.showing._pages import Picture, environment
-from mlci.showing._words import number, percent, spread
+from mlci.showing._words import number, percent, rounded, spread
 from mlci.showing.report import _say as say
 from mlci.showing.report._findings import ALONG, LEAST, Findings, Judgement
 from mlci.showing.report._tripod import items
@@ -80,7 +80,7 @@ def _tiles(findings: Findings, judgement: Judgement) -> list[dict[str, str]]:
         reach = f"{min(own):.2f} to {max(own):.2f}" if len(own) > 1 else f"{own[0]:.2f}"
         tiles.append({"name": "AUROC", "value": reach, "note": f"over {len(own)} outcome{'s' * (len(own) > 1)}"})
     note = f"{percent(cut.share)} of admissions"
-    tiles.append({"name": "High severity from", "value": f"{cut.cutoff.score:.3g}", "note": note})
+    tiles.append({"name": "High severity from", "value": rounded(cut.cutoff.score, 3), "note": note})
     if judgement.diagnosis is not None and len(judgement.diagnosis.outcomes) > 1:
         note = "of the outcomes' joint variation"
         tiles.append({"name": "Shared direction", "value": percent(judgement.diagnosis.energy), "note": note})

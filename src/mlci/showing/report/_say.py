@@ -13,7 +13,7 @@ from mlci.base.names import label, phrase, words
 from mlci.index._enough import in_words
 from mlci.judging import theory
 from mlci.judging.rivals import CLASSIC
-from mlci.showing._words import listing, number, percent, spread, versions
+from mlci.showing._words import listing, number, percent, rounded, spread, versions
 from mlci.showing.report._findings import Cut, Findings, Judgement, OutcomeFigures
 
 FEW = 100  # events, or admissions without one: below it every figure of an outcome is rough
@@ -157,14 +157,14 @@ def trends(outcomes: Sequence[OutcomeFigures]) -> str:
 
 def cutoff(cut: Cut) -> str:
     if not any(contrast.above.n for contrast in cut.contrasts):
-        return f"No admission scores {cut.cutoff.score:.4g} or more: the cutoff sets nobody apart here."
+        return f"No admission scores {rounded(cut.cutoff.score)} or more: the cutoff sets nobody apart here."
     shown = [contrast for contrast in cut.contrasts if contrast.above.n and contrast.below.n]
     if not shown:
-        return f"Every admission scores {cut.cutoff.score:.4g} or more: the cutoff sets nobody apart here."
+        return f"Every admission scores {rounded(cut.cutoff.score)} or more: the cutoff sets nobody apart here."
     said = listing([f"{percent(contrast.above.rate)} {phrase(contrast.outcome)}" for contrast in shown])
     rest = listing([percent(contrast.below.rate) for contrast in shown])
     return (
-        f"Among the {percent(cut.share)} of admissions at or above {cut.cutoff.score:.4g}, {said}; below it "
+        f"Among the {percent(cut.share)} of admissions at or above {rounded(cut.cutoff.score)}, {said}; below it "
         f"{rest}{', in the same order' if len(shown) > 1 else ''}."
     )
 
@@ -181,10 +181,11 @@ def certificate(cut: Cut) -> str:
 def cutoff_range(cut: Cut) -> str:
     if cut.anew is None:
         return ""
-    again = f"Chosen anew on these admissions by the same rule and weights, it would be {cut.anew.value:.3g}"
+    again = f"Chosen anew on these admissions by the same rule and weights, it would be {rounded(cut.anew.value, 3)}"
     if not np.isfinite(cut.anew.low):
         return f"{again}."
-    return f"{again}; over resampled admissions it lies between {cut.anew.low:.3g} and {cut.anew.high:.3g} (95%)."
+    low, high = rounded(cut.anew.low, 3), rounded(cut.anew.high, 3)
+    return f"{again}; over resampled admissions it lies between {low} and {high} (95%)."
 
 
 def weighting(weights: Mapping[str, float]) -> str:
