@@ -291,8 +291,9 @@ def test_what_if_is_the_score_of_the_changed_codes(index, codes, off, plus):
         elif changed.count(row.code) == 1:
             rest = index.score([without])[0]
             assert row.effect == pytest.approx(case.now.score - rest, abs=1e-12)
-            if abs(row.effect) > 0.005:
-                assert row.words.endswith(f"from {rest:.2f} to {case.now.score:.2f}".replace("-", "−"))
+            before, after = (f"{score:.2f}".replace("-", "−") for score in (rest, case.now.score))
+            if abs(row.effect) > 0.005 and before != after:
+                assert row.words.endswith(f"from {before} to {after}")
                 assert ("raises" in row.words) == (row.effect > 0)
 
 
