@@ -160,8 +160,8 @@ def alone(config: DeepConfig, seed: int, device: str) -> dict[str, float]:
     return {"start": awake - start, "fit": fitted.seconds}
 
 
-def members(kind: str, seed: int, config: DeepConfig, device: str) -> np.ndarray:
-    """The logits of all members, side by side."""
+def members(kind: str, seed: int, config: DeepConfig, device: str) -> list:
+    """All members, side by side."""
     import torch
 
     from mlci.fitting import deep as recipe
@@ -170,11 +170,10 @@ def members(kind: str, seed: int, config: DeepConfig, device: str) -> np.ndarray
     folds = recipe.folds_by_subject(data["train"], config.posterior.members, seed=seed)
     given = recipe.Given(config, seed, torch.device(device))
     others = [data["valid"], data["test"]]
-    found = recipe.members(given, data["train"], others, folds, range(config.posterior.members))
-    return np.stack(list(found))
+    return list(recipe.members(given, data["train"], others, folds, range(config.posterior.members)))
 
 
-def finish(kind: str, seed: int, config: DeepConfig, logits: np.ndarray, device: str) -> dict:
+def finish(kind: str, seed: int, config: DeepConfig, said: list, device: str) -> dict:
     """One row: scores of both splits by the student, its teacher and the risks themselves, R², seconds."""
     import torch
 
@@ -184,10 +183,11 @@ def finish(kind: str, seed: int, config: DeepConfig, logits: np.ndarray, device:
     start, data = time.perf_counter(), SOURCE.data[kind]
     train, valid, test = (data[name] for name in SPLITS)
     folds = recipe.folds_by_subject(train, config.posterior.members, seed=seed)
-    posteriors = recipe.Posteriors(logits, folds)
+    posteriors = recipe.Posteriors(np.stack([member.logits for member in said]), folds)
     taught = recipe.teach(recipe.Given(config, seed), posteriors, train, valid)
     collapsed = time.perf_counter()
-    state, history = recipe.distil(recipe.Given(config, seed, torch.device(device)), train, valid, taught)
+    given = recipe.Given(config, seed, torch.device(device))
+    state, history = recipe.distil(given, train, valid, taught, said[0].weights)
     cost = {"collapse": collapsed - start, "distil": time.perf_counter() - collapsed, "r2": history[-1].quality}
     _, own, others = np.split(posteriors.ensemble, np.cumsum([len(train), len(valid)]))
     scores = {

@@ -256,7 +256,8 @@ class SpacingConfig(Section):
 class DistilConfig(LearningConfig):
     """How the one encoder of the model file learns the score from codes, by regression."""
 
-    epochs: int = _within(8, 1)
+    epochs: int = _within(4, 1)
+    steps: int = _within(128, 1)
     dropout: float = _within(0.0, 0, 0.9)
     token_dropout: float = _within(0.0, 0, 0.9)
     source: Literal["ensemble", "out-of-fold"] = "ensemble"  # which risks of the training admissions it regresses on

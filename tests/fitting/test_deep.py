@@ -178,9 +178,21 @@ def test_threads_train_members_to_the_same_bits(threads):
     config = replace(SMALL, posterior=replace(SMALL.posterior, epochs=1, dropout=0.3))
     given = recipe.Given(config, 5)
     alone, aside = (
-        np.stack([*recipe.members(given, TRAIN, [VALID], FOLDS, range(3), threads=many)]) for many in (1, threads)
+        np.stack([member.logits for member in recipe.members(given, TRAIN, [VALID], FOLDS, range(3), threads=many)])
+        for many in (1, threads)
     )
     np.testing.assert_array_equal(alone, aside)
+
+
+@pytest.mark.slow
+def test_an_encoder_that_begins_as_a_member_is_ahead_of_one_that_begins_anew():
+    given = recipe.Given(replace(SMALL, distil=replace(SMALL.distil, epochs=4, steps=64)), 5)
+    said = [*recipe.members(given, TRAIN, [VALID], FOLDS, range(3))]
+    assert "embedding.weight" in said[0].weights
+    assert "rho.4.weight" not in said[0].weights
+    taught = recipe.teach(given, recipe.Posteriors(np.stack([member.logits for member in said]), FOLDS), TRAIN, VALID)
+    begun, anew = (recipe.distil(given, TRAIN, VALID, taught, start)[1][-1] for start in (said[0].weights, {}))
+    assert 1 - begun.quality < 0.75 * (1 - anew.quality)
 
 
 def test_members_speak_only_of_what_they_have_not_seen():

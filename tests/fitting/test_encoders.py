@@ -15,7 +15,7 @@ from mlci.config import EncoderConfig
 from mlci.fitting import Split
 from mlci.fitting._engines import by_hand, stacks
 from mlci.fitting._engines.layout import Resident
-from mlci.fitting.encoders import DeepSets, build, predict
+from mlci.fitting.encoders import DeepSets, build, dropping, predict
 from mlci.index._deepsets import DeepSetsScorer
 from mlci.tokens import UNK, Tokens, Vocabulary
 
@@ -207,3 +207,16 @@ def test_negate_turns_every_score_around():
         before = model(*flat(SETS))
         model.negate()
         torch.testing.assert_close(model(*flat(SETS)), -before)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.9])
+def test_what_is_dropped_is_a_random_share_and_the_mean_stays(share):
+    drawn = dropping(torch.empty(1001, 999), share, torch.Generator().manual_seed(3))
+    zeros = (drawn == 0).double()
+    deviation = (share * (1 - share) / drawn.numel()) ** 0.5
+    assert abs(float(zeros.mean()) - share) < 4 * deviation
+    assert set(drawn.unique().tolist()) == {0.0, float(torch.tensor(1.0) / torch.tensor(1 - share))}
+    for step in (1, 2, 4, 999):  # neighbours, in one draw and in the next, do not tell of each other
+        flat = zeros.flatten()
+        both = float((flat[:-step] * flat[step:]).mean())
+        assert abs(both - share**2) < 8 * share * deviation

@@ -8,7 +8,7 @@ happened.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeVar, cast
@@ -262,14 +262,16 @@ def torch_threads(threads: int) -> Iterator[None]:
 
 
 def side_by_side(
-    work: Callable[[Any], Result], items: Iterable[Any], threads: int, stop: threading.Event
+    work: Callable[[Any], Result], items: Sequence[Any], cores: int, stop: threading.Event
 ) -> Iterator[Result]:
-    """Give what the work makes of each item, in order, so many threads at a time; torch has one in each.
+    """Give what the work makes of each item, in order, on so many cores; torch has one thread in each item's work.
+
+    Five items on two cores are begun as three, not two, at a time: two, two and one would leave a core idle at the end.
 
     Args:
         work: ends with `Stopped` soon after `stop` is set.
         items: what to work on.
-        threads: how many at a time.
+        cores: how many are to be busy.
         stop: is set where the work on an item fails, and where nobody asks for the rest.
 
     >>> list(side_by_side(lambda x: 2 * x, [1, 2, 3], 2, threading.Event()))
@@ -286,7 +288,8 @@ def side_by_side(
             stop.set()
             raise
 
-    with ThreadPoolExecutor(threads) as pool:
+    rounds = max(1, len(items) // cores)
+    with ThreadPoolExecutor(max(1, -(-len(items) // rounds))) as pool:
         futures = [pool.submit(aside, item) for item in items]
         try:
             for future in futures:

@@ -2,20 +2,21 @@
 
 What an alignment can reach depends on an admission only through the risks of its outcomes. So an ensemble learns these
 first, one logit per outcome, each member without a fold of the training split; then a small network collapses them to
-one score by kernel alignment, on risks of admissions that the risk's member has not seen; then one DeepSets learns
-that score from codes, so that model file and scoring are those of the paper's recipe; and heads on it (`_heads`) learn
-the ensemble's risks, which the same pass then gives. What is drawn at random is a function of (seed, step, epoch);
-members that a stopped run had finished are not trained again. On a GPU the members are trained at once.
+one score by kernel alignment, on risks of admissions that the risk's member has not seen; then one DeepSets, which
+begins as the first member ended, learns that score from codes, so that model file and scoring are those of the paper's
+recipe; and heads on it (`_heads`) learn the ensemble's risks, which the same pass then gives. What is drawn at random
+is a function of (seed, step, epoch); members that a stopped run had finished are not trained again. On a GPU the
+members are trained at once.
 """
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -110,24 +111,24 @@ def fit(
     folds = folds_by_subject(train, config.posterior.members, seed=seed)
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject; members that leave some out need several.")
-    facts = ("deep", asdict(config), seed, hashlib.sha256(folds.tobytes()).hexdigest())
+    facts = ("deep, begun by a member", asdict(config), seed, hashlib.sha256(folds.tobytes()).hexdigest())
     saved = open_checkpoint(checkpoint, train, valid, *facts, group=group)
     left = range(len(saved.entries), config.posterior.members)
     steps = len(_rounds(left, config, where, group.count)) * config.posterior.epochs
     clock = Clock(Given(config, seed).seen * steps + config.distil.epochs + PASSING * config.heads.epochs, on_event)
     given = Given(config, seed, where, clock.tell)
-    logits = [saved.entries[f"member {number}"].arrays["logits"] for number in range(left.start)]
+    said = [Member.kept(saved.entries[f"member {number}"].arrays) for number in range(left.start)]
     threads = torch.get_num_threads() if where.type == "cpu" else 1
     with _loop.torch_threads(1):
         for number, found in zip(left, members(given, train, [valid], folds, left, group=group, threads=threads)):
-            logits.append(found)
-            saved.keep(f"member {number}", None, {"logits": found} if saved.writes else {})
-        posteriors = Posteriors(np.stack(logits), folds)
-        del logits
+            said.append(found if number == 0 else Member(found.logits, {}))
+            saved.keep(f"member {number}", None, said[-1].arrays if saved.writes else {})
+        posteriors, start = Posteriors(np.stack([member.logits for member in said]), folds), said[0].weights
+        del said
         saved.entries.clear()
         with own_errors():  # each process does the same
             taught = teach(given, posteriors, train, valid)
-            state, history = distil(given, train, valid, taught)
+            state, history = distil(given, train, valid, taught, start)
             if not history[-1].quality > 0:  # this is so for NaN, too
                 raise InputError(
                     "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
@@ -199,11 +200,12 @@ class Given:
         judge: _loop.Judge,
         tell: _loop.Tell,
         stop: threading.Event | None = None,
+        begun: Mapping[str, np.ndarray] | None = None,
     ) -> tuple[_loop.Engine, list[Trained]]:
         """Train encoders of outcomes (`posterior`) or of a score (`distil`), with an output for each; no epoch is lost.
 
         There is one for each of `rows`, which it sees, and of `seeds`: a single one, whose training ends when `stop` is
-        set, or several where that pays.
+        set, or several where that pays. Weights that are `begun` are not drawn at random.
         """
         options, encoder, outputs = getattr(self.config, step), self.config.encoder, split.outcomes.shape[1]
         stack = stacked.pays(encoder, options.batch, self.device)
@@ -218,16 +220,36 @@ class Given:
         start = {"spread": options.spread, "outputs": outputs, "dropout": options.dropout}
         with _loop.memory_errors(f"{len(rows)} encoders at once") if stack else nullcontext():
             models = [_loop.new_encoder(encoder, split.vocabulary_size, s, self.device, **start) for s in seeds]
+            known = {name: torch.from_numpy(array) for name, array in (begun or {}).items()}
+            for model in models:
+                model.load_state_dict(known, strict=False)
             if stack:
                 engine = stacked.Stacked(models, split, pace, seeds, rows=rows)
             else:
                 [model], [seed], [own] = models, seeds, rows
-                engine = single.quickest(model, split, pace, seed, autograd=True, rows=own, stop=stop)
+                engine = single.quickest(model, split, pace, seed, rows=own, stop=stop)
             loss = entropy if step == "posterior" else squares
             engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
             facts = {"epochs": options.epochs, "tell": tell, "rate": f"{step}.learning_rate"}
             done, _ = _loop.train(engine, [Trained()] * len(models), held_out=held_out, judge=judge, **facts)
         return engine, done
+
+
+class Member(NamedTuple):
+    """What a member of the ensemble says of all admissions, and its weights but for those of its last layer."""
+
+    logits: np.ndarray
+    weights: Mapping[str, np.ndarray]
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it by name."""
+        return {"logits": self.logits, **self.weights}
+
+    @classmethod
+    def kept(cls, arrays: Mapping[str, np.ndarray]) -> "Member":
+        """Give back what `arrays` gave."""
+        return cls(arrays["logits"], {name: array for name, array in arrays.items() if name != "logits"})
 
 
 def members(
@@ -239,7 +261,7 @@ def members(
     *,
     group: Group = ALONE,
     threads: int = 1,
-) -> Iterator[np.ndarray]:
+) -> Iterator[Member]:
     """Train the members of the ensemble, each without its fold.
 
     Args:
@@ -252,27 +274,34 @@ def members(
         threads: how many members are trained side by side on the CPU; the bits are the same for any number.
 
     Yields:
-        The logits of all admissions by each member, the training split first.
+        Each member, with its logits of all admissions, the training split first.
 
     >>> from mlci.config import PosteriorConfig
     >>> from mlci.tokens import Tokens
     >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
     >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
     >>> given = Given(DeepConfig(posterior=PosteriorConfig(members=2, epochs=1)), seed=1)
-    >>> [logits.shape for logits in members(given, split, [split], np.arange(20) % 2, range(2))]
+    >>> [member.logits.shape for member in members(given, split, [split], np.arange(20) % 2, range(2))]
     [(40, 1), (40, 1)]
     """
     config, options, held_out = given.config, given.config.posterior, others[0]
     stop, judge = threading.Event(), _by_entropy(held_out)
+    whole = _loop.new_encoder(config.encoder, train.vocabulary_size, (given.seed,), CPU).state_dict()
+    last = [name for name in whole if name.startswith("rho.")][-1].rpartition(".")[0]
+    body = [name for name in whole if not name.startswith(last)]
 
-    def trained(some: Sequence[int]) -> list[np.ndarray]:
+    def trained(some: Sequence[int]) -> list[Member]:
         who = f"members {some[0] + 1}-{some[-1] + 1}" if len(some) > 1 else f"member {some[0] + 1}"
         told = given._told(f"risks, {who}/{options.members}", options.epochs, work=given.seen)
         rows = [np.flatnonzero(folds != number) for number in some]
         seeds = [(given.seed, MEMBERS + number) for number in some]
         engine, _ = given._learn("posterior", train, rows, seeds, held_out, judge, told, stop)
-        logits = torch.cat([engine.predict(split) for split in (train, *others)], 1)
-        return [member.cpu().numpy().reshape(-1, len(train.names)) for member in logits]
+        logits = torch.cat([engine.predict(split) for split in (train, *others)], 1).cpu().numpy()
+        weights = {name: engine.state()[name].cpu().numpy().copy() for name in body}
+        return [
+            Member(said.reshape(-1, len(train.names)), {name: array[place] for name, array in weights.items()})
+            for place, said in enumerate(logits)
+        ]
 
     if threads > 1 and group.count == 1 and not stacked.pays(config.encoder, options.batch, given.device):
         yield from _loop.side_by_side(lambda number: trained([number])[0], numbers, threads, stop)
@@ -281,9 +310,13 @@ def members(
         own = shares[group.rank]
         with own_errors():
             found = dict(zip(own, trained(own))) if own else {}
-        shape = (sum(map(len, (train, *others))), len(train.names))
+        nothing = Member(
+            torch.zeros(sum(map(len, (train, *others))), len(train.names)).numpy(),
+            {name: torch.zeros_like(whole[name]).numpy() for name in body},
+        )
         for number in (number for share in shares for number in share):
-            yield group.sum(found[number] if number in found else torch.zeros(shape).numpy())
+            own = found.get(number, nothing).arrays
+            yield Member.kept({name: group.sum(array.copy()) for name, array in own.items()})
 
 
 def _by_entropy(split: Split) -> _loop.Judge:
@@ -428,7 +461,9 @@ def _collapse(
     return score
 
 
-def distil(given: Given, train: Split, valid: Split, taught: Taught) -> tuple[dict[str, np.ndarray], tuple[Epoch, ...]]:
+def distil(
+    given: Given, train: Split, valid: Split, taught: Taught, begun: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], tuple[Epoch, ...]]:
     """Teach one encoder the score.
 
     Args:
@@ -436,6 +471,7 @@ def distil(given: Given, train: Split, valid: Split, taught: Taught) -> tuple[di
         train: the training split.
         valid: the validation split.
         taught: the score of both.
+        begun: weights to begin with, as a member has them; others are drawn at random.
 
     Returns:
         The encoder's weights, and R² on the validation split after each epoch.
@@ -447,7 +483,7 @@ def distil(given: Given, train: Split, valid: Split, taught: Taught) -> tuple[di
     >>> score = np.tile([1.0, -1.0], 10)
     >>> taught = Taught(score, score, score, score[None], np.ones(1), [1.0], lambda logits: logits[:, 0])
     >>> given = Given(DeepConfig(distil=DistilConfig(epochs=9, batch=4, learning_rate=0.02)), seed=1)
-    >>> distil(given, split, split, taught)[1][-1].quality > 0.5
+    >>> distil(given, split, split, taught, {})[1][-1].quality > 0.5
     True
     """
 
@@ -459,7 +495,7 @@ def distil(given: Given, train: Split, valid: Split, taught: Taught) -> tuple[di
     wanted = replace(train, outcomes=taught.train.astype(np.float32)[:, None], names=("score",))
     rows, seeds = [np.arange(len(train))], [(given.seed, DISTIL)]
     told = given._told("distil", given.config.distil.epochs, loss="squared error")
-    engine, [record] = given._learn("distil", wanted, rows, seeds, valid, judge, told)
+    engine, [record] = given._learn("distil", wanted, rows, seeds, valid, judge, told, begun=begun)
     return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
 
 

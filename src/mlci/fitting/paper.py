@@ -265,7 +265,7 @@ class _Run:
 
     def _stage(self, stage: int, tasks: list[Task]) -> list[tuple[Trained, dict[str, Tensor]]]:
         """Train the models of all tasks, at once or side by side; give records, and the weights of kept epochs."""
-        groups = enumerate([tasks] if self.stack else [[task] for task in tasks])
+        groups = list(enumerate([tasks] if self.stack else [[task] for task in tasks]))
         work = functools.partial(self._train, stage)
         aside = self.threads > 1 and not self.stack and len(tasks) > 1
         found = _loop.side_by_side(work, groups, self.threads, self.stop) if aside else map(work, groups)

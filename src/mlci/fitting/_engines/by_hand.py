@@ -34,11 +34,10 @@ class ByHand:
     """Forward through a DeepSets, and the scores' gradient back into every weight.
 
     `sparse`: nobody else adds to the gradients, so that only the last step's rows of the embeddings' are not zero.
-    `autograd`: the gradients have autograd's bits; else sums are taken in an order that is a little quicker.
     """
 
-    def __init__(self, model: DeepSets, *, sparse: bool = True, autograd: bool = False) -> None:
-        self.model, self.sparse, self.autograd, self.parameters = model, sparse, autograd, list(model.parameters())
+    def __init__(self, model: DeepSets, *, sparse: bool = True) -> None:
+        self.model, self.sparse, self.parameters = model, sparse, list(model.parameters())
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.embedding = model.embedding.weight.detach()
@@ -56,10 +55,7 @@ class ByHand:
         distinct = np.flatnonzero(number == 0)
         number[distinct] = np.arange(len(distinct))
         where, counts = number[tokens.ids], tokens.counts
-        if self.autograd:
-            order = torch.from_numpy(where).sort().indices.numpy()
-        else:
-            order = np.argsort(where.astype(np.min_scalar_type(len(distinct))), kind="stable")
+        order = np.argsort(where.astype(np.min_scalar_type(len(distinct))), kind="stable")
         ends = np.cumsum(np.bincount(where, minlength=len(distinct)))
         holders, held = np.repeat(np.arange(len(counts)), counts)[order], np.concatenate([[0], ends])
         share = torch.from_numpy(1 / np.maximum(counts, 1)[:, None]).to(self.embedding.dtype)
@@ -78,9 +74,9 @@ class ByHand:
         self.second = self.phi[0].forward(self.first).relu_()
         self.table = self.phi[1].forward(self.second).relu_()
         bags = (self.table, batch.where, batch.offsets)
-        mean = torch.embedding_bag(*bags, mode=int(self.autograd), include_last_offset=True)[0]
+        mean = torch.embedding_bag(*bags, mode=0, include_last_offset=True)[0]
         best, self.winners = largest(batch.where, self.table, batch.offsets)
-        self.pooled = torch.cat([mean if self.autograd else mean.mul_(batch.share), best], dim=1)
+        self.pooled = torch.cat([mean.mul_(batch.share), best], dim=1)
         norm = self.model.norm
         self.normed, *self.moments = torch.native_layer_norm(
             self.pooled, norm.normalized_shape, norm.weight, norm.bias, norm.eps
@@ -123,13 +119,8 @@ class ByHand:
         assert batch is not None
         best = aten.threshold_backward(back[:, width:], self.pooled[:, width:], 0).reshape(-1)
         places = torch.add(self.columns, self.winners, alpha=width).view(-1)
-        bags = {"mode": 0, "include_last_offset": True}
-        if self.autograd:
-            share = batch.share[:, 0].index_select(0, batch.holders)
-            mean = back[:, :width].contiguous()
-            found = torch.embedding_bag(mean, batch.holders, batch.held, per_sample_weights=share, **bags)[0]
-            return found.add_(torch.zeros_like(found).view(-1).scatter_add_(0, places, best).view_as(found))
-        found = torch.embedding_bag(back[:, :width] * batch.share, batch.holders, batch.held, **bags)[0]
+        bags = (back[:, :width] * batch.share, batch.holders, batch.held)
+        found = torch.embedding_bag(*bags, mode=0, include_last_offset=True)[0]
         found.view(-1).scatter_add_(0, places, best)
         return found
 

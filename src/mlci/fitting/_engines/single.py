@@ -133,14 +133,12 @@ def of_tokens(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...],
     return Single(Autograd(model), _reader(split, pace, partial(on, device)), split.outcomes, pace, seed, **options)
 
 
-def quickest(
-    model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], *, autograd: bool = False, **options: Any
-) -> Single:
-    """Make the engine of an encoder, by hand where that is written out; with `autograd`, to the bits of `of_tokens`."""
+def quickest(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], **options: Any) -> Single:
+    """Make the engine of an encoder, by hand where that is written out."""
     if not by_hand.takes(model):
         return of_tokens(model, split, pace, seed, **options)
     sparse = options.get("group", ALONE).count == 1
-    passes = by_hand.ByHand(cast(DeepSets, model), sparse=sparse, autograd=autograd)
+    passes = by_hand.ByHand(cast(DeepSets, model), sparse=sparse)
     return Single(passes, _reader(split, pace, passes.lay_out), split.outcomes, pace, seed, **options)
 
 

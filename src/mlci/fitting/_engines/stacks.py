@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from mlci.fitting._engines.layout import Resident
 from mlci.fitting._pooling import Largest, averaged
-from mlci.fitting.encoders import DeepSets, Encoder, RiskHeads, SetTransformer
+from mlci.fitting.encoders import DeepSets, Encoder, RiskHeads, SetTransformer, dropping
 from mlci.tokens import UNK
 
 SCORED = 2**21  # admissions scored at once, counted for each model: what the device holds does not grow with the split
@@ -185,7 +185,8 @@ class Sets(Stack):
 
     def _mlp(self, name: str, x: Tensor, layers: int, dropout: float = 0.0) -> Tensor:
         for layer in range(0, 2 * layers, 2):
-            x = F.dropout(x, dropout) if dropout else x
+            if dropout:
+                x = F.dropout(x, dropout) if x.is_cuda else x * dropping(torch.empty_like(x), dropout)
             x = Layer.apply(x, self.weights[f"{name}.{layer}.weight"], self.weights[f"{name}.{layer}.bias"])
         return x
 
