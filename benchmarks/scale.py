@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from score import DISTINCT, codes_in_use, model_file, timed
+from score import DISTINCT, codes_in_use, paper_file, timed, tokens_of
 
 MEAN = 13  # codes of an admission
 PART = 250_000  # admissions written at once
@@ -42,7 +42,7 @@ def main() -> None:
         folder = Path(name)
         names = codes_in_use(rng)
         model, source, target = (str(folder / file) for file in ("model.safetensors", "in.parquet", "out.parquet"))
-        model_file(Path(model), names, rng)
+        paper_file(Path(model), tokens_of(names, (4,)))
         heads = ("admissions", "input MB", "wall s", "cpu s", "per second", "per cpu s", "cores", "peak MB")
         print(f"{'what':13}" + "".join(f"{head:>12}" for head in heads))
         for n in (1_000_000 // shrink, 5_000_000 // shrink, 20_000_000 // shrink):

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import mlci.spark
 from mlci.index.model import load_model
-from score import admissions_file, codes_in_use, model_file, table_file, timed
+from score import DEPTHS, admissions_file, codes_in_use, paper_file, table_file, timed, tokens_of
 
 
 def used() -> dict[str, float]:
@@ -62,8 +62,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         names = codes_in_use(rng)
-        model_file(folder / "network.safetensors", names, rng)
-        table_file(folder / "table.safetensors", names, rng)
+        paper_file(folder / "network.safetensors", tokens_of(names, (4,)))
+        table_file(folder / "table.safetensors", tokens_of(names, DEPTHS), rng)
         source, target = folder / "in.parquet", folder / "out"
         admissions_file(source, names, n, rng, 13)
         alone = {}

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 import numpy as np
 import psutil
 
-from score import codes_in_use, model_file, table_file
+from score import DEPTHS, codes_in_use, paper_file, table_file, tokens_of
 
 CLIENTS = 50
 PAGES, SLOWEST = 200, 400  # pages a second, milliseconds of the 99th percentile
@@ -111,8 +111,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         names = codes_in_use(rng)
         table, network = Path(folder, "table.safetensors"), Path(folder, "network.safetensors")
-        table_file(table, names, rng)
-        model_file(network, names, rng)
+        table_file(table, tokens_of(names, DEPTHS), rng)
+        paper_file(network, tokens_of(names, (4,)))
         kinds = requests(names, rng)
         print("kind of request            clients  answers/s  median ms  p99 ms  cpu ms  ratio  errors  server MB")
         rate, p99 = served(table, kinds, seconds)["page, 13 codes"]
