@@ -7,7 +7,6 @@ asks where the rows came from.
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import mlci
 from mlci import sources
 from mlci.base.errors import InputError, name_of
 from mlci.base.files import atomic
+from mlci.base.once import once
 from mlci.base.parquet import open_parquet, read_parquet, write_parquet
 from mlci.base.shown import html_table, text_table
 from mlci.base.tablefile import is_sheet
@@ -280,9 +280,9 @@ class Cohort:
             return self.present().admissions()
         return self._lists if poa == ALL else replace(self._lists, poa=self._flags())
 
-    @cached_property
+    @once
     def _lists(self) -> Admissions:
-        """What `admissions` gives, made once: every part of a report asks for it."""
+        """Make what `admissions` gives, once: every part of a report asks for it."""
         codes = self.table["codes"].combine_chunks()
         offsets = codes.offsets.to_numpy().astype(np.int64)
         flat = codes.values.slice(offsets[0], offsets[-1] - offsets[0])

@@ -217,23 +217,28 @@ def _judge(models, labels, risks, design: Design, widths, *, resamples, level, s
     asked = [metric for metric in METRICS.values() if wanted is None or metric.name in wanted]
     metrics = {key: [metric for metric in asked if metric.applies(pair)] for key, pair in pairs.items()}
     drawn = _drawn(pairs, metrics, design, resamples, seed) if resamples else {key: {} for key in pairs}
+
+    def figures(key: tuple[str, str]) -> dict[str, Interval]:
+        pair, found = pairs[key], {}
+        for metric in metrics[key]:
+            value = metric.of(pair)
+            found[metric.name] = Interval(value, np.nan, np.nan)
+            if resamples and metric.interval is not None and np.isfinite(value):
+                draws = drawn[key].get(metric.drawn or metric.name, NOTHING)
+                found[metric.name] = metric.interval(pair, value, draws, Reach(pair.events, level))
+        return found
+
     with single_thread(), threads() as pool:
-        found = pool.map(lambda key: {metric.name: metric.of(pairs[key]) for metric in metrics[key]}, pairs)
-        values = dict(zip(pairs, found))
+        values = dict(zip(pairs, pool.map(figures, pairs)))
     rows, apart = [], []
     first = next(iter(models))
     for (model, outcome), pair in pairs.items():
-        reach, own = Reach(pair.events, level), values[model, outcome]
         for metric in metrics[model, outcome]:
-            value, draws = own[metric.name], drawn[model, outcome].get(metric.drawn or metric.name, NOTHING)
-            bounds = Interval(value, np.nan, np.nan)
-            if resamples and metric.interval is not None and np.isfinite(value):
-                bounds = metric.interval(pair, value, draws, reach)
-            rows.append((model, outcome, metric.name, value, bounds.low, bounds.high, pair.n, int(np.nansum(pair.y))))
-            other = values[first, outcome].get(metric.name)
+            own, other = values[model, outcome][metric.name], values[first, outcome].get(metric.name)
+            rows.append((model, outcome, metric.name, own.value, own.low, own.high, pair.n, int(np.nansum(pair.y))))
             if model != first and other is not None and metric.resampler is not None:
-                beside = drawn[first, outcome].get(metric.drawn or metric.name, NOTHING)
-                gap = difference(value - other, draws, beside, reach)
+                draws, beside = (drawn[of, outcome].get(metric.drawn or metric.name, NOTHING) for of in (model, first))
+                gap = difference(own.value - other.value, draws, beside, Reach(pair.events, level))
                 apart.append((model, first, outcome, metric.name, gap.value, gap.low, gap.high, gap.p))
     return Evaluation(
         pd.DataFrame(rows, columns=["model", "outcome", "metric", "value", "low", "high", "n", "positives"]),
@@ -255,7 +260,9 @@ def _drawn(pairs, metrics, design: Design, resamples: int, seed: int) -> dict[tu
                 if key not in asked.setdefault(which, []):
                     asked[which].append(key)
     resamplers = [which[0].only(wanted[which]) for which in asked]
-    statistics = [resampler.make(*(pairs[key] for key in keys)) for resampler, keys in zip(resamplers, asked.values())]
+    with single_thread(), threads() as pool:
+        make = lambda resampler, keys: resampler.make(*(pairs[key] for key in keys))  # noqa: E731
+        statistics = list(pool.map(make, resamplers, asked.values()))
     drawn: dict[tuple[str, str], dict[str, np.ndarray]] = {key: {} for key in pairs}
     found = resample.bootstrap(statistics, design, resamples=resamples, seed=seed)
     for resampler, keys, array in zip(resamplers, asked.values(), found):
