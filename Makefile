@@ -107,7 +107,7 @@ docs: .venv/.dev
 
 # Speed and memory, with ratios to peers or to the plain way: half an hour on two idle cores; QUICK=--quick, a few minutes.
 # What needs a GPU, own data or hours of simulation is run by hand; each script of benchmarks/ says how.
-BENCH := start cohort scale score indices report web spark table fit measures theory
+BENCH := start cohort scale score indices report web spark table deep fit measures theory
 bench: .venv/.dev
 	@for script in $(BENCH); do \
 	  echo "== benchmarks/$$script.py $(QUICK)"; $(BIN)/python benchmarks/$$script.py $(QUICK) || exit 1; done

@@ -4,14 +4,24 @@ from mlci.fitting._events import Clock
 
 
 def test_time_left_does_not_count_the_start(monkeypatch):
-    now = iter((0.0, 10.0, 10.5, 11.0))
+    now = iter((0.0, 10.0, 12.0, 14.0))
     monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     events = []
     clock = Clock(10, events.append)
     for epoch in (1, 2, 3):
         clock.tell("stage 1, mortality", epoch, 10, {"mortality": 0.25})
-    assert [event.eta for event in events] == [90.0, 4.0, 3.5]
+    assert [event.eta for event in events] == [90.0, 16.0, 14.0]
     assert events[0].text == "stage 1, mortality, epoch 1/10: mortality 0.2500"
+
+
+def test_two_that_tell_at_once_do_not_promise_an_early_end(monkeypatch):
+    now = iter((0.0, 10.0, 10.1))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    events = []
+    clock = Clock(10, events.append)
+    for member in (1, 2):
+        clock.tell(f"member {member}", 1, 5, {})
+    assert events[1].eta == 10.1 / 2 * 8
 
 
 def test_nothing_is_left_at_the_end():

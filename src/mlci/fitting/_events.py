@@ -28,6 +28,9 @@ class Event:
 class Clock:
     """Makes events, with the time left by the pace since the first of them: before it, libraries had to start.
 
+    Models that are trained side by side tell at nearly the same time, which says nothing of their pace: until a tenth
+    of the time lies behind the first event, all of it counts.
+
     `work` is how much there is to do, in whatever unit each call of `tell` then says that it did. Threads that tell at
     the same time wait for each other.
     """
@@ -49,6 +52,8 @@ class Clock:
             then, before = self.first
             if not before:
                 self.first = (seconds, self.done)
+            if seconds - then < seconds / 10:
+                then, before = 0.0, 0.0
             eta = (seconds - then) / (self.done - before) * (self.left if self.left > 1e-9 else 0.0)
             if self.on_event:
                 self.on_event(Event(step, epoch, epochs, dict(figures), seconds, eta, unit))
