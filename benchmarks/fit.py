@@ -116,7 +116,7 @@ def padded(threads: int, share: float, width: int | None, steps: int) -> dict:
             ids[place, : len(codes)] = torch.from_numpy(codes)
         y = torch.from_numpy(train.outcomes[rows])
         scores = model(ids)
-        loss = -sum(nhsic(scores, outcome) for outcome in y.T)
+        loss = -torch.stack([nhsic(scores, outcome) for outcome in y.T]).sum()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

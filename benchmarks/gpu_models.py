@@ -46,7 +46,7 @@ def export(cohort: str, target: str) -> None:
     sizes = [each["train"].vocabulary_size for each in views.values()]
     facts = {"digest": fingerprint(parts), "names": parts["train"].names, "vocabulary_sizes": sizes}
     arrays = {"facts": np.array(json.dumps(facts))}
-    subjects = np.unique(np.concatenate([part.subjects for part in parts.values()]), return_inverse=True)[1]
+    subjects = np.unique(np.concatenate([np.asarray(part.subjects) for part in parts.values()]), return_inverse=True)[1]
     for name, own in zip(SPLITS, np.split(subjects, np.cumsum([len(parts[name]) for name in SPLITS])[:-1])):
         arrays[f"{name}/outcomes"] = np.nan_to_num(parts[name].outcomes, nan=2).astype(np.int8)
         arrays[f"{name}/subjects"] = own.astype(np.uint32)

@@ -196,8 +196,7 @@ class Given:
         split: Split,
         rows: Sequence[np.ndarray],
         seeds: Sequence[tuple[int, ...]],
-        held_out: Split,
-        judge: _loop.Judge,
+        judged: tuple[Split, _loop.Judge],
         tell: _loop.Tell,
         stop: threading.Event | None = None,
         begun: Mapping[str, np.ndarray] | None = None,
@@ -205,7 +204,8 @@ class Given:
         """Train encoders of outcomes (`posterior`) or of a score (`distil`), with an output for each; no epoch is lost.
 
         There is one for each of `rows`, which it sees, and of `seeds`: a single one, whose training ends when `stop` is
-        set, or several where that pays. Weights that are `begun` are not drawn at random.
+        set, or several where that pays. Weights that are `begun` are not drawn at random. After each epoch the split of
+        `judged` is judged.
         """
         options, encoder, outputs = getattr(self.config, step), self.config.encoder, split.outcomes.shape[1]
         stack = stacked.pays(encoder, options.batch, self.device)
@@ -231,7 +231,7 @@ class Given:
             loss = entropy if step == "posterior" else squares
             engine.aim(MeanLosses(loss, torch.ones(len(models), outputs, device=self.device)))
             facts = {"epochs": options.epochs, "tell": tell, "rate": f"{step}.learning_rate"}
-            done, _ = _loop.train(engine, [Trained()] * len(models), held_out=held_out, judge=judge, **facts)
+            done, _ = _loop.train(engine, [Trained()] * len(models), held_out=judged[0], judge=judged[1], **facts)
         return engine, done
 
 
@@ -248,7 +248,17 @@ class Member(NamedTuple):
 
     @classmethod
     def kept(cls, arrays: Mapping[str, np.ndarray]) -> "Member":
-        """Give back what `arrays` gave."""
+        """Give back what `arrays` gave.
+
+        Args:
+            arrays: by name.
+
+        Returns:
+            The member.
+
+        >>> Member.kept(Member(np.zeros((1, 2)), {"norm.bias": np.ones(4)}).arrays).weights
+        {'norm.bias': array([1., 1., 1., 1.])}
+        """
         return cls(arrays["logits"], {name: array for name, array in arrays.items() if name != "logits"})
 
 
@@ -284,8 +294,8 @@ def members(
     >>> [member.logits.shape for member in members(given, split, [split], np.arange(20) % 2, range(2))]
     [(40, 1), (40, 1)]
     """
-    config, options, held_out = given.config, given.config.posterior, others[0]
-    stop, judge = threading.Event(), _by_entropy(held_out)
+    config, options = given.config, given.config.posterior
+    stop, judged = threading.Event(), (others[0], _by_entropy(others[0]))
     whole = _loop.new_encoder(config.encoder, train.vocabulary_size, (given.seed,), CPU).state_dict()
     last = [name for name in whole if name.startswith("rho.")][-1].rpartition(".")[0]
     body = [name for name in whole if not name.startswith(last)]
@@ -295,7 +305,7 @@ def members(
         told = given._told(f"risks, {who}/{options.members}", options.epochs, work=given.seen)
         rows = [np.flatnonzero(folds != number) for number in some]
         seeds = [(given.seed, MEMBERS + number) for number in some]
-        engine, _ = given._learn("posterior", train, rows, seeds, held_out, judge, told, stop)
+        engine, _ = given._learn("posterior", train, rows, seeds, judged, told, stop)
         logits = torch.cat([engine.predict(split) for split in (train, *others)], 1).cpu().numpy()
         weights = {name: engine.state()[name].cpu().numpy().copy() for name in body}
         return [
@@ -495,7 +505,7 @@ def distil(
     wanted = replace(train, outcomes=taught.train.astype(np.float32)[:, None], names=("score",))
     rows, seeds = [np.arange(len(train))], [(given.seed, DISTIL)]
     told = given._told("distil", given.config.distil.epochs, loss="squared error")
-    engine, [record] = given._learn("distil", wanted, rows, seeds, valid, judge, told, begun=begun)
+    engine, [record] = given._learn("distil", wanted, rows, seeds, (valid, judge), told, begun=begun)
     return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
 
 
