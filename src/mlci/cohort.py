@@ -19,7 +19,7 @@ import mlci
 from mlci import sources
 from mlci.base.errors import InputError, name_of
 from mlci.base.files import atomic
-from mlci.base.once import once
+from mlci.base.lazy import lazy_property
 from mlci.base.parquet import open_parquet, read_parquet, write_parquet
 from mlci.base.shown import html_table, text_table
 from mlci.base.tablefile import is_sheet
@@ -280,7 +280,7 @@ class Cohort:
             return self.present().admissions()
         return self._lists if poa == ALL else replace(self._lists, poa=self._flags())
 
-    @once
+    @lazy_property
     def _lists(self) -> Admissions:
         """Make what `admissions` gives, once: every part of a report asks for it."""
         codes = self.table["codes"].combine_chunks()

@@ -72,3 +72,15 @@ with DrawnElsewhere() as album:
     while not gone(process):
         assert time.monotonic() < last
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("refusal", [OSError("no more processes"), ValueError("pass_fds not supported on Windows.")])
+def test_pictures_are_drawn_here_where_no_process_can_be_had(refusal, drawn, monkeypatch):
+    def refuse(*_, **__):
+        raise refusal
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with DrawnElsewhere() as album:
+        for sketch in SKETCHES:
+            album.draw(sketch)
+        assert album.pictures == drawn

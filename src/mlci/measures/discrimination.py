@@ -315,7 +315,7 @@ def logit(risks: np.ndarray) -> np.ndarray:
 
 
 def expit(log_odds: np.ndarray) -> np.ndarray:
-    """Return the risks of log-odds.
+    """Return the risks of some `log_odds`.
 
     >>> import numpy as np
     >>> expit(np.array([0.0, 1.0986])).round(3)

@@ -106,7 +106,7 @@ def chi_squared_tail(degrees: int, place: float) -> float:
 
 
 def digamma(counts: np.ndarray | int) -> np.ndarray:
-    """Return the digamma function of whole numbers from 1 on.
+    """Return the digamma function of `counts`, whole numbers from 1 on.
 
     >>> digamma(np.array([1, 2])).round(4)
     array([-0.5772,  0.4228])
@@ -121,7 +121,7 @@ def digamma(counts: np.ndarray | int) -> np.ndarray:
 
 
 def root(function: Callable[[float], float], low: float, high: float, *, close: float = 2e-12) -> float:
-    """Return where a `function` with opposite signs at `low` and `high` is 0, by Chandrupatla's method.
+    """Return where a `function` with opposite signs at `low` and `high` is 0, to within `close` (Chandrupatla's method).
 
     >>> round(root(lambda x: x * x - 2, 0.0, 2.0), 6)
     1.414214
@@ -155,7 +155,7 @@ def root(function: Callable[[float], float], low: float, high: float, *, close: 
 
 
 def nondecreasing(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the nondecreasing numbers nearest to `values` by weighted squares: isotonic regression.
+    """Return the nondecreasing numbers nearest to `values` by squares times `weights`: isotonic regression.
 
     Neighbours in the wrong order share their mean, until none are: all such runs at once while that makes the numbers
     few, one after another then.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlci.base.once import once
+from mlci.base.lazy import lazy_property
 from mlci.measures import discrimination, information, resample
 from mlci.measures.alignment import Kernel
 from mlci.measures.design import Design, as_design
@@ -35,7 +35,7 @@ class Pair:
     kernel: Kernel = "rbf"
     patients: Any = None
 
-    @once
+    @lazy_property
     def events(self) -> int:
         """Patients with the rarer kind of the outcome: what the outcome's figures rest on.
 
@@ -47,7 +47,7 @@ class Pair:
             events = min(events, *(round(effective(self.weight[rows])) for rows in kinds))
         return events if self.design.stratum is None else min(events, self.design.degrees + 1)
 
-    @once
+    @lazy_property
     def design(self) -> Design:
         """Whose admission each one is, and how it was drawn."""
         return as_design(np.arange(len(self.y)) if self.patients is None else self.patients)
@@ -56,32 +56,32 @@ class Pair:
     def weight(self) -> np.ndarray | None:
         return self.design.weight
 
-    @once
+    @lazy_property
     def n(self) -> int:
         """Admissions whose outcome is known."""
         return int((~np.isnan(self.y)).sum())
 
-    @once
+    @lazy_property
     def has_both(self) -> bool:
         """Whether some known admission has the outcome, and another lacks it; else no score can be judged by it."""
         return bool((self.y == 0).any() and (self.y == 1).any())
 
-    @once
+    @lazy_property
     def by_neighbours(self) -> np.ndarray:
         """Return the contributions of the admissions to mutual information, by nearest neighbours."""
         return self._contributions("neighbours")
 
-    @once
+    @lazy_property
     def by_counting(self) -> np.ndarray:
         """Return the contributions of the admissions to mutual information, by counting."""
         return self._contributions("plug-in")
 
-    @once
+    @lazy_property
     def calibration(self) -> discrimination.Calibration:
         """How true the risk is."""
         return discrimination.calibration(self.risk, self.y, weight=self.weight)
 
-    @once
+    @lazy_property
     def placed(self) -> dict[str, tuple[float, np.ndarray]]:
         """AUROC and influences of the score or the risk, as far as somebody asked."""
         return {}
@@ -96,12 +96,12 @@ class Pair:
             self.placed[of] = discrimination.area(np.asarray(getattr(self, of)), self.y, weight=self.weight)
         return self.placed[of]
 
-    @once
+    @lazy_property
     def weighted(self) -> dict["Resampler", np.ndarray]:
         """Figures of resamplers at the survey weights, as far as somebody asked."""
         return {}
 
-    @once
+    @lazy_property
     def has_few_values(self) -> bool:
         """Whether the score is a count of points, so that counting estimates its mutual information."""
         return not np.mod(self.scores, 1).any() and len(np.unique(self.scores)) <= FEW

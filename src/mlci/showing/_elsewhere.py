@@ -24,8 +24,9 @@ class DrawnElsewhere:
 
     def __init__(self) -> None:
         self.sent: list[Sketch] = []
+        self.process: subprocess.Popen | None = None
         self.pipe, theirs = Pipe()
-        with theirs:
+        with theirs, suppress(OSError, ValueError):  # no further process, or none that takes over a pipe (Windows)
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -40,6 +41,8 @@ class DrawnElsewhere:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.pipe.close()
+        if self.process is None:
+            return
         if kind is None:
             self.process.wait()
         else:  # nobody waits for an import that the other process may be amid

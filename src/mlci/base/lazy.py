@@ -7,14 +7,14 @@ the same time both compute here, and either answer is kept.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from functools import cached_property as once
+    from functools import cached_property as lazy_property
 else:
 
-    class once:
+    class lazy_property:
         """Compute a property when it is first asked for, and keep it.
 
         >>> class Sum:
-        ...     @once
+        ...     @lazy_property
         ...     def value(self):
         ...         print("computed")
         ...         return 3

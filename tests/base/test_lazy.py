@@ -4,14 +4,14 @@ import threading
 from dataclasses import dataclass
 
 from conftest import PATIENCE
-from mlci.base.once import once
+from mlci.base.lazy import lazy_property
 
 
 @dataclass(frozen=True)
 class Meeting:
     other: threading.Barrier
 
-    @once
+    @lazy_property
     def place(self) -> int:
         """Wait until another object computes its own."""
         return self.other.wait(PATIENCE)
