@@ -121,7 +121,7 @@ def digamma(counts: np.ndarray | int) -> np.ndarray:
 
 
 def root(function: Callable[[float], float], low: float, high: float, *, close: float = 2e-12) -> float:
-    """Return where a `function` with opposite signs at `low` and `high` is 0, to within `close` (Chandrupatla's method).
+    """Return where a `function` with opposite signs at `low` and `high` is 0, to within `close`, by Chandrupatla's way.
 
     >>> round(root(lambda x: x * x - 2, 0.0, 2.0), 6)
     1.414214
