@@ -186,7 +186,7 @@ def test_threads_train_members_to_the_same_bits(threads):
 
 @pytest.mark.slow
 def test_an_encoder_that_begins_as_a_member_is_ahead_of_one_that_begins_anew():
-    given = recipe.Given(replace(SMALL, distil=replace(SMALL.distil, epochs=4, steps=64)), 5)
+    given = recipe.Given(replace(SMALL, distil=replace(SMALL.distil, epochs=2, steps=64)), 5)
     said = [*recipe.members(given, TRAIN, [VALID], FOLDS, range(3))]
     assert "embedding.weight" in said[0].weights
     assert "rho.4.weight" not in said[0].weights

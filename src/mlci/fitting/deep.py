@@ -204,8 +204,8 @@ class Given:
         """Train encoders of outcomes (`posterior`) or of a score (`distil`), with an output for each; no epoch is lost.
 
         There is one for each of `rows`, which it sees, and of `seeds`: a single one, whose training ends when `stop` is
-        set, or several where that pays. Weights that are `begun` are not drawn at random. After each epoch the split of
-        `judged` is judged.
+        set, or several where that pays. Where some weights are `begun`, the others are 0, and none is drawn at random.
+        After each epoch the split of `judged` is judged.
         """
         options, encoder, outputs = getattr(self.config, step), self.config.encoder, split.outcomes.shape[1]
         stack = stacked.pays(encoder, options.batch, self.device)
@@ -220,9 +220,9 @@ class Given:
         start = {"spread": options.spread, "outputs": outputs, "dropout": options.dropout}
         with _loop.memory_errors(f"{len(rows)} encoders at once") if stack else nullcontext():
             models = [_loop.new_encoder(encoder, split.vocabulary_size, s, self.device, **start) for s in seeds]
-            known = {name: torch.from_numpy(array) for name, array in (begun or {}).items()}
-            for model in models:
-                model.load_state_dict(known, strict=False)
+            if begun:
+                for name, weight in (each for model in models for each in model.state_dict().items()):
+                    weight.copy_(torch.from_numpy(begun[name])) if name in begun else weight.zero_()
             if stack:
                 engine = stacked.Stacked(models, split, pace, seeds, rows=rows)
             else:
@@ -481,7 +481,8 @@ def distil(
         train: the training split.
         valid: the validation split.
         taught: the score of both.
-        begun: weights to begin with, as a member has them; others are drawn at random.
+        begun: weights to begin with, as a member has them; the others, of the last layer, begin at 0. If there are
+            none, all are drawn at random.
 
     Returns:
         The encoder's weights, and R² on the validation split after each epoch.
