@@ -51,14 +51,19 @@ class DeepSetsScorer:
 
     def risks(self, reading: Reading) -> np.ndarray:
         """Return the risk of each outcome that has one of its own, a column each."""
-        return 1 / (1 + np.exp(np.clip(-self.risk_log_odds(reading), -MOST, MOST)))
+        odds = np.negative(self.risk_log_odds(reading).T, order="C")  # an outcome's numbers lie together from here on
+        np.exp(np.clip(odds, -MOST, MOST, out=odds), out=odds)
+        odds += 1
+        return np.divide(1, odds, out=odds).T
 
     def risk_log_odds(self, reading: Reading) -> np.ndarray:
         """Return the log-odds of each risk."""
         if reading.log_odds is None:
             return np.empty((len(reading.score), 0))
         shift, slope = self.state["calibration"].T
-        return shift + slope * reading.log_odds
+        found = slope * reading.log_odds
+        found += shift
+        return found
 
     def check(self, outcomes: int) -> None:
         """Refuse arrays that do not fit together, of a file that somebody made by hand."""
