@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -221,7 +221,7 @@ class Given:
         with _loop.memory_errors(f"{len(rows)} encoders at once") if stack else nullcontext():
             models = [_loop.new_encoder(encoder, split.vocabulary_size, s, self.device, **start) for s in seeds]
             if begun:
-                for name, weight in (each for model in models for each in model.state_dict().items()):
+                for name, weight in chain.from_iterable(model.state_dict().items() for model in models):
                     weight.copy_(torch.from_numpy(begun[name])) if name in begun else weight.zero_()
             if stack:
                 engine = stacked.Stacked(models, split, pace, seeds, rows=rows)
