@@ -61,13 +61,12 @@ class Admissions:
     def count(self, flags: np.ndarray) -> np.ndarray:
         """Return how many codes of each admission are flagged; `flags` has a Boolean for each of `values`.
 
-        Fast where flags are rare.
-
         >>> Admissions.from_lists([["A", "B", "A"], [], ["B"]]).count(np.array([True, False]))
         array([2, 0, 0])
         """
-        places = np.flatnonzero(flags[self.indices]) if flags.any() else np.empty(0, dtype=np.intp)
-        return np.bincount(np.searchsorted(self.offsets, places, side="right") - 1, minlength=len(self))
+        if not flags.any():
+            return np.zeros(len(self), dtype=np.int64)
+        return np.diff(self._before(flags.take(self.indices)))
 
     def take(self, rows: np.ndarray) -> "Admissions":
         """Return the admissions at the positions `rows`, in their order.
@@ -103,9 +102,14 @@ class Admissions:
 
     def _where(self, kept: np.ndarray) -> "Admissions":
         """Keep some of the recorded codes; `kept` has a Boolean for each of `indices`."""
-        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
         poa = None if self.poa is None else self.poa[kept]
-        return replace(self, indices=self.indices[kept], offsets=offsets, poa=poa)
+        return replace(self, indices=self.indices[kept], offsets=self._before(kept), poa=poa)
+
+    def _before(self, kept: np.ndarray) -> np.ndarray:
+        """Return how many of `indices` are kept before each admission begins, and in all."""
+        found = np.zeros(len(kept) + 1, dtype=np.int64)
+        np.cumsum(kept, out=found[1:])
+        return found.take(self.offsets)
 
     @classmethod
     def from_lists(cls, codes: Sequence[Sequence[str]], *, icd_version: int = 0) -> "Admissions":

@@ -6,7 +6,7 @@ admission is scored in can change a single bit of them: plain sums are exact (`_
 gates take the codes in the vocabulary's order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,13 +15,13 @@ import numpy as np
 from mlci.base.blas import single_thread
 from mlci.codes.admissions import Admissions
 from mlci.index._heads import MOST, OutcomeHeads, centred, shapes
-from mlci.index._pooling import GATHERED, PoolingTable
+from mlci.index._pooling import GATHERED, Alike, PoolingTable
 from mlci.index._reading import Reading, in_blocks
 from mlci.tokens import Tokens, Vocabulary, positions
 
 NORM_EPS = 1e-5
-ROWS = 1024  # admissions worked on at once: what a core's cache holds; with fewer, steps are short and threads wait
-SHARE = 4  # blocks that a thread takes at once; the more, the longer it may wait for another at the end
+ROWS = 2048  # admissions worked on at once: with fewer, steps are short and threads wait for Python's lock
+SHARE = 2  # blocks that a thread takes at once; the more, the longer it may wait for another at the end
 SMALLER = (64, 512)  # rooms for few admissions, such as those of a page
 
 
@@ -97,29 +97,39 @@ class DeepSetsScorer:
     def read(self, tokens: Tokens) -> Reading:
         """Return scores, and log-odds where there are heads, of plain tokens or of what `encode` gave."""
         _ = self._table, self._layers, self._logits, self._heads  # made once, before threads need them
-        scores, counts = np.empty(len(tokens)), tokens.counts
-        log_odds = np.empty((len(tokens), self.risky))
+        counts = tokens.counts
         longest = int(counts.max(initial=0))
         by_length = np.argsort((longest - counts).astype(np.min_scalar_type(longest)), kind="stable")  # few bits: fast
-
+        size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
+        whole = len(tokens) + -len(tokens) % size  # rooms are worked on whole
+        scores = np.empty(whole, dtype=np.float32)
+        by_layer, added = np.empty((whole, self.risky), dtype=np.float32), np.zeros((whole, self.risky))
         rooms: list[_Room] = []  # that nobody works in
 
         def work(start: int) -> None:
             try:
                 room = rooms.pop()
             except IndexError:
-                room = _Room.of(self._table, self.pooling, size, longest, self.risky)
-            for at in range(start, min(start + SHARE * size, len(tokens)), size):
-                rows = by_length[at : at + size]
-                self._pool(tokens, rows, room)
-                scores[rows] = self._head(room)[: len(rows)]
-                log_odds[rows] = self._log_odds(room)[: len(rows)]
+                room = _Room.of(self._table, self.pooling, size, longest)
+            rows = by_length[start : start + SHARE * size]
+            runs = self._table.alike(tokens, rows) if self._summed or self.risky else []
+            for run in runs if self.risky else []:
+                added[start + run.start : start + run.end] = self._heads.added(run.ids)
+            for at in range(0, len(rows), size):
+                self._pool(tokens, rows[at : at + size], [run.within(at, at + size) for run in runs], room)
+                block = slice(start + at, start + at + size)
+                self._head(room, scores[block], by_layer[block])
             rooms.append(room)
 
         with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
-            size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
             in_blocks(work, len(tokens), SHARE * size)
-        return Reading(scores, log_odds if self.risky else None)
+        found = np.empty(len(tokens))
+        found[by_length] = scores[: len(tokens)]
+        if not self.risky:
+            return Reading(found)
+        log_odds = np.empty((len(tokens), self.risky))
+        log_odds[by_length] = self._heads.log_odds(added, by_layer)[: len(tokens)]
+        return Reading(found, log_odds)
 
     def __call__(self, tokens: Tokens) -> np.ndarray:
         return self.read(tokens).score
@@ -155,6 +165,11 @@ class DeepSetsScorer:
             found["gated"] = -np.logaddexp(0, -opened)
         return found
 
+    @property
+    def _summed(self) -> list[str]:
+        """The ways of pooling that are no averages by a softmax."""
+        return [how for how in self.pooling.split("+") if how not in self._logits]
+
     @cached_property
     def _layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """rho with LayerNorm's own scale and shift folded into its first layer, and each ReLU's bias into the next.
@@ -180,22 +195,21 @@ class DeepSetsScorer:
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
         """Of the smaller rooms, those in which matrix products give the bits of `ROWS` rows on this machine."""
-        matrices = [*(matrix for matrix, _ in self._layers[:-1]), self._heads.matrix]
+        matrices = [matrix for matrix, _ in self._layers[:-1]]
         rows = np.random.default_rng(0).normal(size=(ROWS, max(map(len, matrices), default=0))).astype(np.float32)
         inputs = [(np.ascontiguousarray(rows[:, : len(matrix)]), matrix) for matrix in matrices]
         whole = [(x, matrix, x @ matrix) for x, matrix in inputs]
         return tuple(size for size in SMALLER if all(np.array_equal(x[:size] @ m, y[:size]) for x, m, y in whole))
 
-    def _pool(self, tokens: Tokens, rows: np.ndarray, room: "_Room") -> None:
+    def _pool(self, tokens: Tokens, rows: np.ndarray, runs: Sequence[Alike], room: "_Room") -> None:
         """Pool up to a room of admissions, the longest first, in steps of the table."""
         width = room.gathered.shape[1]
         places = {how: slice(place * width, (place + 1) * width) for place, how in enumerate(self.pooling.split("+"))}
-        parts = {how: room.pooled[: len(rows), place] for how, place in places.items()}
-        plain = {how: part for how, part in parts.items() if how not in self._logits}
-        if plain or self.risky:
-            self._table.pool(tokens, rows, plain, room.gathered, (self._heads.whole, room.added))
+        for run in runs:
+            into = {how: room.pooled[run.start : run.end, places[how]] for how in self._summed}
+            self._table.pool(run, into, room.gathered)
         for how in self._logits:
-            parts[how][:] = self._softly(how, tokens, rows) / self._table.step
+            room.pooled[: len(rows), places[how]] = self._softly(how, tokens, rows) / self._table.step
 
     def _softly(self, how: str, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         """Average phi by the softmax of its logits over each admission, whose codes come in the vocabulary's order.
@@ -220,10 +234,10 @@ class DeepSetsScorer:
             total[:many] += weight[:, None] * features[own]
         return (total / np.maximum(mass, 1e-30)[:, None]).astype(np.float32)
 
-    def _head(self, room: "_Room") -> np.ndarray:
+    def _head(self, room: "_Room", scores: np.ndarray, by_layer: np.ndarray) -> None:
         """Apply LayerNorm and rho, always to a whole room: matrix products then sum in the same order in every batch.
 
-        What the heads make of it is left in the room.
+        What the last layer makes of it is written to `scores`, and for the heads to `by_layer`.
         """
         (*inner, (weight, bias)), hidden = self._layers, room.pooled
         scale = self._scale(hidden)
@@ -235,12 +249,11 @@ class DeepSetsScorer:
         if not inner:
             hidden *= scale
         if self.risky:
-            np.matmul(hidden, self._heads.matrix, out=room.by_layer)
-        return np.einsum("ij,j->i", hidden, weight[:, 0]) + bias[0]
-
-    def _log_odds(self, room: "_Room") -> np.ndarray:
-        """Return the log-odds of each outcome, of which tokens bring one part and the last layer the other."""
-        return self._heads.start + self._heads.step * room.added + room.by_layer
+            few = SMALLER[0]  # rows: a product so narrow has other bits where they are many
+            in_parts, out = hidden.reshape(-1, few, hidden.shape[1]), by_layer.reshape(-1, few, self.risky)
+            np.matmul(in_parts, self._heads.matrix, out=out)
+        np.einsum("ij,j->i", hidden, weight[:, 0], out=scores)
+        scores += bias[0]
 
     def _scale(self, pooled: np.ndarray) -> np.ndarray:
         """Return what LayerNorm multiplies each row with, once its mean is gone; a step is one in these numbers."""
@@ -257,13 +270,11 @@ class _Room:
     pooled: np.ndarray
     gathered: np.ndarray
     hidden: np.ndarray  # two layers, where rows were gathered: by then these are used up, and in the core's cache
-    by_layer: np.ndarray  # log-odds, by the last layer
-    added: np.ndarray  # to them by tokens, in steps of the heads
 
     @classmethod
-    def of(cls, table: PoolingTable, pooling: str, rows: int, longest: int, outcomes: int) -> "_Room":
+    def of(cls, table: PoolingTable, pooling: str, rows: int, longest: int) -> "_Room":
         width = table.total.shape[1]
         pooled = np.zeros((rows, width * len(pooling.split("+"))), dtype=np.float32)
         gathered = np.empty((max(GATHERED // width, longest + 1, 2 * rows), width), dtype=table.total.dtype)
         hidden = gathered.ravel().view(np.float32)[: 2 * rows * width].reshape(2, rows, width)
-        return cls(pooled, gathered, hidden, np.empty((rows, outcomes), dtype=np.float32), np.zeros((rows, outcomes)))
+        return cls(pooled, gathered, hidden)

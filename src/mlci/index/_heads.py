@@ -46,6 +46,16 @@ class OutcomeHeads:
         rows = [whole, whole[vocabulary.beginnings].sum(axis=1)] if codes else [whole]
         return cls(np.ascontiguousarray(matrix.astype(np.float32).T), start, np.concatenate(rows), step)
 
+    def added(self, ids: np.ndarray) -> np.ndarray:
+        """Return what rows of the table of pooling add, in steps; a column of `ids` for each admission."""
+        many = self.whole.shape[1]
+        flat = self.whole.take(ids, axis=0, mode="clip").reshape(len(ids), many * ids.shape[1])
+        return flat.sum(axis=0).reshape(-1, many)  # long rows are summed faster than short ones
+
+    def log_odds(self, added: np.ndarray, by_layer: np.ndarray) -> np.ndarray:
+        """Return the log-odds of each outcome, of which tokens bring one part and the last layer the other."""
+        return self.start + self.step * added + by_layer
+
 
 def centred(matrix: np.ndarray) -> np.ndarray:
     """Give a matrix that makes of a row what this one makes of the row less its mean.

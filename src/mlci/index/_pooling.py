@@ -7,7 +7,7 @@ A row of the table is a token, or a code: the known tokens of a code are the beg
 and maximum are looked up by that one, and a code of three tokens costs one row instead of three.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,51 +54,62 @@ class PoolingTable:
             len(alone),
         )
 
-    def pool(
-        self,
-        tokens: Tokens,
-        rows: np.ndarray,
-        into: Mapping[str, np.ndarray],
-        room: np.ndarray,
-        added: tuple[np.ndarray, np.ndarray],
-    ) -> None:
-        """Write sums, means and maxima over the tokens of admissions, in steps, to the arrays of `into` of that name.
-
-        `added` is a further table, of whole numbers in 64 bits, and where the sums of its rows go. Admissions of one
-        length that follow each other are worked on together, so let them come by length; `room` has the type and width
-        of the table, and more rows than the longest has tokens.
-        """
-        weights, sums = added
+    def alike(self, tokens: Tokens, rows: np.ndarray) -> "list[Alike]":
+        """Lay out the tokens of admissions; those of one length that follow each other together."""
         first = tokens.offsets[rows]
         counts = tokens.offsets[rows + 1] - first
-        for length, some in _alike(counts, len(room)):
-            ids = tokens.ids.take(first[some] + np.arange(length)[:, None], mode="clip")
-            joined, held = room[: ids.shape[1]], None
+        ends = [*(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
+        found = []
+        for start, end in zip([0, *ends], ends):
+            places = first[start:end] + np.arange(counts[start] if end else 0)[:, None]
+            ids = tokens.ids.take(places, mode="clip").astype(np.intp)
+            found.append(Alike(start, ids, self._share(ids)))
+        return found
+
+    def pool(self, run: "Alike", into: Mapping[str, np.ndarray], room: np.ndarray) -> None:
+        """Write sums, means and maxima over the tokens of a run, in steps, to the arrays of `into` of that name.
+
+        `room` has the type and width of the table, and more rows than the longest admission has tokens.
+        """
+        size = len(room) // (len(run.ids) + 1)  # admissions, with a place for what each is joined to
+        for at in range(0, len(run), size):
+            some = slice(at, at + size)
+            ids, held = run.ids[:, some], None
+            joined = room[: ids.shape[1]]
             gathered = room[len(joined) : len(joined) + ids.size].reshape(*ids.shape, room.shape[1])
             for how, pooled in into.items():
                 source, join = (self.largest, np.maximum) if how == "max" else (self.total, np.add)
                 if source is not held:
-                    held, _ = source, np.take(source, ids, axis=0, out=gathered, mode="clip")
-                join.reduce(gathered, axis=0, out=joined, initial=None if length else 0)
+                    held = source
+                    source.take(ids, axis=0, out=gathered, mode="clip")
+                join.reduce(gathered, axis=0, out=joined, initial=None if len(ids) else 0)
+                pooled[some] = joined
                 if how == "mean":
-                    np.multiply(joined, self._share(ids), out=pooled[some], dtype=np.float32, casting="unsafe")
-                else:
-                    pooled[some] = joined
-            if sums.size:
-                flat = weights.take(ids, axis=0, mode="clip").reshape(length, sums[some].size)
-                sums[some] = flat.sum(axis=0).reshape(sums[some].shape)  # long rows are summed faster than short ones
+                    pooled[some] *= run.share[some]
 
-    def _share(self, ids: np.ndarray) -> np.ndarray | np.float32:
+    def _share(self, ids: np.ndarray) -> np.ndarray:
         """Return the share of a token in the mean of its admission, a column of `ids`."""
-        if not self.codes:
-            return np.float32(1 / max(len(ids), 1))
-        return (1 / np.maximum(self.many.take(ids).sum(axis=0, dtype=np.int32), 1)).astype(np.float32)[:, None]
+        many = self.many.take(ids).sum(axis=0, dtype=np.int32) if self.codes else np.full(ids.shape[1], len(ids))
+        return (1 / np.maximum(many, 1)).astype(np.float32)[:, None]
 
 
-def _alike(counts: np.ndarray, room: int) -> Iterator[tuple[int, slice]]:
-    """Give runs of equal counts, of each as many as have room with a place for what they are joined to."""
-    ends = [*(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
-    for start, end in zip([0, *ends], ends):
-        count = int(counts[start])
-        size = room // (count + 1)
-        yield from ((count, slice(at, min(at + size, end))) for at in range(start, end, size))
+@dataclass(frozen=True)
+class Alike:
+    """Admissions of one length, one after another from the place `start` on: a column of rows of the table for each."""
+
+    start: int
+    ids: np.ndarray
+    share: np.ndarray  # of a token in the mean, of each admission
+
+    def __len__(self) -> int:
+        return self.ids.shape[1]
+
+    @property
+    def end(self) -> int:
+        """The place after the last of them."""
+        return self.start + len(self)
+
+    def within(self, start: int, end: int) -> "Alike":
+        """Return those that stand between two places, from the first of which places are counted then."""
+        some = slice(max(start - self.start, 0), max(end - self.start, 0))
+        return Alike(max(self.start - start, 0), self.ids[:, some], self.share[some])
