@@ -90,7 +90,7 @@ def test_covariances_come_from_moments_unless_nearly_all_scores_are_one(spread, 
     degree = alignment._degree(0.5 / width[0])
     block = alignment._polynomial(values, np.ones((400, 1)), (y - y.mean())[:, None, None], width, degree)
     assert degree > alignment.MANY
-    assert made == [2 * degree, degree][: 2 - moments]
+    assert made == [degree, degree][: 2 - moments]
     [[form]], [norm] = alignment._join([block])
     k = oracles.centre(np.exp(-0.5 * ((values[:, None] - values) / width) ** 2))
     assert (form, norm) == (

@@ -1,10 +1,14 @@
 """`mlci report`: a model and a cohort in, one self-contained HTML page out."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mlci.cli._options import check_output, force, quiet, survey
+
+if TYPE_CHECKING:
+    from mlci.cohort import Cohort
 
 
 @click.command(short_help="One HTML page: how good an index is, and what it means.")
@@ -67,13 +71,20 @@ def command(
     with DrawnElsewhere() as album:
         from mlci.cohort import read_cohort
 
-        with threads(1) as pool:  # the cohort is read while the libraries are imported
-            reading = pool.submit(read_cohort, cohort)
+        def read() -> "Cohort":
+            found = read_cohort(cohort)
+            found.admissions()  # which it keeps
+            return found
+
+        with threads(1) as pool:  # the cohort is read while libraries are imported and the page's template is compiled
+            reading = pool.submit(read)
             from mlci.index.model import load_model
             from mlci.index.ready import model_path
             from mlci.showing.report import build, read_study
+            from mlci.showing.report._render import template
 
             index = load_model(model_path(model))
+            template()
         options["study"] = read_study(study) if study else {}
         page = build(index, reading.result(), album=album, **options)
     with atomic(output) as temporary:

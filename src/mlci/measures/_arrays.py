@@ -46,7 +46,7 @@ def unit_of(values: np.ndarray) -> float:
 
 def midranks(values: np.ndarray) -> np.ndarray:
     """Return the place of each number from the lowest, 1, to the highest; equal ones share the mean of theirs."""
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)
     ordered = values[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(values)])
     counts = np.diff(starts, append=len(values))

@@ -280,7 +280,8 @@ def rbf(values: np.ndarray, mass: np.ndarray, sums: np.ndarray, kernel: str, sig
             # Nanoseconds on one core: 0.1 for a multiply-add, 2 for a feature, 7 for a pair of the window.
             degree = 0 if size < 64 else _degree((values[stop - 1] - values[start]) / 2 / widths.min())
             squared = size if degree < MANY else 0
-            if size < 64 or 7 * len(widths) * count < 0.1 * (squared + 2 * degree) * degree**2 + 4 * size * degree:
+            features = 2 * (size + squared) * degree
+            if size < 64 or 7 * len(widths) * count < 0.1 * (squared + 2 * degree) * degree**2 + features:
                 slow[start:stop] = True
             else:
                 rows = slice(start, stop)
@@ -341,13 +342,16 @@ def _expanded(values, mass, sums, widths, degree: int) -> _Blocks:
     chunks = [slice(start, start + CHUNK) for start in range(0, len(x), CHUNK)]
     many = mass.shape[1]
     alone = many == 1 and degree < MANY
-    highest = degree if alone else 2 * degree
-    moments = np.zeros((highest + 1, many))
+    moments, beyond = np.zeros((degree + 1, many)), np.zeros((degree + 1, many))
     along = np.zeros((degree + 1, sums[0].size))
     for rows in chunks:
-        basis = _features(x[rows], highest)
+        basis = _features(x[rows], degree)
         moments += basis @ mass[rows]
-        along += basis[: degree + 1] @ sums[rows].reshape(-1, sums[0].size)
+        if not alone:
+            beyond += basis @ (mass[rows] * basis[degree][:, None])
+        along += basis @ sums[rows].reshape(-1, sums[0].size)
+    if not alone:  # T_(q+a) = 2 T_q T_a − T_(q−a)
+        moments = np.concatenate([moments, 2 * beyond[1:] - moments[degree - 1 :: -1]])
     total = moments[0]
     mean = moments[: degree + 1] / np.maximum(total, 1e-300)
     if not alone:  # T_a T_b = (T_(a+b) + T_|a−b|) / 2: all covariances of one weighting from 2q moments

@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,9 @@ from mlci.showing._words import number, percent, rounded, spread
 from mlci.showing.report import _say as say
 from mlci.showing.report._findings import ALONG, LEAST, Findings, Judgement
 from mlci.showing.report._tripod import items
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 SKILLS = ("auroc", "risk_auroc", "deviance", "nagelkerke", "brier_skill")
 PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "matplotlib")
@@ -58,7 +62,12 @@ def render(
             "group_tables": _groups(judgement.groups, judgement.interactions),
             "weighting": say.weighting(judgement.weights),
         }
-    return environment("report").get_template("report.html.j2").render(view)
+    return template().render(view)
+
+
+def template() -> "Template":
+    """Return the template of the page, which is compiled the first time: for a tenth of a second."""
+    return environment("report").get_template("report.html.j2")
 
 
 def _table_one(findings: Findings) -> dict[str, list[str]]:
@@ -103,8 +112,8 @@ def _aurocs(frame: pd.DataFrame) -> dict | None:
                 continue
             beside = ""
             if model != OWN:
-                part = frame[(frame["model"] == model) & (frame["outcome"] == outcome)]
-                beside = {"better": "lower", "worse": "higher"}.get(say.side(part), "too close")
+                above = say.side([(row.gap_low, row.gap_high)])
+                beside = {"better": "lower", "worse": "higher"}.get(above, "too close")
             shown.append({"value": row.value, "low": row.low, "high": row.high, "beside": beside})
         rows.append({"model": model, "cells": shown})
     return {"outcomes": [label(name) for name in outcomes], "rows": rows}

@@ -69,15 +69,15 @@ def flags(findings: Findings) -> list[str]:
     return found
 
 
-def side(gaps: pd.DataFrame) -> str:
-    """Return whether the index is better than every one of these rivals, worse than at least one, or too close to call.
+def side(gaps: Sequence[tuple[float, float]]) -> str:
+    """Return whether the index is better than every one of some rivals, worse than one at least, or too close to call.
 
-    >>> [side(pd.DataFrame({"gap_low": low, "gap_high": high})) for low, high in (([0.01], [0.03]), ([-0.01], [0.02]))]
-    ['better', 'too close to call']
+    >>> side([(0.01, 0.03)]), side([(0.01, 0.03), (-0.01, 0.02)])  # how far it lies above each, from and to
+    ('better', 'too close to call')
     """
-    if all(gaps["gap_low"] > 0):
+    if all(low > 0 for low, _ in gaps):
         return SIDES[0]
-    return SIDES[2] if any(gaps["gap_high"] < 0) else SIDES[1]
+    return SIDES[2] if any(high < 0 for _, high in gaps) else SIDES[1]
 
 
 def verdicts(aurocs: pd.DataFrame, rivals: Sequence[str]) -> dict[str, list[str]]:
@@ -89,7 +89,7 @@ def verdicts(aurocs: pd.DataFrame, rivals: Sequence[str]) -> dict[str, list[str]
     """
     found: dict[str, list[str]] = {name: [] for name in SIDES}
     for outcome, part in aurocs[aurocs["model"].isin(rivals)].groupby("outcome", sort=False):
-        found[side(part)].append(str(outcome))
+        found[side([*zip(part["gap_low"], part["gap_high"])])].append(str(outcome))
     return found
 
 
