@@ -1,6 +1,7 @@
 """Threads: a block that ends well waits for them, one that is stopped does not."""
 
 import threading
+import time
 
 import pytest
 
@@ -31,3 +32,57 @@ def test_a_stopped_block_drops_what_has_not_begun_and_does_not_wait(stop):
     assert dropped[0].cancelled()  # while the first is still at work
     end.set()
     assert not done
+
+
+def test_work_that_hands_out_work_stays_among_the_threads_of_its_pool(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    busy, most, lock = 0, [], threading.Lock()
+
+    def leaf(number: int) -> int:
+        nonlocal busy
+        with lock:
+            busy += 1
+            most.append(busy)
+        time.sleep(0.001)
+        with lock:
+            busy -= 1
+        return number
+
+    def branch(number: int) -> list[list[int]]:
+        with threads() as pool:
+            return pool.map(lambda first: pool.map(leaf, range(first, first + 3)), range(number, number + 4))
+
+    with threads() as pool:
+        found = pool.map(branch, range(10))
+    assert found == [[[*range(first, first + 3)] for first in range(number, number + 4)] for number in range(10)]
+    assert 1 < max(most) <= 3
+
+
+def test_a_fault_in_work_that_was_handed_out_reaches_who_asked_and_the_rest_is_dropped(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # so that nobody else takes what is left
+    done = []
+
+    def fails(number: int) -> None:
+        done.append(number)
+        if number == 2:
+            raise ValueError(number)
+
+    def asks() -> None:
+        with threads() as pool:
+            pool.map(fails, range(9))
+
+    with threads() as pool, pytest.raises(ValueError, match="2"):
+        pool.submit(asks).result()
+    assert done == [0, 1, 2]
+
+
+def test_a_thread_that_works_beside_has_a_pool_of_its_own():
+    with threads(1) as beside:
+        assert beside.submit(lambda: _given(None) is not beside).result()
+    with threads() as pool:
+        assert pool.submit(lambda: _given(None) is pool and _given(1) is not pool).result()
+
+
+def _given(number: int | None):
+    with threads(number) as pool:
+        return pool

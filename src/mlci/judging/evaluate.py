@@ -262,7 +262,7 @@ def _drawn(pairs, metrics, design: Design, resamples: int, seed: int) -> dict[tu
     resamplers = [which[0].only(wanted[which]) for which in asked]
     with single_thread(), threads() as pool:
         make = lambda resampler, keys: resampler.make(*(pairs[key] for key in keys))  # noqa: E731
-        statistics = list(pool.map(make, resamplers, asked.values()))
+        statistics = pool.map(make, resamplers, asked.values())
     drawn: dict[tuple[str, str], dict[str, np.ndarray]] = {key: {} for key in pairs}
     found = resample.bootstrap(statistics, design, resamples=resamples, seed=seed)
     for resampler, keys, array in zip(resamplers, asked.values(), found):

@@ -140,7 +140,7 @@ def refitted(
         return _logistic(learned, y, designs[rival][1], counted)
 
     with single_thread(), threads() as pool:
-        found = list(pool.map(learn, tasks))
+        found = pool.map(learn, tasks)
     learned = {
         (rival, column): y for (rival, _, columns), fits in zip(tasks, found) for column, y in zip(columns, fits)
     }

@@ -71,7 +71,7 @@ def bootstrap(
         return [statistic(weights) for statistic in statistics]
 
     with single_thread(), pool_of(threads) as pool:
-        parts = list(pool.map(run, range(len(seeds))))
+        parts = pool.map(run, range(len(seeds)))
     return [np.concatenate(part) for part in zip(*parts)]
 
 

@@ -6,7 +6,7 @@ admissions, one class, no age) is empty or None, never an error.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import pandas as pd
 
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
-from mlci.base.threads import threads
+from mlci.base.threads import Crew, threads
 from mlci.codes.icd import VERSIONS, dotted
 from mlci.codes.outcome import tells
 from mlci.cohort import Cohort
@@ -186,7 +186,7 @@ def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
     return ""
 
 
-def _judge(asked: _Asked, pool: ThreadPoolExecutor, shown: Callable[[Part], object]) -> Judgement:
+def _judge(asked: _Asked, pool: Crew, shown: Callable[[Part], object]) -> Judgement:
     """Return all figures, computed side by side, first those with pictures."""
     model, judged, names = asked.model, asked.judged, asked.names
     score, labels, patients = asked.columns["score"], judged.labels(*names), design_of(judged, **asked.drawn)
