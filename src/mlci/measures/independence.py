@@ -48,7 +48,7 @@ def squared(score: Any, y: Any) -> float:
     n, cases = len(labels), float(labels.sum())
     if n < 4 or not 0 < cases < n or np.ptp(scores) == 0:
         return 0.0
-    order = np.argsort(scores, kind="stable")
+    order = np.argsort(scores)
     x, beyond = standard(scores[order]), labels[order] == 1
     rows = distances(x)
     others = np.where(beyond, n - cases, cases)
