@@ -140,11 +140,14 @@ def _learn_risks(
     folds: np.ndarray,
     left: range,
     saved: Checkpoint,
-    **company: Any,
+    *,
+    group: Group,
+    threads: int,
 ) -> tuple[Posteriors, Mapping[str, np.ndarray]]:
     """Train the members that are `left`; return what these and the saved ones say, and the weights of the first."""
     said = [Member.of(saved.entries[f"member {number}"].arrays) for number in range(left.start)]
-    for number, member in zip(left, members(given, train, [valid], folds, left, **company)):
+    # Not held by a name: who stops in the loop lets go of the members that are being trained beside it.
+    for number, member in zip(left, members(given, train, [valid], folds, left, group=group, threads=threads)):
         said.append(member if number == 0 else Member(member.logits, {}))
         saved.keep(f"member {number}", None, said[-1].arrays if saved.writes else {})
     saved.entries.clear()
