@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from mlci.benchmark import models as baselines
 from mlci.benchmark import runs as benchmark
 from mlci.benchmark import tables
+from mlci.benchmark.metrics import measure
 from mlci.benchmark.runs import Run, Settings
 from mlci.cohort import Cohort, read_cohort
 from mlci.judging.theory import best_spacing
@@ -48,7 +49,7 @@ def truth(cohort: Cohort, runs: list[Run]) -> pd.DataFrame:
     valid = cohort.split("valid")
     known = {"True severity": valid.column(TRUTH), "True severity, best spaced": spacing.apply(valid.column(TRUTH))}
     own = {
-        title: benchmark.measure(score, test, learned=(np.asarray(known[title], dtype=float), valid))
+        title: measure(score, test, learned=(np.asarray(known[title], dtype=float), valid))
         for title, score in ideal.items()
     }
     frame = tables.results([], own)

@@ -36,6 +36,18 @@ def made(rows: int, seed: int, *, vocabulary: int = 40) -> Split:
     return Split(Tokens(ids, offsets), outcomes, OUTCOMES, vocabulary)
 
 
+def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
+    """Two outcomes with shared and own causes, and their log odds; half of those who die have no length of stay."""
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.poisson(5, n))])
+    ids = rng.integers(2, 60, offsets[-1]).astype(np.int32)
+    weight = np.random.default_rng(99).normal(size=(60, 2)) @ [[1, 0.6], [0, 0.8]]
+    logits = np.array([weight[ids[a:b]].sum(0) for a, b in pairwise(offsets)]) - [2, 0.5]
+    outcomes = (rng.random((n, 2)) < 1 / (1 + np.exp(-logits))).astype(np.float32)
+    outcomes[(outcomes[:, 0] == 1) & (rng.random(n) < 0.5), 1] = np.nan
+    return Split(Tokens(ids, offsets), outcomes, OUTCOMES[:2], 60), logits.astype(np.float32)
+
+
 SMALL = PaperConfig(
     encoder=EncoderConfig(width=16),
     optimiser=OptimiserConfig(stage1_epochs=2, stage2_epochs=3, batch=64, learning_rate=0.01),
@@ -47,6 +59,14 @@ RECIPE = DeepConfig(
     posterior=PosteriorConfig(members=2, epochs=1),
     collapse=CollapseConfig(method="sum"),
     distil=DistilConfig(epochs=3),
+)
+
+# By the recipe deep, and long enough to learn something.
+LEARNING = DeepConfig(
+    encoder=EncoderConfig(width=16),
+    posterior=PosteriorConfig(members=3, epochs=4, batch=64, steps=1, learning_rate=0.01),
+    collapse=CollapseConfig(epochs=20, batch=1000, width=16, learning_rate=0.02),
+    distil=DistilConfig(epochs=6, batch=64, steps=1, learning_rate=0.01),
 )
 
 

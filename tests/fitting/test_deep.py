@@ -3,12 +3,10 @@
 import json
 import signal
 from dataclasses import asdict, replace
-from itertools import pairwise, product
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 import mlci
 from forked import Fits
@@ -16,65 +14,29 @@ from mlci.base.errors import InputError
 from mlci.codes.icd import title
 from mlci.codes.outcome import outcome_codes
 from mlci.codes.zeros import heading
-from mlci.config import (
-    CollapseConfig,
-    DeepConfig,
-    DistilConfig,
-    EncoderConfig,
-    PaperConfig,
-    PosteriorConfig,
-    SpacingConfig,
-    config_from,
-)
+from mlci.config import CollapseConfig, DeepConfig, EncoderConfig, PaperConfig, config_from
 from mlci.fitting import Split, encoders
 from mlci.fitting import deep as recipe
 from mlci.fitting._engines import stacked
 from mlci.fitting._result import Fit
 from mlci.index.estimator import MLCI
 from mlci.measures.alignment import distance_correlation
-from mlci.tokens import Tokens
+from small_fits import LEARNING, hospital
 from toys import code_lists, toy_cohort, toy_outcomes
 
-SIZE, NAMES = 60, ("mortality", "long_stay")
-SMALL = DeepConfig(
-    encoder=EncoderConfig(width=16),
-    posterior=PosteriorConfig(members=3, epochs=4, batch=64, steps=1, learning_rate=0.01),
-    collapse=CollapseConfig(epochs=20, batch=1000, width=16, learning_rate=0.02),
-    distil=DistilConfig(epochs=6, batch=64, steps=1, learning_rate=0.01),
-)
+NAMES = ("mortality", "long_stay")
 
 # For what does not depend on how well the risks were learned.
-QUICK = replace(SMALL, posterior=replace(SMALL.posterior, members=2, epochs=1), collapse=CollapseConfig(method="sum"))
+QUICK = replace(
+    LEARNING, posterior=replace(LEARNING.posterior, members=2, epochs=1), collapse=CollapseConfig(method="sum")
+)
 
-
-def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
-    """Two outcomes with shared and own causes, and their log odds; half of those who die have no length of stay."""
-    rng = np.random.default_rng(seed)
-    offsets = np.concatenate([[0], np.cumsum(rng.poisson(5, n))])
-    ids = rng.integers(2, SIZE, offsets[-1]).astype(np.int32)
-    weight = np.random.default_rng(99).normal(size=(SIZE, 2)) @ [[1, 0.6], [0, 0.8]]
-    logits = np.array([weight[ids[a:b]].sum(0) for a, b in pairwise(offsets)]) - [2, 0.5]
-    outcomes = (rng.random((n, 2)) < 1 / (1 + np.exp(-logits))).astype(np.float32)
-    outcomes[(outcomes[:, 0] == 1) & (rng.random(n) < 0.5), 1] = np.nan
-    return Split(Tokens(ids, offsets), outcomes, NAMES, SIZE), logits.astype(np.float32)
-
-
-(TRAIN, TRUE), (VALID, TRUE_VALID) = hospital(1, 1500), hospital(2, 600)
+(TRAIN, _), (VALID, _) = hospital(1, 1500), hospital(2, 600)
 FOLDS = recipe.folds_by_subject(TRAIN, 3, seed=5)
-KNOWN = recipe.Posteriors(np.stack([np.concatenate([TRUE, TRUE_VALID])] * 3), FOLDS)  # an ensemble that knows the truth
 
 
-def run(config: DeepConfig = SMALL, *, train: Split = TRAIN, seed: int = 5, **options) -> Fit:
+def run(config: DeepConfig = LEARNING, *, train: Split = TRAIN, seed: int = 5, **options) -> Fit:
     return recipe.fit(train, VALID, config=config, seed=seed, **options)
-
-
-def teach(cuts: int = 0, **collapse) -> recipe.Taught:
-    config = replace(SMALL, collapse=replace(SMALL.collapse, **collapse), spacing=SpacingConfig(cuts=cuts))
-    return recipe.teach(recipe.Given(config, 5), KNOWN, TRAIN, VALID)
-
-
-def squares(taught: recipe.Taught) -> np.ndarray:
-    return distance_correlation(taught.train, TRAIN.outcomes) ** 2
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +46,7 @@ def fitted() -> Fit:
 
 def test_the_score_serves_both_outcomes(fitted):
     test, logits = hospital(3, 2000)
-    score = encoders.score(SMALL.encoder, fitted.state, test.tokens)
+    score = encoders.score(LEARNING.encoder, fitted.state, test.tokens)
     for outcome, own in zip(test.outcomes.T, logits.T):
         known = ~np.isnan(outcome)
         assert np.corrcoef(score[known], outcome[known])[0, 1] > 0.25
@@ -123,10 +85,10 @@ def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
 def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float64):
     """As on a GPU, with folds of patients, which differ in size, and a run that was stopped in between."""
     config = replace(
-        SMALL,
-        posterior=replace(SMALL.posterior, epochs=2, dropout=0.0),
+        LEARNING,
+        posterior=replace(LEARNING.posterior, epochs=2, dropout=0.0),
         collapse=CollapseConfig(method="sum"),
-        distil=replace(SMALL.distil, epochs=3, dropout=0.0),
+        distil=replace(LEARNING.distil, epochs=3, dropout=0.0),
     )
     facts = {"train": replace(TRAIN, subjects=np.arange(len(TRAIN)) ** 2 // 90_000)}
 
@@ -154,39 +116,17 @@ def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float6
 
 @pytest.mark.parametrize("step", ["posterior", "distil"])
 def test_what_diverges_is_told_and_not_kept(step, tmp_path):
-    short = replace(SMALL.posterior, members=2, epochs=1)
-    config = replace(SMALL, posterior=short, collapse=CollapseConfig(method="sum"))
+    short = replace(LEARNING.posterior, members=2, epochs=1)
+    config = replace(LEARNING, posterior=short, collapse=CollapseConfig(method="sum"))
     config = replace(config, **{step: replace(getattr(config, step), epochs=1, learning_rate=1e30)})
     with pytest.raises(InputError, match=f"lower {step}.learning_rate"):
         run(config, checkpoint=tmp_path / "checkpoint")
     assert (tmp_path / "checkpoint").exists() == (step == "distil")  # members that are done are kept
 
 
-def test_processes_share_all_members_and_the_first_has_some(monkeypatch):
-    monkeypatch.setattr(stacked, "PAYS", ("cpu",))
-    for processes, left in product(range(1, 7), range(1, 7)):
-        [groups] = recipe._rounds(range(6 - left, 6), SMALL, torch.device("cpu"), processes)
-        assert len(groups) == processes
-        assert [number for group in groups for number in group] == list(range(6 - left, 6))
-        assert groups[0]  # it tells how far they are
-        assert max(map(len, groups)) == -(-left // processes)
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-def test_threads_train_members_to_the_same_bits(threads):
-    """Dropout is drawn from generators of their own."""
-    config = replace(SMALL, posterior=replace(SMALL.posterior, epochs=1, dropout=0.3))
-    given = recipe.Given(config, 5)
-    alone, aside = (
-        np.stack([member.logits for member in recipe.members(given, TRAIN, [VALID], FOLDS, range(3), threads=many)])
-        for many in (1, threads)
-    )
-    np.testing.assert_array_equal(alone, aside)
-
-
 @pytest.mark.slow
 def test_an_encoder_that_begins_as_a_member_is_ahead_of_one_that_begins_anew():
-    given = recipe.Given(replace(SMALL, distil=replace(SMALL.distil, epochs=2, steps=64)), 5)
+    given = recipe.Given(replace(LEARNING, distil=replace(LEARNING.distil, epochs=2, steps=64)), 5)
     said = [*recipe.members(given, TRAIN, [VALID], FOLDS, range(3))]
     assert "embedding.weight" in said[0].weights
     assert "rho.4.weight" not in said[0].weights
@@ -195,54 +135,12 @@ def test_an_encoder_that_begins_as_a_member_is_ahead_of_one_that_begins_anew():
     assert 1 - begun.quality < 0.75 * (1 - anew.quality)
 
 
-def test_members_speak_only_of_what_they_have_not_seen():
-    logits = np.arange(3 * (len(TRAIN) + 2) * 2, dtype=np.float32).reshape(3, -1, 2)
-    both = recipe.Posteriors(logits, FOLDS)
-    for row in (0, 1, 77):
-        np.testing.assert_array_equal(both.honest[row], logits[FOLDS[row], row])
-    np.testing.assert_array_equal(both.honest[-2:], logits[:, -2:].mean(0))
-
-
-@pytest.mark.slow
-def test_collapse_beats_the_sum_of_logits_and_weights_matter():
-    plain, energy, balanced = teach(method="sum"), teach(objective="energy"), teach()
-    assert min(squares(energy).sum(), squares(balanced).sum()) > squares(plain).sum() + 0.03
-    variance = np.nanvar(TRAIN.outcomes, axis=0, dtype=np.float64) ** 0.4
-    np.testing.assert_allclose(balanced.weights, variance / variance.mean(), rtol=1e-6)
-    common = teach(objective="energy", balance=1.0)
-    assert squares(common)[1] > squares(energy)[1] + 0.01  # the commoner of the two
-    assert squares(common)[0] < squares(energy)[0] - 0.01
-    deaths = teach(objective="energy", importance={"mortality": 3.0})
-    assert deaths.weights.tolist() == [1.5, 0.5]
-    assert squares(deaths)[0] > squares(energy)[0] + 0.01
-    assert squares(deaths)[1] < squares(energy)[1] - 0.01
-    weights = teach(weights="two-stage", balance=0.0).weights
-    assert weights[0] < 1 < weights[1]  # the risk of a long stay says less about death than the risk of death does
-    for taught in (plain, energy, balanced):
-        assert (taught.honest.mean(), taught.honest.std()) == (pytest.approx(0, abs=1e-9), pytest.approx(1))
-
-
-def test_spacing_keeps_the_order_and_does_not_lower_the_alignment():
-    before, after = teach(method="sum"), teach(method="sum", cuts=200)
-    order = np.argsort(before.train)
-    assert (np.diff(after.train[order]) >= 0).all()
-    assert len(np.unique(after.train)) < 250
-    assert squares(after).sum() > squares(before).sum()
-
-
-def test_the_score_points_upwards():
-    opposite = recipe.Posteriors(-KNOWN.logits, FOLDS)
-    few = replace(SMALL, collapse=replace(SMALL.collapse, epochs=6))
-    taught = recipe.teach(recipe.Given(few, 5), opposite, TRAIN, VALID)
-    assert np.corrcoef(taught.train, TRAIN.outcomes[:, 0])[0, 1] > 0.3
-
-
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (replace(SMALL, encoder=EncoderConfig("bag_mlp")), "distils into 'deepsets'"),
-        (replace(SMALL, collapse=CollapseConfig(importance={"death": 2})), "death is not an outcome"),
-        (replace(SMALL, collapse=CollapseConfig(importance={"mortality": 0})), "allowed is more than 0"),
+        (replace(LEARNING, encoder=EncoderConfig("bag_mlp")), "distils into 'deepsets'"),
+        (replace(LEARNING, collapse=CollapseConfig(importance={"death": 2})), "death is not an outcome"),
+        (replace(LEARNING, collapse=CollapseConfig(importance={"mortality": 0})), "allowed is more than 0"),
     ],
 )
 def test_what_cannot_be_fitted_is_told_first(config, message):
@@ -252,7 +150,7 @@ def test_what_cannot_be_fitted_is_told_first(config, message):
 
 def test_one_subject_alone_is_refused():
     with pytest.raises(InputError, match="of one subject"):
-        recipe.fit(replace(TRAIN, subjects=np.zeros(len(TRAIN), np.int64)), VALID, config=SMALL, seed=5)
+        recipe.fit(replace(TRAIN, subjects=np.zeros(len(TRAIN), np.int64)), VALID, config=LEARNING, seed=5)
 
 
 def test_config_of_each_recipe():
@@ -287,7 +185,7 @@ def test_the_index_fits_saves_and_loads(tmp_path):
 def test_the_first_code_may_count_as_the_principal_diagnosis(tmp_path, mlci_cli):
     """Two admissions with the same codes, one of which began with the code that decides."""
     codes = [["A001", "B021"], ["B021", "A001"]] * 300
-    config = replace(QUICK, posterior=SMALL.posterior, tokens=replace(QUICK.tokens, primary=True))
+    config = replace(QUICK, posterior=LEARNING.posterior, tokens=replace(QUICK.tokens, primary=True))
     outcomes = {name: [row % 2 for row in range(600)] for name in NAMES}
     index = MLCI(recipe="deep", config=config).fit(codes, outcomes, icd_version=10)
     index.save(tmp_path / "m.safetensors")

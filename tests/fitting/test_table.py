@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from mlci.base.errors import InputError
 from mlci.config import CurveConfig, PenaltyConfig, TableConfig, TableTokenConfig
-from mlci.fitting import table
-from mlci.fitting._calibrate import UNDECIDED, calibrate
+from mlci.fitting import _penalties, table
 from mlci.fitting._curves import Curves
 from mlci.fitting._data import Split
 from mlci.fitting._presence import Presence
@@ -68,18 +66,6 @@ def test_risks_are_calibrated_on_patients_left_out_and_never_certain(fitted):
     risk = expit(fitted.state["calibration"][:, 0] + fitted.state["calibration"][:, 1] * log_odds(fitted.state, VALID))
     assert 0 < risk.min() < risk.max() < 1
     assert abs(risk[:, 0].mean() - VALID.outcomes[:, 0].mean()) < 0.03
-
-
-def test_few_events_leave_calibration_alone():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=4000)
-    y = (rng.random(4000) < expit(2 * x - 1)).astype(float)
-    assert np.abs(calibrate(x, y) - [-1, 2]).max() < 0.2
-    firm = [calibrate(x[:200] / 5, y[:200], unit=unit)[1] for unit in (1.0, float(x.std() / 5))]
-    assert 1 < firm[0] < firm[1]  # by its own unit, a slope that must be steep becomes so sooner
-    few = calibrate(x[:12], y[:12])
-    assert np.abs(few - [0, 1]).max() < 0.5
-    np.testing.assert_allclose(calibrate(np.full(5, -2.0), np.array([0, 0, 0, 0, np.nan]))[1], 1, atol=0.3)
 
 
 def test_the_same_seed_gives_the_same_bits_and_a_stopped_fit_goes_on(fitted, tmp_path):
@@ -214,25 +200,9 @@ assert "torch" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
-def test_calibration_finds_its_way_where_newtons_steps_go_back_and_forth():
-    """A few admissions far out in the tail, such as scores have them, made whole steps swing between two points."""
-    rng = np.random.default_rng(46)
-    spread, width, growth = rng.uniform(0.8, 1.8), rng.uniform(0.1, 0.5), rng.uniform(0.5, 1.6)
-    x = -3.9 + width * np.exp(spread * rng.normal(size=800))
-    y = (rng.random(800) < expit(-4.3 + growth * np.log1p((x + 3.9) * 3))).astype(float)
-    centre = np.average(x, weights=expit(x) * (1 - expit(x)))
-
-    def loss(values: np.ndarray) -> float:
-        sums = x + values[0] + values[1] * (x - centre)
-        return float((np.logaddexp(0, sums) - y * sums).sum() + UNDECIDED / 2 * values @ values)
-
-    shift, stretch = minimize(loss, np.zeros(2)).x
-    np.testing.assert_allclose(calibrate(x, y), [shift - stretch * centre, 1 + stretch], atol=1e-3)
-
-
 def test_weights_are_found_by_one_thread_of_blas(monkeypatch):
     """So that their last digits do not depend on the machine's cores: from 10,000 admissions on they would."""
-    seen = threads_of_blas(monkeypatch, table, "_choose")
+    seen = threads_of_blas(monkeypatch, table, "choose")
     with threadpool_limits(2, user_api="blas"):
         table.fit(hospital(4, 100), VALID, config=TableConfig(), seed=3, parents=PARENTS)
     assert set(seen) == {1}
@@ -252,6 +222,6 @@ def test_a_sample_that_misses_a_rare_outcome_is_not_taken(monkeypatch):
     outcomes = TRAIN.outcomes.copy()
     outcomes[:, 0] = 0
     outcomes[1::150, 0] = 1
-    monkeypatch.setattr(table, "CHOSEN_ON", 500)
+    monkeypatch.setattr(_penalties, "CHOSEN_ON", 500)
     found = table.fit(replace(TRAIN, outcomes=outcomes), VALID, config=TableConfig(), seed=3, parents=PARENTS)
     assert np.isfinite(found.honest).all()

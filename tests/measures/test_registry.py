@@ -45,7 +45,7 @@ def test_what_a_pair_lacks_is_not_asked_of_it():
 
 
 def test_a_new_metric_reaches_evaluation_benchmark_and_report_by_its_entry_alone(monkeypatch):
-    from mlci.benchmark.runs import measure
+    from mlci.benchmark.metrics import measure
     from mlci.judging.evaluate import evaluate
     from mlci.measures.registry import reported
 

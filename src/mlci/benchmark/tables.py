@@ -9,8 +9,9 @@ import pandas as pd
 from mlci.base.grids import Grid, GridCell, RowGroup, files_of, power, write
 from mlci.base.parquet import read_parquet
 from mlci.benchmark import models as baselines
+from mlci.benchmark.metrics import SKILLS
 from mlci.benchmark.models import FAMILIES
-from mlci.benchmark.runs import SKILLS, Run, read_metrics
+from mlci.benchmark.runs import Run, read_metrics
 from mlci.cohort import Cohort
 from mlci.measures.registry import METRICS, benchmarked
 

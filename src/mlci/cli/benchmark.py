@@ -36,6 +36,7 @@ def command(cohort, output, models, seeds, jobs, scores, imported, listing, conf
     from mlci.benchmark import diagnostics, tables
     from mlci.benchmark import runs as benchmark
     from mlci.benchmark.changes import read_changes
+    from mlci.benchmark.metrics import rival_metrics
     from mlci.cli._campaign import draw, numbers, watch
     from mlci.cli._tables import show_grid
     from mlci.cohort import read_cohort
@@ -50,7 +51,7 @@ def command(cohort, output, models, seeds, jobs, scores, imported, listing, conf
         benchmark.import_runs(imported, cohort, output)
     with watch(quiet, jobs) as on_change:
         runs = benchmark.run_benchmark(cohort, output, models=names, settings=settings, jobs=jobs, on_change=on_change)
-    frame = tables.results(runs, own, benchmark.rival_metrics(read_cohort(cohort)))
+    frame = tables.results(runs, own, rival_metrics(read_cohort(cohort)))
     notes = [f"{run.model.title}: skipped, {run.message}." for run in runs if run.status == "skipped"]
     diagnosed, silent = diagnostics.diagnose(runs, read_cohort(cohort))
     made = [*tables.tables(frame, [*notes, *silent]), *diagnostics.tables(diagnosed)]
@@ -68,7 +69,7 @@ def command(cohort, output, models, seeds, jobs, scores, imported, listing, conf
 def _read_own(scores, cohort) -> dict[str, dict]:
     """Return the metrics of a person's own scores, by name."""
     from mlci.base.errors import InputError
-    from mlci.benchmark import runs as benchmark
+    from mlci.benchmark.metrics import own_metrics
     from mlci.cohort import read_cohort
 
     found = {}
@@ -76,7 +77,7 @@ def _read_own(scores, cohort) -> dict[str, dict]:
         name, _, path = word.partition("=")
         if not name or not path:
             raise InputError(f"scores: '{word}' is not NAME=FILE.")
-        found |= benchmark.own_metrics(name, path, read_cohort(cohort))
+        found |= own_metrics(name, path, read_cohort(cohort))
     return found
 
 

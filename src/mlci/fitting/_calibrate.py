@@ -1,11 +1,15 @@
 """Make risks of log-odds: shift and slope, fitted to what happened, and drawn towards none where events are few.
 
-In come log-odds of admissions that had no part in them, and outcomes; out come two numbers. Needs NumPy alone.
+In come log-odds of admissions that had no part in them, and outcomes; out come two numbers for each outcome, and what
+risks made by them leave unexplained. Needs NumPy alone.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from mlci.fitting._families import LOGISTIC, Family
+from mlci.measures.weighted import mean
 
 UNDECIDED = 10.0  # events that would have to speak for a change of calibration before half of it is made
 
@@ -51,3 +55,40 @@ def calibrate(
             break
     slope = found[1] / unit
     return np.array([found[0] - slope * centre, 1 + slope])
+
+
+def calibrate_all(
+    log_odds: np.ndarray,
+    outcomes: np.ndarray,
+    weight: np.ndarray | None = None,
+    families: Sequence[Family] = (),
+    *,
+    undecided: float = UNDECIDED,
+) -> np.ndarray:
+    """Find shift and slope of every outcome, a row each; without `families` all are risks."""
+    columns = zip(log_odds.T, outcomes.T, families or (LOGISTIC,) * log_odds.shape[1])
+    return np.stack(
+        [calibrate(column, known, weight, family, undecided=undecided) for column, known, family in columns]
+    )
+
+
+def unexplained(
+    log_odds: np.ndarray,
+    outcomes: np.ndarray,
+    calibration: np.ndarray,
+    families: Sequence[Family],
+    weight: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the deviance of each outcome's calibrated risk (or mean), as a share of that of its rate."""
+    found = []
+    for column, outcome, (shift, slope), family in zip(log_odds.T, outcomes.T, calibration, families):
+        known = ~np.isnan(outcome)
+        x, y = shift + slope * column[known], outcome[known].astype(np.float64)
+        mass = None if weight is None else weight[known]
+        rate = mean(y, mass)
+        if family.kind == "logistic":
+            null = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+        else:
+            null = mean(family.loss(np.full_like(y, family.link(rate)), y), mass)
+        found.append(float(mean(family.loss(x, y), mass) / null))
+    return np.array(found)

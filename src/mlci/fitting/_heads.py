@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from mlci.config import HeadsConfig
-from mlci.fitting._calibrate import UNDECIDED, calibrate
+from mlci.fitting._calibrate import calibrate_all
 from mlci.fitting._data import Split, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._loop import Judge, Pace, Tell, train
@@ -79,10 +79,10 @@ def learn(
     [done], _ = train(engine, [Trained()], held_out=valid, judge=judge, **facts)
     told = engine.predict(valid)[0].cpu().numpy().astype(np.float64)
     arrays = {name: engine.state()[name][0].cpu().numpy().copy() for name in RiskHeads.LEARNED}
-    members = _lines(said.honest, known.outcomes)
+    members = calibrate_all(said.honest, known.outcomes)
     expected = _risks(_moved(members, said.valid)).mean(0)
-    first = _after(members, _lines(_moved(members, told), expected, SURE))
-    last = _after(first, _lines(_moved(first, told), valid.outcomes, ALIKE))
+    first = _after(members, calibrate_all(_moved(members, told), expected, undecided=SURE))
+    last = _after(first, calibrate_all(_moved(first, told), valid.outcomes, undecided=ALIKE))
     state = {f"heads.{name}": array for name, array in arrays.items()} | {"calibration": last}
     return LearnedHeads(state, _crosswise(first, told, valid), done.history[-1].validation)
 
@@ -91,15 +91,9 @@ def _crosswise(first: np.ndarray, told: np.ndarray, valid: Split) -> np.ndarray:
     """Return the risks of validation admissions, those of each half by shift and slope of the other."""
     folds, found = folds_by_subject(valid, 2, seed=0), np.empty_like(told)
     for half in (folds == 0, folds == 1):
-        lines = _after(first, _lines(_moved(first, told[~half]), valid.outcomes[~half], ALIKE))
+        lines = _after(first, calibrate_all(_moved(first, told[~half]), valid.outcomes[~half], undecided=ALIKE))
         found[half] = _risks(_moved(lines, told[half]))
     return found
-
-
-def _lines(log_odds: np.ndarray, outcomes: np.ndarray, undecided: float = UNDECIDED) -> np.ndarray:
-    """Shift and slope of each outcome, a row each."""
-    columns = zip(log_odds.T, outcomes.T)
-    return np.stack([calibrate(column, outcome, undecided=undecided) for column, outcome in columns])
 
 
 def _moved(lines: np.ndarray, log_odds: np.ndarray) -> np.ndarray:

@@ -16,9 +16,10 @@ import numpy as np
 from mlci.config import PenaltyConfig
 from mlci.fitting._blend import Weighed, blend, lending, recalibrated
 from mlci.fitting._data import Split, folds_by_subject
+from mlci.fitting._penalties import CHOSEN_ON, ROUGH
 from mlci.fitting._presence import Presence
 from mlci.fitting._ridge import Prior, Regressions
-from mlci.fitting.table import CHOSEN_ON, FINE, RARITY, ROUGH
+from mlci.fitting.table import FINE, RARITY
 
 SPREADS = tuple(4.0**power for power in range(-6, 1))  # variances of a weight or of a difference, from firm to loose
 EVEN, MORE, LESS = 0.5, (0.9, 0.98), (0.1,)  # shares of the variance that all outcomes have in common

@@ -2,14 +2,14 @@
 
 An admission's log-odds of an outcome are an intercept plus the weights of its tokens: category, prefix and full code,
 each counted once. The weights are those of one penalised regression (`_ridge`), whose penalties are chosen by
-cross-validation within the training split. Regressions that leave out a fold of patients each give log-odds of
-admissions that they have not seen; on these, each outcome's risk is calibrated and the curves are fitted whose sum is
-the score (`_curves`). Needs NumPy and SciPy, no torch. The same data and seed give the same bits, and what a stopped
-run had finished is not done again.
+cross-validation within the training split (`_penalties`). Regressions that leave out a fold of patients each give
+log-odds of admissions that they have not seen; on these, each outcome's risk is calibrated and the curves are fitted
+whose sum is the score (`_curves`). Needs NumPy and SciPy, no torch. The same data and seed give the same bits, and what
+a stopped run had finished is not done again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,42 +18,27 @@ import numpy as np
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.config import TableConfig
-from mlci.fitting._calibrate import calibrate
-from mlci.fitting._checkpoint import Checkpoint, open_checkpoint
+from mlci.fitting._calibrate import calibrate_all, unexplained
+from mlci.fitting._checkpoint import open_checkpoint
 from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._copies import COUNT, MASS, copies
 from mlci.fitting._curves import Curves, fit_curves
 from mlci.fitting._data import Split, Splits, folds_by_subject
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._families import KINDS, LOGISTIC, Family
+from mlci.fitting._families import KINDS
 from mlci.fitting._numbers import Targets, Thresholds
+from mlci.fitting._penalties import ROUNDS, Tried, choose, preferred
 from mlci.fitting._people import fit_people
 from mlci.fitting._presence import Presence
 from mlci.fitting._processes import Group
 from mlci.fitting._result import Fit, Record, RecordTable
 from mlci.fitting._ridge import Prior, Regressions
 from mlci.fitting._weighting import check_values, with_classes
-from mlci.measures.weighted import mean
 from mlci.tokens import SPECIAL, Tokens
 
-SPREAD = 4.0**-3  # the first variance of a weight that is tried; wider ones follow, or narrower ones
-STEP, MOST = 4.0, 6  # by what factor they differ, and how many at most
-ROUNDS = 8  # that are usual
-SHARES = ((0.2, 0.05), (0.85, 0.97))  # of the variance that is common to all outcomes, instead of half of it
-CHOSEN_ON = 40_000  # admissions that penalties are chosen on: variances of weights do not depend on how many there are
 FREE = 1e-3  # of the usual penalty: what holds the level of a form of admissions
 RARITY = 0.3  # the penalty of a token grows with the number of its admissions to this power
-ROUGH, FINE = 1e-3, 1e-6  # tolerances of the regressions
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A pair of penalties and what it reached."""
-
-    common: float
-    own: float
-    unexplained: float  # mean over outcomes of the cross-validated deviance, of that of the rate alone
-    error: float = 0.0  # its standard error, from fold to fold, where the firmest pair is asked for
+FINE = 1e-6  # the tolerance of the regressions
 
 
 @dataclass(frozen=True)
@@ -78,7 +63,7 @@ class TableRecord:
         reached = tuple(
             (name, self.weights[name], 1 - self.unexplained[name], *self.calibration[name]) for name in self.weights
         )
-        best = _best(self.tried)
+        best = preferred(self.tried, firm=False)
         firmest = f" (the firmest within a standard error, {best.error:.1%}, of the best, {1 - best.unexplained:.1%})"
         return Record(
             f"weights with a variance of {self.kept.common:.2g} in common and {self.kept.own:.2g} of an outcome's own; "
@@ -183,8 +168,8 @@ def fit(
     clock = Clock(ROUNDS + 7.0, on_event)
     whole = _regressions(train, targets, tokens, folds, parents, config.penalty.folds + 1)
     _check_folds(whole, targets.names, train.words)
-    tried, start = _choose(whole, forms, config, saved, clock)
-    kept = _kept(tried, firm=config.penalty.firm)
+    tried, start = choose(whole, forms, config.penalty, saved, clock)
+    kept = preferred(tried, firm=config.penalty.firm)
     begin = np.repeat(start.mean(axis=1, keepdims=True), whole.count, axis=1)
     weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
     honest = whole.log_odds(weights)[: len(train)]  # of admissions as they are
@@ -205,7 +190,7 @@ def _fit(
 ) -> Fit:
     """Calibrate what the regressions found, and collapse it to one score."""
     mass = train.weight
-    calibration = _calibrated(honest, targets.outcomes, mass, targets.families)
+    calibration = calibrate_all(honest, targets.outcomes, mass, targets.families)
     people = {}
     if train.people is not None:
         people = {"people": fit_people(honest[:, : targets.binary], train.outcomes, train.people, mass)}
@@ -216,7 +201,7 @@ def _fit(
     labels, counted = _aligned(honest, targets, calibration, alpha, options.observed, mass)
     curves = fit_curves(honest, labels, counted, points=options.points, straight=options.straight, mass=mass)
     clock.tell("curves", 1, 1, {}, work=clock.left)
-    rest = _unexplained(honest, targets.outcomes, calibration, targets.families, mass)
+    rest = unexplained(honest, targets.outcomes, calibration, targets.families, mass)
     return Fit(
         state={
             "weights": np.concatenate([np.zeros_like(final[:1]), final[1:]]),
@@ -230,7 +215,7 @@ def _fit(
         weights=dict(zip(train.names, alpha.tolist())),
         record=TableRecord(
             tried=tuple(tried),
-            kept=_kept(tried, firm=config.penalty.firm),
+            kept=preferred(tried, firm=config.penalty.firm),
             weights=dict(zip(names, alpha.tolist())),
             unexplained=dict(zip(names, rest.tolist())),
             calibration={name: (float(a), float(b)) for name, (a, b) in zip(names, calibration)},
@@ -267,14 +252,6 @@ def score(state: Mapping[str, np.ndarray], tokens: Tokens) -> np.ndarray:
     return Curves(state["knots"], state["heights"])(log_odds)
 
 
-def _calibrated(
-    log_odds: np.ndarray, outcomes: np.ndarray, weight: np.ndarray | None, families: Sequence[Family] = ()
-) -> np.ndarray:
-    """Shift and slope of every outcome."""
-    columns = zip(log_odds.T, outcomes.T, families or (LOGISTIC,) * log_odds.shape[1])
-    return np.stack([calibrate(column, known, weight, family) for column, known, family in columns])
-
-
 def _aligned(
     honest: np.ndarray,
     targets: Targets,
@@ -289,7 +266,7 @@ def _aligned(
     counted = [alpha[:binary]]
     for place in range(binary, len(targets.names)):
         found = Thresholds.of(targets.outcomes[:, place], weight)
-        lines = _calibrated(np.repeat(honest[:, [place]], found.beyond.shape[1], axis=1), found.beyond, weight)
+        lines = calibrate_all(np.repeat(honest[:, [place]], found.beyond.shape[1], axis=1), found.beyond, weight)
         own = lines[:, 0] + lines[:, 1] * honest[:, [place]]
         labels.append(soften(own, found.beyond, observed=observed))
         counted.append(alpha[place] * found.weights)
@@ -301,107 +278,6 @@ def _kinds(targets: Targets) -> dict[str, np.ndarray]:
     if not targets.scales:
         return {}
     return {"kinds": np.array([KINDS.index(family.kind) for family in targets.families], dtype=np.float64)}
-
-
-def _choose(
-    whole: Regressions, forms: int, config: TableConfig, saved: Checkpoint, clock: Clock
-) -> tuple[list[Tried], np.ndarray]:
-    """Try penalties, from strong to weak, then how much of a weight is common; also the weights of the best.
-
-    Each is judged by the deviance of patients left out, as they were recorded, once their risks are calibrated.
-    """
-    options, admissions = config.penalty, len(whole.presence) // forms
-    every = 1 if options.firm else -(-admissions // CHOSEN_ON)  # what firmness costs does depend on how many there are
-    rows = np.arange(0, admissions, every)
-    rows = np.concatenate([form * admissions + rows for form in range(forms)])
-    sample = whole.take(rows, options.folds)
-    if sample.level.any():  # so rare that the sample misses it
-        rows = np.arange(len(whole.presence))
-        sample = whole.take(rows, options.folds)
-    recorded = sample if forms == 1 else sample.take(np.arange(len(rows) // forms), sample.count)
-    former = saved.entries.get("penalties")
-    done = [Tried(*pair) for pair in former.facts] if former else []
-    weights = np.array(former.arrays["best"]) if former else sample.start()
-    tried: list[Tried] = []
-
-    def reached(common: float, own: float) -> Tried:
-        nonlocal weights
-        if len(tried) < len(done):  # in a run that was stopped
-            tried.append(done[len(tried)])
-            return tried[-1]
-        found = sample.solve(Prior(common, own), weights, tolerance=ROUGH)
-        attempt = Tried(common, own, *_judged(recorded, found, by_fold=options.firm))
-        weights = found if not tried or attempt.unexplained < _best(tried).unexplained else weights
-        tried.append(attempt)
-        saved.keep("penalties", [astuple(pair) for pair in tried], {"best": weights})
-        rounds = max(ROUNDS, len(tried))  # more, while the best lies at the edge of what was tried
-        clock.tell("penalties", len(tried), rounds, {"deviance explained": 1 - attempt.unexplained}, unit="try")
-        return attempt
-
-    def improve(pairs: Iterable[tuple[float, float]]) -> bool:
-        """Go along the pairs for as long as they get better; whether any did."""
-        for place, pair in enumerate(pairs):
-            best = _best(tried)
-            if reached(*pair).unexplained >= best.unexplained:
-                return place > 0
-        return True
-
-    if options.common is not None and options.own is not None:
-        reached(options.common, options.own)
-        return tried, weights
-    reached(SPREAD / 2, SPREAD / 2)
-    wider = [SPREAD / 2 * STEP**power for power in range(1, MOST)]
-    if not improve(zip(wider, wider)):
-        narrower = [SPREAD / 2 / STEP**power for power in range(1, MOST)]
-        improve(zip(narrower, narrower))
-    spread = _best(tried).common + _best(tried).own
-    if whole.outcomes.shape[1] > 1:
-        any(improve((share * spread, (1 - share) * spread) for share in shares) for shares in SHARES)
-    common, own = _best(tried).common, _best(tried).own
-    any(improve([(factor * common, factor * own)]) for factor in (2.0, 0.5))
-    if options.firm:
-        common, own = _best(tried).common, _best(tried).own
-        for power in range(1, MOST):
-            if reached(common, own / 2**power) not in _near(tried):
-                break
-    return tried, weights
-
-
-def _judged(sample: Regressions, weights: np.ndarray, *, by_fold: bool) -> tuple[float, float]:
-    """Tell what is left unexplained in patients left out, mean over outcomes; if asked, its standard error by folds."""
-    log_odds = sample.log_odds(weights)
-    calibration = _calibrated(log_odds, sample.outcomes, sample.weight, sample.kinds)
-
-    def unexplained(rows: slice | np.ndarray) -> float:
-        weight = None if sample.weight is None else sample.weight[rows]
-        return float(_unexplained(log_odds[rows], sample.outcomes[rows], calibration, sample.kinds, weight).mean())
-
-    if not by_fold:
-        return unexplained(slice(None)), 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):  # a fold without events gives no error, and the best is kept
-        parts = [unexplained(sample.folds == fold) for fold in range(sample.count)]
-    return unexplained(slice(None)), float(np.std(parts, ddof=1) / np.sqrt(len(parts)))
-
-
-def _best(tried: Sequence[Tried]) -> Tried:
-    return min(tried, key=lambda pair: pair.unexplained)
-
-
-def _near(tried: Sequence[Tried]) -> list[Tried]:
-    """Keep those within a standard error of the best."""
-    best = _best(tried)
-    return [pair for pair in tried if pair.unexplained <= best.unexplained + best.error]
-
-
-def _kept(tried: Sequence[Tried], *, firm: bool) -> Tried:
-    """Take the best pair; or of those within its standard error, the one whose outcomes have least of their own.
-
-    >>> tried = [Tried(0.1, 0.2, 0.60, 0.02), Tried(0.1, 0.1, 0.61, 0.02), Tried(0.1, 0.05, 0.63, 0.02)]
-    >>> _kept(tried, firm=False).own, _kept(tried, firm=True).own
-    (0.2, 0.1)
-    """
-    near = _near(tried) if firm else []
-    return min(near or [_best(tried)], key=lambda pair: (pair.own, pair.unexplained))
 
 
 def _regressions(
@@ -434,28 +310,6 @@ def _counted(presence: Presence, weight: np.ndarray | None) -> np.ndarray:
     repeated = np.repeat(weight, np.diff(presence.offsets))
     many = np.bincount(presence.ids, repeated, minlength=presence.columns)
     return np.where(many > 0, many, 1.0)
-
-
-def _unexplained(
-    log_odds: np.ndarray,
-    outcomes: np.ndarray,
-    calibration: np.ndarray,
-    families: Sequence[Family],
-    weight: np.ndarray | None = None,
-) -> np.ndarray:
-    """Return the deviance of each outcome's calibrated risk (or mean), as a share of that of its rate."""
-    found = []
-    for column, outcome, (shift, slope), family in zip(log_odds.T, outcomes.T, calibration, families):
-        known = ~np.isnan(outcome)
-        x, y = shift + slope * column[known], outcome[known].astype(np.float64)
-        mass = None if weight is None else weight[known]
-        rate = mean(y, mass)
-        if family.kind == "logistic":
-            null = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
-        else:
-            null = mean(family.loss(np.full_like(y, family.link(rate)), y), mass)
-        found.append(float(mean(family.loss(x, y), mass) / null))
-    return np.array(found)
 
 
 def _check_folds(whole: Regressions, names: Sequence[str], words: str) -> None:

@@ -1,0 +1,35 @@
+"""Shift and slope of log-odds: what they should be, and that they are found."""
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from mlci.fitting._calibrate import UNDECIDED, calibrate
+
+
+def test_few_events_leave_calibration_alone():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=4000)
+    y = (rng.random(4000) < expit(2 * x - 1)).astype(float)
+    assert np.abs(calibrate(x, y) - [-1, 2]).max() < 0.2
+    firm = [calibrate(x[:200] / 5, y[:200], unit=unit)[1] for unit in (1.0, float(x.std() / 5))]
+    assert 1 < firm[0] < firm[1]  # by its own unit, a slope that must be steep becomes so sooner
+    few = calibrate(x[:12], y[:12])
+    assert np.abs(few - [0, 1]).max() < 0.5
+    np.testing.assert_allclose(calibrate(np.full(5, -2.0), np.array([0, 0, 0, 0, np.nan]))[1], 1, atol=0.3)
+
+
+def test_calibration_finds_its_way_where_newtons_steps_go_back_and_forth():
+    """A few admissions far out in the tail, such as scores have them, made whole steps swing between two points."""
+    rng = np.random.default_rng(46)
+    spread, width, growth = rng.uniform(0.8, 1.8), rng.uniform(0.1, 0.5), rng.uniform(0.5, 1.6)
+    x = -3.9 + width * np.exp(spread * rng.normal(size=800))
+    y = (rng.random(800) < expit(-4.3 + growth * np.log1p((x + 3.9) * 3))).astype(float)
+    centre = np.average(x, weights=expit(x) * (1 - expit(x)))
+
+    def loss(values: np.ndarray) -> float:
+        sums = x + values[0] + values[1] * (x - centre)
+        return float((np.logaddexp(0, sums) - y * sums).sum() + UNDECIDED / 2 * values @ values)
+
+    shift, stretch = minimize(loss, np.zeros(2)).x
+    np.testing.assert_allclose(calibrate(x, y), [shift - stretch * centre, 1 + stretch], atol=1e-3)
