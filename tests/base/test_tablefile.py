@@ -212,3 +212,25 @@ def test_a_cover_sheet_is_not_the_table(tmp_path):
     with open_table(tmp_path / "a.xlsx") as table:
         assert table.names == ("visit_id", "DX1")
         assert "Readme" in table.doubt
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.xlsx"])
+def test_columns_below_a_merged_header_are_not_left_out_in_silence(name, tmp_path):
+    def told(*rows):
+        if name == "a.csv":
+            (tmp_path / name).write_text("\n".join(",".join(row) for row in rows))
+        else:
+            import xlsxwriter
+
+            with xlsxwriter.Workbook(tmp_path / name) as book:
+                sheet = book.add_worksheet()
+                for place, row in enumerate(rows):
+                    sheet.write_row(place, 0, row)
+        with open_table(tmp_path / name) as table:
+            return table.doubt
+
+    head = ("", "visit_id", "diagnoses", "", "", "")  # the numbers of rows stand before all names
+    two = told(head, ("1", "7", "I10", "I50.9", "", ""), ("2", "8", "I10", "", "NA", "A41.9"))
+    assert two == "columns 4, 6 hold values but have no name: what stands there is not read."
+    assert told(head[:4], ("1", "7", "I10", "I50.9")).startswith("column 4 holds values but has no name")
+    assert told(head, ("1", "7", "I10", "", "NA", "")) == ""

@@ -7,6 +7,7 @@ too.
 """
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -184,6 +185,8 @@ def as_admissions(
         number, column = said_version(icd_version)
         said = {"id": id, "codes": codes, "version": column, "needs_id": False, "poa": poa}
         layout = find_layout(table.column_names, "the frame", **said).seen(table)
+        if layout.doubt:
+            warnings.warn(layout.doubt, stacklevel=2)
         return AdmissionsEncoder(layout, "the frame", number, restore_zeros=restore_zeros)(table)
     rows = list(data)
     if any(isinstance(row, str) for row in rows):
