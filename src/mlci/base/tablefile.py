@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 STANDARD = "-"  # standard input, or output
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "none", "#N/A", "?", ".", "-", "Unknown", "unknown")
 ROWS = 131_072  # of a table that is read at once
+BLOCK = 1 << 21  # bytes of a CSV that are parsed at once, at least: no row may be longer
 SEPARATORS = b",;\t|"
 SHEETS = 5  # that are named where they are left out, and so many columns
 EXCEL_ROWS = 1_048_575  # below its header
@@ -123,6 +124,8 @@ def _open(path: Path, where: str) -> TableFile:
 
 def _spooled(folder: Path) -> Path:
     """Write standard input to a file, so that it can be read twice; its first bytes say what it is."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed; name a file.")
     source = sys.stdin.buffer
     first = source.read(4)
     kinds = {
@@ -207,14 +210,16 @@ def _open_csv(path: Path, where: str) -> TableFile:
 
     written: dict[str, str] = {}  # of each column its name in the file, which may have blanks around it
 
-    def blocks(columns: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def blocks(columns: list[str], repeated: Sequence[str], rows: int, threads: bool = True) -> Iterator[pa.Table]:
         often, plainly = pa.dictionary(pa.int32(), pa.string()), pa.string()
         kinds = {written[name]: often if name in repeated else plainly for name in columns or written}
         try:
             with pa.input_stream(str(path), compression=packed) as stream:
                 reader = csv.open_csv(
                     stream,
-                    read_options=csv.ReadOptions(block_size=16 * rows + 2 * len(header)),
+                    read_options=csv.ReadOptions(
+                        use_threads=threads, block_size=max(BLOCK, 16 * rows) + 2 * len(header)
+                    ),
                     parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                     convert_options=csv.ConvertOptions(
                         column_types=kinds,
@@ -227,6 +232,9 @@ def _open_csv(path: Path, where: str) -> TableFile:
                 yield reader.schema.empty_table().rename_columns(names)  # a table without rows has its columns too
                 yield from (pa.Table.from_batches([part]).rename_columns(names) for part in reader)
         except pa.ArrowInvalid as error:
+            if threads and "Expected" in str(error):  # a row that is cut short: one thread alone counts them
+                for _ in blocks(columns, repeated, rows, threads=False):
+                    pass
             raise InputError(f"{where}: is not a CSV table in UTF-8: {_why(str(error))}.") from None
 
     found = next(blocks([], (), ROWS)).column_names
@@ -278,6 +286,10 @@ def _why(message: str) -> str:
         row = re.search(r"Row #(\d+)", message)
         title = " (does a title stand above the header?)" if found[1] == "1" else ""
         return f"{f'row {row[1]}: ' if row else ''}{found[2]} cells where the header has {found[1]}{title}"
+    if "Empty CSV file" in message:
+        return "it is empty; a header row and rows below it are needed"
+    if "straddling" in message:
+        return f"a row has more than {BLOCK >> 20} MB"
     return "its text is not UTF-8" if "UTF8" in message else "it is damaged, or of another kind"
 
 
@@ -385,6 +397,8 @@ def writing(
         _excel()
     with contextlib.ExitStack() as stack:
         place: Any = _Standard()
+        if str(target) == STANDARD and sys.stdout is None:
+            raise InputError("standard output is closed; name a file.")
         if str(target) != STANDARD:
             place = str(stack.enter_context(atomic(target, inputs=[path for path in inputs if str(path) != STANDARD])))
         sink: Any = None

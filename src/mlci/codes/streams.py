@@ -104,7 +104,7 @@ def file_layout(
     layout = find_layout(file.names, file.where, id=id, codes=codes, version=version, poa=poa)
     if layout.form != "list":  # settled by the names alone
         return layout
-    first = next((rows for rows in file.read(layout.columns, rows=SEEN) if len(rows)), None)
+    first = next((rows[:SEEN] for rows in file.read(layout.columns, rows=SEEN) if len(rows)), None)
     return layout if first is None else layout.seen(first)
 
 
