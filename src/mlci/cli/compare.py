@@ -34,7 +34,7 @@ MOST, VERDICT = 60, 5  # groups that a terminal shows in full, and the column th
 def command(cohort, scores, output, by, treatment, columns, adjust, split, suppress, force, quiet, **options) -> None:
     """Compare groups of admissions: observed events beside those that each score leads to expect.
 
-    COHORT is a cohort file, SCORES are Parquet or CSV files with admission_id and one or more score columns. Each score
+    COHORT is a cohort file, SCORES are Parquet, CSV or Excel files with admission_id and score columns. Each score
     is recalibrated within the cohort, and no group has a say in what is expected of it. With several scores, the page
     shows what the choice of index changes. With --treatment, two groups are made alike by weights from the score, and
     the effect on the outcome is told unadjusted and adjusted by each score.
