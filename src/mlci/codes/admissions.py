@@ -232,6 +232,8 @@ def as_table(data: Any) -> "pa.Table":
         return (frame.collect() if isinstance(frame, nw.LazyFrame) else frame).to_arrow()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputError("the frame: a column holds values of several kinds; make it text.") from error
+    except nw.exceptions.DuplicateError:
+        raise InputError("the frame: has two columns of one name; each needs a name of its own.") from None
     except TypeError as error:
         raise InputError(f"a pandas, polars or Arrow frame is needed, not {type(data).__name__}.") from error
 
