@@ -135,6 +135,8 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
         ("Straße;DX1\n1;I50.9\n".encode("cp1252"), "its header is not UTF-8; save the table as CSV UTF-8"),
         ("visit;DX1\n1;I50.9\n".encode("utf-16"), "its header is not UTF-8"),
         (b"Export 2019\n\nvisit,DX1\n1,I50.9\n", "does a title stand above the header?"),
+        (b"", "it is empty; a header row and rows below it are needed"),
+        (b"visit,DX1\n1," + b"I" * 5_000_000 + b"\n2,I10\n", "a row has more than 2 MB"),
     ],
 )
 def test_what_a_spreadsheet_writes_into_a_csv_is_told(written, words, tmp_path):
@@ -212,3 +214,52 @@ def test_a_cover_sheet_is_not_the_table(tmp_path):
     with open_table(tmp_path / "a.xlsx") as table:
         assert table.names == ("visit_id", "DX1")
         assert "Readme" in table.doubt
+
+
+def test_a_row_that_is_cut_short_is_numbered_on_several_cores_too(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"visit,DX1\n1,I50.9\n2,I10\n3\n")
+    cores = pa.cpu_count()
+    pa.set_cpu_count(2)  # on which Arrow does not count rows
+    try:
+        with pytest.raises(InputError, match="row 4: 1 cells where the header has 2"):
+            content(tmp_path / "a.csv")
+    finally:
+        pa.set_cpu_count(cores)
+
+
+def test_a_long_cell_is_read_whatever_the_number_of_rows_at_a_time(tmp_path):
+    (tmp_path / "a.csv").write_text("visit,DX1\n7," + "I50.9 " * 20_000 + "\n8,I10\n")
+    with open_table(tmp_path / "a.csv") as table:
+        assert sum(map(len, table.read(["DX1"], rows=10))) == 2
+
+
+@pytest.mark.parametrize("stream", ["stdin", "stdout"])
+def test_standard_streams_that_are_closed_are_told(stream, monkeypatch):
+    monkeypatch.setattr(sys, stream, None)
+    with (
+        pytest.raises(InputError, match="is closed; name a file"),
+        open_table("-") if stream == "stdin" else writing("-"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.xlsx"])
+def test_columns_below_a_merged_header_are_not_left_out_in_silence(name, tmp_path):
+    def told(*rows):
+        if name == "a.csv":
+            (tmp_path / name).write_text("\n".join(",".join(row) for row in rows))
+        else:
+            import xlsxwriter
+
+            with xlsxwriter.Workbook(tmp_path / name) as book:
+                sheet = book.add_worksheet()
+                for place, row in enumerate(rows):
+                    sheet.write_row(place, 0, row)
+        with open_table(tmp_path / name) as table:
+            return table.doubt
+
+    head = ("", "visit_id", "diagnoses", "", "", "")  # the numbers of rows stand before all names
+    two = told(head, ("1", "7", "I10", "I50.9", "", ""), ("2", "8", "I10", "", "NA", "A41.9"))
+    assert two == "columns 4, 6 hold values but have no name: what stands there is not read."
+    assert told(head[:4], ("1", "7", "I10", "I50.9")).startswith("column 4 holds values but has no name")
+    assert told(head, ("1", "7", "I10", "", "NA", "")) == ""

@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -46,6 +47,16 @@ def test_a_table_and_several_scores(files, mlci_cli):
     table = pd.read_csv(files / "table.csv")
     assert set(table["model"]) == {"severity", "age"}
     assert table["n"].sum() < 2 * 4060
+
+
+def test_admissions_of_no_weight_are_told_as_such(files, mlci_cli):
+    cohort = mlci.read_cohort(files / "cohort.parquet")
+    table = cohort.table.append_column("half", [np.arange(len(cohort)) % 2.0])
+    type(cohort)(table, cohort.source, cohort.outcomes).write(files / "cohort.parquet")
+    said = mlci_cli(*WORDS, "--weights", "half", "-o", "page.html", "--score", "age").stdout
+    told = "2,030 admissions are left out: their group or outcome is not known, or half, their weight, is 0."
+    assert told in " ".join(said.split())
+    assert told in (files / "page.html").read_text()
 
 
 def test_a_table_holds_no_formula(files, mlci_cli):

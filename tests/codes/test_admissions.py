@@ -103,6 +103,17 @@ def test_bad_lists_and_files(tmp_path):
     assert codes_of(streamed(tmp_path / "a.csv.gz")) == [("I509",)]
 
 
+def test_frames_of_two_equal_names_and_identifiers_that_are_no_number_are_told(tmp_path):
+    with pytest.raises(InputError, match="the frame: has two columns of one name"):
+        as_admissions(pd.DataFrame([[7, "I10", "I50.9"]], columns=["visit_id", "DX1", "DX1"]), icd_version=10)
+    table = pa.table({"visit_id": [7.0, float("nan")], "codes": [["I509"], ["I10"]]})
+    with pytest.raises(InputError, match="the frame: column visit_id, row 2: is empty"):
+        as_admissions(table, icd_version=10)
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="column visit_id, row 2: is empty"):
+        list(streamed(tmp_path / "a.parquet"))
+
+
 def test_icd_version_words_of_other_systems():
     table = pa.table(
         {"admission_id": [1] * 5, "code": list("ABCDE"), "icd_version": ["ICD9CM", "icd-10", "10", "09", None]}

@@ -44,12 +44,24 @@ def test_columns_are_found(names, said, expected):
         ("visit DX1", {"codes": "ICD*"}, r"a.csv: no column is like ICD\* \(--codes\); it has visit, DX1"),
         ("visit DX1", {"version": "ver"}, r"lacks the column ver \(--icd-version\)"),
         ("visit los", {}, r"lacks the column codes; .*\(--codes names them\)"),
+        ("Report,,", {}, "does a title stand above the header"),
         ("name DX1 DX2", {}, "lacks the column admission_id; --id names"),
     ],
 )
 def test_what_is_not_there_is_told_with_the_option_that_helps(names, said, words):
     with pytest.raises(InputError, match=words):
-        find_layout(names.split(), "a.csv", **said)
+        find_layout(names.split("," if "," in names else None), "a.csv", **said)
+
+
+def test_columns_of_codes_that_are_not_read_are_named():
+    names = ["visit_id", "main_diagnosis", "DX", "DX1", "DX2", "dx1poa", "I10_DX1", "los"]
+    found = find_layout(names, "a.csv")
+    assert found.codes == ("main_diagnosis", "DX1", "DX2")
+    assert found.doubt.startswith("not read, though named as codes are: DX, I10_DX1; --codes")
+    assert find_layout(names, "a.csv", codes="DX*").doubt == ""  # somebody said which count
+    frame = pd.DataFrame({"visit_id": [7], "codes": ["I50.9"], "principal_diagnosis": ["A41.9"]})
+    with pytest.warns(UserWarning, match="principal_diagnosis"):
+        as_admissions(frame, icd_version=10)
 
 
 def forms() -> dict[str, pd.DataFrame]:

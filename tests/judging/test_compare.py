@@ -185,6 +185,12 @@ def test_bad_input_is_told(cohort, options, message):
         compare(cohort, cohort.column("severity"), **{"by": "hospital", "outcome": "mortality", **options})
 
 
+def test_weights_of_nothing_are_told(cohort):
+    part = _with(cohort, "weight", np.zeros(len(cohort)))
+    with pytest.raises(mlci.InputError, match="has 0 groups with a known mortality and a weight above 0"):
+        compare(part, part.column("severity"), by="hospital", outcome="mortality", weights="weight")
+
+
 def test_a_group_that_nobody_else_can_judge_is_told(cohort):
     """All deaths but a few in one hospital: what to expect of it, the others cannot say."""
     died, name = cohort.labels("mortality")[:, 0].astype(bool), cohort.column("hospital")

@@ -51,6 +51,18 @@ def test_scores_are_matched_whatever_their_order_or_type(tmp_path):
     assert found.column("admission_id").tolist() == values.index.tolist()
 
 
+def test_scores_are_read_from_what_score_and_spreadsheets_write(tmp_path):
+    cohort, frame = make(tmp_path)
+    frame.to_excel(tmp_path / "scores.xlsx", index=False)
+    frame.assign(ward="B2", note=None).to_csv(tmp_path / "semicolon.csv", index=False, sep=";")
+    frame.to_csv(tmp_path / "packed.csv.gz", index=False)
+    frame.astype({"admission_id": float}).to_parquet(tmp_path / "gaps.parquet")  # 17.0, as pandas makes of 17
+    frame.astype({"admission_id": float}).to_csv(tmp_path / "gaps.csv", index=False)
+    for name in ("scores.xlsx", "semicolon.csv", "packed.csv.gz", "gaps.parquet", "gaps.csv"):
+        np.testing.assert_array_equal(match(read_scores(tmp_path / name), cohort)[0]["score"], frame["score"])
+    assert list(read_scores(tmp_path / "semicolon.csv", columns=["other"])) == ["other"]
+
+
 def test_parquet_and_chosen_columns(tmp_path):
     _, frame = make(tmp_path)
     frame.drop(columns="score").assign(third=1).to_parquet(tmp_path / "scores.pq")
@@ -76,7 +88,7 @@ def test_identifiers_keep_their_zeros_through_a_csv_file(tmp_path):
         ("id,score\n1,2\n", "lacks the column admission_id; it has id, score"),
         ("admission_id,score\n1,2\n1,3\n", "column admission_id, row 2: repeats an earlier one"),
         ("admission_id,score\n1,2\n2,\n", "column score, row 2: is empty or not a finite number"),
-        ("admission_id,score\n1,2,3\n", "is not Parquet or CSV that can be read"),
+        ("admission_id,score\n1,2,3\n", "row 2: 3 cells where the header has 2"),
     ],
 )
 def test_a_bad_score_file_is_told_in_one_sentence(tmp_path, text, said):

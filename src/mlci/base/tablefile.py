@@ -11,7 +11,7 @@ import datetime
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 STANDARD = "-"  # standard input, or output
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "none", "#N/A", "?", ".", "-", "Unknown", "unknown")
 ROWS = 131_072  # of a table that is read at once
+BLOCK = 1 << 21  # bytes of a CSV that are parsed at once, at least: no row may be longer
 SEPARATORS = b",;\t|"
-SHEETS = 5  # that are named where they are left out
+SHEETS = 5  # that are named where they are left out, and so many columns
 EXCEL_ROWS = 1_048_575  # below its header
 KINDS = ".csv, .tsv, .txt (also .gz, .bz2, .zst), .parquet or .xlsx"
 _CSV = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$")
@@ -123,6 +124,8 @@ def _open(path: Path, where: str) -> TableFile:
 
 def _spooled(folder: Path) -> Path:
     """Write standard input to a file, so that it can be read twice; its first bytes say what it is."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed; name a file.")
     source = sys.stdin.buffer
     first = source.read(4)
     kinds = {
@@ -207,23 +210,31 @@ def _open_csv(path: Path, where: str) -> TableFile:
 
     written: dict[str, str] = {}  # of each column its name in the file, which may have blanks around it
 
-    def blocks(columns: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def blocks(columns: list[str], repeated: Sequence[str], rows: int, threads: bool = True) -> Iterator[pa.Table]:
         often, plainly = pa.dictionary(pa.int32(), pa.string()), pa.string()
-        kinds = {written[name]: often if name in repeated else plainly for name in columns}
+        kinds = {written[name]: often if name in repeated else plainly for name in columns or written}
         try:
             with pa.input_stream(str(path), compression=packed) as stream:
                 reader = csv.open_csv(
                     stream,
-                    read_options=csv.ReadOptions(block_size=16 * rows + 2 * len(header)),
+                    read_options=csv.ReadOptions(
+                        use_threads=threads, block_size=max(BLOCK, 16 * rows) + 2 * len(header)
+                    ),
                     parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                     convert_options=csv.ConvertOptions(
-                        column_types=kinds, include_columns=list(kinds), null_values=MISSING, strings_can_be_null=True
+                        column_types=kinds,
+                        include_columns=list(kinds) if columns else [],
+                        null_values=MISSING,
+                        strings_can_be_null=True,
                     ),
                 )
                 names = columns or reader.schema.names
                 yield reader.schema.empty_table().rename_columns(names)  # a table without rows has its columns too
                 yield from (pa.Table.from_batches([part]).rename_columns(names) for part in reader)
         except pa.ArrowInvalid as error:
+            if threads and "Expected" in str(error):  # a row that is cut short: one thread alone counts them
+                for _ in blocks(columns, repeated, rows, threads=False):
+                    pass
             raise InputError(f"{where}: is not a CSV table in UTF-8: {_why(str(error))}.") from None
 
     found = next(blocks([], (), ROWS)).column_names
@@ -232,7 +243,26 @@ def _open_csv(path: Path, where: str) -> TableFile:
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise InputError(_doubled(where, twice, names))
-    return TableFile(where, names, 2, blocks)
+    unnamed, filled = set(_unnamed(names)), set()
+    for part in blocks([], (), ROWS) if unnamed else ():
+        filled |= {place for place in unnamed - filled if part[place].null_count < len(part)}
+    return TableFile(where, names, 2, blocks, doubt=_without_name(filled))
+
+
+def _unnamed(names: Sequence[str]) -> list[int]:
+    """Return the places of the columns that have no name, but for the numbers of rows that stand before all names."""
+    first = next((place for place, name in enumerate(names) if name), len(names))
+    return [place for place, name in enumerate(names) if not name and place > first]
+
+
+def _without_name(filled: Collection[int]) -> str:
+    """Return a sentence on columns, by their places, that hold values and are not read, as below a merged header."""
+    if not filled:
+        return ""
+    places = [str(place + 1) for place in sorted(filled)]
+    told = ", ".join(places[:SHEETS]) + (" and others" if len(places) > SHEETS else "")
+    held = f"columns {told} hold values but have" if len(places) > 1 else f"column {told} holds values but has"
+    return f"{held} no name: what stands there is not read."
 
 
 def _doubled(where: str, name: str, names: Sequence[str]) -> str:
@@ -256,6 +286,10 @@ def _why(message: str) -> str:
         row = re.search(r"Row #(\d+)", message)
         title = " (does a title stand above the header?)" if found[1] == "1" else ""
         return f"{f'row {row[1]}: ' if row else ''}{found[2]} cells where the header has {found[1]}{title}"
+    if "Empty CSV file" in message:
+        return "it is empty; a header row and rows below it are needed"
+    if "straddling" in message:
+        return f"a row has more than {BLOCK >> 20} MB"
     return "its text is not UTF-8" if "UTF8" in message else "it is damaged, or of another kind"
 
 
@@ -299,6 +333,8 @@ def _open_excel(path: Path, where: str) -> TableFile:
         chosen = table.select(wanted) if wanted else table
         yield from (chosen[place : place + rows] for place in range(0, max(len(chosen), 1), rows))
 
+    filled = [place for place in _unnamed(names) if any(_as_text(row[place]) for row in body)]
+    doubt = " ".join(filter(None, [doubt, _without_name(filled)]))
     return TableFile(where, tuple(columns), start + 2, read, numbers, doubt)
 
 
@@ -361,6 +397,8 @@ def writing(
         _excel()
     with contextlib.ExitStack() as stack:
         place: Any = _Standard()
+        if str(target) == STANDARD and sys.stdout is None:
+            raise InputError("standard output is closed; name a file.")
         if str(target) != STANDARD:
             place = str(stack.enter_context(atomic(target, inputs=[path for path in inputs if str(path) != STANDARD])))
         sink: Any = None

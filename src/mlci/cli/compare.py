@@ -34,7 +34,7 @@ MOST, VERDICT = 60, 5  # groups that a terminal shows in full, and the column th
 def command(cohort, scores, output, by, treatment, columns, adjust, split, suppress, force, quiet, **options) -> None:
     """Compare groups of admissions: observed events beside those that each score leads to expect.
 
-    COHORT is a cohort file, SCORES are Parquet or CSV files with admission_id and one or more score columns. Each score
+    COHORT is a cohort file, SCORES are Parquet, CSV or Excel files with admission_id and score columns. Each score
     is recalibrated within the cohort, and no group has a say in what is expected of it. With several scores, the page
     shows what the choice of index changes. With --treatment, two groups are made alike by weights from the score, and
     the effect on the outcome is told unadjusted and adjusted by each score.
@@ -95,17 +95,20 @@ def _treated(judged, models, treatment: str, options: dict):
 
 def _print_effects(found) -> None:
     from mlci.cli._tables import show
+    from mlci.judging._carried import why_left_out
 
     heads, rows = found.cells()
     show(f"Effect of {found.treatment} = {found.treated} on {found.outcome}", heads, rows, left=3)
     shown = [[row[0], *(f"{value:+.3f}" for value in row[1:])] for row in found.differences.itertuples(index=False)]
     show("Standardised differences, before weighting and after", list(found.differences), shown)
     if found.left_out:
-        click.echo(f"{found.left_out:,} admissions are left out: their treatment or outcome is not known.")
+        why = why_left_out("treatment", found.weighted_by)
+        click.echo(f"{found.left_out:,} admissions are left out: {why}.")
 
 
 def _print(found) -> None:
     from mlci.cli._tables import show
+    from mlci.judging._carried import why_left_out
 
     heads, rows = found.cells()
     for model in found.models["model"]:
@@ -124,4 +127,4 @@ def _print(found) -> None:
     if len(coders):
         click.echo(f"More codes per admission than expected: {', '.join(map(str, coders))}.")
     if found.left_out:
-        click.echo(f"{found.left_out:,} admissions are left out: their group or outcome is not known.")
+        click.echo(f"{found.left_out:,} admissions are left out: {why_left_out('group', found.weighted_by)}.")

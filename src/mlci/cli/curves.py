@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Draw how often each outcome happens along a score: observed in quantile bins, and as a nondecreasing fit.
 
-    SCORES are Parquet or CSV files with admission_id and one or more score columns. A column that several files have is
+    SCORES are Parquet, CSV or Excel files with admission_id and score columns. A column that several files have is
     one index with several seeds: the first is drawn, and the change of the risk is told with its SD over all of them.
     Columns of different names are different indices. COHORT is a cohort file.
     """

@@ -44,7 +44,7 @@ TITLES = {
 def command(scores: Path, cohort: Path, output: Path | None, column, split: str, outcomes, **options) -> None:
     """Can these scores serve several outcomes at once, and where lies their cutoff?
 
-    SCORES is a Parquet or CSV file with admission_id and one or more score columns, COHORT a cohort file. Prints how
+    SCORES is a Parquet, CSV or Excel file with admission_id and score columns, COHORT a cohort file. Prints how
     far the outcomes share one direction, the best cuts of each score with their certificates, and each outcome's own;
     with --check, whether each inequality of the paper holds here, and by how much.
     """

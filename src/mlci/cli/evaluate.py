@@ -66,7 +66,7 @@ def command(
 ) -> None:
     """Judge any score against every outcome, on the admissions whose outcome is known.
 
-    SCORES are Parquet or CSV files with admission_id and one or more score columns; of several scores each is compared
+    SCORES are Parquet, CSV or Excel files with admission_id and score columns; of several scores each is compared
     with the first. Columns risk_<outcome> are judged for calibration, expected_<number> with --numeric. COHORT is a
     cohort file; --look-back needs no SCORES. With --weights figures are those of the population that a sample stands
     for; what has no weighted definition is left out.

@@ -365,8 +365,8 @@ def _numbers(indices: "pa.Array") -> np.ndarray:
 def present(ids: "pa.Array", name: str | None, where: str, first_row: int) -> "pa.Array":
     import pyarrow.compute as pc
 
-    if ids.null_count:
-        row = first_row + pc.index(ids.is_null(), True).as_py()
+    if ids.null_count or pc.any(pc.is_null(ids, nan_is_null=True)).as_py():
+        row = first_row + pc.index(pc.is_null(ids, nan_is_null=True), True).as_py()
         raise InputError(f"{where}: column {name}, row {row}: is empty; each row needs its admission.")
     return ids
 

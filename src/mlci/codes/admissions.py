@@ -7,6 +7,7 @@ too.
 """
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -184,6 +185,8 @@ def as_admissions(
         number, column = said_version(icd_version)
         said = {"id": id, "codes": codes, "version": column, "needs_id": False, "poa": poa}
         layout = find_layout(table.column_names, "the frame", **said).seen(table)
+        if layout.doubt:
+            warnings.warn(layout.doubt, stacklevel=2)
         return AdmissionsEncoder(layout, "the frame", number, restore_zeros=restore_zeros)(table)
     rows = list(data)
     if any(isinstance(row, str) for row in rows):
@@ -229,6 +232,8 @@ def as_table(data: Any) -> "pa.Table":
         return (frame.collect() if isinstance(frame, nw.LazyFrame) else frame).to_arrow()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputError("the frame: a column holds values of several kinds; make it text.") from error
+    except nw.exceptions.DuplicateError:
+        raise InputError("the frame: has two columns of one name; each needs a name of its own.") from None
     except TypeError as error:
         raise InputError(f"a pandas, polars or Arrow frame is needed, not {type(data).__name__}.") from error
 

@@ -7,11 +7,11 @@ row per admission with a list of codes, the same with text in place of the list,
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from mlci.base.errors import InputError, header_of
+from mlci.base.errors import InputError, header_of, name_of
 from mlci.codes.poa import ALL, ANY, ONLY, flag_columns, flag_number, no_flags
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ ONE_COLUMN = (
     *("icd_codes", "dx_codes", "diagnoses", "diagnosis_codes", "icd_code", "dx_code", "diagnosis_code", "icd10_code"),
     *("icd9_code", "icd10", "icd9", "icd", "dx", "diagnosis", "diag"),
 )
-FIRST = re.compile(r"(pdx|dx_?p|principal_?(dx|diag|diagnosis)|prncpal_dgns_cd|primary_?(dx|diag|diagnosis))", re.I)
+FIRST = re.compile(r"(pdx|dx_?p|(principal|primary|main)_?(dx|diag|diagnosis)|prncpal_dgns_cd)", re.I)
 NUMBERED = re.compile(
     r"((?:i(?:cd)?_?)?(?:9|10)?_?(?:dx|diag|diagnosis|icd|dgns_cd|code|icd_?code)_?)0*(\d{1,3})", re.I
 )
@@ -47,6 +47,19 @@ class Layout:
     version: str | None = None  # the column of ICD versions
     poa: tuple[str, ...] = ()  # of each column of codes, its flags (present on admission); empty text: none
     only: bool = False  # whether codes that arose after admission are left out
+    others: tuple[str, ...] = field(default=(), repr=False)  # named as codes are, and not read, which nobody said
+
+    @property
+    def doubt(self) -> str:
+        """Name the columns that hold codes by their names and are not read, in a sentence; empty where there are none.
+
+        >>> find_layout(["visit_id", "DX1", "DX2", "I10_DX1"], "visits.csv").doubt
+        'not read, though named as codes are: I10_DX1; --codes (codes= in Python) says which columns count.'
+        """
+        if not self.others:
+            return ""
+        names = ", ".join(map(name_of, self.others[:5])) + (" and others" if len(self.others) > 5 else "")
+        return f"not read, though named as codes are: {names}; --codes (codes= in Python) says which columns count."
 
     @property
     def columns(self) -> list[str]:
@@ -109,7 +122,7 @@ def find_layout(
     stated = named_column(names, [version], where, "--icd-version") if version else _first(names, VERSIONS)
     found = header_of(names)
     if not chosen:
-        found += " (does a title stand above the header?)" if len(names) == 1 else ""
+        found += " (does a title stand above the header?)" if sum(map(bool, names)) == 1 else ""
         raise InputError(
             f"{where}: lacks the column codes; needed are a list of codes, columns such as DX1, DX2, or one row per "
             f"code (--codes names them); found are {found}."
@@ -122,7 +135,8 @@ def find_layout(
     flags = flag_columns(names, chosen) if poa != ALL else ()
     if not flags and poa not in (ALL, ANY):
         raise no_flags(where)
-    return Layout(form, chosen, held, stated, flags, poa == ONLY)
+    rest = () if codes else tuple(name for name in names if name not in (*chosen, held, stated) and _holds_codes(name))
+    return Layout(form, chosen, held, stated, flags, poa == ONLY, rest)
 
 
 def named_column(names: Sequence[str], wanted: Sequence[str], where: str, option: str) -> str:
@@ -169,6 +183,11 @@ def _number(name: str) -> tuple[int, int]:
     """Return the number that a name ends with; a name without one is the principal diagnosis and comes first."""
     found = re.search(r"(\d+)$", name)
     return (1, int(found[1])) if found else (0, 0)
+
+
+def _holds_codes(name: str) -> bool:
+    """Return whether a column is one of codes by its name."""
+    return bool(NUMBERED.fullmatch(name) or FIRST.fullmatch(name)) or name.lower() in (CODES, CODE, *ONE_COLUMN)
 
 
 def _guessed(names: Sequence[str]) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ def file_layout(
     layout = find_layout(file.names, file.where, id=id, codes=codes, version=version, poa=poa)
     if layout.form != "list":  # settled by the names alone
         return layout
-    first = next((rows for rows in file.read(layout.columns, rows=SEEN) if len(rows)), None)
+    first = next((rows[:SEEN] for rows in file.read(layout.columns, rows=SEEN) if len(rows)), None)
     return layout if first is None else layout.seen(first)
 
 
@@ -160,8 +160,9 @@ def stream_table(
     tables = read(wanted)
     if long and not _ascending(read([str(layout.id)]), layout.id, file):
         tables = _regroup(tables, layout, batch)
-    if on_doubt and file.doubt:
-        on_doubt(file.doubt)
+    for doubt in filter(None, (file.doubt, layout.doubt)):
+        if on_doubt:
+            on_doubt(doubt)
     if on_doubt and not long:
         tables = _watched(tables, str(layout.id), file, on_doubt)
     yield from encode_tables(

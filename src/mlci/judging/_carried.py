@@ -27,6 +27,11 @@ def weights_of(cohort: Cohort, name: str) -> np.ndarray:
     return weight
 
 
+def why_left_out(part: str, weights: str | None) -> str:
+    """Return why admissions take no part in a comparison; `part` is what else must be known of them."""
+    return f"their {part} or outcome is not known{f', or {weights}, their weight, is 0' if weights else ''}"
+
+
 def design_of(
     cohort: Cohort, *, weights: str | None = None, cluster: str | None = None, strata: str | None = None
 ) -> Design:

@@ -45,7 +45,7 @@ class Comparison(Shown):
     """Groups judged by each score.
 
     `table` has a row per model and group, `models` one per model, `coding` one per group; `changes` has a row per pair
-    of models. `left_out` counts admissions whose group or outcome is not known.
+    of models. `left_out` counts admissions whose group or outcome is not known, or whose weight is 0.
     """
 
     by: str
@@ -249,7 +249,10 @@ def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Gro
     known = ~np.isnan(y) & (number >= 0) & (weight > 0)
     met = np.unique(number[known])
     if not 2 <= len(met) <= MOST:
-        raise InputError(f"column {by}: has {len(met):,} groups with a known {outcome}; allowed are 2 to {MOST:,}.")
+        counted = "" if weights is None else " and a weight above 0"
+        raise InputError(
+            f"column {by}: has {len(met):,} groups with a known {outcome}{counted}; allowed are 2 to {MOST:,}."
+        )
     for happened in (y[known], 1 - y[known]):
         elsewhere = happened.sum() - np.bincount(number[known], happened)[met]
         if elsewhere.min() < LEAST:

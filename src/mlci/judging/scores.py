@@ -1,5 +1,6 @@
-"""Score files: `admission_id` and one or more numeric columns, Parquet or CSV; read, and matched with a cohort."""
+"""Score files: `admission_id` and numeric columns: Parquet, CSV or Excel; read, and matched with a cohort."""
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,12 +9,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 from pyarrow import parquet as pq
 
 from mlci.base.errors import InputError, columns_of, reading
 from mlci.base.parquet import WEIGHTS, read_parquet
-from mlci.base.quotes import check_quotes
+from mlci.base.tablefile import open_table
 from mlci.cohort import Cohort
 
 KEY = "admission_id"
@@ -26,7 +26,7 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
     """Read the score columns of a file.
 
     Args:
-        path: Parquet or CSV with `admission_id` and at least one numeric column.
+        path: Parquet, CSV or Excel with `admission_id` and at least one numeric column.
         columns: those to read; by default `score`, or else every numeric column. What `mlci score` writes beside the
             score (percentile, risk_*, expected_*, unknown_share) is no score.
         risks: read the risk_* and expected_* columns too.
@@ -43,7 +43,7 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
     admission_id
     007             0.5
     """
-    table = read_parquet(path) if _is_parquet(path) else _read_csv(path)
+    table = read_parquet(path) if _is_parquet(path) else _read_sheet(path)
     if KEY not in table.column_names:
         raise InputError(f"{path}: lacks the column {KEY}; {columns_of(table.column_names, (KEY, 'score'))}.")
     if table[KEY].null_count:
@@ -106,7 +106,9 @@ def match(scores: pd.DataFrame, cohort: Cohort, *, where: str = "scores") -> tup
     """
     own = ids = pd.Index(cohort.table[KEY].to_pylist(), name=KEY)
     if ids.inferred_type != scores.index.inferred_type:  # a CSV file does not say whether 17 is a number or a name
-        ids, scores = ids.astype(str), scores.set_axis(scores.index.astype(str))
+        ids, written = ids.astype(str), scores.index.astype(str)
+        whole = written.str.removesuffix(".0")  # a frame with gaps makes 17.0 of 17
+        scores = scores.set_axis(whole if own.inferred_type == "integer" and whole.is_unique else written)
     place = scores.index.get_indexer(ids)
     found = place >= 0
     if not found.any():
@@ -185,15 +187,14 @@ def _is_parquet(path: str | Path) -> bool:
         return file.read(4) == b"PAR1"
 
 
-def _read_csv(path: str | Path) -> pa.Table:
+def _read_sheet(path: str | Path) -> pa.Table:
     """Read identifiers as text: 007 is not 7, and the cohort says which of the two it has."""
-    kinds = csv.ConvertOptions(column_types={KEY: pa.string()}, strings_can_be_null=True)
-    with reading(path, "Parquet or CSV"):
-        with pa.input_stream(str(path)) as stream:
-            check_quotes(stream, ",", path)
-        table = csv.read_csv(path, convert_options=kinds)
-    if len(set(table.column_names)) < len(table.column_names):
-        raise InputError(f"{path}: has two columns of one name; each needs a name of its own.")
+    with open_table(path) as file:
+        table = pa.concat_tables(file.read([name for name in file.names if name]))
+    for place, name in enumerate(table.column_names):
+        if name != KEY and table[name].null_count < len(table):
+            with contextlib.suppress(pa.ArrowInvalid):  # a column of words stays one
+                table = table.set_column(place, name, table[name].cast(pa.float64()))
     return table
 
 

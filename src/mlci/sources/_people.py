@@ -12,23 +12,24 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError, kind_of
 from mlci.sources._outcomes import UNKNOWN
 
-WOMEN, MEN = ("f", "female", "w", "woman", "2", "2.0", "8532"), ("m", "male", "man", "1", "1.0", "8507")
+ZERO, ONE, TWO = ("0", "0.0"), ("1", "1.0"), ("2", "2.0")
+WOMEN, MEN = ("f", "female", "w", "woman", *TWO, "8532"), ("m", "male", "man", *ONE, "8507")
 NEITHER = (
     *UNKNOWN,
     "u",
     "o",
     "x",
     "other",
-    "0",
+    *ZERO,
     "9",
     "3",
     "unknown/invalid",
     "not known",
     "indeterminate",
-    "0.0",
     "9.0",
 )
-BAND = re.compile(r"[\[(]?\s*(\d{1,3})\s*(?:-|–|to|,)\s*(\d{1,3})\s*([\])]?)")
+# A comma stands in a band with a bracket alone: 60,5 has a decimal comma.
+BAND = re.compile(r"([\[(])?\s*(\d{1,3})\s*(?:-|–|to|(?(1),|-))\s*(\d{1,3})\s*([\])]?)")
 OPEN = re.compile(r"(?:>=?\s*(\d{1,3})|(\d{1,3})\s*\+|(\d{1,3}) (?:and|or) (?:over|older|above))")
 
 
@@ -42,8 +43,13 @@ def sexes(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -
     text = _plain(column)
     women, men = pc.is_in(text, pa.array(WOMEN)), pc.is_in(text, pa.array(MEN))
     _refuse(column, pc.or_(pc.or_(women, men), _unknown(text, NEITHER)), where, name, rows, SEXES)
+    zero = pc.index(pc.is_in(text, pa.array(ZERO)), True).as_py()
+    if zero >= 0 and not pc.any(women).as_py() and pc.any(pc.is_in(text, pa.array(ONE))).as_py():
+        raise InputError(
+            f"{where}: column {name}, row {rows[zero]}: 0 beside 1 alone does not say who is female; write F and M."
+        )
     found = pc.if_else(women, "F", pc.if_else(men, "M", pa.scalar(None, pa.string())))
-    numbers = pc.any(pc.is_in(text, pa.array(["1", "2", "1.0", "2.0"]))).as_py()
+    numbers = pc.any(pc.is_in(text, pa.array([*ONE, *TWO]))).as_py()
     return found, [f"column {name}: 1 was read as male and 2 as female."] if numbers else []
 
 
@@ -70,8 +76,9 @@ def ages(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) ->
 def _years(text: str) -> tuple[float | None, bool]:
     """Return the years that a text says, and whether it is a band."""
     if found := BAND.fullmatch(text):
-        low, high = float(found[1]), float(found[2])
-        return (low + high + (found[3] != ")")) / 2, True  # 60-69 is 60 to 70 exclusive
+        low, high = float(found[2]), float(found[3])
+        middle = (low + high + (found[4] != ")")) / 2  # 60-69 is 60 to 70 exclusive
+        return (middle, True) if low <= high else (None, False)
     if found := OPEN.fullmatch(text):
         return float(next(filter(None, found.groups()))), True
     try:

@@ -93,7 +93,7 @@ def read(
         if tell:
             tell(meaning)
         draft = _draft(file, meaning, restore_zeros=restore_zeros)
-        return replace(draft, notes=(*draft.notes, file.doubt)) if file.doubt else draft
+        return replace(draft, notes=(*draft.notes, *filter(None, (file.doubt, meaning.layout.doubt))))
 
 
 def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:

@@ -8,6 +8,7 @@ import pandas as pd
 
 import mlci
 from mlci.base.names import label, words
+from mlci.judging._carried import why_left_out
 from mlci.judging.compare import ALARM, FAR, HIDDEN, LEAST, TOO_FEW, VERDICTS, Comparison
 from mlci.measures.ratios import Dispersion
 from mlci.showing._pages import Picture, environment
@@ -85,7 +86,7 @@ def _flags(found: Comparison) -> list[str]:
     if hidden:
         said.append(f"Figures that would tell of fewer than {LEAST} admissions are hidden: those of {listing(hidden)}.")
     if found.left_out:
-        said.append(f"{found.left_out:,} admissions are left out: their group or outcome is not known.")
+        said.append(f"{found.left_out:,} admissions are left out: {why_left_out('group', found.weighted_by)}.")
     coders = _names(found.coding, "many")
     if coders:
         said.append(
