@@ -121,6 +121,7 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
         notes.append("no column tells patients (--subject): each admission counts as a patient of its own.")
     for name, rule in meaning.rules.items():
         columns[name] = _outcome(beside[rule.column], rule, file.where, row_of)
+        notes += _below_zero(beside[rule.column], rule)
     for role, read_column in (("age", ages), ("sex", sexes)):
         if name := getattr(meaning, role):
             columns[role], said = read_column(beside[name], file.where, name, row_of)
@@ -198,6 +199,15 @@ def _outcome(column: pa.ChunkedArray, rule: Rule, where: str, row_of: np.ndarray
             + (" --outcome 'name=column:VALUE' says which values count." if rule.kind == "flag" else "")
         )
     return value
+
+
+def _below_zero(column: pa.ChunkedArray, rule: Rule) -> list[str]:
+    """Return a note on numbers below 0 that are compared with one above: in many a file -9 stands for "not known"."""
+    if rule.kind != "compare" or rule.number < 0:
+        return []
+    many = pc.sum(applied(column, replace(rule, sign="<", number=0.0))[0]).as_py()
+    said = f"column {rule.column}: numbers below 0 ({many}) count as they stand; empty the cells where they mean not known."
+    return [said] if many else []
 
 
 def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray) -> pa.ChunkedArray:
