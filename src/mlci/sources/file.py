@@ -206,8 +206,8 @@ def _below_zero(column: pa.ChunkedArray, rule: Rule) -> list[str]:
     if rule.kind != "compare" or rule.number < 0:
         return []
     many = pc.sum(applied(column, replace(rule, sign="<", number=0.0))[0]).as_py()
-    said = f"column {rule.column}: numbers below 0 ({many}) count as they stand; empty the cells where they mean not known."
-    return [said] if many else []
+    said = f"column {rule.column}: numbers below 0 ({many}) count as they stand"
+    return [f"{said}; empty the cells where they mean not known."] if many else []
 
 
 def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray) -> pa.ChunkedArray:
