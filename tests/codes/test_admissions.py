@@ -187,19 +187,3 @@ def test_a_title_behind_a_code_is_left_out(cell, codes):
     assert codes_of(as_admissions(wide)) == codes_of(as_admissions(long)) == [codes]
     if len(cell.split()) > 2:
         assert codes_of(as_admissions(text)) == [codes]
-
-
-@pytest.mark.parametrize(
-    ("cell", "codes"),
-    [
-        ("I50.9 G; N17.9 V", ("I509", "N179")),
-        ("I50.9 G N17.9 Z E11.9 A", ("I509", "N179", "E119")),
-        ("I50.9,N17.9", ("I509", "N179")),
-    ],
-)
-def test_a_letter_of_german_certainty_is_no_code(cell, codes):
-    wide = pd.DataFrame({"visit_id": [1], "DX1": [cell], "DX2": [None]}, dtype=str)
-    text = pd.DataFrame({"visit_id": [1], "codes": [cell]})
-    for frame in (wide, text, text.astype({"codes": "category"})):
-        assert codes_of(as_admissions(frame)) == [codes]
-    assert codes_of(as_admissions([["A", "G"]])) == [("A", "G")]  # a list says what its codes are

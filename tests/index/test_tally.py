@@ -23,6 +23,16 @@ def test_unknown_codes_are_counted():
     assert "unknown" in doubts[1]
 
 
+def test_what_is_suspected_or_ruled_out_is_told():
+    admissions = as_admissions([["A000", "I21.4 A"], ["I50.9V"]], icd_version=10)
+    tally = Tally(random_model()).add(admissions).add(admissions)
+    assert (tally.codes, tally.unsure) == (4, 2)
+    assert tally.misread()[0].startswith("2 codes are marked as suspected (V) or ruled out (A)")
+    assert tally.misread()[1].startswith("2 codes end in A or V, and count as present")
+    swedish = as_admissions([["I48.9B"]], icd_version=10)
+    assert "end in A or V" not in " ".join(tally.add(swedish).misread())
+
+
 def test_batches_that_share_their_codes_may_differ_in_icd_version():
     ten = Admissions.from_lists([["7", "7"]], icd_version=10)
     nine = replace(ten, versions=np.full_like(ten.versions, 9))  # the same array of codes: a zero is lost here alone

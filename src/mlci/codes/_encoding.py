@@ -11,16 +11,16 @@ import numpy as np
 
 from mlci.base.errors import InputError, kind_of
 from mlci.codes.admissions import WRITTEN_VERSION, Admissions
+from mlci.codes.certainty import APART, BARE, JOINED, JOINT, certain
 from mlci.codes.layout import Layout
 from mlci.codes.poa import late, read_flags
-from mlci.codes.versions import CERTAINTY
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NO_CODE = ("", "NA", "NAN", "NULL", "NONE", "UNKNOWN", "MISSING")  # once normalised
 SEPARATORS = r"[\s,;|]+"
-CODE_LIKE = r"(?:[A-Za-z][0-9]|[0-9]{2})[0-9A-Za-z.]{1,7}[^0-9A-Za-z\s,;|]*"
+CODE_LIKE = rf"(?:[A-Za-z][0-9]|[0-9]{{2}})[0-9A-Za-z.]{{1,7}}[^0-9A-Za-z\s,;|]*(?:{JOINT}[A-Za-z])?"
 SEVERAL = rf"(?:^|[\s,;|]){CODE_LIKE}[\s,;|](?:.*[\s,;|])?{CODE_LIKE}(?:[\s,;|]|$)"  # codes in one cell
 # A code with its title behind it, in one cell: "I50.9 Heart failure, unspecified".
 TITLED = (
@@ -48,9 +48,9 @@ class AdmissionsEncoder:
         self.layout, self.where, self.unused = layout, where, unused
         self.version = 0 if icd_version is None else check_version(icd_version)
         self.restore_zeros, self.first_row = restore_zeros, first_row
-        self.rows = self.short = 0
+        self.rows = self.short = self.unsure = 0
         self.flags: np.ndarray | None = None  # of each recorded code of this table
-        self.cleaned: tuple[Any, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray | None] | None = None
+        self.cleaned: tuple[Any, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray, np.ndarray | None] | None = None
         self.merged: tuple[list[Any], Any, list[np.ndarray]] | None = None
 
     def __call__(self, table: "pa.Table") -> Admissions:
@@ -64,12 +64,20 @@ class AdmissionsEncoder:
         import pyarrow.compute as pc
 
         (name,) = self.layout.codes
-        lists = self._as_lists(joined(table[name]), name)
-        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+        column = joined(table[name])
+        lists = self._as_lists(column, name)
         codes = _encoded(self._text(lists.flatten(), name))
-        values, kind = codes.dictionary, table[name].type
-        if _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
-            values = pc.if_else(pc.is_in(values, pa.array(CERTAINTY)), "", values)
+        kind = column.type
+        text = _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+        if text and pc.any(pc.match_substring_regex(codes.dictionary, BARE)).as_py():
+            if self.version != 9:
+                cells = pc.replace_substring_regex(_untitled(column.cast(pa.string())), APART, JOINED)
+                lists = pc.split_pattern_regex(cells, SEPARATORS)
+                codes = _encoded(lists.flatten())
+            values = pc.if_else(pc.match_substring_regex(codes.dictionary, BARE), "", codes.dictionary)
+        else:
+            values = codes.dictionary
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
         flags = self._list_flags(table, lengths) if self.layout.poa else None
         return self._by_row(table, values, _numbers(codes.indices), lengths, flags)
 
@@ -151,7 +159,8 @@ class AdmissionsEncoder:
             offsets = np.concatenate([[0], np.cumsum(present)])[offsets]
             versions = versions if _alike(versions) else versions[present]
             codes, flags = codes[present], None if flags is None else flags[present]
-        said = {"short": self.short, "poa": None if self.layout.only else flags, "late": dropped}
+        poa = None if self.layout.only else flags
+        said: dict[str, Any] = {"short": self.short, "poa": poa, "late": dropped, "unsure": self.unsure}
         values = self.cleaned[1] if self.cleaned else np.empty(0, dtype=object)
         if _alike(versions):
             versions = versions[:1]
@@ -224,19 +233,23 @@ class AdmissionsEncoder:
 
         if self.cleaned is None or not dictionary.equals(self.cleaned[0]):
             raw, times = _taken_apart(dictionary.cast(pa.string()))
+            raw, unsure = certain(raw, self.version)
             text = zeros.restored(raw) if self.restore_zeros else normalise_array(raw)
-            found = pc.if_else(pc.is_in(text, pa.array(NO_CODE)), None, text).dictionary_encode()
+            left_out = pc.or_(pc.is_in(text, pa.array(NO_CODE)), pa.array(unsure))
+            found = pc.if_else(left_out, None, text).dictionary_encode()
             place = pc.fill_null(found.indices, -1).to_numpy()
             values = found.dictionary.to_numpy(zero_copy_only=False)
             moved = len(place) != len(values) or (place != np.arange(len(place))).any()
             # The last entry stands for null.
             short = np.append(~np.bool_(self.restore_zeros) & zeros.short(raw), False)
-            self.cleaned = (dictionary, values, np.append(place, np.int32(-1)) if moved else None, short, times)
-        place, short, times = self.cleaned[2:]
+            place = np.append(place, np.int32(-1)) if moved else None
+            self.cleaned = (dictionary, values, place, short, np.append(unsure, False), times)
+        place, short, unsure, times = self.cleaned[2:]
         if times is not None:
             starts, times = np.append(np.cumsum(times) - times, -1)[cells], np.append(times, 1)[cells]
             cells = np.repeat(starts - (np.cumsum(times) - times), times) + np.arange(times.sum())
         self.short = int(short[cells].sum()) if short.any() else 0
+        self.unsure = int(unsure[cells].sum()) if unsure.any() else 0
         return cells if place is None else place[cells], times
 
     def _as_lists(self, codes: "pa.Array", name: str) -> "pa.Array":
@@ -295,7 +308,9 @@ def _taken_apart(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
     if not pc.any(several).as_py():
         return cells, None
     lists = [
-        [code for code in re.split(SEPARATORS, text) if code not in CERTAINTY] if apart.as_py() else [text]
+        [code for code in re.split(SEPARATORS, re.sub(APART, JOINED, text)) if not re.match(BARE, code)]
+        if apart.as_py()
+        else [text]
         for text, apart in zip(cells.to_pylist(), several)
     ]
     times = np.array([len(codes) for codes in lists])
@@ -320,11 +335,11 @@ def _untitled(cells: "pa.Array") -> "pa.Array":
     found = {}
     for cell in cells.filter(titled).to_pylist():
         (code,) = re.findall(TITLED, cell)
-        rest = re.split(SEPARATORS, cell.partition(code)[2])
+        letter, *rest = re.split(SEPARATORS, re.sub(APART, JOINED, cell).partition(code)[2])
         alike = [word for word in rest if re.fullmatch(CODE_LIKE, word) and word[0].isalpha() == code[0].isalpha()]
-        found[cell] = [code, *alike]
+        found[cell] = [code + letter if letter.startswith(JOINT) else code, *alike]
     words = pa.array({word for codes in found.values() for word in codes[1:]}, pa.string())
-    text = icd.normalise_array(words)
+    text = icd.normalise_array(pc.replace_substring_regex(words, f"{JOINT}.*", ""))
     sure = np.logical_or.reduce(
         [look(text, version) for look in (icd.known, zeros.heading) for version in icd.VERSIONS]
     )

@@ -37,6 +37,7 @@ class Admissions:
     short: int = 0  # recorded codes that were written with fewer than three digits before the dot
     poa: np.ndarray | None = None  # uint8, one per recorded code, as `mlci.codes.poa` has them; None: not read
     late: int = 0  # recorded codes that were left out because they arose after admission
+    unsure: int = 0  # recorded codes that were left out as suspected or ruled out (`mlci.codes.certainty`)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.codes import icd
+from mlci.codes import certainty, icd
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.audit import Audit, Finding, audit, findings, out_of_year
 from mlci.codes.family import CLASSIC, chosen, score_columns
@@ -74,7 +74,7 @@ class Coder:
     def __init__(self, names: Sequence[str] = CLASSIC, *, principal: str = LISTED):
         self.rules = rules(tuple(names))
         self.met = {version: _Met(self.rules, version) for version in icd.VERSIONS}
-        self.admissions = self.without_codes = self.short = self.late = 0
+        self.admissions = self.without_codes = self.short = self.late = self.unsure = 0
         self.last: tuple[np.ndarray, np.ndarray] | None = None
         masks = {LISTED: self.rules.secondary_alone, COUNT: np.uint64(0), SKIP: ~np.uint64(0)}
         if principal not in masks:
@@ -96,6 +96,7 @@ class Coder:
         self.admissions += len(admissions)
         self.without_codes += int((admissions.counts == 0).sum())
         self.short += admissions.short
+        self.unsure += admissions.unsure
         self.late += admissions.late if admissions.poa is None else int(late(admissions.poa).sum())
         return self.bits(admissions, skipped=self.skipped)
 
@@ -202,6 +203,18 @@ class Coder:
             for index in self.rules.indices
             if met.counts.any() and version not in index.versions
         ]
+
+    def marked(self) -> list[str]:
+        """Return what a person should know of codes that German letters mark as suspected or ruled out.
+
+        >>> coder = Coder(["charlson"])
+        >>> _ = coder(as_admissions([["I21.4 A"]], icd_version=10))
+        >>> coder.marked()
+        ['1 code is marked as suspected (V) or ruled out (A), as German diagnoses are, and does not count.']
+        """
+        codes, counts = self.met[10].codes.to_numpy(zero_copy_only=False), self.met[10].counts
+        places = certainty.attached(codes)
+        return certainty.told(self.unsure, dict(zip(codes[places], counts[places].tolist())))
 
     def audit(self) -> list["Audit"]:
         """Return what the ICD tables say of the codes met so far, per ICD version.
@@ -373,7 +386,8 @@ def _bits(
 ) -> np.ndarray:
     coder = Coder(names, principal=principal)
     bits = coder(admissions)
-    for sentence in [*(said for found in coder.audit() for said in found.warnings), *coder.unlisted()]:
+    audited = (said for found in coder.audit() for said in found.warnings)
+    for sentence in (*audited, *coder.marked(), *coder.unlisted()):
         warnings.warn(sentence, stacklevel=stacklevel)
     return coder.rules.settled(bits, hierarchy)
 

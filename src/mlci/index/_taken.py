@@ -4,6 +4,7 @@ In come a cohort, or codes with outcomes in whatever form a person has them: lis
 frames; out come the arguments of `mlci.fitting._data.in_memory`. What does not fit together is said in a sentence.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 
 from mlci.base.errors import InputError, kind_of
 from mlci.base.shares import md5_split
+from mlci.codes import certainty
 from mlci.codes.admissions import as_admissions
 from mlci.cohort import Cohort
 
@@ -28,6 +30,8 @@ def given(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> di
         subjects = data.column("subject_id")
     else:
         admissions, source = as_admissions(data, icd_version=icd_version, poa=poa), "data"
+        for sentence in certainty.told(admissions.unsure):
+            warnings.warn(sentence, stacklevel=2)
         if outcomes is None:
             raise InputError("fit needs outcomes beside the codes: a frame or a dict of columns of 0, 1 and null.")
         columns = _columns(outcomes, len(admissions))

@@ -18,6 +18,7 @@ from sklearn.utils import ClassifierTags
 
 from mlci.base.errors import InputError
 from mlci.base.shown import html_table
+from mlci.codes import certainty
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.cohort import Cohort
 from mlci.config import DeepConfig, PaperConfig, TableConfig, config_from
@@ -306,6 +307,8 @@ class MLCI(TransformerMixin, BaseEstimator):
             raise InputError('explain: a list of codes is needed, as ["I50.9", "N17.9"]; got one text.')
         ready = isinstance(codes, Admissions)
         admissions, model = codes if ready else as_admissions([list(codes)], icd_version=icd_version), self._model
+        for sentence in certainty.told(admissions.unsure):
+            warnings.warn(sentence, stacklevel=2)
         people = of_person(model.people, age, sex)
         reading, base = model.read(admissions, people), model.nothing
         return Explanation(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mlci.codes import certainty
 from mlci.codes.admissions import Admissions
 from mlci.index._understanding import hardly
 from mlci.index.model import Model
@@ -44,6 +45,8 @@ class Tally:
     empty: int = 0  # admissions without codes
     foreign: Counter = field(default_factory=Counter)  # ICD version, not the model's -> codes
     stripped: int = 0  # ICD-9 codes that lack a leading zero
+    unsure: int = 0  # codes that do not count, as suspected or ruled out
+    attached: Counter = field(default_factory=Counter)  # code that may be German, with a letter of certainty -> codes
     unsaid: int = 0  # codes of no ICD version, where the model knows two
     placed: int = 0  # admissions whose percentile was told
     percentiles: float = 0.0  # their sum
@@ -68,7 +71,9 @@ class Tally:
         """
         values, versions, looked = admissions.values, admissions.versions, self.looked
         if looked is None or looked.values is not values or not np.array_equal(looked.versions, versions):
-            looked = _Looked(values, versions, self._stripped(admissions), categories_of(values))
+            attached = certainty.attached(values)
+            looked = _Looked(values, versions, self._stripped(admissions), categories_of(values), attached)
+        often = dict(zip(values[looked.attached], admissions.mentions[looked.attached].tolist()))
         leaves = self.model.vocabulary.leaves(admissions)
         makeup = {} if percentile is None else counted(admissions, leaves, looked.categories)
         own, foreign = self.model.icd_versions, Counter(self.foreign)
@@ -84,6 +89,8 @@ class Tally:
             empty=self.empty + int((admissions.counts == 0).sum()),
             foreign=foreign,
             stripped=self.stripped + max(int(admissions.mentions[looked.lost].sum()), admissions.short),
+            unsure=self.unsure + admissions.unsure,
+            attached=self.attached + Counter(often),
             unsaid=self.unsaid + (int(admissions.mentions[admissions.versions == 0].sum()) if len(own) > 1 else 0),
             placed=self.placed + (0 if percentile is None else int(np.isfinite(percentile).sum())),
             percentiles=self.percentiles + (0.0 if percentile is None else float(np.nansum(percentile))),
@@ -131,6 +138,7 @@ class Tally:
             found.append(
                 f"{self.unsaid:,} of {self.codes:,} codes have no ICD version; the model knows {own}: say which."
             )
+        found += certainty.told(self.unsure, self.attached)
         if self.stripped * 20 > self.codes:
             found.append(
                 f"{self.stripped:,} of {self.codes:,} codes lack a leading zero (38.9 for 038.9), as if a spreadsheet "
@@ -169,6 +177,7 @@ class _Looked:
     versions: np.ndarray
     lost: np.ndarray  # which lack a leading zero
     categories: tuple[np.ndarray, np.ndarray]  # as `shift.categories_of` gives them
+    attached: np.ndarray  # where the codes stand that `certainty.attached` finds
 
 
 def _summed(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -20,6 +20,7 @@ words stand in a TOML file:
     long_stay = "los > 7"
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ import pyarrow.compute as pc
 
 from mlci.base.errors import InputError, kind_of
 from mlci.base.tablefile import TableFile
-from mlci.codes import poa
+from mlci.codes import certainty, poa
 from mlci.codes.admissions import Admissions
 from mlci.codes.streams import ROW, stream_table
 from mlci.codes.versions import guess_version
@@ -139,6 +140,11 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
         notes.append(f"{dropped} diagnoses of another ICD version than the rest of their admission were dropped.")
     if recorded := [part.poa for part in batches if part.poa is not None]:
         notes.append(poa.words(np.concatenate(recorded)))
+    often: Counter[str] = Counter()
+    for part in batches:
+        places = certainty.attached(part.values)
+        often.update(dict(zip(part.values[places], part.mentions[places].tolist())))
+    notes += certainty.told(sum(part.unsure for part in batches), often)
     short = sum(part.short for part in batches)
     if short:
         notes.append(
