@@ -96,40 +96,35 @@ class DeepSetsScorer:
 
     def read(self, tokens: Tokens) -> Reading:
         """Return scores, and log-odds where there are heads, of plain tokens or of what `encode` gave."""
-        _ = self._table, self._layers, self._logits, self._heads  # made once, before threads need them
+        _ = self._table, self._layers, self._logits, self._heads, self._rooms  # made once, before threads need them
         counts = tokens.counts
         longest = int(counts.max(initial=0))
         by_length = np.argsort((longest - counts).astype(np.min_scalar_type(longest)), kind="stable")  # few bits: fast
         size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
-        whole = len(tokens) + -len(tokens) % size  # rooms are worked on whole
-        scores = np.empty(whole, dtype=np.float32)
-        by_layer, added = np.empty((whole, self.risky), dtype=np.float32), np.zeros((whole, self.risky))
-        rooms: list[_Room] = []  # that nobody works in
+        scores, log_odds = np.empty(len(tokens)), np.empty((len(tokens), self.risky))
+        held = max(longest + 1, 2 * size, GATHERED // self._table.total.shape[1])
+        rooms = self._rooms.setdefault((size, held), [])  # that nobody works in
 
         def work(start: int) -> None:
             try:
                 room = rooms.pop()
             except IndexError:
-                room = _Room.of(self._table, self.pooling, size, longest)
+                room = _Room.of(self._table, self.pooling, size, held, self.risky)
             rows = by_length[start : start + SHARE * size]
             runs = self._table.alike(tokens, rows) if self._summed or self.risky else []
-            for run in runs if self.risky else []:
-                added[start + run.start : start + run.end] = self._heads.added(run.ids)
             for at in range(0, len(rows), size):
                 self._pool(tokens, rows[at : at + size], [run.within(at, at + size) for run in runs], room)
-                block = slice(start + at, start + at + size)
-                self._head(room, scores[block], by_layer[block])
+                self._head(room, slice(at, at + size))
+            scores[rows] = room.scores[: len(rows)]
+            if self.risky:
+                for run in runs:
+                    room.log_odds[run.start : run.end] = self._heads.added(run.ids)
+                log_odds[rows] = self._heads.log_odds(room.log_odds, room.by_layer)[: len(rows)]
             rooms.append(room)
 
         with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
             in_blocks(work, len(tokens), SHARE * size)
-        found = np.empty(len(tokens))
-        found[by_length] = scores[: len(tokens)]
-        if not self.risky:
-            return Reading(found)
-        log_odds = np.empty((len(tokens), self.risky))
-        log_odds[by_length] = self._heads.log_odds(added, by_layer)[: len(tokens)]
-        return Reading(found, log_odds)
+        return Reading(scores, log_odds if self.risky else None)
 
     def __call__(self, tokens: Tokens) -> np.ndarray:
         return self.read(tokens).score
@@ -193,6 +188,11 @@ class DeepSetsScorer:
         return OutcomeHeads.of(self.state, self._layers, self.vocabulary, codes=self._table.codes > 0)
 
     @cached_property
+    def _rooms(self) -> dict[tuple[int, int], list["_Room"]]:
+        """Those that nobody works in, by their sizes."""
+        return {}
+
+    @cached_property
     def _sizes(self) -> tuple[int, ...]:
         """Of the smaller rooms, those in which matrix products give the bits of `ROWS` rows on this machine."""
         matrices = [matrix for matrix, _ in self._layers[:-1]]
@@ -234,10 +234,10 @@ class DeepSetsScorer:
             total[:many] += weight[:, None] * features[own]
         return (total / np.maximum(mass, 1e-30)[:, None]).astype(np.float32)
 
-    def _head(self, room: "_Room", scores: np.ndarray, by_layer: np.ndarray) -> None:
+    def _head(self, room: "_Room", rows: slice) -> None:
         """Apply LayerNorm and rho, always to a whole room: matrix products then sum in the same order in every batch.
 
-        What the last layer makes of it is written to `scores`, and for the heads to `by_layer`.
+        What the last layer makes of them is put in these rows of the room's scores, and for the heads of `by_layer`.
         """
         (*inner, (weight, bias)), hidden = self._layers, room.pooled
         scale = self._scale(hidden)
@@ -250,10 +250,10 @@ class DeepSetsScorer:
             hidden *= scale
         if self.risky:
             few = SMALLER[0]  # rows: a product so narrow has other bits where they are many
-            in_parts, out = hidden.reshape(-1, few, hidden.shape[1]), by_layer.reshape(-1, few, self.risky)
+            in_parts, out = hidden.reshape(-1, few, hidden.shape[1]), room.by_layer[rows].reshape(-1, few, self.risky)
             np.matmul(in_parts, self._heads.matrix, out=out)
-        np.einsum("ij,j->i", hidden, weight[:, 0], out=scores)
-        scores += bias[0]
+        np.einsum("ij,j->i", hidden, weight[:, 0], out=room.scores[rows])
+        room.scores[rows] += bias[0]
 
     def _scale(self, pooled: np.ndarray) -> np.ndarray:
         """Return what LayerNorm multiplies each row with, once its mean is gone; a step is one in these numbers."""
@@ -265,16 +265,20 @@ class DeepSetsScorer:
 
 @dataclass(frozen=True)
 class _Room:
-    """Where a thread works, from block to block: to ask for memory anew costs as much as to fill it."""
+    """Where a thread works, batch after batch: to ask for memory anew costs as much as to fill it."""
 
     pooled: np.ndarray
     gathered: np.ndarray
     hidden: np.ndarray  # two layers, where rows were gathered: by then these are used up, and in the core's cache
+    scores: np.ndarray  # of all blocks of a share, and so on
+    by_layer: np.ndarray  # log-odds, by the last layer
+    log_odds: np.ndarray
 
     @classmethod
-    def of(cls, table: PoolingTable, pooling: str, rows: int, longest: int) -> "_Room":
+    def of(cls, table: PoolingTable, pooling: str, rows: int, held: int, outcomes: int) -> "_Room":
         width = table.total.shape[1]
         pooled = np.zeros((rows, width * len(pooling.split("+"))), dtype=np.float32)
-        gathered = np.empty((max(GATHERED // width, longest + 1, 2 * rows), width), dtype=table.total.dtype)
+        gathered = np.empty((held, width), dtype=table.total.dtype)
         hidden = gathered.ravel().view(np.float32)[: 2 * rows * width].reshape(2, rows, width)
-        return cls(pooled, gathered, hidden)
+        scores, by_layer = np.zeros(SHARE * rows, np.float32), np.zeros((SHARE * rows, outcomes), np.float32)
+        return cls(pooled, gathered, hidden, scores, by_layer, np.zeros((SHARE * rows, outcomes)))

@@ -53,8 +53,11 @@ class OutcomeHeads:
         return flat.sum(axis=0).reshape(-1, many)  # long rows are summed faster than short ones
 
     def log_odds(self, added: np.ndarray, by_layer: np.ndarray) -> np.ndarray:
-        """Return the log-odds of each outcome, of which tokens bring one part and the last layer the other."""
-        return self.start + self.step * added + by_layer
+        """Return the log-odds of each outcome, in the place of what tokens bring; the last layer brings the rest."""
+        added *= self.step
+        added += self.start
+        added += by_layer
+        return added
 
 
 def centred(matrix: np.ndarray) -> np.ndarray:
