@@ -212,7 +212,7 @@ def _below_zero(column: pa.ChunkedArray, rule: Rule) -> list[str]:
     if rule.kind != "compare" or rule.number < 0:
         return []
     many = pc.sum(applied(column, replace(rule, sign="<", number=0.0))[0]).as_py()
-    said = f"column {rule.column}: numbers below 0 ({many}) count as they stand"
+    said = f"column {rule.column}: numbers below 0 ({many:,}) count as they stand"
     return [f"{said}; empty the cells where they mean not known."] if many else []
 
 
