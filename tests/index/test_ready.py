@@ -139,11 +139,11 @@ def test_admissions_unlike_those_of_training_are_told():
     for codes, word in ((["J9601", "A419", "R6521"], "graver"), (["O80", "Z370"], "milder")):
         data = as_admissions([codes] * 200, icd_version=10)
         columns = model.columns(data)
-        told = Tally(model).add(data, columns["percentile"]).doubts()
+        told = Tally(model).add(data, columns).doubts()
         assert any(f"these are {word}" in sentence for sentence in told)
     same = as_admissions([["J9601", "A419"]] * 50, icd_version=10)
     columns = model.columns(same)
-    assert Tally(model).add(same, columns["percentile"]).doubts() == []  # too few to say
+    assert Tally(model).add(same, columns).doubts() == []  # too few to say
 
 
 def test_codes_that_tell_no_icd_version_are_refused(tmp_path, mlci_cli):

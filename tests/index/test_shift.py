@@ -88,8 +88,7 @@ def test_a_recalibrated_index_takes_the_hospital_for_its_measure():
     before = load_model(mlci.index.ready.model_path("us2010"))
     after = recalibrate(before, cohort).model
     told = [
-        Tally(model).add(cohort.admissions(), model.columns(cohort.admissions())["percentile"]).doubts()
-        for model in (before, after)
+        Tally(model).add(cohort.admissions(), model.columns(cohort.admissions())).doubts() for model in (before, after)
     ]
     assert any("the mix of codes" in sentence for sentence in told[0])
     assert not any("the mix of codes" in sentence for sentence in told[1])

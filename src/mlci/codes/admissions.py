@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WRITTEN_VERSION = r"(?:ICD)?[-_ ]?0?(9|10)(?:\.0)?(?:[-_ ]?CM)?"  # in capitals
+COUNTED = 2**17  # codes counted at once: Python's lock is held so long
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,10 @@ class Admissions:
         >>> Admissions.from_lists([["A", "B"], ["B"]]).mentions
         array([1, 2])
         """
-        return np.bincount(self.indices, minlength=len(self.values))
+        found = np.zeros(len(self.values), dtype=np.int64)
+        for start in range(0, len(self.indices), COUNTED):
+            found += np.bincount(self.indices[start : start + COUNTED], minlength=len(found))
+        return found
 
     def count(self, flags: np.ndarray) -> np.ndarray:
         """Return how many codes of each admission are flagged; `flags` has a Boolean for each of `values`.
@@ -109,9 +113,9 @@ class Admissions:
 
     def _before(self, kept: np.ndarray) -> np.ndarray:
         """Return how many of `indices` are kept before each admission begins, and in all."""
-        found = np.zeros(len(kept) + 1, dtype=np.int64)
-        np.cumsum(kept, out=found[1:])
-        return found.take(self.offsets)
+        found = np.zeros(len(kept) + 1, dtype=np.int32 if len(kept) < 2**31 else np.int64)
+        np.cumsum(kept, out=found[1:], dtype=found.dtype)
+        return found.take(self.offsets).astype(np.int64)
 
     @classmethod
     def from_lists(cls, codes: Sequence[Sequence[str]], *, icd_version: int = 0) -> "Admissions":

@@ -51,8 +51,9 @@ class DeepSetsScorer:
 
     def risks(self, reading: Reading) -> np.ndarray:
         """Return the risk of each outcome that has one of its own, a column each."""
-        odds = np.negative(self.risk_log_odds(reading).T, order="C")  # an outcome's numbers lie together from here on
-        np.exp(np.clip(odds, -MOST, MOST, out=odds), out=odds)
+        odds = self.risk_log_odds(reading).T
+        np.negative(np.clip(odds, -MOST, MOST, out=odds), out=odds)
+        np.exp(odds, out=odds)
         odds += 1
         return np.divide(1, odds, out=odds).T
 
@@ -60,10 +61,10 @@ class DeepSetsScorer:
         """Return the log-odds of each risk."""
         if reading.log_odds is None:
             return np.empty((len(reading.score), 0))
-        shift, slope = self.state["calibration"].T
-        found = slope * reading.log_odds
+        shift, slope = self.state["calibration"].T[:, :, None]
+        found = np.multiply(slope, reading.log_odds.T, order="C")  # an outcome's numbers lie together
         found += shift
-        return found
+        return found.T
 
     def check(self, outcomes: int) -> None:
         """Refuse arrays that do not fit together, of a file that somebody made by hand."""
@@ -96,7 +97,8 @@ class DeepSetsScorer:
 
     def read(self, tokens: Tokens) -> Reading:
         """Return scores, and log-odds where there are heads, of plain tokens or of what `encode` gave."""
-        _ = self._table, self._layers, self._logits, self._heads, self._rooms  # made once, before threads need them
+        with single_thread():  # what is made once, before threads need it
+            _ = self._table, self._layers, self._logits, self._heads, self._rooms, self._sizes
         counts = tokens.counts
         longest = int(counts.max(initial=0))
         by_length = np.argsort((longest - counts).astype(np.min_scalar_type(longest)), kind="stable")  # few bits: fast
@@ -139,8 +141,9 @@ class DeepSetsScorer:
     def _features(self) -> np.ndarray:
         """phi of each token."""
         hidden = self.state["embedding.weight"]
-        for layer in self._numbers("phi"):
-            hidden = np.maximum(hidden @ self.state[f"phi.{layer}.weight"].T + self.state[f"phi.{layer}.bias"], 0)
+        with single_thread():  # threads of BLAS look out for more work for a while, at the cost of a core
+            for layer in self._numbers("phi"):
+                hidden = np.maximum(hidden @ self.state[f"phi.{layer}.weight"].T + self.state[f"phi.{layer}.bias"], 0)
         return hidden
 
     @cached_property

@@ -41,11 +41,20 @@ def understanding(admissions: Admissions, leaves: np.ndarray) -> Understanding:
     return Understanding(share, (share >= LEAST_UNDERSTOOD) & (understood > admissions.count(leaves == PAD)))
 
 
-def hardly(admissions: Admissions, leaves: np.ndarray) -> int:
+def hardly(admissions: Admissions, leaves: np.ndarray, unknown_share: np.ndarray | None = None) -> int:
     """Count the admissions with codes of which fewer than half are understood: the same share, without its array.
+
+    Args:
+        admissions: normalised codes.
+        leaves: `Vocabulary.leaves` of the distinct codes.
+        unknown_share: `Model.unknown_share` of the admissions, where it is at hand.
 
     >>> hardly(Admissions.from_lists([["I509", "WHAT"], ["WHAT"], []]), np.array([2, UNK]))
     1
     """
     unknown = leaves == UNK
-    return int((admissions.count(unknown) > (1 - LEAST_UNDERSTOOD) * admissions.counts).sum()) if unknown.any() else 0
+    if not unknown.any():
+        return 0
+    if unknown_share is not None and PAD not in leaves:  # no code is left out on purpose: what is unknown is all
+        return int((unknown_share > 1 - LEAST_UNDERSTOOD).sum())
+    return int((admissions.count(unknown) > (1 - LEAST_UNDERSTOOD) * admissions.counts).sum())

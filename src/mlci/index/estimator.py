@@ -376,7 +376,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         model = self._model
         names = [name for name in risks if name in data.outcomes] if isinstance(data, Cohort) else []
         agreements = {name: Agreement.of(risks[name], data.labels(name)[:, 0]) for name in names}
-        tally = Tally(model, missing=missing).add(admissions, model.percentile(score), agreements)
+        tally = Tally(model, missing=missing).add(admissions, {"percentile": model.percentile(score)}, agreements)
         misread = [*tally.misread(strict=strict), *(doubt(model, data.look_back) if isinstance(data, Cohort) else [])]
         for kind, doubts in ((UserWarning, misread), (ShiftWarning, tally.unlike())):
             for sentence in doubts:

@@ -108,7 +108,7 @@ def score_file(
                 for name, label in outcomes.items()
                 if f"risk_{name}" in columns
             }
-            tally = tally.add(admissions, columns["percentile"], agreements)
+            tally = tally.add(admissions, columns, agreements)
             if on_scores:
                 on_scores(admissions, columns)
             if on_batch:

@@ -59,16 +59,19 @@ class Tally:
     def add(
         self,
         admissions: Admissions,
-        percentile: np.ndarray | None = None,
+        columns: Mapping[str, np.ndarray] | None = None,
         agreements: Mapping[str, Agreement] | None = None,
     ) -> "Tally":
         """Return the tally with more admissions counted.
 
         Args:
             admissions: normalised codes.
-            percentile: of each admission; those that have one are compared with the training admissions.
+            columns: what `Model.columns` gave of them, or the percentile alone; admissions that have one are compared
+                with the training admissions.
             agreements: risks and outcomes, by outcome, where these are known.
         """
+        columns = columns or {}
+        percentile = columns.get("percentile")
         values, versions, looked = admissions.values, admissions.versions, self.looked
         if looked is None or looked.values is not values or not np.array_equal(looked.versions, versions):
             attached = certainty.attached(values)
@@ -85,7 +88,7 @@ class Tally:
             admissions=self.admissions + len(admissions),
             codes=self.codes + len(admissions.indices),
             unknown=self.unknown + int(admissions.mentions[leaves <= UNK].sum()),
-            few=self.few + hardly(admissions, leaves),
+            few=self.few + hardly(admissions, leaves, columns.get("unknown_share")),
             empty=self.empty + int((admissions.counts == 0).sum()),
             foreign=foreign,
             stripped=self.stripped + max(int(admissions.mentions[looked.lost].sum()), admissions.short),
