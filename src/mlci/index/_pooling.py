@@ -83,9 +83,11 @@ class PoolingTable:
                     held = source
                     source.take(ids, axis=0, out=gathered, mode="clip")
                 join.reduce(gathered, axis=0, out=joined, initial=None if len(ids) else 0)
-                pooled[some] = joined
-                if how == "mean":
-                    pooled[some] *= run.share[some]
+                values = joined
+                if how == "mean":  # multiplied where the rows lie close together, then written
+                    values = joined.astype(np.float32)
+                    values *= run.share[some]
+                pooled[some] = values
 
     def _share(self, ids: np.ndarray) -> np.ndarray:
         """Return the share of a token in the mean of its admission, a column of `ids`."""
