@@ -2,18 +2,18 @@
 Quickstart: codes in, one severity number out
 =============================================
 
-A synthetic hospital, an index learned from it, and what the index says about an admission.
+Make a synthetic hospital, learn an index from it, and see what the index says about an admission.
 """
 
 # %%
-# A cohort is one row per admission: codes, outcomes, split. Here it is made up; `mlci cohort` builds one from tables.
+# A cohort has one row per admission: codes, outcomes, split. This is synthetic; `mlci cohort` builds one from tables.
 import mlci
 
 cohort = mlci.build_cohort("synthetic", 1_500, seed=1)
 print(len(cohort), "admissions;", ", ".join(cohort.outcomes))
 
 # %%
-# Fit on the train and valid splits: a table of weights, the default recipe. `recipe="deep"` learns it with networks.
+# Fit on the train and valid splits. The default recipe is a table of weights; `recipe="deep"` trains networks.
 index = mlci.MLCI(seed=11).fit(cohort)
 
 # %%
@@ -24,16 +24,16 @@ print("median score", round(float(sorted(score)[len(score) // 2]), 3))
 print(index.score([["I50.9", "N17.9"], ["E11.9"]], icd_version=10))
 
 # %%
-# What the score means: the risk of each outcome, and what each code contributed.
+# See what the score means: the risk of each outcome, and what each code adds.
 print(index.risk([["I50.9", "N17.9"]], icd_version=10).round(3).to_string(index=False))
 for effect in index.explain(["I50.9", "N17.9"], icd_version=10):
     print(f"{effect.code} {effect.title}: {effect.effect:+.3f}")
 
 # %%
-# The classic indices come along, for the same admissions.
+# Compute a classic index for the same admissions.
 print(mlci.charlson(test)["cci_charlson"].describe().round(2).to_string())
 
 # %%
-# Keep the index as one file, and read it back.
+# Save the index as one file, and read it back.
 index.save("model.safetensors")
 assert (mlci.load("model.safetensors").score(test) == score).all()

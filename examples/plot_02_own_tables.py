@@ -2,11 +2,11 @@
 Your own tables
 ===============
 
-Two CSV files and twelve lines of TOML become a cohort that everything else works on.
+Turn two CSV files into a cohort, with a few lines of TOML.
 """
 
 # %%
-# The tables, as a hospital might export them. Any column names will do.
+# Make tables as a hospital might export them. Columns may have any names.
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,7 @@ stays.to_csv(folder / "stays.csv", index=False)
 dx.to_csv(folder / "dx.csv", index=False)
 
 # %%
-# Say once which column holds what, and what the outcomes are.
+# Describe which column holds what, and how the outcomes are defined.
 Path("own.toml").write_text(
     """
 [admissions]
@@ -63,7 +63,7 @@ long_stay = "los_days > 7"
 )
 
 # %%
-# Build the cohort. Every exclusion is counted, and patients never stand in two splits.
+# Build the cohort. Every exclusion is counted, and no patient is in two splits.
 cohort = mlci.build_cohort("tables", folder, config="own.toml")
 for step in cohort.attrition:
     print(f"{step.left:>6,} left  {step.removed:>5,} removed  {step.rule}")
@@ -71,6 +71,6 @@ for name, cells in cohort.describe().items():
     print(f"{name:<36} {cells[0]}")
 
 # %%
-# From here on it is a cohort like any other.
+# Use it like any other cohort.
 cohort.write("cohort.parquet")
 print(mlci.elixhauser(mlci.read_cohort("cohort.parquet")).head().to_string(index=False))

@@ -2,8 +2,8 @@
 Comparing indices
 =================
 
-Any score can be judged: a classic index, a learned one, a column of your own. Here Charlson, Elixhauser and the number
-of codes, on a synthetic hospital.
+Compare any scores: a classic index, a learned one, a column of your own. This example compares Charlson, Elixhauser and
+the number of codes on a synthetic hospital.
 """
 
 # %%
@@ -22,17 +22,17 @@ scores = {
 }
 
 # %%
-# One tidy table: each score against each outcome, with intervals from resampled patients.
+# Evaluate each score for each outcome. The result is one tidy table, with intervals from resampled patients.
 found = judge(scores, test, resamples=100)
 auroc = found.table.query("metric == 'auroc'").pivot(index="model", columns="outcome", values="value")
 print(auroc.round(3).to_string())
 
 # %%
-# AUROC sees the order alone, distance correlation the spacing too: side by side one sees which of the two differs.
+# Draw both kinds of measures. AUROC measures only the order of a score; distance correlation also measures its spacing.
 plots.save(plots.benchmark(found.table, "auroc"), "auroc.svg")
 plots.save(plots.benchmark(found.table, "dcorr"), "dcorr.svg")
 
 # %%
-# Paired differences with the first score, from the same resamples.
+# Print paired differences from the first score, from the same resamples.
 apart = found.differences.query("metric == 'auroc'")
 print(apart[["model", "outcome", "value", "low", "high", "p"]].round(3).to_string(index=False))

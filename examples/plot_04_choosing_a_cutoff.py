@@ -2,7 +2,7 @@
 Choosing a cutoff
 =================
 
-Where does high severity begin? The theory gives one cut for all outcomes together, and says how much it is worth.
+Find where high severity begins: one cutoff for all outcomes together, with a certificate that says how much it keeps.
 """
 
 # %%
@@ -19,24 +19,24 @@ known, test = cohort.split("train", "valid"), cohort.split("test")
 score, new = (mlci.elixhauser(part)["eci_vw"].to_numpy(float) for part in (known, test))
 
 # %%
-# The cut most aligned with the direction that the outcomes share, chosen where it will not be judged.
+# Choose the cutoff that is most aligned with what the outcomes share, on admissions that do not evaluate it.
 cutoff = theory.cutoff(score, known.labels(), names)
 print(f"high severity: Elixhauser of {cutoff.score:.0f} or more; certificate {cutoff.certificate:.3f}")
 
 # %%
-# What it means for new admissions.
+# See what it means for new admissions.
 for one in theory.contrasts(new, test.labels(), names, cutoff.score):
     print(f"{label(one.outcome):<24} {one.above.rate:6.1%} above, {one.below.rate:6.1%} below")
 
 # %%
-# Is one cut for several outcomes justified? The first direction's share of energy, and each outcome's own best cut.
+# Is one cutoff for several outcomes justified? See how much the outcomes share, and each outcome's own best cutoff.
 found = theory.diagnose(new, test.labels(), names)
 print(f"shared direction: {found.energy:.0%} of the outcomes' joint variation; retention {found.retention:.0%}")
 print(found.tables()["outcomes"].round(3).to_string(index=False))
 plots.save(plots.threshold_scan(found.scan, ["Shared direction", *found.outcomes]), "scan.svg")
 
 # %%
-# A cutoff throws the rest of the order away. The best spacing keeps all of it that helps: same order, better scale.
+# A cutoff discards the rest of the order. The best spacing keeps the order and improves the scale.
 spacing = theory.best_spacing(score, known.labels())
 print(f"best single cut {spacing.threshold:.3f}, best monotone score {spacing.certificate:.3f} of the bound")
 for name, outcome in zip(names, test.labels().T):
@@ -44,7 +44,7 @@ for name, outcome in zip(names, test.labels().T):
     print(f"{label(name):<24} dCorr {plain:.3f}, spaced {spaced:.3f}")
 
 # %%
-# Risk along the score, with the cutoff.
+# Draw the risk along the score, with the cutoff.
 for name, outcome in zip(names, test.labels().T):
     rates, curve = curves.binned(new, outcome, bins=12), curves.isotonic(new, outcome)
     plots.save(plots.risk_curve(name, rates, curve, cutoff=cutoff.score), f"risk-{name}.svg")

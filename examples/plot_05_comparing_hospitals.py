@@ -2,7 +2,7 @@
 Comparing hospitals
 ===================
 
-Who loses more patients than expected? That depends on what is expected, and so on the index.
+Which hospitals have more events than expected? The answer depends on the index that calculates what is expected.
 """
 
 # %%
@@ -11,14 +11,14 @@ import numpy as np
 import mlci
 from mlci.showing import plots
 
-# Twelve synthetic hospitals: one adds to every outcome's odds, one takes away, and one records too many codes.
+# Make twelve synthetic hospitals: one raises the odds of every outcome, one lowers them, one records too many codes.
 cohort = mlci.build_cohort("synthetic", 14_000, seed=5, hospitals=12)
 truth = dict(zip(cohort.column("hospital"), np.sign(cohort.column("true_quality"))))
 print("worse:", [name for name, sign in truth.items() if sign > 0])
 print("better:", [name for name, sign in truth.items() if sign < 0])
 
 # %%
-# Observed and expected long stays by two scores: each is recalibrated here, and no hospital judges itself.
+# Compare observed and expected long stays by two scores. Each is recalibrated without the hospital that it judges.
 scores = {"Charlson": mlci.charlson(cohort).iloc[:, -1].to_numpy(float), "severity": cohort.column("true_severity")}
 options = {"by": "hospital", "outcome": "long_stay", "adjust": ["age", "sex"], "overdispersion": "none"}
 found = mlci.compare(cohort, scores, **options)
@@ -26,13 +26,13 @@ columns = ["group", "observed", "expected", "ratio", "low", "high", "verdict", "
 print(found.of("severity")[columns].round(2).to_string(index=False))
 
 # %%
-# The same hospitals by Charlson: the better one is not seen, and the worse one, which records too many codes, looks
+# The same hospitals by Charlson: the better one is not found, and the worse one, which records too many codes, looks
 # half as bad as it is.
 print(found.of("Charlson")[columns].round(2).to_string(index=False))
 for model in scores:
     plots.save(plots.funnel(found.of(model), found.limits(model)), f"funnel_{model.lower()}.svg")
 
 # %%
-# What the choice changed, and who records more codes than the others for the same kind of patient.
+# See what the choice of index changes, and which hospitals record more codes than others for similar patients.
 print(found.changes.to_string(index=False))
 print(found.coding.sort_values("ratio").tail(2).round(2).to_string(index=False))
