@@ -8,8 +8,9 @@ import pytest
 import mlci
 from mlci.codes.admissions import Admissions
 from mlci.config import CollapseConfig, DeepConfig, DistilConfig, EncoderConfig, PosteriorConfig
-from mlci.index._deepsets import ROWS, DeepSetsScorer
+from mlci.index._deepsets import BLOCK, DeepSetsScorer
 from mlci.index._reading import Reading
+from mlci.index._slabs import ROWS
 from mlci.index.estimator import MLCI
 from mlci.index.model import load_model
 from mlci.index.recalibrate import recalibrate
@@ -70,14 +71,14 @@ def test_log_odds_follow_the_definition_and_leave_the_score_alone():
 
 def test_neither_order_nor_company_changes_a_bit_of_log_odds():
     rng = np.random.default_rng(1)
-    lists = [rng.integers(1, 40, rng.integers(0, 9)) for _ in range(ROWS + 300)]
+    lists = [rng.integers(1, 40, rng.integers(0, 9)) for _ in range(BLOCK * ROWS + 300)]
     ends = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
     scorer = DeepSetsScorer(with_heads(40, width=128), "mean+max", Vocabulary((), ()))
     tokens = Tokens(np.concatenate(lists).astype(np.int32), ends)
     together = scorer.read(tokens).log_odds
     other = Tokens(np.concatenate([rng.permutation(each) for each in lists]).astype(np.int32), ends)
     np.testing.assert_array_equal(scorer.read(other).log_odds, together)
-    for some in ([0], [ROWS], np.arange(70), rng.permutation(600)):
+    for some in ([0], [BLOCK * ROWS], np.arange(70), rng.permutation(600)):
         np.testing.assert_array_equal(scorer.read(tokens.take(np.array(some))).log_odds, together[some])
 
 

@@ -1,9 +1,9 @@
 """Score with a DeepSets encoder by NumPy alone: phi once per vocabulary entry, then a gather, a pool, products.
 
-In come the weights of a trained set encoder and flat tokens; out come one float64 per admission and, where the encoder
-has heads for them, the log-odds of each outcome, from one pass. Neither the order of the codes nor the company an
-admission is scored in can change a single bit of them: plain sums are exact (`_pooling`), and averages by attention or
-gates take the codes in the vocabulary's order.
+Take the weights of a trained set encoder and flat tokens. Return one float64 per admission and, where the encoder has
+heads for them, the log-odds of each outcome, from one pass. Neither the order of the codes nor the other admissions of
+the batch change a score by a single bit: plain sums are exact (`_pooling`), averages by attention or gates take the
+codes in the vocabulary's order, and a matrix product does not depend on the place of its row (`_slabs`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ from mlci.codes.admissions import Admissions
 from mlci.index._heads import MOST, OutcomeHeads, centred, shapes
 from mlci.index._pooling import GATHERED, Alike, PoolingTable
 from mlci.index._reading import Reading, in_blocks
+from mlci.index._slabs import ROWS, Slabs, slabs_for
 from mlci.tokens import Tokens, Vocabulary, positions
 
 NORM_EPS = 1e-5
-ROWS = 2048  # admissions worked on at once: with fewer, steps are short and threads wait for Python's lock
+BLOCK = 6  # slabs of admissions worked on at once: with fewer, steps are short and threads contend for the GIL
 SHARE = 2  # blocks that a thread takes at once; the more, the longer it may wait for another at the end
-SMALLER = (64, 512)  # rooms for few admissions, such as those of a page
 
 
 @dataclass(frozen=True)
@@ -98,25 +98,28 @@ class DeepSetsScorer:
     def read(self, tokens: Tokens) -> Reading:
         """Return scores, and log-odds where there are heads, of plain tokens or of what `encode` gave."""
         with single_thread():  # what is made once, before threads need it
-            _ = self._table, self._layers, self._logits, self._heads, self._floors, self._rooms, self._sizes
+            _ = self._table, self._layers, self._logits, self._heads, self._floors, self._rooms
         counts = tokens.counts
         longest = int(counts.max(initial=0))
         by_length = np.argsort((longest - counts).astype(np.min_scalar_type(longest)), kind="stable")  # few bits: fast
-        size = next((size for size in self._sizes if len(tokens) <= size), ROWS)
         scores, log_odds = np.empty(len(tokens)), np.empty((len(tokens), self.risky))
-        held = max(longest + 1, 2 * size, GATHERED // self._table.total.shape[1])
-        rooms = self._rooms.setdefault((size, held), [])  # that nobody works in
+        size, held = (
+            BLOCK * self._slabs.used,
+            max(longest + 1, 2 * BLOCK * ROWS, GATHERED // self._table.total.shape[1]),
+        )
+        rooms = self._rooms.setdefault(held, [])  # that nobody works in
 
         def work(start: int) -> None:
             try:
                 room = rooms.pop()
             except IndexError:
-                room = _Room.of(self._table, self.pooling, size, held, self.risky)
+                room = _Room.of(self._table, self._slabs, held, len(self.pooling.split("+")), self.risky)
             rows = by_length[start : start + SHARE * size]
             runs = self._table.alike(tokens, rows) if self._summed or self.risky else []
             for at in range(0, len(rows), size):
-                self._pool(tokens, rows[at : at + size], [run.within(at, at + size) for run in runs], room)
-                self._head(room, slice(at, at + size))
+                block = rows[at : at + size]
+                self._pool(tokens, block, [run.within(at, at + size) for run in runs], room)
+                self._head(room, slice(at, at + len(block)))
             scores[rows] = room.scores[: len(rows)]
             if self.risky:
                 for run in runs:
@@ -187,27 +190,23 @@ class DeepSetsScorer:
         return folded
 
     @cached_property
+    def _slabs(self) -> Slabs:
+        matrices = [matrix for matrix, _ in self._layers]
+        return slabs_for(tuple(matrix.shape for matrix in [*matrices, self._heads.matrix] if matrix.size))
+
+    @cached_property
     def _floors(self) -> list[np.ndarray]:
-        """Where each ReLU bends, for the fewest rows of a room: whole rows are compared faster than one with all."""
-        return [np.tile(-shift, (SMALLER[0], 1)) for _, shift in self._layers[:-1]]
+        """Where each ReLU bends, as a slab."""
+        return [self._slabs.tiled(-shift) for _, shift in self._layers[:-1]]
 
     @cached_property
     def _heads(self) -> OutcomeHeads:
         return OutcomeHeads.of(self.state, self._layers, self.vocabulary, codes=self._table.codes > 0)
 
     @cached_property
-    def _rooms(self) -> dict[tuple[int, int], list["_Room"]]:
-        """Those that nobody works in, by their sizes."""
+    def _rooms(self) -> dict[int, list["_Room"]]:
+        """Those that nobody works in, by how many rows of the table they hold."""
         return {}
-
-    @cached_property
-    def _sizes(self) -> tuple[int, ...]:
-        """Of the smaller rooms, those in which matrix products give the bits of `ROWS` rows on this machine."""
-        matrices = [matrix for matrix, _ in self._layers[:-1]]
-        rows = np.random.default_rng(0).random((ROWS, max(map(len, matrices), default=0)), dtype=np.float32) - 0.5
-        inputs = [(np.ascontiguousarray(rows[:, : len(matrix)]), matrix) for matrix in matrices]
-        whole = [(x, matrix, x @ matrix) for x, matrix in inputs]
-        return tuple(size for size in SMALLER if all(np.array_equal(x[:size] @ m, y[:size]) for x, m, y in whole))
 
     def _pool(self, tokens: Tokens, rows: np.ndarray, runs: Sequence[Alike], room: "_Room") -> None:
         """Pool up to a room of admissions, the longest first, in steps of the table."""
@@ -243,25 +242,23 @@ class DeepSetsScorer:
         return (total / np.maximum(mass, 1e-30)[:, None]).astype(np.float32)
 
     def _head(self, room: "_Room", rows: slice) -> None:
-        """Apply LayerNorm and rho, always to a whole room: matrix products then sum in the same order in every batch.
-
-        What the last layer makes of them is put in these rows of the room's scores, and for the heads of `by_layer`.
-        """
-        (*inner, (weight, bias)), hidden = self._layers, room.pooled
-        scale = self._scale(hidden)
-        few = SMALLER[0]  # rows
+        """Apply LayerNorm and rho to the pooled rows; write scores and log-odds to these rows of the room."""
+        (*inner, (weight, bias)), slabs = self._layers, self._slabs
+        many = rows.stop - rows.start
+        number = slabs.number(many)
+        scale = slabs.over(self._scale(room.padded[: slabs.rows(number)]), number)
+        hidden = slabs.over(room.padded, number)
         for place, (matrix, _) in enumerate(inner):
-            hidden = np.matmul(hidden, matrix, out=room.hidden[place % 2])
+            hidden = np.matmul(hidden, matrix, out=slabs.product(room.layers[place % 2], number, matrix.shape[1]))
             if not place:
                 hidden *= scale
-            in_parts = hidden.reshape(-1, few, hidden.shape[1])
-            np.maximum(in_parts, self._floors[place], out=in_parts)
-        if not inner:
-            hidden *= scale
-        if self.risky:
-            out = room.by_layer[rows].reshape(-1, few, self.risky)  # a product so narrow has other bits of many rows
-            np.matmul(hidden.reshape(-1, few, hidden.shape[1]), self._heads.matrix, out=out)
-        np.einsum("ij,j->i", hidden, weight[:, 0], out=room.scores[rows])
+            np.maximum(hidden, self._floors[place], out=hidden)
+        for matrix, into in ((weight, room.scores[:, None]), (self._heads.matrix, room.by_layer)):
+            if matrix.size:  # two products, so that the score is the same bit for bit with and without heads
+                found = np.matmul(hidden, matrix)
+                if not inner:
+                    found *= scale
+                into[rows] = slabs.flat(found)[:many]
         room.scores[rows] += bias[0]
 
     def _scale(self, pooled: np.ndarray) -> np.ndarray:
@@ -274,20 +271,23 @@ class DeepSetsScorer:
 
 @dataclass(frozen=True)
 class _Room:
-    """Where a thread works, batch after batch: to ask for memory anew costs as much as to fill it."""
+    """Where a thread works, batch after batch: to ask for memory again costs as much as to fill it."""
 
-    pooled: np.ndarray
+    padded: np.ndarray  # what is pooled, as slabs need it: rows before the first and after the last fill them up
+    pooled: np.ndarray  # the same without the rows before the first admission
     gathered: np.ndarray
-    hidden: np.ndarray  # two layers, where rows were gathered: by then these are used up, and in the core's cache
+    layers: np.ndarray  # two, where rows were gathered: by then these are used up, and in the core's cache
     scores: np.ndarray  # of all blocks of a share, and so on
     by_layer: np.ndarray  # log-odds, by the last layer
     log_odds: np.ndarray
 
     @classmethod
-    def of(cls, table: PoolingTable, pooling: str, rows: int, held: int, outcomes: int) -> "_Room":
+    def of(cls, table: PoolingTable, slabs: Slabs, held: int, poolings: int, outcomes: int) -> "_Room":
         width = table.total.shape[1]
-        pooled = np.zeros((rows, width * len(pooling.split("+"))), dtype=np.float32)
+        many = SHARE * BLOCK * slabs.used
+        padded = np.zeros((slabs.rows(BLOCK), width * poolings), dtype=np.float32)
         gathered = np.empty((held, width), dtype=table.total.dtype)
-        hidden = gathered.ravel().view(np.float32)[: 2 * rows * width].reshape(2, rows, width)
-        scores, by_layer = np.zeros(SHARE * rows, np.float32), np.zeros((SHARE * rows, outcomes), np.float32)
-        return cls(pooled, gathered, hidden, scores, by_layer, np.zeros((SHARE * rows, outcomes)))
+        layers = gathered.ravel().view(np.float32)
+        layers = layers[: len(layers) // 2 * 2].reshape(2, -1)
+        scores, by_layer = np.zeros(many, np.float32), np.zeros((many, outcomes), np.float32)
+        return cls(padded, padded[slabs.start :], gathered, layers, scores, by_layer, np.zeros((many, outcomes)))
