@@ -217,7 +217,7 @@ def judged(ran: Ran, output: Path | None = None) -> str:
     told = [line for line in ran.said.splitlines() if line.startswith(("mlci: ", "Error: "))]
     if hostile.SECRET in ran.said:
         raise Bad(f"a cell in a message: {ran.said[:300]}")
-    if "Traceback" in ran.said or ran.code not in (0, 2) or "fault of the program" in ran.said:
+    if "Traceback" in ran.said or ran.code not in (0, 2) or "bug in mlci" in ran.said:
         raise Bad(f"exit code {ran.code}: {ran.said[-300:]}")
     if ran.code == 2 and not told:
         raise Bad(f"no sentence: {ran.said[-300:]}")

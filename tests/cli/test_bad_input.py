@@ -236,5 +236,5 @@ def test_a_long_value_of_a_config_is_not_repeated_whole(tmp_path):
 
 @pytest.mark.parametrize("model", ["us2010", "mine.safetensors"])
 def test_a_model_in_place_of_scores_is_told(model):
-    with pytest.raises(click.UsageError, match=f"{model} is a model: `mlci score` writes its scores"):
+    with pytest.raises(click.UsageError, match=f"{model} is a model, not a file of scores: `mlci score` writes"):
         cli.main(["evaluate", model, "cohort.parquet"], standalone_mode=False)

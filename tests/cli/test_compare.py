@@ -43,7 +43,7 @@ def test_a_page_and_what_the_terminal_shows(files, mlci_cli, sketched):
 def test_a_table_and_several_scores(files, mlci_cli):
     said = mlci_cli(*WORDS, "--weights", "weight", "--split", "train,valid", "-o", "table.csv").stdout
     assert "severity and age:" in said
-    assert "groups have another verdict" in said
+    assert "groups have a different verdict" in said
     table = pd.read_csv(files / "table.csv")
     assert set(table["model"]) == {"severity", "age"}
     assert table["n"].sum() < 2 * 4060
@@ -71,8 +71,8 @@ def test_a_table_holds_no_formula(files, mlci_cli):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("-o", "page.pdf"), "page.pdf: is neither a page"),
-        (("-o", "cohort.parquet"), "cohort.parquet: is neither a page"),
+        (("-o", "page.pdf"), "page.pdf: the name must end in .html"),
+        (("-o", "cohort.parquet"), "cohort.parquet: the name must end in .html"),
         (("--by", "ward"), "no column ward"),
         (("--score", "points"), "has no numeric column points"),
         (("--split", "later"), "later"),
@@ -90,11 +90,11 @@ def test_two_treatments(files, mlci_cli, sketched):
     said = mlci_cli(*words, "--treatment", "old", "--adjust", "severity", "--score", "severity", "-o", "t.html").stdout
     assert "Effect of old = True on mortality" in said
     assert "Standardised differences" in said
-    assert "Are the groups alike?" in (files / "t.html").read_text()
+    assert "Are the groups comparable?" in (files / "t.html").read_text()
     mlci_cli(*words, "--treatment", "old", "-q", "-o", "t.csv")
     assert set(pd.read_csv(files / "t.csv")["method"]) == {"none", "weighting", "regression"}
     for wrong in ((), ("--by", "hospital", "--treatment", "old")):
-        assert "either --by or --treatment" in mlci_cli(*words, *wrong, code=2).stderr
+        assert "give either --by or --treatment" in mlci_cli(*words, *wrong, code=2).stderr
 
 
 def test_inputs_are_never_overwritten(files, mlci_cli):

@@ -23,12 +23,12 @@ def test_demo_goes_on_where_it_stopped_and_does_nothing_twice(tmp_path, monkeypa
     report = demo.run(folder, admissions=3_000, say=said.append)
     assert report.read_text().startswith("<!doctype html>")
     assert all((folder / name).stat().st_mtime_ns == time for name, time in kept.items())
-    assert sum("is there" in line for line in said) == 4
+    assert sum("exists already" in line for line in said) == 4
 
     before = report.stat().st_mtime_ns
     said.clear()
     assert demo.run(folder, admissions=3_000, say=said.append) == report
-    assert said == [f"The demo is complete already; to do it again, remove {folder}."]
+    assert said == [f"The demo is already complete; to run it again, delete {folder}."]
     assert report.stat().st_mtime_ns == before
     with pytest.raises(InputError, match="other settings"):
         demo.run(folder, admissions=4_000)
@@ -37,7 +37,7 @@ def test_demo_goes_on_where_it_stopped_and_does_nothing_twice(tmp_path, monkeypa
 def test_a_folder_with_other_things_is_left_alone(tmp_path, mlci_cli):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    assert "is not empty and holds no demo" in mlci_cli("demo", "-o", "mine", code=2).stderr
+    assert "is not empty and contains no demo" in mlci_cli("demo", "-o", "mine", code=2).stderr
     assert "does not exist" in mlci_cli("demo", "-o", "a/b", code=2).stderr
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 

@@ -37,7 +37,7 @@ CELL = "Mrs Miller, I50.9"
         (MemoryError(CELL), 2, "not enough memory"),
         (RecursionError(CELL), 2, "nested too deeply"),
         (InputError("odd\udcffname\nand line: is no file."), 2, "odd\ufffdname\ufffdand"),
-        (KeyError(CELL), 1, "fault of the program (KeyError in test_exit.py"),
+        (KeyError(CELL), 1, "bug in mlci (KeyError in test_exit.py"),
         (KeyboardInterrupt(), 130, "stopped"),
     ],
 )
@@ -69,7 +69,7 @@ def work(**_):
         try:
             os.kill(os.getpid(), {int(number)})
         finally:
-            for again in cli.STOPS: os.kill(os.getpid(), again)  # while it ends
+            for again in cli.STOP_SIGNALS: os.kill(os.getpid(), again)  # while it ends
 cli.cli.main = work
 cli.main()
 """

@@ -83,7 +83,7 @@ def test_typed_codes_are_explained(mlci_cli, typed, version):
     index = load("us2010")
     score = index.score([" ".join(typed).split()], icd_version=version)[0]
     assert f"Score {score:.3f}, percentile " in done.stdout
-    assert f"taken for ICD-{version}" in done.stderr
+    assert f"read as ICD-{version}" in done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
     column = re.findall(r"  ([+-]\d\.\d{3})  ", done.stdout)
     assert len(column) == 4
@@ -92,7 +92,9 @@ def test_typed_codes_are_explained(mlci_cli, typed, version):
 
 def test_what_was_typed_wrong_is_told(mlci_cli):
     done = mlci_cli("explain", "us2010", "I50.9", "sepsis", "--icd-version", "10")
-    assert "'sepsis' is not understood and does not count (is it A41.9 Sepsis, unspecified organism" in done.stderr
+    assert (
+        "'sepsis' is not understood and does not count (did you mean A41.9 Sepsis, unspecified organism" in done.stderr
+    )
     assert "I50.9 Heart failure" in done.stdout
 
 
@@ -100,15 +102,15 @@ def test_what_was_typed_wrong_is_told(mlci_cli):
     ("words", "said"),
     [
         (["foo", "bar"], "no ICD code was found"),
-        (["518.81", "--icd-version", "10"], "it is a code of ICD-9"),
-        (["486", "I50.9"], "ICD version of these codes cannot be told"),
+        (["518.81", "--icd-version", "10"], "it is an ICD-9 code"),
+        (["486", "I50.9"], "ICD version of these codes is ambiguous"),
         (["E11.9", "XX1.2", "FF4.44"], "fewer than half"),
-        (["I50.9", "--icd-version", "year"], "--icd-version is 9 or 10"),
-        (["I50.9", "--id", "visit"], "go with a file"),
+        (["I50.9", "--icd-version", "year"], "--icd-version must be 9 or 10"),
+        (["I50.9", "--id", "visit"], "need a file"),
         (["I50.9", "--age", "70"], "do not take age"),
         (["I50.9", "--age", "70", "-o", "why.csv"], "leave out -o"),
         (["visits.csv"], "needs -o"),
-        (["visits.csv", "-o", "why.csv", "--sex", "F"], "go with typed codes"),
+        (["visits.csv", "-o", "why.csv", "--sex", "F"], "need typed codes"),
         (["visits.csv", "-o", "visits.csv"], "visits.csv"),
         (["nothing.csv", "-o", "why.csv"], "nothing.csv: there is no such file"),
     ],

@@ -62,7 +62,7 @@ def test_a_cohort_is_never_lost_silently(folder, command):
         "card": ["card", folder / "m.safetensors", folder / "other.parquet"],
         "evaluate": ["evaluate", folder / "other.parquet", folder / "other.parquet"],
     }[command]
-    with pytest.raises(mlci.InputError, match=r"is a cohort file that would be overwritten; .* --force"):
+    with pytest.raises(mlci.InputError, match=r"is a cohort file and would be overwritten; .* --force"):
         run(*words, "-o", folder / "c.parquet")
     words[-1] = folder / "c.parquet"
     with pytest.raises(mlci.InputError, match="is read by this command and would be overwritten"):
@@ -81,7 +81,7 @@ def test_an_interrupt_says_that_the_same_command_goes_on(monkeypatch, capsys):
     def interrupted(**_):
         raise KeyboardInterrupt
 
-    for command, said in {"fit": "goes on where it stopped", "score": "mlci: stopped.\n"}.items():
+    for command, said in {"fit": "continues where it stopped", "score": "mlci: stopped.\n"}.items():
         monkeypatch.setattr(command_line.cli, "main", interrupted)
         monkeypatch.setattr(sys, "argv", ["mlci", command])
         monkeypatch.setattr(threading, "active_count", lambda: 1)  # or this process would end at once

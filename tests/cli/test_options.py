@@ -89,7 +89,7 @@ def test_curves_are_weighted(survey, sketched):
     [
         (("--weights", "absent"), "no column absent"),
         (("--weights", "region"), "column region: is not numeric"),
-        (("--weights", "weight", "--missed"), "take no --weights"),
+        (("--weights", "weight", "--missed"), "cannot be combined with --weights"),
         (("--cluster", "region", "--strata", "region"), "a single cluster"),
     ],
 )

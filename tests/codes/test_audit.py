@@ -53,7 +53,7 @@ def test_command_writes_what_it_found_and_hides_small_numbers(tmp_path):
     assert plain.stdout.splitlines()[0] == '"icd_version","code","recorded","kind","words","valid"'
     frame[:30].to_csv(tmp_path / "a.csv", index=False)
     clean = CliRunner().invoke(cli, [*words, "--audit", str(tmp_path / "audit.csv")], catch_exceptions=False)
-    assert clean.output.startswith("audit: 30 of 30 codes are of admissions without a date")
+    assert clean.output.startswith("audit: 30 of 30 codes belong to admissions without a date")
     assert pd.read_csv(tmp_path / "audit.csv").empty
 
 
@@ -81,4 +81,4 @@ def test_codes_of_other_years_are_told(tmp_path):
         ("U099", 15, "newer", "from 2021"),
     }
     assert "audit: 36 codes (3 different): not valid in the year of the admission" in done.output
-    assert "audit: 50 of 126 codes are of admissions without a date up to 2026" in done.output
+    assert "audit: 50 of 126 codes belong to admissions without a date up to 2026" in done.output

@@ -121,7 +121,9 @@ def test_what_arose_then_is_history_and_what_arose_now_counts_if_asked(tmp_path)
     assert points("--look-back", "90", "-q", file="c.parquet") == [1, 3]
     assert points("--look-back", "30", "-q", file="c.parquet") == [1, 1]
     cohort.looking_back(90).write(tmp_path / "l.parquet")
-    with pytest.raises(mlci.InputError, match=r"l.parquet: looks back 90 days already; leave out --look-back"):
+    with pytest.raises(
+        mlci.InputError, match=r"l.parquet: was built with --look-back 90 already; leave out --look-back"
+    ):
         points("--look-back", "30", "-q", file="l.parquet")
 
 

@@ -25,7 +25,7 @@ def test_command_on_a_cohort_fits_the_sum_on_its_training_split(mlci_cli, tmp_pa
     found = pd.read_parquet(tmp_path / "scores.parquet")
     assert found.columns.tolist()[:4] == ["admission_id", "cci_charlson", "eci_vw", "cci_eci"]
     train = np.asarray(cohort["split"]) == "train"
-    assert f"by the training split ({train.sum()}:" in said
+    assert f"relative to the training split ({train.sum()} admissions;" in said
     both = found[["cci_charlson", "eci_vw"]]
     z = (both - both[train].mean()) / both[train].std(ddof=0)
     np.testing.assert_allclose(found.cci_eci, z.sum(axis=1), atol=1e-12)
@@ -46,7 +46,7 @@ def test_command_on_rows_per_code_in_csv(mlci_cli, tmp_path, demos):
     codes.rename(columns={"id": "admission_id"}).to_csv(tmp_path / "rows.csv.gz", index=False)
     names = ["--weights", "quan", "--weights", "charlson", "--weights", "swiss"]
     done = mlci_cli("indices", "rows.csv.gz", "-o", "s.csv", "--icd-version", 9, "--no-hierarchy", *names)
-    assert "all admissions of this file, which has no split (2,300:" in done.stdout
+    assert "all admissions of this file, which has no split (2,300 admissions;" in done.stdout
     assert "are in no ICD-9-CM table" in done.stdout
     found = pd.read_csv(tmp_path / "s.csv")
     assert found.columns.tolist() == ["admission_id", "cci_charlson", "cci_quan", "eci_swiss", "cci_eci"]

@@ -79,7 +79,7 @@ def test_a_fit_says_how_many_tokens_are_of_one_patient():
     split[:20] = ["valid"] * 20
     index = MLCI().fit(codes, outcomes, subjects=subjects, split=split, icd_version=10)
     assert index.model_.card["tokens_of_one_patient"] == 2  # Q87 and Q871
-    assert "(2 of one person alone: `min_admissions` leaves rare ones out)" in _summary(index.model_)
+    assert "(2 from a single patient; `min_admissions` leaves rare tokens out)" in _summary(index.model_)
 
 
 def test_percentiles_of_a_score_that_many_share_are_those_of_the_index_that_ships():

@@ -158,14 +158,14 @@ def test_command(hospital, tmp_path, mlci_cli):
         *options,
     )
     assert set(pd.read_csv(tmp_path / "metrics_numeric.csv")["outcome"]) == {"age"}
-    assert "If every missing outcome were absent, or present" in done.stdout
+    assert "Missing outcomes left out, all treated as absent, or all as present" in done.stdout
     assert set(pd.read_csv(tmp_path / "metrics_bounds.csv")["outcome"]) == {"long_stay"}
     assert "mine.parquet: 750 of 800 admissions have scores (split: test)" in done.stdout
-    assert "Judged on 750 of the split's 800 admissions." in done.stdout
+    assert "Evaluated on 750 of the 800 admissions of the split." in done.stdout
     assert "By sex" in done.stdout
     assert "Differences from mine" in done.stdout
     assert "Do groups differ?" in done.stdout
-    assert "mine beside rivals" in done.stdout
+    assert "mine compared with rivals" in done.stdout
     rivals = pd.read_csv(tmp_path / "metrics_rivals.csv")
     assert {"mine", "Charlson", "Age and sex", "mine, age, sex"} <= set(rivals["model"])
     shares = rivals[rivals["outcome"] == "death"].set_index("model")["deviance"]

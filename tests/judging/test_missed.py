@@ -102,7 +102,7 @@ def test_command(hospital, tmp_path):
     words = ["evaluate", str(tmp_path / "s.csv"), str(tmp_path / "c.parquet"), "--split", "all", "--resamples", "0"]
     words += ["--score", "cci_charlson", "--missed", "-o", str(tmp_path / "m.csv")]
     done = run(cli, words, catch_exceptions=False)
-    assert "What cci_charlson misses of mortality" in done.output
+    assert "Code categories that cci_charlson misses for mortality" in done.output
     assert "A41 Other sepsis" in done.output
     assert "I50 " not in done.output  # counted by Charlson
     assert pd.read_csv(tmp_path / "m_missed.csv")["category"].iloc[0] == "A41"

@@ -69,7 +69,7 @@ def test_command(hospital, tmp_path):
     hospital.split("train", "test").write(tmp_path / "c.parquet")
     words = ["poa", str(tmp_path / "c.parquet"), "-o", str(tmp_path / "t.csv"), "--no-fit", "--resamples", "20"]
     done = CliRunner().invoke(cli, words, catch_exceptions=False)
-    assert "O/E where something arose later" in done.output
+    assert "O/E of admissions with codes that arose later" in done.output
     assert "…" not in done.output
     assert set(pd.read_csv(tmp_path / "t.csv")["metric"]) == {"auroc", "dcorr", "o_e", "o_e_later"}
 

@@ -103,7 +103,7 @@ def test_diagnose_prints_and_saves_what_the_library_finds(tmp_path, mlci_cli):
     done = mlci_cli("diagnose", "scores.csv", "cohort.parquet", "-o", "out", "--column", "score", "--column", "other")
     assert "200 of the cohort's 200 admissions (split: test) have scores" in done.stdout
     assert "never was left out: it is never present in 200 admissions." in done.stdout
-    assert "other: beyond its best cut the outcomes are rarer" in done.stdout
+    assert "other: outcomes are rarer above its best cut" in done.stdout
     saved = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
     values, test = match(read_scores(tmp_path / "scores.csv"), read_cohort(tmp_path / "cohort.parquet").split("test"))
     expected = theory.diagnose(values["score"].to_numpy(), test.labels(), list(cohort.outcomes))
@@ -150,8 +150,8 @@ def test_the_trained_bandwidth_of_a_model_may_be_taken(tmp_path, mlci_cli):
     mlci_cli(*words, "model.safetensors")
     assert json.loads((tmp_path / "out" / "diagnosis.json").read_text())["score"]["sigma"] == 0.75
     said = mlci_cli(*words, "without.safetensors", code=2).stderr
-    assert "without.safetensors: keeps no trained bandwidth" in said
-    assert "sigma: -1 is not a number above 0" in mlci_cli(*words, "-1", code=2).stderr
+    assert "without.safetensors: has no trained bandwidth" in said
+    assert "sigma: -1 is neither a number above 0" in mlci_cli(*words, "-1", code=2).stderr
     evaluated = ("evaluate", "scores.csv", "cohort.parquet", "--score", "score", "--resamples", "0", "--no-rivals")
     tables = []
     for place, sigma in enumerate(("model.safetensors", "0.75")):
@@ -165,7 +165,7 @@ def test_the_trained_bandwidth_of_a_model_may_be_taken(tmp_path, mlci_cli):
     [
         (
             ["scores.csv", "cohort.parquet", "--weights", "x=1"],
-            "weights: 'x' is no outcome here; allowed are mortality",
+            "weights: 'x' is not an outcome here; allowed are mortality",
         ),
         (["scores.csv", "cohort.parquet", "--weights", "mortality=a"], "'mortality=a' is not OUTCOME=NUMBER"),
         (["other.csv", "cohort.parquet"], "none of its 1 admissions is among the 200 of the cohort"),
@@ -177,7 +177,7 @@ def test_the_trained_bandwidth_of_a_model_may_be_taken(tmp_path, mlci_cli):
         (["scores.csv", "scores.csv"], "is no cohort file"),
         (["missing.csv", "cohort.parquet"], "no such file"),
         (["scores.csv", "cohort.parquet", "-o", "a/b"], "the folder a does not exist"),
-        (["scores.csv", "cohort.parquet", "--protocol", "paper", "--sigma", "1"], "does not go with"),
+        (["scores.csv", "cohort.parquet", "--protocol", "paper", "--sigma", "1"], "cannot be combined with"),
     ],
 )
 def test_diagnose_refuses_in_one_sentence(tmp_path, mlci_cli, words, said):

@@ -76,7 +76,7 @@ def test_command(cohort, tmp_path):
     table = pd.read_csv(tmp_path / "m_look_back.csv")
     assert set(table["index"]) == {"cci_charlson", "eci_vw", "us2010", "MLCI, learned"}
     assert not (tmp_path / "m.csv").exists()  # no scores were judged
-    assert "then the change from 0 days" in done.output
+    assert "the change from 0 days" in done.output
     assert "Look-back of 365 days: 400 admissions carry 400 codes of earlier ones." in done.output
     for odd in ((tmp_path / "c.parquet",), (tmp_path / "c.parquet", "--look-back", "0,x"), (*words[:1], "--fit")):
         done = run(*odd)

@@ -109,11 +109,11 @@ def test_sentences_carry_the_numbers(made):
     above, below = died[score >= cut].mean(), died[score < cut].mean()
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     share = percent((score >= cut).mean())
-    assert f"Among the {share} of admissions at or above {rounded(cut)}, {percent(above)} died" in text
-    assert f"below it {percent(below)}, " in text
+    assert f"Of the {share} of admissions at or above {rounded(cut)}, {percent(above)} died" in text
+    assert f"Below it, the rates are {percent(below)}, " in text
     weights = [index.model_.card["weights"][name] for name in cohort.outcomes]
     found = theory.diagnose(score, test.labels(), list(cohort.outcomes), weights=weights)
-    assert f"one direction in common that holds {percent(found.energy)} of their joint variation" in text
+    assert f"share one direction that accounts for {percent(found.energy)} of their joint variation" in text
     assert f"{len(test):,} test admissions" in text
     assert "Dates none: computed Admissions" in text  # the model card
     assert "Licence of the data free of rights of others" in text
@@ -143,7 +143,7 @@ def test_an_odd_cohort_is_said_aloud_and_escaped(made, sketched):
     page = build(index, odd, command="mlci report '<script>'", resamples=20)
     assert "This cohort has no test split" in page
     assert "not from held-out admissions" in page
-    assert "In-hospital mortality takes no part here: it is never present in" in page
+    assert "In-hospital mortality is not included here: it is never present in" in page
     assert "<img" not in page
     assert "<script" not in page
     assert "&lt;b&gt;" in page
@@ -161,7 +161,7 @@ def test_a_weighted_report_says_so_and_shows_the_populations_rates(made, sketche
     shown = lambda part: [album.draw(sketch) for sketch in of_part(part, index.model_.cutoff.score)]  # noqa: E731
     findings = compute(index.model_, few, drawn=drawn, resamples=20, shown=shown)
     page = render(findings, album.pictures, command="mlci report", study={})
-    assert "They stand for a population: weighted by weight: " in page
+    assert "These admissions are a sample of a population: weighted by weight: " in page
     assert "of patients" not in page
     assert "patients</" not in page
     test = few.split("test")

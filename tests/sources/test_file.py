@@ -84,7 +84,7 @@ def test_what_nobody_says_is_guessed_told_and_can_be_edited(tmp_path):
     VISITS.to_csv(tmp_path / "v.csv", index=False)
     words = ["cohort", "file", str(tmp_path / "v.csv")]
     done = CliRunner().invoke(cli, [*words, "-o", str(tmp_path / "c.parquet")], catch_exceptions=False)
-    assert "Guessed by name: id: visit_id; codes: DX*; subject: mrn; age: age; sex: gender" in done.output
+    assert "Guessed from column names: id: visit_id; codes: DX*; subject: mrn; age: age; sex: gender" in done.output
     assert "--outcome mortality=expired --outcome 'long_stay=los > 7'" in done.output
     assert "the codes were taken for ICD-10" in " ".join(done.output.split())
     toml = done.output.split("--config FILE.toml:\n")[1].splitlines()
@@ -104,7 +104,7 @@ def test_a_cohort_is_not_overwritten_unless_forced(tmp_path):
     words = ["cohort", "file", str(tmp_path / "v.csv"), "-q", "-o", str(tmp_path / "c.parquet")]
     assert CliRunner().invoke(cli, words).exit_code == 0
     again = CliRunner().invoke(cli, words)
-    assert "is a cohort file that would be overwritten" in str(again.exception)
+    assert "is a cohort file and would be overwritten" in str(again.exception)
     assert CliRunner().invoke(cli, [*words, "--force"]).exit_code == 0
 
 

@@ -1,6 +1,6 @@
 """The command line. This folder is the registry: a module `x.py` with a click command named `command` is `mlci x`.
 
-Command modules import click alone at their top; what is heavy is imported inside the function that needs it.
+Command modules import only click at their top; heavy imports are inside the function that needs them.
 """
 
 import atexit
@@ -25,23 +25,22 @@ from mlci.base.errors import name_of, sentence
 from mlci.base.outdated import OutdatedWarning
 from mlci.cli._frameless import without_pandas
 
-# The order of the story; a command not named here comes last.
-STORY = (
+# The order of commands in the help; a command not named here comes last.
+ORDER = (
     *("demo", "cohort", "indices", "fit", "score", "explain", "models", "recalibrate", "export", "evaluate", "curves"),
     *("diagnose", "poa", "compare", "benchmark", "reproduce", "report", "card", "serve", "cite"),
 )
-RESUMED = {"fit", "benchmark", "reproduce", "demo"}
-STOPS = (signal.SIGTERM, signal.SIGHUP)
+RESUMABLE = {"fit", "benchmark", "reproduce", "demo"}
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+MAX_MESSAGE = 2000  # characters: a message may quote a long input
 
-MOST_WORDS = 2000  # of a sentence: an input may be long
 
-
-class _Story(click.Group):
-    """All commands, in the order in which a person meets them."""
+class _OrderedGroup(click.Group):
+    """All commands, in the order in which a new user meets them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         found = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-        return sorted(found, key=lambda name: STORY.index(name) if name in STORY else len(STORY))
+        return sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -51,36 +50,37 @@ class _Story(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Refuse an option whose value was forgotten: click would take the next option for the value."""
+        """Reject an option without its value: click would take the next option as the value."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is None:
             return name, command, rest
         options = [option for option in command.params if isinstance(option, click.Option)]
-        valued = {word for option in options if not (option.is_flag or option.count) for word in option.opts}
-        words = {word for option in options for word in (*option.opts, *option.secondary_opts)}
-        for word, follower in pairwise(takewhile(lambda said: said != "--", rest)):
-            if word in valued and follower in words:
-                here = click.Context(command, ctx, name)
-                raise click.UsageError(f"{word} needs a value; {follower} follows it.", here)
+        valued = {flag for option in options if not (option.is_flag or option.count) for flag in option.opts}
+        flags = {flag for option in options for flag in (*option.opts, *option.secondary_opts)}
+        for word, follower in pairwise(takewhile(lambda word: word != "--", rest)):
+            if word in valued and follower in flags:
+                raise click.UsageError(
+                    f"{word} needs a value; {follower} follows it.", click.Context(command, ctx, name)
+                )
         return name, command, rest
 
 
-@click.group(cls=_Story, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_OrderedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(mlci.__version__, prog_name="mlci")
 def cli() -> None:
-    """Turn the diagnosis codes of hospital admissions into one severity number, and judge it.
+    """Turn the diagnosis codes of hospital admissions into one severity score, and evaluate it.
 
-    Start with `mlci demo`; with your own tables, `mlci cohort --help`.
+    Start with `mlci demo`. For your own tables, see `mlci cohort --help`.
     """
 
 
 def main() -> None:
-    """Run a command, and say in one sentence, without a traceback, what a person has to mend."""
+    """Run a command; report an error as one sentence, without a traceback."""
     warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")  # torch's, at the first step on a GPU
-    warnings.showwarning = partial(_tell, warnings.showwarning)
+    warnings.showwarning = partial(_show_warning, warnings.showwarning)
     without_pandas(sys.argv[1:])
-    for request in STOPS:
-        signal.signal(request, _stop)
+    for number in STOP_SIGNALS:
+        signal.signal(number, _stop)
     stopped = False
     try:
         code = cli.main(standalone_mode=False) or 0
@@ -88,26 +88,27 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        again = " The same command goes on where it stopped." if RESUMED & {*sys.argv[1:2]} else ""
-        click.echo(f"mlci: stopped.{again}", err=True)
+        resume = " The same command continues where it stopped." if RESUMABLE & {*sys.argv[1:2]} else ""
+        click.echo(f"mlci: stopped.{resume}", err=True)
         code, stopped = 130, True
-    except SystemExit as request:  # of `_stop`
-        code, stopped = request.code, True
+    except SystemExit as ended:  # raised by `_stop`
+        code, stopped = ended.code, True
     except BrokenPipeError:
         code = 0
-    except Exception as error:  # the one exit: a traceback could show a patient's values
+    except Exception as error:  # caught here once for all commands: a traceback could show a patient's values
         if os.environ.get("MLCI_DEBUG"):
             raise
-        code = 2 if (said := sentence(error)) else 1
-        click.echo(f"mlci: {name_of(said or _fault(error))[:MOST_WORDS]}", err=True)
-    _leave(code, stopped=stopped)
+        message = sentence(error)
+        code = 2 if message else 1
+        click.echo(f"mlci: {name_of(message or _internal_error(error))[:MAX_MESSAGE]}", err=True)
+    _exit(code, stopped=stopped)
 
 
-def _leave(code: str | int | None, *, stopped: bool) -> NoReturn:
-    """End the process, and do not wait for what nobody needs any more.
+def _exit(code: str | int | None, *, stopped: bool) -> NoReturn:
+    """End the process without waiting for threads or for the GPU libraries.
 
-    Threads whose command was stopped may go on for seconds, and after work on a GPU torch and CUDA take one to put away
-    what ends anyway.
+    Threads of a stopped command may run on for seconds, and torch and CUDA take a second to shut down after work on a
+    GPU.
     """
     is_used = getattr(sys.modules.get("torch.cuda"), "is_initialized", bool)  # a thread may still be importing it
     on_gpu = is_used()
@@ -120,8 +121,10 @@ def _leave(code: str | int | None, *, stopped: bool) -> NoReturn:
     sys.exit(code)
 
 
-def _tell(show: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    """Tell what is outdated in a sentence; warnings of other kinds as Python does."""
+def _show_warning(
+    show: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any, **more: Any
+) -> None:
+    """Show an `OutdatedWarning` as one sentence, and any other warning as Python does."""
     if issubclass(category, OutdatedWarning):
         click.echo(f"mlci: warning: {message}", err=True)
     else:
@@ -129,16 +132,16 @@ def _tell(show: Callable[..., None], message: Warning | str, category: type[Warn
 
 
 def _stop(number: int, _: object) -> None:
-    """End as if by an error, so that temporary files are removed; a second request must not interrupt that."""
-    for request in STOPS:
-        signal.signal(request, signal.SIG_IGN)
+    """Exit as after an error, so that temporary files are removed; ignore further signals meanwhile."""
+    for other in STOP_SIGNALS:
+        signal.signal(other, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
-def _fault(error: Exception) -> str:
-    """Return where the program itself went wrong; its text might hold a patient's values."""
+def _internal_error(error: Exception) -> str:
+    """Return where the program failed, without the error's own text, which might hold a patient's values."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     return (
-        f"this is a fault of the program ({type(error).__name__} in {Path(place.filename).name}, line {place.lineno}); "
-        "with MLCI_DEBUG=1 it shows all, which may include values of patients."
+        f"this is a bug in mlci ({type(error).__name__} in {Path(place.filename).name}, line {place.lineno}); "
+        "MLCI_DEBUG=1 shows the traceback, which may contain patient data."
     )

@@ -1,10 +1,10 @@
-"""What `mlci benchmark` and `mlci reproduce` share: reading seeds, showing how far the runs are, drawing."""
+"""What `mlci benchmark` and `mlci reproduce` share: reading seeds, showing progress, drawing figures."""
 
 import click
 
 
 def numbers(seeds: str) -> tuple[int, ...]:
-    """Return seeds that were typed with commas.
+    """Return the seeds of a comma-separated list.
 
     >>> numbers("11,101")
     (11, 101)
@@ -14,11 +14,11 @@ def numbers(seeds: str) -> tuple[int, ...]:
     try:
         return tuple(int(seed) for seed in seeds.split(","))
     except ValueError:
-        raise InputError(f"seeds: '{seeds}' is not a list of whole numbers such as 11,101,1001.") from None
+        raise InputError(f"seeds: '{seeds}' is not a list of whole numbers, such as 11,101,1001.") from None
 
 
 def draw(folder, cohort, runs, own=None) -> None:
-    """Draw dot plots of the metrics, and the risk curves of the family `mlci` (of all models where it has none)."""
+    """Draw dot plots of the metrics, and risk curves of the family `mlci`, or of all models if it has no runs."""
     from mlci.benchmark import tables
     from mlci.benchmark.reproduce import TITLES
     from mlci.cohort import read_cohort
@@ -41,26 +41,26 @@ def draw(folder, cohort, runs, own=None) -> None:
 
 
 def watch(quiet: bool, jobs: int):
-    """Return a context that shows how far the runs are: a live table on a terminal, lines in a log, or nothing.
+    """Return a context manager that shows progress: a live table on a terminal, lines in a log, or nothing.
 
-    What it yields is to be called with all runs on every change.
+    It yields a callback that takes all runs and is called on every change, or None if `quiet`.
     """
     import contextlib
     import sys
 
     if quiet:
         return contextlib.nullcontext()
-    return _live(jobs) if sys.stderr.isatty() else contextlib.nullcontext(_plain())
+    return _live_table(jobs) if sys.stderr.isatty() else contextlib.nullcontext(_log_lines())
 
 
-def _plain():
-    told: set = set()
+def _log_lines():
+    printed: set = set()
 
     def on_change(runs) -> None:
         for run in runs:
             key = (run.model.name, run.seed, run.status)
-            if run.status != "left" and key not in told:
-                told.add(key)
+            if run.status != "left" and key not in printed:
+                printed.add(key)
                 seconds = "" if run.seconds is None else f" ({run.seconds:.1f} s)"
                 message = f": {run.message}" if run.message else ""
                 click.echo(f"{run.model.name}, seed {run.seed}: {run.status}{seconds}{message}", err=True)
@@ -68,7 +68,7 @@ def _plain():
     return on_change
 
 
-def _live(jobs: int):
+def _live_table(jobs: int):
     import contextlib
     import time
 

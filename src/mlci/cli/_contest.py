@@ -1,15 +1,16 @@
-"""What `mlci evaluate` shows beside the figures: rivals of the first score, bounds, and outcomes that are numbers."""
+"""What `mlci evaluate` adds to its metrics: rivals of the first score, bounds, and numeric outcomes."""
 
 from pathlib import Path
 
 
 def contest(cohort: Path, judged, scores, first, design, *, weights: str | None, risks):
-    """Return the first score beside its rivals, and what it adds to age and sex: two tables, empty where none can be.
+    """Return two tables: the first score compared with its rivals, and what it adds to age and sex.
 
-    `scores` are those of the first file; where they cover the split train, the score with age and sex is a rival too.
-    Rivals are fitted with the column `weights`, and judged by the `design` of the judged admissions. Where these are
-    the training admissions as well, a patient is judged by rivals that other patients taught. Deviance explained is
-    that of `risks`, of the rivals' own, and of a published index by a curve over its points that the split train gave.
+    Either table is empty if it cannot be computed. `scores` is the table of the first file; if it covers the train
+    split, the score with age and sex is a rival too. Rivals are fitted with the column `weights` and evaluated with the
+    `design` of the judged admissions. If training admissions are judged, each patient is judged by rivals fitted on
+    other patients. Deviance explained uses the `risks` of the score, the risks of each rival, and for a published index
+    a curve over its points fitted on the train split.
     """
     from scipy.special import expit
 
@@ -38,19 +39,19 @@ def contest(cohort: Path, judged, scores, first, design, *, weights: str | None,
         if crossed
         else refitted(train, judged, list(outcomes), **common)
     )
-    told = {name: risks} | {
+    risks_of = {name: risks} | {
         rival: {key: expit(odds) for key, odds in found.items()} for rival, found in learned.items()
     }
-    told |= {} if crossed else curved(train, judged, list(outcomes), weights=weights)
+    risks_of |= {} if crossed else curved(train, judged, list(outcomes), weights=weights)
     others = published | learned
     return (
-        explained(compare(values, others, outcomes, patients=design, name=name), told, outcomes, design.weight),
+        explained(compare(values, others, outcomes, patients=design, name=name), risks_of, outcomes, design.weight),
         increments(others, outcomes, patients=design, name=name),
     )
 
 
 def explained(table, risks, outcomes, weight):
-    """Return the table with a column of the deviance that each model's risk explains; NaN where it has none."""
+    """Return the table with a column of the deviance that each model's risk explains; NaN if it has no risk."""
     from mlci.measures.discrimination import calibration
 
     def share(row) -> float:
@@ -66,8 +67,12 @@ def learned_from(judged) -> bool:
     return "train" in judged.column("split")
 
 
-def show_contest(table, gains, *, crossed: bool, who: str) -> None:
-    """Print the two tables; `crossed` says that rivals were learned from the judged admissions, crosswise by `who`."""
+def show_contest(table, gains, *, crossed: bool, unit: str) -> None:
+    """Print the two tables of `contest`.
+
+    `crossed` says that the rivals were cross-fitted on the judged admissions, in folds of `unit` (patients or
+    admissions).
+    """
     from mlci.cli._tables import figure, show
 
     if len(table):
@@ -80,26 +85,29 @@ def show_contest(table, gains, *, crossed: bool, who: str) -> None:
             ]
             for row in table.itertuples()
         ]
-        how = f", which other {who} taught (a score that these admissions taught is flattered)" if crossed else ""
-        heads = ["outcome", "model", "AUROC", "deviance explained", f"{own} is higher by (AUROC)"]
-        show(f"{own} beside rivals{how}", heads, body, left=2)
+        how = (
+            f", cross-fitted on other {unit} (a score learned from these admissions looks too good)" if crossed else ""
+        )
+        heads = ["outcome", "model", "AUROC", "deviance explained", f"AUROC of {own} minus this"]
+        show(f"{own} compared with rivals{how}", heads, body, left=2)
     if len(gains):
         body = [
             [row.outcome, row.base, figure(row.gain, row.gain_low, row.gain_high, sign="+"), _shares(row)]
             for row in gains.itertuples()
         ]
-        show("What the score adds, with age and sex", ["outcome", "to", "AUROC", "deviance explained"], body, left=2)
+        heads = ["outcome", "compared with", "gain in AUROC", "deviance explained"]
+        show("The score with age and sex, compared with other models", heads, body, left=2)
 
 
 def missing(models, risks, judged, design):
-    """Return the figures with missing outcomes left out, taken as absent, and taken as present."""
+    """Return the metrics with missing outcomes left out, treated as absent, and treated as present."""
     from mlci.judging.bounds import bounds
 
     return bounds(models, dict(zip(judged.outcomes, judged.labels().T)), risks=risks, patients=design)
 
 
 def show_missing(table) -> None:
-    """Print the figures with missing outcomes left out, taken as absent and taken as present."""
+    """Print the table of `missing`."""
     from mlci.cli._tables import show
     from mlci.measures.registry import METRICS
 
@@ -111,12 +119,12 @@ def show_missing(table) -> None:
         ]
         for row in table.itertuples()
     ]
-    heads = ["outcome", "model", "figure", "missing", "known ones", "all absent", "all present"]
-    show("If every missing outcome were absent, or present", heads, body, left=3)
+    heads = ["outcome", "model", "metric", "missing", "left out", "all absent", "all present"]
+    show("Missing outcomes left out, all treated as absent, or all as present", heads, body, left=3)
 
 
 def numbers(models, names, judged, design, expected):
-    """Return the scores and expected values against numeric columns of the cohort."""
+    """Return the metrics of the scores and expected values against numeric columns of the cohort."""
     from mlci.judging.numbers import judge_numbers, numeric_column
 
     columns = {name: numeric_column(judged, name) for name in names}
@@ -124,7 +132,7 @@ def numbers(models, names, judged, design, expected):
 
 
 def show_numbers(table) -> None:
-    """Print them; what a row does not have stays empty."""
+    """Print the table of `numbers`; metrics that a row lacks stay empty."""
     from mlci.cli._tables import show
 
     heads = {
@@ -136,12 +144,12 @@ def show_numbers(table) -> None:
         "mi": "MI (nats)",
     }
     intervals = {"spearman": "Spearman", "c_index": "concordance", "observed_expected": "observed / expected"}
-    told = {name: head for name, head in (intervals | heads).items() if table[name].notna().any()}
+    shown = {name: head for name, head in (intervals | heads).items() if table[name].notna().any()}
     body = [
-        [row["outcome"], row["model"], f"{row['n']:,}", *(_number(row, name) for name in told)]
+        [row["outcome"], row["model"], f"{row['n']:,}", *(_number(row, name) for name in shown)]
         for row in table.to_dict("records")
     ]
-    show("Outcomes that are numbers", ["outcome", "model", "admissions", *told.values()], body, left=2)
+    show("Numeric outcomes", ["outcome", "model", "admissions", *shown.values()], body, left=2)
 
 
 def _number(row, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A line at a terminal that counts admissions while a file is worked on; nothing elsewhere, and nothing imported."""
+"""A progress line that counts admissions, on a terminal only; elsewhere nothing is printed or imported."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def counting(quiet: bool) -> Iterator[Callable[[int], None] | None]:
-    """Give what is called after each batch with the admissions written so far: a line that moves, on a terminal."""
+    """Yield a callback that takes the number of admissions written so far, or None if there is no terminal."""
     import sys
     import time
 
@@ -18,5 +18,5 @@ def counting(quiet: bool) -> Iterator[Callable[[int], None] | None]:
     start = time.perf_counter()
     with Console(stderr=True).status("Reading ...") as line:
         yield lambda written: line.update(
-            f"{written:,} admissions, {written / (time.perf_counter() - start):,.0f} a second"
+            f"{written:,} admissions, {written / (time.perf_counter() - start):,.0f} per second"
         )

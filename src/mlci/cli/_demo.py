@@ -1,6 +1,6 @@
-"""The whole story on a made-up hospital: cohort, fit, scores, evaluation, report, each a file in one folder.
+"""The steps of `mlci demo`: cohort, fit, scores, evaluation and report, each a file in one folder.
 
-A step whose file is there is not done again, so a stopped demo goes on and a finished one returns at once.
+A step whose file exists is skipped, so a stopped demo continues and a finished one returns at once.
 """
 
 import json
@@ -13,7 +13,7 @@ from mlci.base.errors import InputError
 from mlci.base.files import atomic
 
 ADMISSIONS, SEED = 20_000, 11
-SECONDS = 3.0  # between what a fit tells of itself
+PROGRESS_SECONDS = 3.0  # between progress lines of a fit
 COHORT, MODEL, SCORES, METRICS, REPORT = (
     *("cohort.parquet", "model.safetensors", "scores.parquet", "metrics.csv"),
     "report.html",
@@ -21,7 +21,7 @@ COHORT, MODEL, SCORES, METRICS, REPORT = (
 
 
 def run(folder: Path, *, admissions: int = ADMISSIONS, seed: int = SEED, say: Callable[[str], None] = print) -> Path:
-    """Run what is missing of the demo in `folder`; returns where the report lies."""
+    """Run the missing steps of the demo in `folder`, and return the path of the report."""
     wanted = {"version": mlci.__version__, "admissions": admissions, "seed": seed}
     settings = folder / "demo.json"
     if not folder.parent.is_dir():
@@ -29,25 +29,27 @@ def run(folder: Path, *, admissions: int = ADMISSIONS, seed: int = SEED, say: Ca
     folder.mkdir(exist_ok=True)
     if settings.exists():
         if json.loads(settings.read_text()) != wanted:
-            raise InputError(f"{folder}: holds a demo of other settings ({settings.read_text()}); name another folder.")
+            raise InputError(
+                f"{folder}: contains a demo with other settings ({settings.read_text()}); choose another folder."
+            )
     elif any(folder.iterdir()):
-        raise InputError(f"{folder}: is not empty and holds no demo; name another folder.")
+        raise InputError(f"{folder}: is not empty and contains no demo; choose another folder.")
     else:
         with atomic(settings) as temporary:
             temporary.write_text(json.dumps(wanted))
     if (folder / REPORT).exists():
-        say(f"The demo is complete already; to do it again, remove {folder}.")
+        say(f"The demo is already complete; to run it again, delete {folder}.")
         return folder / REPORT
 
     steps = {COHORT: _cohort, MODEL: _fit, SCORES: _score, METRICS: _evaluate, REPORT: _report}
     for number, (name, step) in enumerate(steps.items(), start=1):
         if (folder / name).exists():
-            say(f"{number}/{len(steps)} {name} is there.")
+            say(f"{number}/{len(steps)} {name} exists already.")
             continue
         start = time.perf_counter()
         with atomic(folder / name) as temporary:
-            said = step(folder, temporary, say=say, **wanted)
-        say(f"{number}/{len(steps)} {name}: {said} ({time.perf_counter() - start:.0f} s)")
+            summary = step(folder, temporary, say=say, **wanted)
+        say(f"{number}/{len(steps)} {name}: {summary} ({time.perf_counter() - start:.0f} s)")
     return folder / REPORT
 
 
@@ -56,26 +58,26 @@ def _cohort(folder: Path, target: Path, *, admissions: int, seed: int, **_) -> s
 
     cohort = build_cohort("synthetic", admissions, seed=seed)
     cohort.write(target)
-    return f"{len(cohort):,} admissions to a synthetic hospital, {len(cohort.outcomes)} outcomes"
+    return f"{len(cohort):,} admissions of a synthetic hospital, {len(cohort.outcomes)} outcomes"
 
 
 def _fit(folder: Path, target: Path, *, seed: int, say: Callable[[str], None], **_) -> str:
     from mlci.cohort import read_cohort
     from mlci.index.estimator import MLCI
 
-    told = 0.0
+    last_shown = 0.0
 
-    def tell(event) -> None:
-        nonlocal told
-        if event.seconds >= told + SECONDS:
-            told = event.seconds
+    def show_progress(event) -> None:
+        nonlocal last_shown
+        if event.seconds >= last_shown + PROGRESS_SECONDS:
+            last_shown = event.seconds
             say(f"    {event.text}; about {event.eta:.0f} s left")
 
     checkpoint = folder / ".fit"
-    index = MLCI(seed=seed).fit(read_cohort(folder / COHORT), checkpoint=checkpoint, on_event=tell)
+    index = MLCI(seed=seed).fit(read_cohort(folder / COHORT), checkpoint=checkpoint, on_event=show_progress)
     index.save(target)
     checkpoint.unlink(missing_ok=True)
-    return f"an index learned from {index.model_.card['admissions']['train']:,} of them"
+    return f"an index learned from {index.model_.card['admissions']['train']:,} of these admissions"
 
 
 def _score(folder: Path, target: Path, **_) -> str:
@@ -87,7 +89,7 @@ def _score(folder: Path, target: Path, **_) -> str:
 
     frame = load(folder / MODEL).table(read_cohort(folder / COHORT))
     write_parquet(pa.Table.from_pandas(frame, preserve_index=False), target)
-    return f"a score for each, {frame['high_severity'].mean():.1%} of high severity"
+    return f"a score for each admission, {frame['high_severity'].mean():.1%} with high severity"
 
 
 def _evaluate(folder: Path, target: Path, **_) -> str:

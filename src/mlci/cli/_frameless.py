@@ -1,8 +1,8 @@
-"""Keep pandas out of commands that meet files alone.
+"""Keep pandas from being imported by commands that only read and write files.
 
-pyarrow imports pandas at its first conversion, whether or not there is a frame to recognise: a quarter of a second,
-half of what a small file takes. Where pandas cannot be found, pyarrow does without. For processes of their own only:
-what was not found once stays so.
+pyarrow imports pandas at its first conversion, even if there is no data frame. That takes a quarter of a second, half
+of the time for a small file. If pandas cannot be found, pyarrow works without it. Once hidden, pandas stays hidden, so
+this is only for a process that runs a single command.
 """
 
 from mlci.base.hidden import hide
@@ -17,6 +17,6 @@ NEEDED = (
 
 
 def without_pandas(words: list[str]) -> None:
-    """Hide pandas from this process if the command that these words name needs no frame."""
+    """Hide pandas from this process if the command line `words` needs no data frame."""
     if words[:1] and words[0] in COMMANDS and not any(text in word for word in words for text in NEEDED):
         hide("pandas")

@@ -1,10 +1,10 @@
-"""The admissions that a command judges: a cohort file and a word for its splits in, a smaller cohort out."""
+"""Read the admissions that a command evaluates: those of the chosen splits of a cohort file."""
 
 from pathlib import Path
 
 
 def read_judged(path: str | Path, split: str):
-    """Read the admissions of the splits named (`test`, `train,valid`, or `all`); there must be one at least."""
+    """Read the admissions of the named splits (`test`, `train,valid`, or `all`); none at all is an error."""
     from mlci.base.errors import InputError
     from mlci.cohort import read_cohort
 

@@ -1,8 +1,8 @@
-"""Scores of learned indices, for commands that compare an index made of some codes with the same one made of others."""
+"""Scores of learned indices, for commands that compare the same index on different sets of codes."""
 
 
 def learned(seed: int):
-    """Learn an index by the recipe `table` from the training admissions; score them and the judged ones with it."""
+    """Return a function that learns an index by the recipe `table` from training admissions and scores with it."""
 
     def scores(train, judged):
         from mlci.index.estimator import MLCI
@@ -13,7 +13,7 @@ def learned(seed: int):
 
 
 def given(path: str):
-    """Score by a model file, as it stands."""
+    """Return a function that scores with a model file as it is."""
 
     def scores(train, judged):
         from mlci.index.model import load_model
@@ -24,5 +24,5 @@ def given(path: str):
 
 
 def _scored(model, *cohorts):
-    """Return the scores of cohorts, without a warning that one part of a cohort differs from another."""
+    """Return the scores of cohorts, without warnings that one part of a cohort differs from another."""
     return tuple(model.score(model.taken(cohort)) for cohort in cohorts)

@@ -1,12 +1,12 @@
-"""Codes that say more of an outcome than a score does, on the terminal."""
+"""Codes that predict an outcome better than a score does, on the terminal."""
 
 import click
 
-SHOWN, WIDE = 10, 28  # of each outcome; characters of a name, so that a row fits a terminal
+ROWS, WIDTH = 10, 28  # of each outcome; characters of a name, so that a row fits a terminal
 
 
 def missed_codes(models, judged, *, wanted: bool, quiet: bool):
-    """Return the table of what scores miss, empty where nobody asked; the first score's is printed."""
+    """Return the table of codes that scores miss, empty unless `wanted`; print the rows of the first score."""
     from mlci.cli._tables import show
     from mlci.judging.missed import COLUMNS, LEAST, missed
 
@@ -19,18 +19,20 @@ def missed_codes(models, judged, *, wanted: bool, quiet: bool):
     first = first[first["inside"] != True] if first["inside"].notna().any() else first  # noqa: E712
     for outcome in () if quiet else judged.outcomes:
         if outcome not in {*first["outcome"]}:
-            click.echo(f"What is missed of {outcome} is not told: fewer than {LEAST} admissions have it, or lack it.")
+            click.echo(
+                f"Missed codes for {outcome} are not shown: fewer than {LEAST} admissions have it, or do not have it."
+            )
     for outcome, part in first.groupby("outcome", sort=False) if not quiet else ():
         rows = [
             [
-                f"{row.category} {row.title}"[:WIDE],
+                f"{row.category} {row.title}"[:WIDTH],
                 f"{row.admissions:,}",
                 f"{row.log_odds:+.2f}",
                 f"{row.deviance:.0f} ({row.deviance_low:.0f} to {row.deviance_high:.0f})",
                 f"{row.share:.1%}",
             ]
-            for row in part.head(SHOWN).itertuples()
+            for row in part.head(ROWS).itertuples()
         ]
-        heads = ["category", "have it", "log-odds", "deviance", "share"]
-        show(f"What {first['model'].iloc[0]} misses of {outcome}", heads, rows)
+        heads = ["category", "admissions", "log-odds", "deviance", "share"]
+        show(f"Code categories that {first['model'].iloc[0]} misses for {outcome}", heads, rows)
     return table

@@ -1,4 +1,4 @@
-"""The argument MODEL: a file, a run of the benchmark, or a ready-made index by name; and what options take of it."""
+"""Parameter types that take a model: a file, a benchmark run, or the name of a ready-made index."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import click
 
 
 class ModelFile(click.ParamType):
-    """Turns a name into the path of its file."""
+    """A model, converted to the path of its file."""
 
     name = "model"
 
@@ -20,7 +20,7 @@ MODEL = ModelFile()
 
 
 class Bandwidth(click.ParamType):
-    """A number above 0, or a model file whose trained bandwidth is taken."""
+    """A number above 0, or a model file with a trained bandwidth."""
 
     name = "number|model"
 
@@ -32,7 +32,7 @@ class Bandwidth(click.ParamType):
         except ValueError:
             return self._trained(value)
         if not 0 < number < float("inf"):
-            raise InputError(f"sigma: {value} is not a number above 0, nor a model file.")
+            raise InputError(f"sigma: {value} is neither a number above 0 nor a model file.")
         return number
 
     @staticmethod
@@ -44,7 +44,9 @@ class Bandwidth(click.ParamType):
         model = load_model(model_path(name))
         if model.card.get("bandwidth") is None:
             recipe = model.card["recipe"]
-            raise InputError(f"{name}: keeps no trained bandwidth; the recipe paper has one, and this is of {recipe}.")
+            raise InputError(
+                f"{name}: has no trained bandwidth; only the recipe paper trains one, and its recipe is {recipe}."
+            )
         return float(model.card["bandwidth"])
 
 

@@ -1,51 +1,61 @@
-"""Options that several commands share, with one name, one wording and one meaning."""
+"""Options that several commands share, each with one name, one wording and one meaning."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
 
-force = click.option("--force", is_flag=True, help="Overwrite even a cohort file.")
-quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but warnings and errors.")
+force = click.option("--force", is_flag=True, help="Overwrite the output even if it is a cohort file.")
+quiet = click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
 
 
 def published(default: str) -> Callable:
     """Return the option that chooses published indices."""
-    words = "Published indices, as `mlci indices --list` has them, with commas between."
-    return click.option("--index", default=default, show_default=True, metavar="NAMES", help=words)
+    text = "Published indices, separated by commas; `mlci indices --list` names them."
+    return click.option("--index", default=default, show_default=True, metavar="NAMES", help=text)
 
 
 def columns(command: Callable) -> Callable:
-    """Add the options that say which columns of a file hold what, where their names do not speak for themselves."""
+    """Add the options that name the columns of a file, for files whose column names are not recognised."""
     for option in (
-        click.option("--restore-zeros", is_flag=True, help="The file lost leading zeros: 38.9 is 038.9, 8 is 008."),
-        click.option("--icd-version", metavar="9|10|COLUMN", help="Of all codes, or the column that says it."),
-        click.option("--codes", metavar="COLUMNS", help="Columns of codes: 'DX*', or names with commas.  [guessed]"),
-        click.option("--id", metavar="COLUMN", help="The column that tells admissions.  [guessed]"),
+        click.option(
+            "--restore-zeros",
+            is_flag=True,
+            help="Restore leading zeros that the file has lost: 38.9 becomes 038.9, 8 becomes 008.",
+        ),
+        click.option(
+            "--icd-version", metavar="9|10|COLUMN", help="ICD version of all codes, or the column that holds it."
+        ),
+        click.option(
+            "--codes", metavar="COLUMNS", help="Code columns: 'DX*', or names separated by commas.  [guessed]"
+        ),
+        click.option("--id", metavar="COLUMN", help="The column that identifies admissions.  [guessed]"),
     ):
         command = option(command)
     return command
 
 
-weights = click.option("--weights", metavar="COLUMN", help="How many admissions of the population each stands for.")
-cluster = click.option(
-    "--cluster", metavar="COLUMN", help="What belongs together in intervals and folds.  [the patient]"
+weights = click.option(
+    "--weights", metavar="COLUMN", help="Survey weights: how many admissions of the population each one represents."
 )
-strata = click.option("--strata", metavar="COLUMN", help="What clusters were drawn from; intervals respect it.")
+cluster = click.option(
+    "--cluster", metavar="COLUMN", help="Clusters, kept together in intervals and folds.  [the patient]"
+)
+strata = click.option("--strata", metavar="COLUMN", help="Strata from which the clusters were drawn, for intervals.")
 
 
 def survey(command: Callable) -> Callable:
-    """Columns of the cohort that say how its admissions were drawn."""
+    """Add the options that name the columns of a survey's design."""
     return weights(cluster(strata(command)))
 
 
-def shown(path: str | Path) -> str:
-    """Return what messages call an input."""
+def display_name(path: str | Path) -> str:
+    """Return the name of an input in messages."""
     return "standard input" if str(path) == "-" else str(path)
 
 
 def check_output(path: str | Path, *, inputs: Iterable[str | Path] = (), force: bool = False) -> None:
-    """Say before any work begins that an output cannot be written, is an input, or is a cohort that would be lost."""
+    """Raise an error before any work begins if an output cannot be written, is an input, or would replace a cohort."""
     from mlci.base.errors import InputError
     from mlci.base.files import check_writable
 
@@ -53,11 +63,11 @@ def check_output(path: str | Path, *, inputs: Iterable[str | Path] = (), force: 
         return
     target = check_writable(path, inputs=[name for name in inputs if str(name) != "-" and "://" not in str(name)])
     if not force and target.exists() and _is_cohort(target):
-        raise InputError(f"{path}: is a cohort file that would be overwritten; name another output, or say --force.")
+        raise InputError(f"{path}: is a cohort file and would be overwritten; name another output, or use --force.")
 
 
 def check_folder(path: str | Path, names: Iterable[str], *, inputs: Iterable[str | Path], force: bool = False) -> None:
-    """Say before any work begins that one of the files in a folder cannot be written, as above; it need not exist."""
+    """Check every file that a command will write to a folder, as `check_output` does; the folder need not exist."""
     from mlci.base.errors import InputError
 
     folder, sources = Path(path), list(inputs)

@@ -1,12 +1,12 @@
-"""Tables on a terminal that are never cut: side by side where they fit, else one row per block."""
+"""Tables on a terminal that are never cut off: a table that is too wide is printed row by row."""
 
 from collections.abc import Sequence
 
-NAMES = 22  # characters of a row's name at the least, before columns move to a block of their own
+NAMES = 22  # least width of the column of names, before other columns move to a block of their own
 
 
 def figure(value: float, low: float, high: float, *, digits: int = 4, sign: str = "", gap: str = " ") -> str:
-    """Return a figure with its interval, or without where that is NaN; a dash where the figure is."""
+    """Return a figure with its interval, without the interval if that is NaN, or a dash if the figure is NaN."""
     if value != value:
         return "–"
     interval = "" if low != low else f"{gap}({low:{sign}.3f} to {high:{sign}.3f})"
@@ -14,12 +14,12 @@ def figure(value: float, low: float, high: float, *, digits: int = 4, sign: str 
 
 
 def p_value(p: float) -> str:
-    """Return a p-value as people write it; a dash where it is NaN."""
+    """Return a p-value as text; a dash if it is NaN."""
     return "< 0.001" if p < 0.001 else "–" if p != p else f"{p:.3f}"
 
 
 def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-    """Print a table whose first `left` columns are words; one that is wider than the terminal comes row by row."""
+    """Print a table, row by row if it is wider than the terminal; the first `left` columns are left-aligned."""
     from rich.console import Console
     from rich.table import Table
 
@@ -49,7 +49,7 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, lef
 def show_grid(table) -> None:
     """Print a table of `mlci.base.grids`: the best of a column bold, the second underlined.
 
-    Columns that do not fit beside the names come in a block below, so that no figure is cut.
+    Columns that do not fit are printed in a block below, so that no figure is cut off.
     """
     from rich.console import Console
     from rich.table import Table
@@ -75,7 +75,7 @@ def show_grid(table) -> None:
 
 
 def _blocks(table, heads: Sequence[str], width: int) -> tuple[int, list[list[int]]]:
-    """Return how wide names may be, and the columns of each block."""
+    """Return the width of the column of names, and the columns of each block."""
     rows = [(name, row) for section in table.sections for name, row in section.rows]
     names = max(_width(text) for text in (heads[0], *(section.heading for section in table.sections), *dict(rows)))
     figures = [

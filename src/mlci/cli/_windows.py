@@ -1,4 +1,4 @@
-"""`mlci evaluate --look-back`: how long to look back, on the terminal."""
+"""`mlci evaluate --look-back`: compare look-back windows, on the terminal."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ HEADS = {"auroc": "AUROC", "dcorr": "dCorr"}
 
 
 class Windows(click.ParamType):
-    """Numbers of days with commas between."""
+    """Numbers of days, separated by commas."""
 
     name = "days"
 
@@ -18,7 +18,7 @@ class Windows(click.ParamType):
         try:
             return [float(part) for part in value.split(",")]
         except ValueError:
-            self.fail(f"{value!r} is not numbers of days with commas between, as 0,90,365.", param, ctx)
+            self.fail(f"{value!r} is not a list of days separated by commas, such as 0,90,365.", param, ctx)
 
 
 def windows(
@@ -33,7 +33,7 @@ def windows(
     quiet: bool,
     **options,
 ):
-    """Return the table of windows for published indices, for a model, and for an index that is learned anew in each."""
+    """Return the table of windows for published indices, for a model, and for an index learned from each window."""
     from mlci.cli._learned import given, learned
     from mlci.cohort import SPLITS, read_cohort
     from mlci.judging._changes import published
@@ -49,8 +49,11 @@ def windows(
         for metric, title in HEADS.items():
             _show(title, table[table["metric"] == metric])
         for window, part in table.groupby("days", sort=False):
-            long, some = part[["observed", "carrying"]].iloc[0]
-            click.echo(f"{window:g} days: {long:.0%} of the judged were observed as long, {some:.0%} carry a code.")
+            observed, carrying = part[["observed", "carrying"]].iloc[0]
+            click.echo(
+                f"{window:g} days: {observed:.0%} of the admissions were observed that long, "
+                f"{carrying:.0%} have an earlier code."
+            )
         for note in table.attrs["notes"]:
             click.echo(f"{note[:1].upper()}{note[1:]}")
     return table
@@ -65,11 +68,11 @@ def _show(title: str, table) -> None:
         for (index, outcome), part in table.groupby(["index", "outcome"], sort=False)
     ]
     heads = ["index", "outcome", *(f"{days:g} days" for days in windows)]
-    show(f"{title} by days of look-back; then the change from {windows[0]:g} days", heads, rows, left=2)
+    show(f"{title} by look-back window; below it, the change from {windows[0]:g} days", heads, rows, left=2)
 
 
 def cell(row: dict, *, first: bool) -> str:
-    """Return a figure with its interval; unless it is the first, below it the change from that."""
+    """Return a figure with its interval and, unless it is the first, its change from the first on a second line."""
     from mlci.cli._tables import figure
 
     found = figure(row["value"], row["low"], row["high"], digits=3)

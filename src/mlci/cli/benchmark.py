@@ -1,30 +1,37 @@
-"""`mlci benchmark`: every model of the paper on one cohort, and the paper's tables of them."""
+"""`mlci benchmark`: fit every model of the paper on one cohort, and make the tables of the paper."""
 
 import click
 
 from mlci.cli._options import check_output, quiet
 
 
-@click.command("benchmark", short_help="Fit every model on a cohort and print the paper's tables.")
+@click.command("benchmark", short_help="Fit every model of the paper on a cohort, and print its tables.")
 @click.argument("cohort", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option("-o", "--output", type=click.Path(file_okay=False), help="Folder of runs and tables; may exist.")
-@click.option("--models", default="", metavar="A,B", help="Models or families by name.  [all]")
-@click.option("--seeds", default="11,101,1001", show_default=True, help="Of the models whose result depends on one.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Runs at a time.")
-@click.option("--epochs", type=click.IntRange(1), help="Of the models that learn in epochs.  [10, the paper's]")
+@click.option("-o", "--output", type=click.Path(file_okay=False), help="Folder for runs and tables; may exist.")
+@click.option("--models", default="", metavar="A,B", help="Models or families to fit.  [all]")
+@click.option("--seeds", default="11,101,1001", show_default=True, help="Seeds, for models that depend on one.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Number of parallel runs.")
+@click.option("--epochs", type=click.IntRange(1), help="Epochs, for models that are trained in epochs.  [10]")
 @click.option("--anchor", default="mortality", show_default=True, help="Outcome that anchors and orients nHSIC models.")
-@click.option("--device", default="cpu", show_default=True, help="Of the neural models: cpu, cuda or cuda:N.")
-@click.option("--scores", multiple=True, metavar="NAME=FILE", help="Your own score joins the tables; may be repeated.")
+@click.option("--device", default="cpu", show_default=True, help="Device of the neural models: cpu, cuda or cuda:N.")
+@click.option("--scores", multiple=True, metavar="NAME=FILE", help="Add your own score to the tables; may be repeated.")
 @click.option(
-    "--import", "imported", type=click.Path(exists=True, dir_okay=False), metavar="NPZ", help="Take over runs."
+    "--import", "imported", type=click.Path(exists=True, dir_okay=False), metavar="NPZ", help="Import finished runs."
 )
-@click.option("--list", "listing", is_flag=True, help="Name every model, its family and where the paper reports it.")
-@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="TOML: settings by model or family.")
+@click.option(
+    "--list",
+    "listing",
+    is_flag=True,
+    help="List the models, their families and where the paper reports them, and exit.",
+)
+@click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False), help="TOML file of settings by model or family."
+)
 @quiet
 def command(cohort, output, models, seeds, jobs, scores, imported, listing, config, quiet, **options) -> None:
-    """Fit every model on the splits of a COHORT file and compare them on its test split.
+    """Fit every model on the train and valid splits of a COHORT file, and compare them on its test split.
 
-    Interrupt it and give the same command again: finished runs are kept.
+    If the command is interrupted, run it again: finished runs are kept.
     """
     if listing:
         return _show_models()
@@ -67,7 +74,7 @@ def command(cohort, output, models, seeds, jobs, scores, imported, listing, conf
 
 
 def _read_own(scores, cohort) -> dict[str, dict]:
-    """Return the metrics of a person's own scores, by name."""
+    """Return the metrics of the user's own scores, by name."""
     from mlci.base.errors import InputError
     from mlci.benchmark.metrics import own_metrics
     from mlci.cohort import read_cohort

@@ -1,4 +1,4 @@
-"""`mlci card`: the index as points to add up by hand."""
+"""`mlci card`: an index as points to add up by hand."""
 
 import click
 
@@ -6,23 +6,25 @@ from mlci.cli._model import MODEL
 from mlci.cli._options import check_output, force, quiet
 
 
-@click.command("card")
+@click.command("card", short_help="Write a card: an index as points to add up by hand.")
 @click.argument("model", type=MODEL)
 @click.argument("cohort", type=click.Path(exists=True, dir_okay=False))
-@click.option("-o", "--output", required=True, type=click.Path(), help="The card, as .html, .pdf or .csv.")
-@click.option("--groups", type=click.IntRange(1), default=40, show_default=True, help="Code groups at most.")
-@click.option("--age/--no-age", default=None, help="Points for age too.  [where the model's risks take it]")
-@click.option("--sex/--no-sex", default=None, help="Points for sex too.  [where the model's risks take it]")
-@click.option("--outcome-codes", is_flag=True, help="Points for codes that tell an outcome too, as cardiac arrest.")
-@click.option("--name", help="What stands on top.  [the cohort's name]")
-@click.option("--split", default="test", show_default=True, help="The split on which the card is judged.")
+@click.option("-o", "--output", required=True, type=click.Path(), help="The file to write: .html, .pdf or .csv.")
+@click.option("--groups", type=click.IntRange(1), default=40, show_default=True, help="Maximum number of code groups.")
+@click.option("--age/--no-age", default=None, help="Give points for age.  [if the model's risks use it]")
+@click.option("--sex/--no-sex", default=None, help="Give points for sex.  [if the model's risks use it]")
+@click.option(
+    "--outcome-codes", is_flag=True, help="Also give points for codes that reveal an outcome, such as cardiac arrest."
+)
+@click.option("--name", help="Title of the card.  [the cohort's name]")
+@click.option("--split", default="test", show_default=True, help="The split on which the card is evaluated.")
 @force
 @quiet
 def command(model, cohort, output, groups, age, sex, outcome_codes, name, split, force, quiet) -> None:
-    """Points for groups of codes, to be added up by hand or on a page that adds: a card in Charlson's manner.
+    """Write a points card in the style of Charlson: points for groups of codes, to add up by hand or on the page.
 
-    The points are fitted on the train split of the COHORT file, to the order of MODEL's score and to the outcomes
-    themselves; how good the card is stands beside the index itself, Charlson, Elixhauser, and age and sex.
+    The points are fitted on the train split of the COHORT file, to the order of MODEL's score and to the outcomes. The
+    card shows how good it is, compared with the index itself, Charlson, Elixhauser, and age and sex.
     """
     check_output(output, inputs=[model, cohort], force=force)
 
@@ -30,7 +32,7 @@ def command(model, cohort, output, groups, age, sex, outcome_codes, name, split,
     from mlci.showing.card import make_card, write
     from mlci.showing.card._words import loss
 
-    people = {key: wish for key, wish in (("age", age), ("sex", sex)) if wish is not None}
+    people = {key: choice for key, choice in (("age", age), ("sex", sex)) if choice is not None}
     options = {"size": groups, "split": split, "name": name, "people": people, "outcome_codes": outcome_codes}
     card = make_card(mlci.load(model), mlci.read_cohort(cohort), **options)
     write(card, output)
@@ -40,5 +42,5 @@ def command(model, cohort, output, groups, age, sex, outcome_codes, name, split,
         head, *rows = loss(card)
         show("How good the card is", head, rows)
         points = max((line.points for line in card.lines), default=0)
-        said = f"{len(card.lines)} groups, 1 to {points} points each; high severity from {card.cutoff} points."
-        click.echo(f"{output}: {said}", err=True)
+        summary = f"{len(card.lines)} groups, 1 to {points} points each; high severity from {card.cutoff} points."
+        click.echo(f"{output}: {summary}", err=True)

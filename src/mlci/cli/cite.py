@@ -1,12 +1,12 @@
-"""`mlci cite`: BibTeX of method and software, and a methods paragraph with a model's own numbers."""
+"""`mlci cite`: BibTeX entries of the method and the software, and a methods paragraph about a model."""
 
 import click
 
 
-@click.command(short_help="How to cite the method, the software and a model.")
+@click.command(short_help="Show how to cite the method, the software and a model.")
 @click.argument("model", required=False)
 def command(model: str | None) -> None:
-    """Print BibTeX entries and, for a MODEL, a paragraph for the methods section.
+    """Print BibTeX entries and, for a MODEL, a paragraph for the methods section with its figures.
 
     MODEL is a model file or the name of a ready-made index.
     """
@@ -17,5 +17,5 @@ def command(model: str | None) -> None:
         return
     from mlci.index.estimator import load
 
-    described = methods(load(model).model_)  # first: of a model that cannot be read nothing is printed
+    described = methods(load(model).model_)  # before any output, in case the model cannot be read
     click.echo(f"{bibtex()}\n\n{described}")

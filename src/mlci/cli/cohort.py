@@ -1,4 +1,4 @@
-"""`mlci cohort`: hospital tables in, a cohort file out; `--describe` prints a cohort's Table 1."""
+"""`mlci cohort`: hospital tables in, a cohort file out; `--describe` prints Table 1 of a cohort."""
 
 from pathlib import Path
 
@@ -6,100 +6,123 @@ import click
 
 from mlci.cli._options import check_output, force, quiet
 
-BUILDING = ("config", "split_by", "proportions", "look_back", "carry", "wash_out")  # options that a source does not see
+BUILD_OPTIONS = ("config", "split_by", "proportions", "look_back", "carry", "wash_out")  # not passed to the source
 
 
 @click.command(short_help="Build a cohort file from hospital tables, or describe one.")
 @click.argument("words", nargs=-1, metavar="SOURCE LOCATION")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Cohort file to write (Parquet).")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The cohort file to write (Parquet).")
 @click.option(
-    "--describe", type=click.Path(path_type=Path), metavar="COHORT", help="Print the Table 1 of a cohort file."
+    "--describe", type=click.Path(path_type=Path), metavar="COHORT", help="Print Table 1 of a cohort file, and exit."
 )
 @click.option(
-    "--icd-version", metavar="9|10|COLUMN", help="ICD version of the codes; file: or the column that says it."
+    "--icd-version", metavar="9|10|COLUMN", help="ICD version of all codes, or (file) the column that holds it."
 )
-@click.option("--id", metavar="COLUMN", help="The column that tells admissions (file).  [guessed]")
-@click.option("--subject", metavar="COLUMN", help="The column that tells patients (file).  [guessed]")
-@click.option("--codes", metavar="COLUMNS", help="Columns of codes: 'DX*', or names with commas (file).  [guessed]")
+@click.option("--id", metavar="COLUMN", help="The column that identifies admissions (file).  [guessed]")
+@click.option("--subject", metavar="COLUMN", help="The column that identifies patients (file).  [guessed]")
+@click.option("--codes", metavar="COLUMNS", help="Code columns: 'DX*', or names separated by commas (file).  [guessed]")
 @click.option(
     "--outcome",
     "outcomes",
     multiple=True,
     metavar="NAME=RULE",
-    help="mortality=expired, mortality=status:DEAD,EXPIRED or long_stay=los>7; may be repeated (file).  [guessed]",
+    help="Outcome and its rule: mortality=expired, mortality=status:DEAD,EXPIRED or long_stay=los>7; may be repeated"
+    " (file).  [guessed]",
 )
-@click.option("--age", metavar="COLUMN", help="Years, or bands of years (file).  [guessed]")
-@click.option("--sex", metavar="COLUMN", help="F and M, female and male, or 1 and 2 (file).  [guessed]")
-@click.option("--visits", metavar="A,B", help="Visit concepts that count; all: every one (omop).  [inpatient ones]")
-@click.option("--icu-sites", metavar="A,B", help="Care sites that count as intensive care too, by name (omop).")
+@click.option("--age", metavar="COLUMN", help="The column of age in years, or of age bands (file).  [guessed]")
+@click.option(
+    "--sex", metavar="COLUMN", help="The column of sex: F and M, female and male, or 1 and 2 (file).  [guessed]"
+)
+@click.option("--visits", metavar="A,B", help="Visit concepts to include, or all (omop).  [inpatient visits]")
+@click.option("--icu-sites", metavar="A,B", help="Names of further care sites to count as intensive care (omop).")
 @click.option(
     "--event",
     "events",
     multiple=True,
     metavar="KIND=TEXT",
-    help="What codes of an event begin with; repeatable (meds).",
+    help="Prefix of the codes of an event; may be repeated (meds).",
 )
-@click.option("--admitted", metavar="COLUMN", help="When the admission began, for --look-back (file).  [guessed]")
-@click.option("--look-back", type=float, metavar="DAYS", help="Codes of a patient's earlier admissions count too.")
+@click.option("--admitted", metavar="COLUMN", help="The column of admission times, for --look-back (file).  [guessed]")
+@click.option(
+    "--look-back",
+    type=float,
+    metavar="DAYS",
+    help="Also use the codes of the patient's admissions in the last DAYS days.",
+)
 @click.option(
     "--carry",
     metavar="comorbidities|TABLE",
-    help="Which codes --look-back carries: of comorbidities, or by a table of code and days.  [all]",
+    help="Earlier codes that --look-back uses: those of comorbidities, or a table of codes and days.  [all]",
 )
-@click.option("--wash-out", is_flag=True, help="Leave out admissions less than --look-back after the patient's first.")
+@click.option(
+    "--wash-out", is_flag=True, help="Leave out admissions within --look-back days of the patient's first admission."
+)
 @click.option("--split", metavar="COLUMN", help="The column that holds train, valid or test (file).")
-@click.option("--keep", multiple=True, metavar="COLUMN", help="Carry a column along; may be repeated (file).")
-@click.option("--restore-zeros", is_flag=True, help="The codes lost leading zeros: 38.9 is 038.9, 8 is 008.")
-@click.option("--dry-run", is_flag=True, help="Show how the first rows are understood and write nothing (file).")
+@click.option("--keep", multiple=True, metavar="COLUMN", help="Copy a column into the cohort; may be repeated (file).")
+@click.option(
+    "--restore-zeros",
+    is_flag=True,
+    help="Restore leading zeros that the codes have lost: 38.9 becomes 038.9, 8 becomes 008.",
+)
+@click.option("--dry-run", is_flag=True, help="Show how the first rows are read, and write nothing (file).")
 @click.option(
     "--death-day-counts", is_flag=True, default=None, help="Count a death on the day of admission as a death."
 )
 @click.option(
-    "--negative-stays", is_flag=True, default=None, help="Keep stays that end before they begin; length unknown."
+    "--negative-stays", is_flag=True, default=None, help="Keep stays that end before they begin, with unknown length."
 )
 @click.option("--schema", multiple=True, metavar="NAME", help="Database schema to search; may be repeated.")
-@click.option("--prefix", metavar="TEXT", help="What table or file names begin with.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="TOML", help="Columns and outcomes (tables, file).")
+@click.option("--prefix", metavar="TEXT", help="Prefix of the table or file names.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="TOML",
+    help="File that names columns and outcomes (tables, file).",
+)
 @click.option(
     "--not-stated",
     type=click.Choice(["non-home", "null"]),
-    help="What a discharge status that is not stated says of non-home discharge (nhds).  [non-home]",
+    help="Non-home discharge where the discharge status is not stated: yes (non-home) or unknown (null) (nhds)."
+    "  [non-home]",
 )
-@click.option("--seed", type=click.IntRange(0), help="Which synthetic hospital.  [0]")
-@click.option("--icd9-share", type=float, help="Share of a synthetic hospital's patients first coded in ICD-9.  [0]")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the synthetic hospital.  [0]")
+@click.option("--icd9-share", type=float, help="Share of synthetic patients first coded in ICD-9.  [0]")
 @click.option(
     "--later-share",
     type=float,
-    help="Share of severity that arises after admission, in codes flagged so (synthetic).  [0]",
+    help="Share of severity that arises after admission, in codes flagged as such (synthetic).  [0]",
 )
-@click.option("--hospitals", type=int, help="Many synthetic hospitals of known quality, not one (synthetic).")
+@click.option("--hospitals", type=int, help="Make several hospitals of known quality, not one (synthetic).")
 @click.option(
     "--as-mimic4",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Also write a synthetic hospital's raw tables, in the form of MIMIC-IV's.",
+    help="Also write the raw tables of the synthetic hospital in the format of MIMIC-IV (synthetic).",
 )
-@click.option("--split-by", metavar="COLUMN", help="Column whose values stay together in one split.  [subject_id]")
+@click.option("--split-by", metavar="COLUMN", help="Keep rows with the same value in one split.  [subject_id]")
 @click.option("--proportions", metavar="A,B,C", help="Shares of train, valid and test.  [0.7,0.1,0.2]")
 @force
 @quiet
 def command(
     words: tuple[str, ...], output: Path | None, describe: Path | None, dry_run, force, quiet, **options
 ) -> None:
-    """Build a cohort: one row per admission, with its codes, outcomes and split.
+    """Build a cohort file: one row per admission, with its codes, outcomes and split.
 
-    SOURCE is file, mimic3, mimic4, omop, meds, nhds, tables or synthetic. LOCATION is a folder of CSV, CSV.gz or
-    Parquet tables, or the URL of a database that holds them (postgres://..., duckdb://...); of file, one CSV, Parquet
-    or Excel table (- for standard input) with a row per admission or per code.
+    SOURCE is file, mimic3, mimic4, omop, meds, nhds, tables or synthetic. Options that apply to one source name it in
+    brackets.
+
+    LOCATION is a folder of CSV, CSV.gz or Parquet tables, or the URL of a database (postgres://..., duckdb://...). For
+    the source file, it is one CSV, Parquet or Excel table (- for standard input) with a row per admission or per code;
+    for synthetic, it is the number of admissions.
     """
     from mlci.base.errors import InputError, address
 
     if describe is not None:
         if words or output:
-            raise click.UsageError("--describe takes a cohort file and nothing else.")
+            raise click.UsageError("--describe takes only a cohort file, no SOURCE, LOCATION or -o.")
         from mlci.cohort import read_cohort
 
-        _describe(read_cohort(describe))
+        _print_description(read_cohort(describe))
         return
     if len(words) != 2 or (output is None and not dry_run):
         raise click.UsageError("SOURCE, LOCATION and -o are needed (or --describe COHORT).")
@@ -116,18 +139,18 @@ def command(
             chosen["proportions"] = [float(share) for share in chosen["proportions"].split(",")]
         except ValueError as error:
             raise InputError(
-                f"--proportions {chosen['proportions']}: allowed are three numbers, as 0.7,0.1,0.2."
+                f"--proportions {chosen['proportions']}: give three numbers, such as 0.7,0.1,0.2."
             ) from error
     if dry_run:
         if source != "file":
-            raise click.UsageError("--dry-run is for the source file.")
+            raise click.UsageError("--dry-run works only with the source file.")
         _dry_run(location, chosen)
         return
     assert output is not None  # as asked above
     check_output(output, inputs=[location, *filter(None, [chosen.get("config")])], force=force)
     if source == "file" and not quiet:
-        chosen["tell"] = lambda meaning: _tell(meaning, location, output)
-    if not quiet:  # within the first second: what comes next loads an engine
+        chosen["tell"] = lambda meaning: _print_guesses(meaning, location, output)
+    if not quiet:  # before the imports below, which take a second
         click.echo(f"Reading {address(location) if '://' in location else location} ({source}) ...", err=True)
     from importlib import import_module
 
@@ -137,10 +160,10 @@ def command(
     cohort = build_cohort(source, location, **chosen)
     with threads(1) as meanwhile:
         if not quiet:
-            meanwhile.submit(import_module, "rich.table")  # which shows the attrition
+            meanwhile.submit(import_module, "rich.table")  # for the attrition table
         cohort.write(output)
     if not quiet:
-        _attrition(cohort)
+        _print_attrition(cohort)
         click.echo(f"{output}: {len(cohort):,} admissions.")
 
 
@@ -152,38 +175,41 @@ def _rules(words) -> dict[str, str]:
     for word in words:
         name, sign, rule = word.partition("=")
         if not sign or not name.strip() or not rule.strip() or name.strip().endswith((">", "<")):
-            raise InputError(f"--outcome {word!r}: is not NAME=RULE, as mortality=expired or long_stay=los>7.")
+            raise InputError(f"--outcome {word!r}: is not NAME=RULE, such as mortality=expired or long_stay=los>7.")
         found[name.strip()] = rule.strip()
     return found
 
 
-def _tell(meaning, location: str, output) -> None:
-    """Print what was guessed, and what to edit if it is wrong."""
+def _print_guesses(meaning, location: str, output) -> None:
+    """Print which columns were guessed, and the command that names them explicitly."""
     if not meaning.guessed:
         return
     options = {**meaning.options, "outcomes": ", ".join(f"{name} = {text}" for name, text in meaning.texts.items())}
-    said = "; ".join(f"{name}: {options[name]}" for name in meaning.guessed if options.get(name))
-    click.echo(f"Guessed by name: {said}.\nTo say it yourself:\n  {meaning.command(location, str(output))}")
+    guesses = "; ".join(f"{name}: {options[name]}" for name in meaning.guessed if options.get(name))
+    click.echo(f"Guessed from column names: {guesses}.")
+    click.echo(f"To choose them yourself:\n  {meaning.command(location, str(output))}")
     click.echo("or, with --config FILE.toml:\n" + "\n".join(f"  {line}" for line in meaning.toml().splitlines()))
 
 
 def _dry_run(location: str, chosen: dict) -> None:
+    """Print how the first rows of a file are read."""
     from mlci.sources import file
 
     restore = {"restore_zeros": chosen.pop("restore_zeros", False)}
-    said = {name: value for name, value in chosen.items() if name not in BUILDING}
+    options = {name: value for name, value in chosen.items() if name not in BUILD_OPTIONS}
     with file.opened(location) as table:
-        meaning = file.understand(table, said, chosen.get("config"))
+        meaning = file.understand(table, options, chosen.get("config"))
         rows = file.preview(table, meaning, **restore)
-    _tell(meaning, location, "cohort.parquet")
+    _print_guesses(meaning, location, "cohort.parquet")
     for row in rows.to_pylist():
         codes = row.pop("codes")
-        facts = ", ".join(f"{name} {'not known' if value is None else value}" for name, value in row.items())
-        click.echo(f"- {facts}; {len(codes)} codes: {' '.join(codes[:8])}{' ...' if len(codes) > 8 else ''}")
+        facts = ", ".join(f"{name} {'unknown' if value is None else value}" for name, value in row.items())
+        count = f"{len(codes)} code{'' if len(codes) == 1 else 's'}"
+        click.echo(f"- {facts}; {count}: {' '.join(codes[:8])}{' ...' if len(codes) > 8 else ''}")
     click.echo("Nothing was written.")
 
 
-def _attrition(cohort) -> None:
+def _print_attrition(cohort) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -199,7 +225,8 @@ def _attrition(cohort) -> None:
         console.print(f"note: {note}", markup=False)
 
 
-def _describe(cohort) -> None:
+def _print_description(cohort) -> None:
+    """Print Table 1 and the attrition of a cohort."""
     from rich.console import Console
     from rich.table import Table
 
@@ -213,4 +240,4 @@ def _describe(cohort) -> None:
     for label, cells in cohort.describe().items():
         table.add_row(label, *cells)
     Console(highlight=False).print(table)
-    _attrition(cohort)
+    _print_attrition(cohort)

@@ -1,4 +1,4 @@
-"""`mlci compare`: hospitals, wards or years by observed and expected events; a page or a table out."""
+"""`mlci compare`: compare hospitals, wards or years by observed and expected events, as a page or a table."""
 
 from pathlib import Path
 
@@ -6,38 +6,53 @@ import click
 
 from mlci.cli._options import check_output, force, quiet
 
-MOST, VERDICT = 60, 5  # groups that a terminal shows in full, and the column that says what they are
+MAX_GROUPS = 60  # with more, the terminal shows only groups beyond the limits
+VERDICT = 5  # place of the verdict in a row of `Comparison.cells`
 
 
-@click.command(short_help="Hospitals compared: observed and expected events, funnel, ranks.")
+@click.command(short_help="Compare hospitals: observed and expected events, funnel plot, ranks.")
 @click.argument("cohort", type=click.Path(path_type=Path))
 @click.argument("scores", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option("--by", metavar="COLUMN", help="What tells groups: hospital, ward, year, age_band.")
-@click.option("--treatment", metavar="COLUMN", help="Instead of groups, two treatments: their effect, by each score.")
-@click.option("--outcome", required=True, help="The outcome to count, as mortality.")
+@click.option("--by", metavar="COLUMN", help="The column of groups, such as hospital, ward, year or age_band.")
+@click.option(
+    "--treatment", metavar="COLUMN", help="Instead of groups, compare two treatments; a column with two values."
+)
+@click.option("--outcome", required=True, help="The outcome to count, such as mortality.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Page (.html) or table (.csv).")
 @click.option("--score", "columns", multiple=True, help="Score column; may be repeated.  [score, else all numeric]")
-@click.option("--adjust", metavar="A,B", help="Columns beside the score: age,sex.  [none; with --treatment these]")
-@click.option("--weights", metavar="COLUMN", help="Survey weights.")
+@click.option(
+    "--adjust",
+    metavar="A,B",
+    help="Columns to adjust for besides the score, such as age,sex.  [none; with --treatment: age,sex]",
+)
+@click.option("--weights", metavar="COLUMN", help="The column of survey weights.")
 @click.option(
     "--overdispersion",
     type=click.Choice(["additive", "multiplicative", "shmi", "none"]),
     default="additive",
     show_default=True,
-    help="Room that the funnel makes for usual differences between groups, if there are ten.",
+    help="Allowance of the funnel limits for usual differences between groups, if there are at least ten.",
 )
-@click.option("--split", default="all", show_default=True, help="Splits to compare, as test; all: every one.")
-@click.option("--resamples", type=click.IntRange(0), default=200, show_default=True, help="Of patients, for ranks.")
-@click.option("--suppress", is_flag=True, help="Hide counts below 10, and what they could be told from.")
+@click.option("--split", default="all", show_default=True, help="Splits to compare, such as test; or all.")
+@click.option(
+    "--resamples",
+    type=click.IntRange(0),
+    default=200,
+    show_default=True,
+    help="Bootstrap resamples of patients, for the intervals of ranks.",
+)
+@click.option("--suppress", is_flag=True, help="Hide counts below 10, and figures from which they could be derived.")
 @force
 @quiet
 def command(cohort, scores, output, by, treatment, columns, adjust, split, suppress, force, quiet, **options) -> None:
-    """Compare groups of admissions: observed events beside those that each score leads to expect.
+    """Compare groups of admissions: observed events, and the events expected from each score.
 
-    COHORT is a cohort file, SCORES are Parquet, CSV or Excel files with admission_id and score columns. Each score
-    is recalibrated within the cohort, and no group has a say in what is expected of it. With several scores, the page
-    shows what the choice of index changes. With --treatment, two groups are made alike by weights from the score, and
-    the effect on the outcome is told unadjusted and adjusted by each score.
+    COHORT is a cohort file. SCORES are Parquet, CSV or Excel files with admission_id and score columns. Each score is
+    recalibrated within the cohort; the expected events of a group are computed without that group. With several
+    scores, the page shows what the choice of index changes.
+
+    With --treatment, two treatment groups are weighted to be alike, and the effect on the outcome is reported
+    unadjusted and adjusted by each score.
     """
     import shlex
     import sys
@@ -48,10 +63,10 @@ def command(cohort, scores, output, by, treatment, columns, adjust, split, suppr
     from mlci.judging.scores import read_models
 
     if (by is None) == (treatment is None):
-        raise click.UsageError("either --by or --treatment is needed.")
+        raise click.UsageError("give either --by or --treatment.")
     if output is not None:
         if output.suffix.lower() not in (".html", ".csv"):
-            raise InputError(f"{output}: is neither a page (.html) nor a table (.csv).")
+            raise InputError(f"{output}: the name must end in .html (a page) or .csv (a table).")
         check_output(output, inputs=[*scores, cohort], force=force)
     models, judged = read_models(scores, read_judged(cohort, split), columns=columns)
     options |= {"adjust": adjust.split(",") if adjust else None, "suppress": suppress}
@@ -85,7 +100,7 @@ def _grouped(judged, models, by: str, options: dict):
 
 
 def _treated(judged, models, treatment: str, options: dict):
-    """Refuse groups of fewer than ten, whether or not they should be suppressed."""
+    """Compare two treatments, without `--suppress`: groups of fewer than ten are an error anyway."""
     from mlci.judging.balance import balance
 
     chosen = {name: options[name] for name in ("outcome", "adjust", "weights")}
@@ -113,14 +128,14 @@ def _print(found) -> None:
     heads, rows = found.cells()
     for model in found.models["model"]:
         part = [row[1:] for row in rows if row[0] == model]
-        if len(part) > MOST:
-            every, part = len(part), [row for row in part if row[VERDICT] in ("low", "high")]
-            click.echo(f"By {model}, {len(part):,} of {every:,} groups lie beyond the 99.8% limits.")
+        if len(part) > MAX_GROUPS:
+            total, part = len(part), [row for row in part if row[VERDICT] in ("low", "high")]
+            click.echo(f"Adjusted by {model}, {len(part):,} of {total:,} groups lie beyond the 99.8% limits.")
         if part:
             show(f"{found.outcome} by {found.by}, adjusted by {model}", heads[1:], part)
     for row in found.changes.itertuples():
         click.echo(
-            f"{row.model} and {row.versus}: {row.other_verdict} of {row.groups} groups have another verdict, "
+            f"{row.model} and {row.versus}: {row.other_verdict} of {row.groups} groups have a different verdict, "
             f"{row.far:.0%} move ten ranks or more."
         )
     coders = found.coding.loc[found.coding["verdict"] == "many", "group"]

@@ -1,4 +1,4 @@
-"""`mlci curves`: the paper's risk curves of scores in files, as figures and tables."""
+"""`mlci curves`: the risk curves of the paper for scores in files, as figures and tables."""
 
 from pathlib import Path
 
@@ -7,26 +7,36 @@ import click
 from mlci.cli._options import check_folder, force, quiet, survey
 
 
-@click.command(short_help="Risk curves of scores in files, as figures and tables.")
+@click.command(short_help="Draw risk curves of scores, as figures and tables.")
 @click.argument("scores", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.argument("cohort", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder; made.")
-@click.option("--split", default="test", show_default=True, help="Splits to judge, as train,valid; all: every one.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write."
+)
+@click.option("--split", default="test", show_default=True, help="Splits to use, such as train,valid; or all.")
 @click.option("--score", "columns", multiple=True, help="Score column; may be repeated.  [score, else all numeric]")
-@click.option("--bins", type=click.IntRange(1), default=60, show_default=True, help="Of 10 admissions at least.")
-@click.option("--name", help="The data set's name above the figures.  [the cohort's source]")
-@click.option("--numeric", metavar="COLUMNS", help="Means of numbers as well, by columns of the cohort: days,cost.")
+@click.option(
+    "--bins",
+    type=click.IntRange(1),
+    default=60,
+    show_default=True,
+    help="Number of bins, of at least 10 admissions each.",
+)
+@click.option("--name", help="Name of the data set, shown above the figures.  [the cohort's source]")
+@click.option("--numeric", metavar="COLUMNS", help="Also draw the means of these columns of the cohort: days,cost.")
 @survey
 @force
 @quiet
 def command(
     scores, cohort: Path, output: Path, split: str, columns, bins: int, name, numeric, force: bool, quiet: bool, **drawn
 ) -> None:
-    """Draw how often each outcome happens along a score: observed in quantile bins, and as a nondecreasing fit.
+    """Draw the risk of each outcome along a score: observed in quantile bins, and as a nondecreasing fit.
 
-    SCORES are Parquet, CSV or Excel files with admission_id and score columns. A column that several files have is
-    one index with several seeds: the first is drawn, and the change of the risk is told with its SD over all of them.
-    Columns of different names are different indices. COHORT is a cohort file.
+    SCORES are Parquet, CSV or Excel files with admission_id and score columns. If several files have the same score
+    column, they are taken as one index with several seeds: the first is drawn, and the change in risk is reported with
+    its SD over all of them. Columns with different names are different indices.
+
+    COHORT is a cohort file.
     """
     from mlci.cli._judged import read_judged
     from mlci.judging._carried import design_of, design_words
@@ -40,10 +50,10 @@ def command(
     curves = figures.compute(found, judged, bins=bins, patients=design, numeric=numbers)
     written = figures.draw(curves, output, dataset=name or judged.source)
     if not quiet:
-        if said := design_words(judged, **drawn):
-            click.echo(f"{said[:1].upper()}{said[1:]}.")
+        if words := design_words(judged, **drawn):
+            click.echo(f"{words[:1].upper()}{words[1:]}.")
         _print(curves)
-        click.echo(f"Written to {output}: {len(written)} files, among them {figures.TABLE8}.md and summary.csv.")
+        click.echo(f"Written to {output}: {len(written)} files, including {figures.TABLE8}.md and summary.csv.")
 
 
 def _print(curves) -> None:
@@ -56,4 +66,4 @@ def _print(curves) -> None:
         for trend in (curve.trend for curve in found)
     ]
     heads = ["model", "outcome", "admissions", "positives", "change", "verdict"]
-    show("Change of the isotonic risk (or mean), 5% to 95% of the way along the score", heads, rows, left=2)
+    show("Change in the isotonic risk (or mean) between 5% and 95% of the range of the score", heads, rows, left=2)

@@ -1,24 +1,29 @@
-"""`mlci demo`: the whole story on a synthetic hospital, ending with a report."""
+"""`mlci demo`: every step on a synthetic hospital, from cohort to report."""
 
 from pathlib import Path
 
 import click
 
 
-@click.command(short_help="See it all on a synthetic hospital, in two minutes.")
+@click.command(short_help="Try every step on a synthetic hospital; takes two minutes.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("demo"),
     show_default=True,
-    help="Folder for what it makes.",
+    help="Folder for the files it makes.",
 )
-@click.option("--admissions", type=click.IntRange(1_000), default=20_000, show_default=True, help="To the hospital.")
-@click.option("--seed", type=click.IntRange(0), default=11, show_default=True, help="Of hospital and fit.")
+@click.option(
+    "--admissions", type=click.IntRange(1_000), default=20_000, show_default=True, help="Number of admissions to make."
+)
+@click.option("--seed", type=click.IntRange(0), default=11, show_default=True, help="Seed of the hospital and the fit.")
 def command(output: Path, admissions: int, seed: int) -> None:
-    """Make a synthetic hospital, learn an index from it, judge it on held-out patients, and write the report."""
+    """Make a synthetic hospital, learn an index from it, evaluate it on held-out patients, and write the report.
+
+    If the command is interrupted, run it again: finished steps are kept.
+    """
     from mlci.cli._demo import run
 
     report = run(output, admissions=admissions, seed=seed, say=click.echo)
-    click.echo(f"The report lies at {report}; open it in a browser.")
+    click.echo(f"Open {report} in a browser to see the report.")

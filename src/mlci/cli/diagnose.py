@@ -1,4 +1,4 @@
-"""`mlci diagnose`: the theory's tables and laws for scores in a file, against a cohort's outcomes."""
+"""`mlci diagnose`: the tables and laws of the theory, for scores in a file and the outcomes of a cohort."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,37 +16,45 @@ TITLES = {
 }
 
 
-@click.command(short_help="Theory diagnostics, laws and cutoffs of scores in a file.")
+@click.command(short_help="Diagnose scores: shared direction of outcomes, cutoffs, certificates.")
 @click.argument("scores", type=click.Path(path_type=Path))
 @click.argument("cohort", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for CSV and JSON.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for CSV and JSON files.")
 @click.option("--column", multiple=True, help="Score column; may be repeated.  [score, else every numeric column]")
-@click.option("--split", default="test", show_default=True, help="Splits to judge, as train,valid; all: every one.")
+@click.option("--split", default="test", show_default=True, help="Splits to evaluate, such as train,valid; or all.")
 @click.option("--outcome", "outcomes", multiple=True, help="Outcome to include; may be repeated.  [all]")
-@click.option("--weights", metavar="A=2,B=1|MODEL|equal", help="Of the outcomes.  [the fit's, if SCORES tells them]")
-@click.option("--sigma", type=BANDWIDTH, help="Bandwidth, or a model file: the trained one.  [median difference]")
-@click.option("--floor", type=click.FloatRange(0), help="Of the kernel's norm; 0: none.  [exact: 1e-4; paper: 0]")
+@click.option(
+    "--weights",
+    metavar="A=2,B=1|MODEL|equal",
+    help="Weights of the outcomes.  [those of the fit, if SCORES holds them, else equal]",
+)
+@click.option("--sigma", type=BANDWIDTH, help="Bandwidth, or a model file to take it from.  [median difference]")
+@click.option("--floor", type=click.FloatRange(0), help="Floor of the kernel's norm; 0: none.  [exact: 1e-4; paper: 0]")
 @click.option(
     "--protocol",
     type=click.Choice(["exact", "paper"]),
     default="exact",
     show_default=True,
-    help="exact: every admission; paper: the authors' subsample, scaling and bandwidth.",
+    help="exact: use every admission; paper: use the authors' subsample, scaling and bandwidth.",
 )
-@click.option("--sample", type=click.IntRange(2), help="Admissions drawn at random.  [exact: all; paper: 5000]")
-@click.option("--seed", type=int, default=12345, show_default=True, help="Of the draw, and of the noise.")
-@click.option("--check", is_flag=True, help="Evaluate each lemma of the paper on these data.")
+@click.option("--sample", type=click.IntRange(2), help="Number of admissions to sample.  [exact: all; paper: 5000]")
+@click.option("--seed", type=int, default=12345, show_default=True, help="Seed of the sample and of the noise.")
+@click.option("--check", is_flag=True, help="Check each lemma of the paper on these data.")
 @click.option(
-    "--noise", type=click.FloatRange(0, min_open=True), metavar="SD", help="Check what noise on the score does."
+    "--noise",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SD",
+    help="Check the effect of noise on the score, with this standard deviation.",
 )
 @force
 @quiet
 def command(scores: Path, cohort: Path, output: Path | None, column, split: str, outcomes, **options) -> None:
-    """Can these scores serve several outcomes at once, and where lies their cutoff?
+    """Check whether scores can serve several outcomes at once, and where their cutoff is.
 
-    SCORES is a Parquet, CSV or Excel file with admission_id and score columns, COHORT a cohort file. Prints how
-    far the outcomes share one direction, the best cuts of each score with their certificates, and each outcome's own;
-    with --check, whether each inequality of the paper holds here, and by how much.
+    SCORES is a Parquet, CSV or Excel file with admission_id and score columns. COHORT is a cohort file.
+
+    Prints how far the outcomes share one direction, the best cuts of each score with their certificates, and the best
+    cut for each outcome. With --check, also prints whether each inequality of the paper holds here, and by how much.
     """
     from mlci.base.errors import InputError
     from mlci.cli._judged import read_judged
@@ -56,7 +64,7 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
     quiet, force = options.pop("quiet"), options.pop("force")
     noise, checked = options.pop("noise"), options.pop("check")
     if options["protocol"] == "paper" and options["sigma"] is not None:
-        raise click.UsageError("--sigma does not go with --protocol paper, which takes its own.")
+        raise click.UsageError("--sigma cannot be combined with --protocol paper, which has its own bandwidth.")
     if output is not None:
         names = [*(f"{title}.csv" for title in (*TITLES, "checks")), RECORD]
         check_folder(output, names, inputs=[scores, cohort], force=force)
@@ -77,7 +85,7 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
         laws = {name: theory.check(values[name].to_numpy(), labels, names, noise=noise, **options) for name in values}
     tables = _tables(found, laws)
     if not quiet:
-        _say(found, tables)
+        _print_all(found, tables)
     if output is not None:
         _write(output, found, tables)
         if not quiet:
@@ -85,16 +93,17 @@ def command(scores: Path, cohort: Path, output: Path | None, column, split: str,
 
 
 def _weights(text: str | None, names: Sequence[str], scores: Path) -> list[float] | None:
-    """Return weights in the order of the outcomes: as typed (others keep 1), or those of a fit; None: equal ones.
+    """Return the weights of the outcomes, in their order, or None for equal weights.
 
-    A file of `mlci score` tells those by which the model's cutoff was chosen, so that both name the same cut.
+    `text` may give weights (others are 1), name a model, or be None. In that case the weights come from the file of
+    scores, if `mlci score` wrote them there, so that both commands choose the same cut.
     """
     from mlci.base.errors import InputError
     from mlci.judging.scores import read_weights
 
     if text is None:
-        told = [read_weights(scores).get(name, 0.0) for name in names]
-        return told if all(told) else None
+        stored = [read_weights(scores).get(name, 0.0) for name in names]
+        return stored if all(stored) else None
     if text == "equal":
         return None
     if "=" not in text:
@@ -102,13 +111,13 @@ def _weights(text: str | None, names: Sequence[str], scores: Path) -> list[float
 
         given = load_model(text).card.get("weights")
         if given is None:
-            raise InputError(f"{text}: keeps no weights of outcomes; say them, as {names[0]}=2.")
+            raise InputError(f"{text}: has no outcome weights; give them as {names[0]}=2.")
         return [float(given.get(name, 0.0)) for name in names]
     weights = dict.fromkeys(names, 1.0)
     for word in text.split(","):
         name, _, value = word.partition("=")
         if name not in weights:
-            raise InputError(f"weights: '{name}' is no outcome here; allowed are {', '.join(names)}.")
+            raise InputError(f"weights: '{name}' is not an outcome here; allowed are {', '.join(names)}.")
         try:
             weights[name] = float(value)
         except ValueError:
@@ -117,7 +126,7 @@ def _weights(text: str | None, names: Sequence[str], scores: Path) -> list[float
 
 
 def _tables(found, laws) -> dict:
-    """Return the three tables, and the laws, of all scores."""
+    """Return the three tables for all scores, and the table of checked laws if there are any."""
     import pandas as pd
 
     tables = {}
@@ -131,8 +140,8 @@ def _tables(found, laws) -> dict:
     return tables
 
 
-def _say(found, tables) -> None:
-    """Print the tables, and what a reader must know beside them."""
+def _print_all(found, tables) -> None:
+    """Print the tables, and the notes needed to read them."""
     from mlci.cli._tables import show
 
     for title, words in TITLES.items():
@@ -146,7 +155,7 @@ def _say(found, tables) -> None:
         click.echo(f"{outcome} was left out: {why}.")
     for name, diagnosis in found.items():
         if not diagnosis.shared.threshold.rising:
-            click.echo(f"{name}: beyond its best cut the outcomes are rarer, not commoner; it may be turned around.")
+            click.echo(f"{name}: outcomes are rarer above its best cut, not more frequent; the score may be reversed.")
     if "checks" in tables:
         rows = [
             [
@@ -155,9 +164,9 @@ def _say(found, tables) -> None:
                 f"{row.left:.4g} {row.relation} {row.right:.4g}" if row.left == row.left else "–",
                 row.verdict,
             ]
-            for row in tables["checks"].itertuples()  # a side is NaN where the law says nothing
+            for row in tables["checks"].itertuples()  # a side is NaN if the law does not apply
         ]
-        show("The paper's laws on these data", ["model", "law", "here", "verdict"], rows, left=4)
+        show("The laws of the paper on these data", ["model", "law", "here", "verdict"], rows, left=4)
 
 
 def _write(output: Path, found, tables) -> None:

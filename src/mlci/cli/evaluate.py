@@ -1,4 +1,4 @@
-"""`mlci evaluate`: scores in files against the outcomes of a cohort."""
+"""`mlci evaluate`: files of scores and a cohort in, tables of metrics out."""
 
 from pathlib import Path
 
@@ -9,43 +9,46 @@ from mlci.cli._options import check_output, force, published, quiet, survey
 from mlci.cli._windows import Windows, windows
 
 
-@click.command(short_help="dCorr, MI, nHSIC, AUROC, ... of scores in files, with intervals.")
+@click.command(short_help="Evaluate scores against outcomes: AUROC, dCorr, MI, nHSIC, ... with intervals.")
 @click.argument("scores", type=click.Path(path_type=Path), nargs=-1)
 @click.argument("cohort", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Table of metrics (CSV).")
-@click.option("--split", default="test", show_default=True, help="Splits to judge, as train,valid; all: every one.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Table of metrics to write (CSV)."
+)
+@click.option("--split", default="test", show_default=True, help="Splits to evaluate, such as train,valid; or all.")
 @click.option("--score", "columns", multiple=True, help="Score column; may be repeated.  [score, else all numeric]")
-@click.option("--by", help="Subgroups as well, by columns of the cohort: sex,age_band.")
+@click.option("--by", help="Also evaluate subgroups by these columns of the cohort, such as sex,age_band.")
 @click.option(
     "--rivals/--no-rivals",
     default=True,
     show_default=True,
-    help="Beside age and sex, and the flags of Charlson and Elixhauser, refitted on the split train.",
+    help="Compare with age and sex, and with the Charlson and Elixhauser flags, refitted on the train split.",
 )
-@click.option("--missed", is_flag=True, help="Also the codes that say more of an outcome than the score does.")
+@click.option("--missed", is_flag=True, help="Also list the codes that predict an outcome better than the score does.")
 @click.option(
     "--look-back",
     type=Windows(),
     metavar="DAYS,...",
-    help="Also how long to look back: published indices with the codes of earlier admissions, as 0,90,365,1825.",
+    help="Also compare look-back windows, such as 0,90,365,1825: published indices that use codes of earlier"
+    " admissions.",
 )
 @published("charlson,elixhauser")
 @click.option(
     "--carry",
     metavar="comorbidities|TABLE",
-    help="With --look-back, which codes: of comorbidities, or by a table of code and days.",
+    help="With --look-back: the earlier codes to use, those of comorbidities or a table of codes and days.  [all]",
 )
-@click.option("--model", type=MODEL, help="With --look-back, an index that is scored by each window's codes too.")
-@click.option("--fit", is_flag=True, help="With --look-back, also an index that is learned anew from each window.")
-@click.option("--bounds", is_flag=True, help="Also with every missing outcome taken as absent, and as present.")
-@click.option("--numeric", metavar="COLUMNS", help="Numeric outcomes as well, by columns of the cohort: days,cost.")
+@click.option("--model", type=MODEL, help="With --look-back: also score each window with this index.")
+@click.option("--fit", is_flag=True, help="With --look-back: also learn an index from each window.")
+@click.option("--bounds", is_flag=True, help="Also treat every missing outcome as absent, and as present.")
+@click.option("--numeric", metavar="COLUMNS", help="Also evaluate numeric outcomes in these columns: days,cost.")
 @click.option(
-    "--sigma", type=BANDWIDTH, help="nHSIC's bandwidth, or a model file: the trained one.  [each score's own]"
+    "--sigma", type=BANDWIDTH, help="Bandwidth of nHSIC, or a model file to take it from.  [chosen for each score]"
 )
 @click.option(
-    "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="For spreads; 0: no intervals."
+    "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="Bootstrap resamples; 0: no intervals."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the resampling.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the resampling.")
 @survey
 @force
 @quiet
@@ -64,75 +67,84 @@ def command(
     quiet: bool,
     **options,
 ) -> None:
-    """Judge any score against every outcome, on the admissions whose outcome is known.
+    """Evaluate any score against every outcome, on the admissions whose outcome is known.
 
-    SCORES are Parquet, CSV or Excel files with admission_id and score columns; of several scores each is compared
-    with the first. Columns risk_<outcome> are judged for calibration, expected_<number> with --numeric. COHORT is a
-    cohort file; --look-back needs no SCORES. With --weights figures are those of the population that a sample stands
-    for; what has no weighted definition is left out.
+    SCORES are Parquet, CSV or Excel files with admission_id and score columns. If there are several scores, each is
+    compared with the first. Columns risk_<outcome> are evaluated for calibration, and with --numeric also columns
+    expected_<number>. --look-back needs no SCORES.
+
+    COHORT is a cohort file.
+
+    With --weights, figures are estimates for the population that the sample represents; metrics without a weighted
+    definition are left out.
     """
     from mlci.cli._contest import contest, learned_from, missing, numbers, show_contest, show_missing, show_numbers
     from mlci.cli._missed import missed_codes
     from mlci.judging._carried import design_of, design_words
     from mlci.judging.evaluate import judge, subgroup
 
-    looking = {name: options.pop(name) for name in ("look_back", "index", "carry", "model", "fit")}
-    drawn = {name: options.pop(name) for name in ("weights", "cluster", "strata")}
-    _check_asked(scores, weights=drawn["weights"], missed=missed, numeric=numeric, **looking)
+    windowing = {name: options.pop(name) for name in ("look_back", "index", "carry", "model", "fit")}
+    survey_columns = {name: options.pop(name) for name in ("weights", "cluster", "strata")}
+    _check_options(scores, weights=survey_columns["weights"], missed=missed, **windowing)
     endings = ("_look_back", "", "_differences", "_bounds", "_numeric", "_missed", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
     for path in filter(None, outputs):
         check_output(path, inputs=[*scores, cohort], force=force)
-    if looking["look_back"]:
+    if windowing["look_back"]:
         resampling = {"resamples": options["resamples"], "seed": options["seed"]}
-        _write(outputs[0], windows(cohort, **looking, split=split, quiet=quiet, **resampling), quiet=quiet)
+        _write(outputs[0], windows(cohort, **windowing, split=split, quiet=quiet, **resampling), quiet=quiet)
     if not scores:
         return
     judged, frames = _read(scores, cohort, split, columns, quiet=quiet)
-    models, risks, expected = _named(frames, judged, columns)
+    models, risks, expected = _by_model(frames, judged, columns)
     groups = {name: subgroup(judged, name) for name in by.split(",")} if by else None
-    design = design_of(judged, **drawn)
+    design = design_of(judged, **survey_columns)
     found = judge(models, judged, groups=design, risks=risks, by=groups, **options)
     if not quiet:
-        if said := design_words(judged, **drawn):
-            click.echo(f"{said[:1].upper()}{said[1:]}.")
+        if words := design_words(judged, **survey_columns):
+            click.echo(f"{words[:1].upper()}{words[1:]}.")
         _print(found, intervals=options["resamples"] > 0)
-    moved = missing(models, risks, judged, design) if bounds else found.table[:0]
-    if not quiet and len(moved):
-        show_missing(moved)
-    counted = numbers(models, numeric.split(","), judged, design, expected) if numeric else found.table[:0]
-    if not quiet and len(counted):
-        show_numbers(counted)
-    beside = ()
-    left = missed_codes(models, judged, wanted=missed, quiet=quiet)
+    bounded = missing(models, risks, judged, design) if bounds else found.table[:0]
+    if not quiet and len(bounded):
+        show_missing(bounded)
+    numeric_table = numbers(models, numeric.split(","), judged, design, expected) if numeric else found.table[:0]
+    if not quiet and len(numeric_table):
+        show_numbers(numeric_table)
+    missed_table = missed_codes(models, judged, wanted=missed, quiet=quiet)
+    rival_tables = ()
     if rivals:
         first, values = next(iter(models.items()))
-        own = {"weights": drawn["weights"], "risks": risks.get(first, {})}
-        beside = contest(cohort, judged, frames[0][1], (first, values), design, **own)
+        own = {"weights": survey_columns["weights"], "risks": risks.get(first, {})}
+        rival_tables = contest(cohort, judged, frames[0][1], (first, values), design, **own)
         if not quiet:
-            who = "patients" if design.clusters < len(design) else "admissions"
-            show_contest(*beside, crossed=learned_from(judged), who=who)
-    for path, frame in zip(outputs[1:], (found.table, found.differences, moved, counted, left, *beside)):
+            unit = "patients" if design.clusters < len(design) else "admissions"
+            show_contest(*rival_tables, crossed=learned_from(judged), unit=unit)
+    tables = (found.table, found.differences, bounded, numeric_table, missed_table, *rival_tables)
+    for path, frame in zip(outputs[1:], tables):
         _write(path, frame, quiet=quiet)
 
 
-def _check_asked(scores, *, weights, missed, numeric, look_back, carry, model, fit, **_) -> None:
-    """Refuse what does not go together."""
+def _check_options(scores, *, weights, missed, look_back, carry, model, fit, **_) -> None:
+    """Raise a usage error for options that cannot be combined."""
     from mlci.index.ready import ready_made
 
     for path in scores:
         if path.suffix == ".safetensors" or (str(path) in ready_made() and not path.exists()):
-            raise click.UsageError(f"{path} is a model: `mlci score` writes its scores, `mlci report` judges it whole.")
+            raise click.UsageError(
+                f"{path} is a model, not a file of scores: `mlci score` writes its scores, `mlci report` evaluates it."
+            )
     if not scores and not look_back:
         raise click.UsageError("SCORES are needed before COHORT (or --look-back DAYS,...).")
     if (carry or model or fit) and not look_back:
-        raise click.UsageError("--carry, --model and --fit go with --look-back; SCORES are what `mlci score` writes.")
+        raise click.UsageError(
+            "--carry, --model and --fit need --look-back; to evaluate a model, first score the cohort (`mlci score`)."
+        )
     if weights and (missed or look_back):
-        raise click.UsageError("--missed and --look-back take no --weights; leave them out.")
+        raise click.UsageError("--missed and --look-back cannot be combined with --weights.")
 
 
 def _write(path: Path | None, frame, *, quiet: bool) -> None:
-    """Write a table that has rows, and say so."""
+    """Write a table unless it is empty, and report it."""
     from mlci.base.files import atomic
 
     if path is None or not len(frame):
@@ -144,7 +156,7 @@ def _write(path: Path | None, frame, *, quiet: bool) -> None:
 
 
 def _read(scores, cohort: Path, split: str, columns, *, quiet: bool):
-    """Return the admissions that have every score, and the scores of each file."""
+    """Return the admissions that have every score, and the table of each file."""
     from mlci.cli._judged import read_judged
     from mlci.judging.scores import match, read_scores
 
@@ -158,12 +170,12 @@ def _read(scores, cohort: Path, split: str, columns, *, quiet: bool):
         if not quiet:
             click.echo(f"{path}: {len(judged):,} of {before:,} admissions have scores (split: {split}).")
     if not quiet and len(judged) < size:
-        click.echo(f"Judged on {len(judged):,} of the split's {size:,} admissions.")
+        click.echo(f"Evaluated on {len(judged):,} of the {size:,} admissions of the split.")
     return judged, frames
 
 
-def _named(frames, judged, columns) -> tuple[dict, dict, dict]:
-    """Return the scores by a name of their own, and the risks and expected numbers that came with them."""
+def _by_model(frames, judged, columns) -> tuple[dict, dict, dict]:
+    """Return the scores by model name, and the risks and expected numbers of the same file."""
     from mlci.judging.scores import EXPECTED, RISK, match
 
     models, risks, expected = {}, {}, {}
@@ -173,10 +185,10 @@ def _named(frames, judged, columns) -> tuple[dict, dict, dict]:
             {c.removeprefix(start): frame[c].to_numpy() for c in frame if c.startswith(start) and c not in columns}
             for start in (RISK, EXPECTED)
         )
-        beside = {*(f"{RISK}{name}" for name in risk), *(f"{EXPECTED}{name}" for name in number)}
-        plain = [c for c in frame if c not in beside]
-        for column in plain:
-            name = path.stem if column == "score" or (len(plain) == 1 and len(frames) > 1) else str(column)
+        others = {*(f"{RISK}{name}" for name in risk), *(f"{EXPECTED}{name}" for name in number)}
+        score_columns = [c for c in frame if c not in others]
+        for column in score_columns:
+            name = path.stem if column == "score" or (len(score_columns) == 1 and len(frames) > 1) else str(column)
             name = name if name not in models else f"{path.stem}:{column}"
             models[name] = frame[column].to_numpy()
             if column == "score":
@@ -185,7 +197,7 @@ def _named(frames, judged, columns) -> tuple[dict, dict, dict]:
 
 
 def _print(found, *, intervals: bool) -> None:
-    """Print one block per metric: models down and outcomes across where that fits, else a line for each."""
+    """Print one table per metric: models as rows and outcomes as columns, or one line each if that is too wide."""
     from mlci.cli._tables import p_value, show
     from mlci.measures.registry import METRICS
 
@@ -197,7 +209,9 @@ def _print(found, *, intervals: bool) -> None:
         heads = [by, "outcome", "admissions", "positives"]
         start = 0 if by else 1
         show(
-            f"By {by}; groups of fewer than 10 with or without an outcome share a row" if by else "Judged on",
+            f"By {by}; groups with fewer than 10 admissions with or without an outcome share a row"
+            if by
+            else "Evaluated on",
             heads[start:],
             [row[start:] for row in counts],
             left=2 - start,
@@ -216,7 +230,8 @@ def _print(found, *, intervals: bool) -> None:
             [row.by, row.model, row.outcome, str(row.groups), p_value(row.level), p_value(row.slope)]
             for row in found.interactions.itertuples()
         ]
-        show("Do groups differ? p-values", ["by", "model", "outcome", "groups", "level", "slope"], body, left=3)
+        title = "Do groups differ? p-values for the level and the slope of the calibration"
+        show(title, ["by", "model", "outcome", "groups", "level", "slope"], body, left=3)
     means = found.means()
     if table["outcome"].nunique() > 1:
         body = [

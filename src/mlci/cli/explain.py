@@ -1,4 +1,4 @@
-"""`mlci explain`: what each code adds, of codes that are typed or of every admission of a file."""
+"""`mlci explain`: what each code adds to the score, for typed codes or for every admission of a file."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,45 +7,49 @@ import click
 
 from mlci.cli._counting import counting
 from mlci.cli._model import MODEL
-from mlci.cli._options import check_output, columns, force, quiet, shown
+from mlci.cli._options import check_output, columns, display_name, force, quiet
 
 if TYPE_CHECKING:
     from mlci.codes.admissions import Admissions
     from mlci.index._explain import Explanation
     from mlci.index.model import Model
 
-TITLE = 36  # characters of a title that a line has room for
+TITLE_WIDTH = 36  # characters of a code and its title
 
 
-@click.command("explain")
+@click.command("explain", short_help="Explain a score: what each code adds to it.")
 @click.argument("model", type=MODEL)
 @click.argument("words", nargs=-1, required=True, metavar="CODES...|ADMISSIONS")
-@click.option("-o", "--output", type=click.Path(), help="A row for each code: .parquet, .csv, .xlsx, or - (CSV).")
-@click.option("--age", type=float, help="In years, of typed codes, where the risks take it.")
-@click.option("--sex", type=click.Choice(["F", "M"]), help="Likewise.")
+@click.option(
+    "-o", "--output", type=click.Path(), help="File with a row for each code: .parquet, .csv, .xlsx, or - for CSV."
+)
+@click.option("--age", type=float, help="Age in years, for typed codes, if the risks of the model use it.")
+@click.option("--sex", type=click.Choice(["F", "M"]), help="Sex, for typed codes, if the risks of the model use it.")
 @columns
 @force
 @quiet
-def command(model, words, output, age, sex, force, quiet, **named) -> None:
-    """See why: what each code adds to the score, and to the log-odds of each outcome.
+def command(model, words, output, age, sex, force, quiet, **column_options) -> None:
+    """Explain a score: what each code adds to it, and to the log-odds of each outcome.
 
     MODEL is a model file, or the name of a ready-made index (`mlci models`), such as us2010.
 
-    CODES are those of one admission: mlci explain us2010 I50.9 N17.9. Instead of codes, ADMISSIONS is a file as `mlci
-    score` takes it; -o then gets a row for each code of each admission. By a table rows add up to the score.
+    CODES are the codes of one admission: mlci explain us2010 I50.9 N17.9. Instead of codes, give ADMISSIONS, a file as
+    for `mlci score`; -o then gets a row for each code of each admission. For the recipe table, the rows add up to the
+    score.
     """
     from mlci.base.tablefile import STANDARD, is_sheet
 
     alone = words[0] if len(words) == 1 else ""
     if alone == STANDARD or is_sheet(alone) or alone.lower().endswith((".parquet", ".pq")):
-        _file(model, alone, output, age, sex, force, quiet, named)
+        _file(model, alone, output, age, sex, force, quiet, column_options)
         return
-    if named["id"] or named["codes"] or named["restore_zeros"]:
-        raise click.UsageError("--id, --codes and --restore-zeros go with a file of admissions, not with typed codes.")
-    _typed(model, "\n".join(words), output, age, sex, force, quiet, named["icd_version"])
+    if column_options["id"] or column_options["codes"] or column_options["restore_zeros"]:
+        raise click.UsageError("--id, --codes and --restore-zeros need a file of admissions, not typed codes.")
+    _typed(model, "\n".join(words), output, age, sex, force, quiet, column_options["icd_version"])
 
 
-def _file(model, source, output, age, sex, force, quiet, named) -> None:
+def _file(model, source, output, age, sex, force, quiet, column_options) -> None:
+    """Explain every admission of a file."""
     from pathlib import Path
 
     from mlci.base.errors import InputError
@@ -55,14 +59,20 @@ def _file(model, source, output, age, sex, force, quiet, named) -> None:
     if output is None:
         raise click.UsageError("a file of admissions needs -o: mlci explain MODEL ADMISSIONS -o why.csv.")
     if age is not None or sex is not None:
-        raise click.UsageError("--age and --sex go with typed codes, not with a file of admissions.")
+        raise click.UsageError("--age and --sex need typed codes, not a file of admissions.")
     if source != "-" and not Path(source).is_file():
         raise InputError(f"{source}: there is no such file.")
     check_output(output, inputs=[model, source], force=force)
     index = load_model(model)
     with counting(quiet) as on_batch:
-        told = {"on_batch": on_batch, "on_guess": lambda said: click.echo(f"{shown(source)}: {said}", err=True)}
-        tally = explain_file(index, source, output, **told, **named)
+        tally = explain_file(
+            index,
+            source,
+            output,
+            on_batch=on_batch,
+            on_guess=lambda guess: click.echo(f"{display_name(source)}: {guess}", err=True),
+            **column_options,
+        )
     if not quiet:
         click.echo(f"{output}: {tally.codes:,} codes of {tally.admissions:,} admissions. {_sums(index)}", err=True)
     for doubt in tally.doubts():
@@ -70,6 +80,7 @@ def _file(model, source, output, age, sex, force, quiet, named) -> None:
 
 
 def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
+    """Explain one admission whose codes were typed."""
     from mlci.base.tablefile import writing
     from mlci.codes.admissions import said_version
     from mlci.index._people import of_person
@@ -78,13 +89,13 @@ def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
 
     if output:
         if age is not None or sex is not None:
-            raise click.UsageError("--age and --sex count in what is printed; leave out -o.")
+            raise click.UsageError("--age and --sex affect only printed risks; leave out -o.")
         check_output(output, inputs=[model], force=force)
     index = load(model)
-    said, column = said_version(icd_version)
+    stated, column = said_version(icd_version)
     if column:
-        raise click.UsageError("--icd-version is 9 or 10 for typed codes.")
-    admissions, version = _understood(index.model_, text, said)
+        raise click.UsageError("for typed codes, --icd-version must be 9 or 10.")
+    admissions, version = _understood(index.model_, text, stated)
     if output:
         with writing(output) as write:
             write(explained(index.model_, admissions))
@@ -96,10 +107,10 @@ def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
         click.echo(_text(index.model_, admissions, explanation, people, version))
 
 
-def _understood(model: "Model", text: str, said: int | None) -> tuple["Admissions", int]:
-    """Return the codes that were typed, and their version: what was said, the model's, or what most of them are of.
+def _understood(model: "Model", text: str, stated: int | None) -> tuple["Admissions", int]:
+    """Return the typed codes and their ICD version: the stated one, the model's, or that of most codes.
 
-    What is not understood is told; where it is more than half, nothing is explained.
+    Print a warning for each piece of text that is not understood; raise an error if that is more than half.
     """
     from mlci.base.errors import InputError
     from mlci.codes import icd
@@ -107,32 +118,32 @@ def _understood(model: "Model", text: str, said: int | None) -> tuple["Admission
     from mlci.index._typed import typed
 
     own = [version for version in icd.VERSIONS if version in model.icd_versions]
-    versions = [said] if said else own or list(icd.VERSIONS)
-    found = {version: typed(model, text, version) for version in versions}
-    many = {version: (len(parsed.codes), -len(parsed.missed)) for version, parsed in found.items()}
-    version = max(versions, key=lambda number: many[number])
-    sure = list(many.values()).count(many[version]) == 1
-    for missed in found[version].missed if sure else ():
-        meant = [f"{_dotted(codes.codes, version)} {codes.title}" for codes in missed.suggestions]
-        also = f"; it is a code of ICD-{missed.other_version}" if missed.other_version else ""
-        also += f" (is it {' or '.join(meant)}?)" if meant else ""
+    versions = [stated] if stated else own or list(icd.VERSIONS)
+    readings = {version: typed(model, text, version) for version in versions}
+    fits = {version: (len(reading.codes), -len(reading.missed)) for version, reading in readings.items()}
+    version = max(versions, key=lambda number: fits[number])
+    unique = list(fits.values()).count(fits[version]) == 1
+    for missed in readings[version].missed if unique else ():
+        suggestions = [f"{_dotted(codes.codes, version)} {codes.title}" for codes in missed.suggestions]
+        also = f"; it is an ICD-{missed.other_version} code" if missed.other_version else ""
+        also += f" (did you mean {' or '.join(suggestions)}?)" if suggestions else ""
         click.echo(f"mlci: warning: {missed.text!r} is not understood and does not count{also}.", err=True)
-    if not many[version][0]:
-        raise InputError("no ICD code was found in what was typed: there is no score to explain.")
-    if not sure:
-        raise InputError("the ICD version of these codes cannot be told from them; --icd-version 9 or 10 says it.")
-    parsed = found[version]
+    if not fits[version][0]:
+        raise InputError("no ICD code was found in the text, so there is no score to explain.")
+    if not unique:
+        raise InputError("the ICD version of these codes is ambiguous; add --icd-version 9 or --icd-version 10.")
+    reading = readings[version]
     if len(versions) > 1:
-        click.echo(f"The codes were taken for ICD-{version}; --icd-version says otherwise.", err=True)
-    admissions = Admissions.from_lists([[code.code for code in parsed.codes]], icd_version=version)
-    uncounted = sum(missed.counts for missed in parsed.missed)
+        click.echo(f"The codes were read as ICD-{version}; change this with --icd-version.", err=True)
+    admissions = Admissions.from_lists([[code.code for code in reading.codes]], icd_version=version)
+    uncounted = sum(missed.counts for missed in reading.missed)
     if not model.understanding(admissions).diluted(admissions.counts, uncounted).enough[0]:
-        raise InputError("fewer than half of what was typed is understood: there is no score to explain.")
+        raise InputError("fewer than half of the codes are understood, so there is no score to explain.")
     return admissions, version
 
 
 def _text(model: "Model", admissions: "Admissions", explanation: "Explanation", people, version: int) -> str:
-    """Return the explanation of one admission as a table, and what its score means."""
+    """Return the explanation of one admission as a table, with its score, percentile and severity above."""
     from textwrap import wrap
 
     from mlci.base.grids import as_text, grid
@@ -149,7 +160,8 @@ def _text(model: "Model", admissions: "Admissions", explanation: "Explanation", 
     for effect in explanation:
         title = (effect.title or "") if effect.known else "unknown to the model"
         name = f"{_dotted([effect.code], version)} {title}"
-        rows.append(row(name if len(name) <= TITLE else name[: TITLE - 1] + "…", effect.effect, effect.log_odds))
+        shortened = name if len(name) <= TITLE_WIDTH else name[: TITLE_WIDTH - 1] + "…"
+        rows.append(row(shortened, effect.effect, effect.log_odds))
     rows.append(row("this admission", explanation.score, explanation.log_odds))
     rows += [row(f"{who}, in the risks", None, added) for who, added in explanation.people.items()]
     risks = [f"{100 * risk[name][0]:.1f} %" if name in risk else "" for name in names]
@@ -163,7 +175,9 @@ def _text(model: "Model", admissions: "Admissions", explanation: "Explanation", 
 
 
 def _sums(model: "Model") -> str:
-    return "Rows add up." if model.additive else "Each code is left out in turn; effects overlap and do not add up."
+    if model.additive:
+        return "Rows add up."
+    return "Each effect is found by leaving the code out; effects overlap and do not add up."
 
 
 def _dotted(codes, version: int) -> str:

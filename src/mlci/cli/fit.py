@@ -1,10 +1,12 @@
+"""`mlci fit`: a cohort file in, a model file out."""
+
 import click
 
 from mlci.cli._options import check_output, cluster, force, quiet, weights
 
 
 class _Recipe(click.Choice):
-    """A recipe by its name of today, or, with a warning, by a former one."""
+    """A recipe by its current name, or, with a warning, by a former one."""
 
     def convert(self, value, param, ctx):
         from mlci.config import current_recipe
@@ -15,66 +17,71 @@ class _Recipe(click.Choice):
 RECIPE = _Recipe(["table", "deep", "paper"])
 
 
-def _kinds(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """Return COLUMN or COLUMN=KIND as pairs; a kind that nobody named is empty."""
-    return {name: kind for name, _, kind in (column.partition("=") for column in given)}
+def _numeric_kinds(context: click.Context, option: click.Parameter, columns: tuple[str, ...]) -> dict[str, str]:
+    """Return each COLUMN or COLUMN=KIND as a pair; a kind that is not given is empty."""
+    return {name: kind for name, _, kind in (column.partition("=") for column in columns)}
 
 
-def _told(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Return the words of --about by their keys."""
-    told = {key: words for key, _, words in (text.partition("=") for text in texts)}
-    for key, words in told.items():
-        if key not in ("data", "dates", "licence") or not words.strip():
-            raise click.BadParameter(f"{key!r}: allowed is data=WORDS, dates=WORDS, licence=WORDS.", context, option)
-    return told
+def _about(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """Return the texts of --about by their keys."""
+    about = {key: text for key, _, text in (pair.partition("=") for pair in texts)}
+    for key, text in about.items():
+        if key not in ("data", "dates", "licence") or not text.strip():
+            raise click.BadParameter(f"{key!r}: use data=TEXT, dates=TEXT or licence=TEXT.", context, option)
+    return about
 
 
-@click.command("fit")
+@click.command("fit", short_help="Learn an index from a cohort file.")
 @click.argument("cohort", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option("-o", "--output", type=click.Path(), help="The model file, e.g. model.safetensors.")
-@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A TOML file that changes constants.")
-@click.option("--seed", default=11, show_default=True, help="The same seed gives the same model, bit by bit.")
+@click.option("-o", "--output", type=click.Path(), help="The model file to write, such as model.safetensors.")
+@click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False), help="TOML file of settings; see --print-config."
+)
+@click.option("--seed", default=11, show_default=True, help="The same seed gives a bit-for-bit identical model.")
 @click.option(
     "--recipe",
     type=RECIPE,
     default="table",
     show_default=True,
-    help="A table of weights, networks (deep), or the paper's network.",
+    help="A table of weights (table), neural networks (deep), or the network of the paper (paper).",
 )
 @click.option(
-    "--outcome", "outcomes", multiple=True, help="Learn from this outcome alone; may be repeated. All if none."
+    "--outcome", "outcomes", multiple=True, help="Learn only from this outcome; may be repeated.  [all outcomes]"
 )
-@click.option("--anchor", help="The outcome that orients the score of deep and paper.  [default: mortality]")
+@click.option("--anchor", help="Recipes deep and paper: the outcome that orients the score.  [mortality]")
 @click.option(
-    "--without-outcome-codes", is_flag=True, help="Ignore codes that tell the outcome, such as cardiac arrest."
+    "--without-outcome-codes", is_flag=True, help="Ignore codes that reveal an outcome, such as cardiac arrest."
 )
 @click.option(
-    "--few-events", is_flag=True, help="Learn even from outcomes that fewer than 5 training admissions have, or lack."
+    "--few-events",
+    is_flag=True,
+    help="Allow outcomes that fewer than 5 training admissions have, or do not have.",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option(
     "--poa",
     type=click.Choice(["all", "only"]),
-    help="Codes that count: all, or only those present on admission.  [all]",
+    help="Learn from all codes, or only from those present on admission.  [all]",
 )
 @click.option(
     "--about",
     multiple=True,
-    metavar="KEY=WORDS",
-    callback=_told,
-    help="What the model card says of the data: data=, dates=, licence=; may be repeated.",
+    metavar="KEY=TEXT",
+    callback=_about,
+    help="Text about the data for the model card: data=, dates= or licence=; may be repeated.",
 )
 @click.option(
     "--numeric",
     multiple=True,
     metavar="COLUMN[=KIND]",
-    callback=_kinds,
-    help="Learn from this number too: days, cost; KIND is poisson (from 0) or gaussian.  [by its values]",
+    callback=_numeric_kinds,
+    help="Also learn from a numeric outcome, such as days or cost; KIND is poisson (values from 0) or gaussian."
+    "  [by its values]",
 )
 @weights
 @cluster
-@click.option("--memory-map", is_flag=True, help="Keep the tokens on disk beside the output, not in memory.")
-@click.option("--print-config", is_flag=True, help="Print the recipe's constants as TOML, to be edited, and end.")
+@click.option("--memory-map", is_flag=True, help="Keep the tokens on disk next to the output, not in memory.")
+@click.option("--print-config", is_flag=True, help="Print the settings of the recipe as TOML, and exit.")
 @force
 @quiet
 def command(
@@ -94,12 +101,12 @@ def command(
     print_config,
     force,
     quiet,
-    **learned,
+    **data_options,
 ) -> None:
     """Learn an index from the train and valid splits of a COHORT file.
 
-    An interrupted fit goes on where it stopped when the same command is given again; until then its state lies beside
-    the output, in a file that begins with a dot.
+    If a fit is interrupted, the same command continues where it stopped. Until then its state is kept next to the
+    output, in a hidden file whose name begins with a dot.
     """
     import shutil
     from dataclasses import replace
@@ -116,14 +123,14 @@ def command(
     target = Path(output)
     check_output(target, inputs=[cohort, *filter(None, [config])], force=force)
     if not quiet:
-        click.echo(f"Learning from {cohort} by the recipe {recipe}.", err=True)
-    if not quiet and (said := _through_torch(settings)):
-        click.echo(said, err=True)
-    asked = {"without_outcome_codes": without_outcome_codes, "poa": poa}
-    settings = replace(settings, tokens=replace(settings.tokens, **{key: said for key, said in asked.items() if said}))
+        click.echo(f"Learning from {cohort} with the recipe {recipe}.", err=True)
+    if not quiet and (note := _needs_torch(settings)):
+        click.echo(note, err=True)
+    changes = {"without_outcome_codes": without_outcome_codes, "poa": poa}
+    tokens = replace(settings.tokens, **{key: value for key, value in changes.items() if value})
+    settings = replace(settings, tokens=tokens)
 
     from mlci.fitting._processes import joined
-    from mlci.index._enough import in_words
     from mlci.index.learning import Asked, learn
     from mlci.index.modelcard import described
 
@@ -131,7 +138,7 @@ def command(
     folder = target.with_name(f".{target.name}.tokens") if memory_map else None
     with joined(device) as (device, group), _progress(quiet or group.rank > 0) as on_event:
         asked = Asked(recipe, settings, outcomes or None, anchor, seed, device, few_events)
-        model = learn(asked, cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event, **learned)
+        model = learn(asked, cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event, **data_options)
         if group.rank:
             return
     described(model, about).save(target)
@@ -139,73 +146,80 @@ def command(
     if folder:
         shutil.rmtree(folder)
     if not quiet:
-        click.echo(f"{target}: {_summary(model)}", err=True)
-        for doubt in (*in_words(model.card), *_unasked(cohort, model)):
-            click.echo(f"Note: {doubt}", err=True)
+        _print_summary(target, model, cohort)
 
 
-def _unasked(cohort: str, model) -> list[str]:
-    """Return a note where the cohort has present-on-admission flags and `--poa` was not given."""
+def _print_summary(target, model, cohort: str) -> None:
+    """Print what was fitted, and notes on outcomes and codes."""
+    from mlci.index._enough import in_words
+
+    click.echo(f"{target}: {_summary(model)}", err=True)
+    for note in (*in_words(model.card), *_poa_note(cohort, model)):
+        click.echo(f"Note: {note}", err=True)
+
+
+def _poa_note(cohort: str, model) -> list[str]:
+    """Return a note if the cohort has present-on-admission flags and `--poa` was not given."""
     from mlci.cohort import cohort_head
 
     if model.vocabulary.poa == "only" or "poa" not in cohort_head(cohort).table.column_names:
         return []
-    return ["all codes counted, those too that arose after admission by their flags; --poa only leaves them out."]
+    return ["the index also uses codes flagged as arising after admission; --poa only leaves them out."]
 
 
-def _through_torch(settings) -> str:
-    """Return what a person who takes this index must know beforehand: whether scoring needs torch."""
+def _needs_torch(settings) -> str:
+    """Return a note if scoring with this index will need torch, else an empty text."""
     encoder = getattr(settings, "encoder", None)
     if encoder is None or encoder.name == "deepsets":
         return ""
-    return f"The encoder {encoder.name} is scored through torch: who takes this index needs pip install 'mlci[deep]'."
+    return f"The encoder {encoder.name} needs torch for scoring: users of this index must pip install 'mlci[deep]'."
 
 
 def _summary(model) -> str:
-    """Return what was fitted, in a few sentences."""
+    """Return a few sentences about the fitted model."""
     card, cut = model.card, model.cutoff
-    rare = sum(not many for many in model.vocabulary.support)
-    found = {"from fewer than 10 admissions": rare, "of one person alone": card["tokens_of_one_patient"]}
-    said = ", ".join(f"{many:,} {whose}" for whose, many in found.items() if many)
-    few = f" ({said}: `min_admissions` leaves rare ones out)" if said else ""
+    rare = sum(not support for support in model.vocabulary.support)
+    counts = {"from fewer than 10 admissions": rare, "from a single patient": card["tokens_of_one_patient"]}
+    counted = ", ".join(f"{count:,} {source}" for source, count in counts.items() if count)
+    few = f" ({counted}; `min_admissions` leaves rare tokens out)" if counted else ""
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in card["weights"].items())
-    present = " of codes present on admission" if model.vocabulary.poa == "only" else ""
-    present += f", of the last {days:g} days too" if (days := card.get("look_back")) else ""
-    elsewhere = "" if cut.held_out is None else f", {cut.held_out:.2f} on admissions that did not choose it"
-    said = [
-        f"{len(model.vocabulary.tokens):,} tokens{present}{few}, {card['admissions']['train']:,} training admissions"
-        f"{_drawn_words(card)}, "
+    kind = " of codes present on admission" if model.vocabulary.poa == "only" else ""
+    kind += f", including codes of the last {days:g} days" if (days := card.get("look_back")) else ""
+    held_out = "" if cut.held_out is None else f", {cut.held_out:.2f} on admissions not used to choose it"
+    sentences = [
+        f"{len(model.vocabulary.tokens):,} tokens{kind}{few}, {card['admissions']['train']:,} training admissions"
+        f"{_survey_note(card)}, "
         f"{card['record']['summary']}; weights {weights}; "
         f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, "
-        f"certificate {cut.certificate:.2f}{elsewhere})."
+        f"certificate {cut.certificate:.2f}{held_out})."
     ]
     if card["in_sample"]:
-        rare = ", ".join(card["in_sample"])
-        said.append(
-            f"Too few validation admissions for the risk of {rare}: it rests on training admissions too, and flatters."
+        sentences.append(
+            f"There were too few validation admissions for the risk of {', '.join(card['in_sample'])}: its figures are "
+            "partly from training admissions and look too good."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
-def _drawn_words(card) -> str:
-    """Return how the training admissions were drawn, where that counted."""
+def _survey_note(card) -> str:
+    """Return how the training admissions were sampled, if that was taken into account."""
     from mlci.index._survey import told
 
-    said = told(card)
-    return f" ({said})" if said else ""
+    design = told(card)
+    return f" ({design})" if design else ""
 
 
 def _progress(quiet: bool):
-    """Return a context that yields what `fit` calls after each epoch: it shows a bar, or lines in a log, or nothing."""
+    """Return a context manager that yields the callback of `learn`: it shows a bar, writes log lines, or is None."""
     import contextlib
     import sys
 
     if quiet:
         return contextlib.nullcontext()
-    return _bar() if sys.stderr.isatty() else contextlib.nullcontext(_plain)
+    return _bar() if sys.stderr.isatty() else contextlib.nullcontext(_log_line)
 
 
-def _plain(event) -> None:
+def _log_line(event) -> None:
     click.echo(f"{event.text}; {event.seconds:.0f} s, {event.eta:.0f} s left", err=True)
 
 

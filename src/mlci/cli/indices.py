@@ -1,12 +1,14 @@
+"""`mlci indices`: Charlson, Elixhauser and other published indices of every admission of a file."""
+
 import sys
 
 import click
 
 from mlci.cli._counting import counting
 from mlci.cli._memory import spare_memory
-from mlci.cli._options import check_output, columns, force, quiet, shown
+from mlci.cli._options import check_output, columns, display_name, force, quiet
 
-FEWEST = 10  # recorded codes of one kind whose number is told
+SMALLEST_COUNT = 10  # smaller counts of codes are not reported
 
 
 def _console(width: int):
@@ -17,6 +19,7 @@ def _console(width: int):
 
 
 def _list(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Print the published indices and end."""
     if not value or ctx.resilient_parsing:
         return
     from rich.table import Column, Table
@@ -33,6 +36,7 @@ def _list(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    """Print the categories and weights of indices and end."""
     if value is None or ctx.resilient_parsing:
         return
     from rich.table import Table
@@ -41,7 +45,7 @@ def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
 
     for index in (family()[name] for name in chosen(value)):
         names = [name for name in index.weights if name != "count"]
-        table = Table("flag", "category", *names, "dropped beside", title=f"{index.title} ({index.name})")
+        table = Table("flag", "category", *names, "not counted with", title=f"{index.title} ({index.name})")
         for category in index.categories:
             if category.words:
                 weights = [str(category.weights[name]) for name in names]
@@ -50,9 +54,11 @@ def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     ctx.exit()
 
 
-@click.command(short_help="Charlson, Elixhauser and other published indices for every admission.")
+@click.command(short_help="Compute Charlson, Elixhauser and other published indices.")
 @click.argument("admissions", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("-o", "--output", required=True, type=click.Path(), help="Scores: .parquet, .csv, .xlsx, or - (CSV).")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(), help="File of scores: .parquet, .csv, .xlsx, or - for CSV."
+)
 @columns
 @click.option(
     "--index",
@@ -60,44 +66,63 @@ def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     default=["charlson,elixhauser"],
     show_default=True,
     metavar="NAMES",
-    help="Indices of --list, with commas between.",
+    help="Indices to compute, separated by commas; see --list.",
 )
-@click.option("--weights", multiple=True, help="charlson or quan; vw or swiss; count; see --list. May be repeated.")
-@click.option("--no-hierarchy", is_flag=True, help="Count a milder form even beside its severer one.")
+@click.option(
+    "--weights",
+    multiple=True,
+    help="Weights to use: charlson or quan, vw or swiss, count; see --list. May be repeated.",
+)
+@click.option(
+    "--no-hierarchy", is_flag=True, help="Count the milder form of a disease even if the severe form is present."
+)
 @click.option(
     "--poa",
     type=click.Choice(["all", "only", "ahrq"]),
-    help="Codes that count: all; only those present on admission; ahrq: as AHRQ, acute comorbidities if present."
-    "  [all; with --look-back only, where there are flags]",
+    help="Codes that count: all; only those present on admission; or as AHRQ does, where acute comorbidities must have"
+    " been present on admission.  [all; with --look-back and flags: only]",
 )
 @click.option(
     "--principal",
     type=click.Choice(["listed", "count", "skip"]),
     default="listed",
     show_default=True,
-    help="Whether the first diagnosis counts: as each list says (ahrq skips it); always; never.",
+    help="The first diagnosis: as each index defines it (ahrq skips it), always counted, or always skipped.",
 )
-@click.option("--age", metavar="COLUMN", help="Charlson scores with points for age too, from this column of years.")
-@click.option("--look-back", type=float, metavar="DAYS", help="Earlier admissions of a patient count too.")
-@click.option("--subject", default="subject_id", show_default=True, metavar="COLUMN", help="Patients, for --look-back.")
+@click.option(
+    "--age", metavar="COLUMN", help="Also write Charlson scores with points for age, from this column of years."
+)
+@click.option(
+    "--look-back",
+    type=float,
+    metavar="DAYS",
+    help="Also use the codes of the patient's admissions in the last DAYS days.",
+)
+@click.option(
+    "--subject",
+    default="subject_id",
+    show_default=True,
+    metavar="COLUMN",
+    help="The column that identifies patients, for --look-back.",
+)
 @click.option(
     "--admitted",
     default="admitted",
     show_default=True,
     metavar="COLUMN",
-    help="When it began, likewise, and for --audit.",
+    help="The column of admission times, for --look-back and --audit.",
 )
 @click.option(
     "--carry",
     metavar="comorbidities|TABLE",
-    help="Which codes --look-back carries: of comorbidities, or by a table of code and days.  [all]",
+    help="Earlier codes that --look-back uses: those of comorbidities, or a table of codes and days.  [all]",
 )
 @click.option(
     "--audit",
     type=click.Path(dir_okay=False),
-    help="Also write which codes are no codes as they stand, or were none in their year (CSV, or -).",
+    help="Also write a list of codes that are not valid, or were not valid in their year (CSV, or - to print it).",
 )
-@click.option("--flags", is_flag=True, help="Write a column for every category too.")
+@click.option("--flags", is_flag=True, help="Also write a column for every category.")
 @force
 @quiet
 @click.option(
@@ -106,18 +131,25 @@ def _show(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     is_eager=True,
     expose_value=False,
     callback=_list,
-    help="List the indices and their sources.",
+    help="List the indices and their sources, and exit.",
 )
 @click.option(
-    "--show", metavar="NAMES", is_eager=True, expose_value=False, callback=_show, help="Show categories and weights."
+    "--show",
+    metavar="NAMES",
+    is_eager=True,
+    expose_value=False,
+    callback=_show,
+    help="Show the categories and weights of indices, and exit.",
 )
-def command(admissions, output, no_hierarchy, look_back, subject, admitted, carry, audit, flags, force, quiet, **named):
-    """Charlson (cci_charlson), Elixhauser (eci_vw) and their sum of z-scores (cci_eci) for every admission.
+def command(
+    admissions, output, no_hierarchy, look_back, subject, admitted, carry, audit, flags, force, quiet, **options
+):
+    """Compute Charlson (cci_charlson), Elixhauser (eci_vw) and the sum of their z-scores (cci_eci).
 
-    --index names other published indices; all of them are computed in one pass.
+    --index chooses other published indices; all are computed in one pass.
 
-    ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
-    text, or one row per code; - is standard input.
+    ADMISSIONS is a cohort file, or a Parquet, CSV or Excel file. Its codes may be in columns DX1, DX2, ..., in one
+    column of lists or texts, or one per row. - reads standard input.
     """
     for path in filter(None, (output, audit)):
         check_output(path, inputs=[admissions], force=force)
@@ -131,21 +163,21 @@ def command(admissions, output, no_hierarchy, look_back, subject, admitted, carr
     from mlci.index._looking import days_of_file
 
     if carry and look_back is None:
-        raise click.UsageError("--carry says which codes --look-back carries; say how far.")
+        raise click.UsageError("--carry needs --look-back DAYS.")
     if look_back is not None and (before := days_of_file(admissions)):
-        raise InputError(f"{admissions}: looks back {before:g} days already; leave out --look-back.")
+        raise InputError(f"{admissions}: was built with --look-back {before:g} already; leave out --look-back.")
     rule, by_year = read_carry(carry) if carry else None, ByYear(admitted) if audit else None
     spare_memory()
     with counting(quiet) as on_batch:
         done = write_scores(
             admissions,
             output,
-            **named,
+            **options,
             hierarchy=not no_hierarchy,
             with_flags=flags,
             look_back=None if look_back is None else LookBack(look_back, subject, admitted, rule),
             by_year=by_year,
-            on_guess=lambda said: click.echo(f"{shown(admissions)}: {said}", err=True),
+            on_guess=lambda guess: click.echo(f"{display_name(admissions)}: {guess}", err=True),
             on_batch=on_batch,
         )
     if audit:
@@ -157,25 +189,25 @@ def command(admissions, output, no_hierarchy, look_back, subject, admitted, carr
         click.echo(f"warning: {admissions}: {sentence}", err=True)
     if quiet:
         return
-    say = partial(click.echo, err=output == "-")
-    say(f"{output}: {done.admissions:,} admissions, {done.without_codes:,} of them without codes (score 0).")
+    report = partial(click.echo, err=output == "-")
+    report(f"{output}: {done.admissions:,} admissions, {done.without_codes:,} of them without codes (score 0).")
     for found in done.audits:
-        say(f"{found.share}.")
-    if done.late or named["poa"] in ("only", "ahrq"):
-        how = {"only": ".", "ahrq": ", and count if chronic."}.get(
-            named["poa"], " and do not count (--poa all counts them)."
+        report(f"{found.share}.")
+    if done.late or options["poa"] in ("only", "ahrq"):
+        effect = {"only": " and do not count.", "ahrq": " and count only if they are chronic."}.get(
+            options["poa"], " and do not count (--poa all counts them)."
         )
-        say(f"{done.late:,} codes arose after admission{how}")
+        report(f"{done.late:,} codes arose after admission{effect}")
     if done.combined is None:
         return
     base = "the training split" if done.split else "all admissions of this file, which has no split"
     parts = zip(done.combined.columns, done.combined.means, done.combined.deviations)
     moments = ", ".join(f"{name} mean {mean:.3f} SD {sd:.3f}" for name, mean, sd in parts)
-    say(f"cci_eci: z-scores by {base} ({done.combined.admissions:,}: {moments}).")
+    report(f"cci_eci: z-scores relative to {base} ({done.combined.admissions:,} admissions; {moments}).")
 
 
 def _write_audit(findings, by_year, target: str, source: str) -> None:
-    """Write one row per code and kind; how often a rare one came is not told."""
+    """Write one row per code and kind of finding; small counts are hidden."""
     import pyarrow as pa
 
     from mlci.base.tablefile import writing
@@ -186,7 +218,7 @@ def _write_audit(findings, by_year, target: str, source: str) -> None:
     columns = {
         "icd_version": [found.version for found in findings],
         "code": [found.code for found in findings],
-        "recorded": [_told(found.count) for found in findings],
+        "recorded": [_count(found.count) for found in findings],
         "kind": [found.kind for found in findings],
         "words": [KINDS[found.kind] for found in findings],
         "valid": [valid_words(found.code, found.version) if found.kind in dated else "" for found in findings],
@@ -195,18 +227,19 @@ def _write_audit(findings, by_year, target: str, source: str) -> None:
     with writing(target, inputs=[source]) as write:
         write(pa.table(columns, pa.schema(list(types.items()))))
     for kind, words in KINDS.items():
-        some = [found for found in findings if found.kind == kind]
-        if some:
-            many = _told(sum(found.count for found in some))
-            click.echo(f"audit: {many} codes ({len(some):,} different): {words}.", err=True)
+        of_kind = [found for found in findings if found.kind == kind]
+        if of_kind:
+            recorded = _count(sum(found.count for found in of_kind))
+            click.echo(f"audit: {recorded} codes ({len(of_kind):,} different): {words}.", err=True)
     if by_year.silent:
         click.echo(
-            f"audit: {_told(by_year.silent)} of {by_year.counts.total():,} codes are of "
-            f"admissions without a date up to {LAST} (--admitted names the column); whether they were valid in their "
-            "year is not known.",
+            f"audit: {_count(by_year.silent)} of {by_year.counts.total():,} codes belong to "
+            f"admissions without a date up to {LAST} (--admitted names the column); it is not known whether they were "
+            "valid in their year.",
             err=True,
         )
 
 
-def _told(count: int) -> str:
-    return f"{count:,}" if count >= FEWEST else f"under {FEWEST}"
+def _count(count: int) -> str:
+    """Return a count as text; a small one only as an upper bound."""
+    return f"{count:,}" if count >= SMALLEST_COUNT else f"under {SMALLEST_COUNT}"

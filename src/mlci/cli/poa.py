@@ -1,4 +1,4 @@
-"""`mlci poa`: what present-on-admission flags cost or save, index by index."""
+"""`mlci poa`: how each index changes if only codes present on admission count."""
 
 from pathlib import Path
 
@@ -6,32 +6,39 @@ import click
 
 from mlci.cli._options import check_output, force, published, quiet
 
-HEADS = {"auroc": "AUROC", "dcorr": "dCorr", "o_e": "O/E", "o_e_later": "O/E where something arose later"}
+HEADS = {
+    "auroc": "AUROC",
+    "dcorr": "dCorr",
+    "o_e": "O/E (observed / expected events)",
+    "o_e_later": "O/E of admissions with codes that arose later",
+}
 
 
-@click.command(short_help="What present-on-admission flags cost or save, index by index.")
+@click.command(short_help="Compare indices with and without codes that arose after admission.")
 @click.argument("cohort", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The table (CSV).")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Table to write (CSV).")
 @published("charlson,elixhauser,ahrq,gagne,hfrs")
-@click.option("--no-fit", is_flag=True, help="Published indices alone; learn none.")
+@click.option("--no-fit", is_flag=True, help="Compare only published indices; do not learn one.")
 @click.option(
     "--grade",
     type=click.Choice(["tells", "complication", "possible"]),
     default="complication",
     show_default=True,
-    help="Codes that tell an outcome: left out from this grade on.",
+    help="Codes to leave out because they reveal an outcome: from this grade of certainty on.",
 )
-@click.option("--resamples", type=click.IntRange(0), default=200, show_default=True, help="0: no intervals.")
-@click.option("--seed", type=int, default=11, show_default=True, help="Of the fit and the resampling.")
+@click.option(
+    "--resamples", type=click.IntRange(0), default=200, show_default=True, help="Bootstrap resamples; 0: no intervals."
+)
+@click.option("--seed", type=int, default=11, show_default=True, help="Seed of the fit and the resampling.")
 @force
 @quiet
 def command(
     cohort: Path, output: Path | None, index: str, no_fit: bool, grade, resamples, seed, force: bool, quiet: bool
 ) -> None:
-    """Make each index of all codes, of those present on admission and of those that tell no outcome; judge all three.
+    """Compute each index from all codes, from those present on admission, and without codes that reveal an outcome.
 
-    COHORT is a cohort file with flags (`poa`). Indices are made on its training split (the learned one by the recipe
-    table) and judged on its test split; differences are paired.
+    COHORT is a cohort file with present-on-admission flags (column `poa`). The learned index is fitted on its train
+    split by the recipe table. All indices are evaluated on its test split; differences are paired.
     """
     from mlci.base.files import atomic
     from mlci.cli._learned import learned

@@ -1,4 +1,4 @@
-"""`mlci recalibrate`: the index stays, its risks become this hospital's."""
+"""`mlci recalibrate`: fit the risks of an index to another hospital, and keep its scores."""
 
 import click
 
@@ -6,7 +6,7 @@ from mlci.cli._model import MODEL
 from mlci.cli._options import check_output, force, quiet
 
 
-@click.command(short_help="The index stays, its risks become this hospital's.")
+@click.command(short_help="Fit the risks of an index to your hospital; scores stay the same.")
 @click.argument("model", type=MODEL)
 @click.argument("cohort", type=click.Path(exists=True, dir_okay=False))
 @click.option("-o", "--output", required=True, type=click.Path(), help="The model file to write.")
@@ -15,20 +15,22 @@ from mlci.cli._options import check_output, force, quiet
     type=click.Choice(["risks", "weights"]),
     default="risks",
     show_default=True,
-    help="What becomes this hospital's: the risks, or the weights of the table too.",
+    help="What to fit to the cohort: only the risks, or also the weights of the table.",
 )
-@click.option("--page", type=click.Path(), help="An HTML page: calibration before and after, on held-out patients.")
+@click.option(
+    "--page", type=click.Path(), help="Also write an HTML page: calibration before and after, on held-out patients."
+)
 @force
 @quiet
 def command(model, cohort, output, update, page, force, quiet) -> None:
-    """Fit the risks, percentiles and cutoff of a MODEL to a COHORT; the weights stay, so scores stay the same.
+    """Fit the risks, percentiles and cutoff of a MODEL to a COHORT. The weights and therefore the scores stay the same.
 
-    With --update weights the weights move too, no farther from the former ones than the admissions speak for, and
-    outcomes that the model does not know get weights of their own.
+    With --update weights, the weights are updated too, only as far as the admissions support it, and outcomes that the
+    model does not know get weights of their own.
 
-    MODEL is a model file or a ready-made index, such as us2010. The splits train and valid are learned from, test is
-    kept to judge by. Outcomes that the model does not know, such as death within 30 days, get a risk over the score;
-    those with too few events keep the risk they had.
+    MODEL is a model file or a ready-made index, such as us2010. The train and valid splits are used for fitting, the
+    test split for evaluation. Outcomes that the model does not know, such as death within 30 days, get a risk curve
+    over the score. Outcomes with too few events keep their former risk.
     """
     for path in filter(None, (output, page)):
         check_output(path, inputs=[model, cohort], force=force)
@@ -39,8 +41,8 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
     from mlci.index.recalibrate import EVENTS, moved_words, recalibrate
 
     data, former = mlci.read_cohort(cohort), load_model(model)
-    for said in doubt(former, data.look_back):
-        click.echo(f"mlci: warning: {said}", err=True)
+    for warning in doubt(former, data.look_back):
+        click.echo(f"mlci: warning: {warning}", err=True)
     done = recalibrate(former, data, update=update)
     done.model.save(output)
     if page:
@@ -54,7 +56,7 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
     if "updated" in done.model.card and update == "weights":
         click.echo(moved_words(done.model.card["updated"]), err=True)
     for name in done.kept:
-        click.echo(f"{name}: fewer than {EVENTS} admissions with it, or without; its risk is the former one.", err=True)
+        click.echo(f"{name}: its risk was kept; fewer than {EVENTS} admissions have it, or do not have it.", err=True)
     columns = {"expected_before": "before", "expected_after": "after", "observed": "observed"}
     for row in done.table.to_dict("records"):
         cells = ", ".join(f"{word} {row[key]:.1%}" for key, word in columns.items() if row[key] == row[key])
@@ -64,6 +66,5 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
             )
             for key, digits in (("log_loss", 4), ("auroc", 3))
         )
-        told = f"mean risk {cells}; log-loss {losses or 'not known'}, AUROC {areas or 'not known'}"
-        told += f" ({row['held_out']:,} held out)"
-        click.echo(f"{row['outcome']}: {told}.", err=True)
+        summary = f"mean risk {cells}; log-loss {losses or 'unknown'}, AUROC {areas or 'unknown'}"
+        click.echo(f"{row['outcome']}: {summary} ({row['held_out']:,} held-out admissions).", err=True)

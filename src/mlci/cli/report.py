@@ -11,24 +11,24 @@ if TYPE_CHECKING:
     from mlci.cohort import Cohort
 
 
-@click.command(short_help="One HTML page: how good an index is, and what it means.")
+@click.command(short_help="Write an HTML report: how good an index is, and what it means.")
 @click.argument("model", type=click.Path(path_type=Path), metavar="MODEL|DIR")
 @click.argument("cohort", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="HTML file to write.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The HTML file to write.")
 @click.option("--resamples", type=click.IntRange(20), default=200, show_default=True, help="Bootstrap resamples.")
 @click.option(
     "--resample-training",
     type=click.IntRange(2),
     metavar="K",
-    help="Fit the index K times more, on resampled training patients, and show how far the new ones lie apart.",
+    help="Refit the index K times on resampled training patients, and show how much the results vary.",
 )
-@click.option("--by", help="Subgroups by these columns of the cohort.  [sex,age_band where it has them]")
+@click.option("--by", help="Columns of the cohort that define subgroups.  [sex,age_band if the cohort has them]")
 @click.option(
     "--study",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="TOML of the authors' answers to TRIPOD+AI.",
+    help="TOML file of the authors' answers to the TRIPOD+AI items.",
 )
-@click.option("--seed", type=int, default=12345, show_default=True, help="Of resamples and draws.")
+@click.option("--seed", type=int, default=12345, show_default=True, help="Seed of resamples and random samples.")
 @survey
 @force
 @quiet
@@ -45,12 +45,14 @@ def command(
     quiet: bool,
     **drawn: str | None,
 ) -> None:
-    """Write a report on an index: on whom, how good beside Charlson and Elixhauser, risk, cutoff, theory, codes.
+    """Write a report on an index: cohort, comparison with Charlson and Elixhauser, risks, cutoff, theory, codes.
 
-    MODEL is a model file, a ready-made index, or DIR a folder with one model file in it; COHORT is a cohort file,
-    judged on its test split. The page holds aggregates only, needs no network and runs no script. It ends in the items
-    of TRIPOD+AI, answered as far as model and cohort can. With --resample-training an interrupted command goes on where
-    it stopped; until then what is done lies beside the output, in a file that begins with a dot.
+    MODEL is a model file or a ready-made index; DIR is a folder with one model file. COHORT is a cohort file; the index
+    is evaluated on its test split. The page contains only aggregates, needs no network and runs no script. It ends with
+    the TRIPOD+AI items, answered as far as model and cohort allow.
+
+    If a command with --resample-training is interrupted, the same command continues where it stopped. Until then its
+    state is kept next to the output, in a hidden file whose name begins with a dot.
     """
     import shlex
     import sys
@@ -61,22 +63,22 @@ def command(
 
     check_output(output, inputs=[model, cohort, *([study] if study else [])], force=force)
     if not quiet:
-        click.echo(f"Judging {model} on {cohort}.", err=True)
-    words = shlex.join(["mlci", *sys.argv[1:]])
+        click.echo(f"Evaluating {model} on {cohort}.", err=True)
+    command_line = shlex.join(["mlci", *sys.argv[1:]])
     columns = by.split(",") if by else None
-    options = {"command": words, "by": columns, "resamples": resamples, "seed": seed}
+    options = {"command": command_line, "by": columns, "resamples": resamples, "seed": seed}
     state = output.with_name(f".{output.name}.refits")
     options |= {"resample_training": resample_training or 0, "drawn": drawn}
-    options |= {"refitting": {"state": state, "on_fit": None if quiet else _told(resample_training)}}
+    options |= {"refitting": {"state": state, "on_fit": None if quiet else _print_refits(resample_training)}}
     with DrawnElsewhere() as album:
         from mlci.cohort import read_cohort
 
         def read() -> "Cohort":
             found = read_cohort(cohort)
-            found.admissions()  # which it keeps
+            found.admissions()  # cached in the cohort
             return found
 
-        with threads(1) as pool:  # the cohort is read while libraries are imported and the page's template is compiled
+        with threads(1) as pool:  # read the cohort while libraries are imported and the template is compiled
             reading = pool.submit(read)
             from mlci.index.model import load_model
             from mlci.index.ready import model_path
@@ -94,6 +96,6 @@ def command(
         click.echo(f"{output}: {len(page.encode()) / 1e6:.1f} MB; open it in a browser.")
 
 
-def _told(times: int | None):
-    """Return what says after each new fit how many are done."""
-    return lambda done: click.echo(f"Fitted again on resampled training admissions: {done} of {times}.", err=True)
+def _print_refits(times: int | None):
+    """Return a callback that prints how many refits are done."""
+    return lambda done: click.echo(f"Refitted on resampled training patients: {done} of {times}.", err=True)

@@ -1,26 +1,32 @@
-"""`mlci reproduce`: the paper's tables again, from a person's own copy of MIMIC."""
+"""`mlci reproduce`: reproduce the tables of the paper from the user's copy of MIMIC."""
 
 import click
 
 from mlci.cli._options import quiet
 
 
-@click.command("reproduce", short_help="Run the paper on your copy of MIMIC; our cells beside the paper's.")
+@click.command("reproduce", short_help="Reproduce the paper on your copy of MIMIC.")
 @click.argument("dataset", metavar="mimic3|mimic4")
 @click.argument("location")
-@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder of cohort, runs, tables.")
-@click.option("--models", default="", metavar="A,B", help="Models or families by name.  [all]")
-@click.option("--seeds", default="11,101,1001", show_default=True)
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Runs at a time.")
-@click.option("--epochs", type=click.IntRange(1), help="Of the models that learn in epochs.  [10, the paper's]")
-@click.option("--device", default="cpu", show_default=True, help="Of the neural models: cpu, cuda or cuda:N.")
-@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="TOML: settings by model or family.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder for cohort, runs and tables."
+)
+@click.option("--models", default="", metavar="A,B", help="Models or families to fit.  [all]")
+@click.option("--seeds", default="11,101,1001", show_default=True, help="Seeds, for models that depend on one.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Number of parallel runs.")
+@click.option("--epochs", type=click.IntRange(1), help="Epochs, for models that are trained in epochs.  [10]")
+@click.option("--device", default="cpu", show_default=True, help="Device of the neural models: cpu, cuda or cuda:N.")
+@click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False), help="TOML file of settings by model or family."
+)
 @quiet
 def command(dataset, location, output, models, seeds, jobs, epochs, device, config, quiet) -> None:
-    """Build the cohort from the tables at LOCATION (a folder or a database URL), fit every model, diagnose the index,
-    and print our figures beside the paper's, with the difference in standard deviations over seeds.
+    """Reproduce the paper: build the cohort, fit every model, diagnose the index, and compare with the paper's figures.
 
-    Interrupt it and give the same command again: cohort and finished runs are kept.
+    LOCATION is a folder or the URL of a database with the tables of MIMIC. Differences from the paper are also given in
+    standard deviations over seeds.
+
+    If the command is interrupted, run it again: the cohort and finished runs are kept.
     """
     from pathlib import Path
 
@@ -40,7 +46,7 @@ def command(dataset, location, output, models, seeds, jobs, epochs, device, conf
 
 
 def _show(found) -> None:
-    """Print our figures beside the paper's."""
+    """Print our figures next to the paper's."""
     from rich.console import Console
     from rich.text import Text
 

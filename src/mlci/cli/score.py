@@ -1,38 +1,44 @@
+"""`mlci score`: a model and a file of admissions in, a file of scores out."""
+
 import click
 
 from mlci.cli._counting import counting
 from mlci.cli._memory import spare_memory
 from mlci.cli._model import MODEL
-from mlci.cli._options import check_output, columns, force, quiet, shown
+from mlci.cli._options import check_output, columns, display_name, force, quiet
 
 
-@click.command("score")
+@click.command("score", short_help="Score a file of admissions with a model.")
 @click.argument("model", type=MODEL)
 @click.argument("admissions", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("-o", "--output", required=True, type=click.Path(), help="Scores: .parquet, .csv, .xlsx, or - (CSV).")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(), help="File of scores: .parquet, .csv, .xlsx, or - for CSV."
+)
 @columns
 @click.option(
-    "--meds", metavar="OUTCOME", help="Write this outcome's risks as meds-evaluation reads them; from a cohort."
+    "--meds",
+    metavar="OUTCOME",
+    help="Write the risks of this outcome in the format of meds-evaluation; ADMISSIONS must be a cohort.",
 )
 @click.option(
     "--strict",
     is_flag=True,
-    help="No score where fewer than half of an admission's codes are understood; unknown codes do not count.",
+    help="Write no score for admissions with fewer than half of their codes understood, and ignore unknown codes.",
 )
 @click.option(
     "--poa",
     type=click.Choice(["all", "only"]),
-    help="Codes that count: all, or only those present on admission.  [what the model was made for]",
+    help="Count all codes, or only those present on admission.  [as the model was made]",
 )
 @force
 @quiet
-def command(model, admissions, output, meds, strict, poa, force, quiet, **named) -> None:
-    """Score ADMISSIONS with a MODEL, streaming: any number of them in little memory.
+def command(model, admissions, output, meds, strict, poa, force, quiet, **column_options) -> None:
+    """Score ADMISSIONS with a MODEL. Files of any size are streamed, so memory use stays small.
 
     MODEL is a model file, or the name of a ready-made index (`mlci models`), such as us2010.
 
-    ADMISSIONS is a cohort file, or any Parquet, CSV or Excel file with codes in columns DX1, DX2, ..., in a list or a
-    text, or one row per code; - is standard input.
+    ADMISSIONS is a cohort file, or a Parquet, CSV or Excel file. Its codes may be in columns DX1, DX2, ..., in one
+    column of lists or texts, or one per row. - reads standard input.
     """
     import time
 
@@ -53,7 +59,9 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **named)
             click.echo(f"{output}: predictions of {meds} for {written:,} admissions.", err=True)
         return
     if index.vocabulary.primary and not quiet:
-        click.echo("The model takes the first code of an admission as its principal diagnosis: order counts.", err=True)
+        click.echo(
+            "The model takes the first code of each admission as its principal diagnosis, so order matters.", err=True
+        )
     if (poa or index.vocabulary.poa) != index.vocabulary.poa:
         from mlci.codes.poa import MADE_FOR
 
@@ -62,8 +70,16 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **named)
         )
     spare_memory()
     with counting(quiet) as on_batch:
-        options = {"on_batch": on_batch, "on_guess": lambda said: click.echo(f"{shown(admissions)}: {said}", err=True)}
-        tally = score_file(index, admissions, output, strict=strict, poa=poa, **options, **named)
+        tally = score_file(
+            index,
+            admissions,
+            output,
+            strict=strict,
+            poa=poa,
+            on_batch=on_batch,
+            on_guess=lambda guess: click.echo(f"{display_name(admissions)}: {guess}", err=True),
+            **column_options,
+        )
     if not quiet:
         seconds = time.perf_counter() - start
         click.echo(f"{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)

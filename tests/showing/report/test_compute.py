@@ -35,9 +35,9 @@ def read(index, cohort: Cohort, **options) -> str:
 def test_a_demo_of_a_hundred_admissions(source, demos):
     cohort = mlci.build_cohort(source, demos / f"{source}_demo")
     text = read(random_index(cohort), cohort)
-    assert "What is weak" in text
+    assert "Weak points" in text
     assert "events, so every figure is rough" in text
-    assert ("No code occurs in 10 of these" in text) == (source == "mimic4")
+    assert ("No code occurs in at least 10 of these" in text) == (source == "mimic4")
 
 
 def changed(cohort: Cohort, **columns) -> Cohort:
@@ -92,7 +92,7 @@ def test_small_cohorts(case, cohort):
 def test_one_outcome():
     one = toy_cohort(150, names=("mortality",))
     text = read(random_index(one), one)
-    assert "With one outcome there is nothing to share" in text
+    assert "With one outcome there is no shared direction" in text
 
 
 def test_an_index_of_another_icd_version_gives_no_verdict(cohort):
@@ -101,7 +101,7 @@ def test_an_index_of_another_icd_version_gives_no_verdict(cohort):
     index.model_ = replace(index.model_, outcomes=dict(cohort.outcomes))
     text = read(index, cohort)
     assert "ICD mismatch" in text
-    assert "No verdict: fewer than half of the recorded codes are known" in text
+    assert "The index could not be evaluated: fewer than half of the recorded codes are known" in text
     assert "AUROC" not in text.replace("TRIPOD", "").split("Limits of use")[0]
     assert "not known died" not in text
 
@@ -117,7 +117,7 @@ def test_admissions_that_are_not_understood_are_not_scored(cohort):
     known = np.isin(np.arange(len(cohort)), test, invert=True) & (cohort.column("split") == "test")
     died = cohort.where(known).labels("mortality")[:, 0]
     assert findings.judgement.outcomes[0].n == np.sum(~np.isnan(died))
-    assert "5 of 30 admissions have fewer than half" in " ".join(say.flags(findings))
+    assert "In 5 of 30 admissions, fewer than half" in " ".join(say.flags(findings))
 
 
 def test_one_weighting_for_every_cutoff(cohort):

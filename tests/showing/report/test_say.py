@@ -52,10 +52,10 @@ def test_the_headline_says_all_three(findings):
     )
     first, second, *_ = say.headline(replace(findings.judgement, aurocs=frame))
     assert first == (
-        "Beside Charlson and Elixhauser, the index puts admissions in a better order for in-hospital mortality; "
+        "Compared with Charlson and Elixhauser, the index ranks admissions better for in-hospital mortality; "
         "is too close to call for long stay."
     )
-    assert second == "Beside age and sex alone, the index puts them in a worse order for in-hospital mortality."
+    assert second == "Compared with age and sex alone, the index ranks them worse for in-hospital mortality."
 
 
 def test_weak_points_are_named(findings):
@@ -68,11 +68,11 @@ def test_weak_points_are_named(findings):
     assert say.weak([few]) == ["In-hospital mortality: only 42 events, so every figure is rough."]
     assert "only 42 admissions without it" in say.weak([replace(strong, positives=4958)])[0]
     steep = replace(strong, figures={"slope": Interval(0.7, 0.6, 0.8)})
-    assert "risks lie too far apart (calibration slope 0.70, 0.60 to 0.80)" in say.weak([steep])[0]
+    assert "predicted risks are too extreme (calibration slope 0.70, 0.60 to 0.80)" in say.weak([steep])[0]
     rough = replace(strong, figures={"slope": Interval(0.7, 0.3, 1.1)})
     assert say.weak([rough]) == []
     off = replace(strong, groups=replace(true, score=np.append(true.score[:-1], 2 * true.risk[-1])))
-    assert "in the top tenth of risk" in say.weak([off])[0]
+    assert "in the top tenth of predicted risk" in say.weak([off])[0]
 
 
 def test_red_flags(findings):
@@ -82,22 +82,24 @@ def test_red_flags(findings):
     assert said() == ""
     assert "The admissions are synthetic" in said(source="synthetic")
     assert "learned from synthetic admissions" in " ".join(say.flags(replace(findings, made={"source": "synthetic"})))
-    assert "ICD mismatch: 90 of 100 recorded codes are ICD-9, and the index was made for ICD-10" in said(
+    assert "ICD mismatch: 90 of 100 recorded codes are ICD-9, but the index was made for ICD-10" in said(
         foreign={9: 90}, codes=100
     )
     assert "354 of 354 recorded codes (100%) are unknown" in said(codes=354, unknown=354)
     assert "unknown" not in said(codes=1000, unknown=99)
     assert "no test split" in said(held_out=False)
-    assert "Not judged: died and cost. The index knows mortality" in said(others=("died", "cost"))
+    assert "Not evaluated: died and cost, because the index has no risk by those names. It has mortality" in said(
+        others=("died", "cost")
+    )
     nothing = replace(findings, judgement=None, why_not="all scores are alike")
-    assert say.flags(nothing) == ["No verdict: all scores are alike."]
+    assert say.flags(nothing) == ["The index could not be evaluated: all scores are alike."]
 
 
 def test_the_cutoff_says_its_range(findings):
     cut = findings.judgement.cut
     text = say.cutoff_range(cut)
-    assert f"it would be {rounded(cut.anew.value, 3)}" in text
-    assert f"between {rounded(cut.anew.low, 3)} and {rounded(cut.anew.high, 3)}" in text
+    assert f"the cutoff would be {rounded(cut.anew.value, 3)}" in text
+    assert f"{rounded(cut.anew.low, 3)} to {rounded(cut.anew.high, 3)}" in text
     for one, caught in zip(cut.contrasts, cut.caught):
         assert caught.rate == one.above.positives / (one.above.positives + one.below.positives)
 

@@ -21,9 +21,9 @@ def made():
 def test_every_item_is_answered_or_left_to_the_authors(made):
     found = items(made[2], {})
     assert [item.number for item in found] == list(range(1, 28))
-    assert all(item.said or item.wanted for item in found)
-    said = {item.key: item.said for item in found}
-    assert "210 admissions to fit, 30 to tune" in said["data"]
+    assert all(item.known or item.wanted for item in found)
+    said = {item.key: item.known for item in found}
+    assert "210 training and 30 tuning admissions" in said["data"]
     assert "rule of mortality" in said["outcomes"]
     events = made[2].judgement.outcomes[0]
     assert f"{events.positives:,} of {events.n:,}" in said["development"]
@@ -36,7 +36,7 @@ def test_answers_of_the_authors_take_their_place(made, tmp_path, sketched):
     found = {item.key: item for item in items(made[2], study)}
     assert found["ethics"].given == "Waived by <board> 12."
     assert found["ethics"].wanted == ""
-    assert found["data"].said
+    assert found["data"].known
     assert found["data"].given
     page = build(*made[:2], command="x", resamples=20, study=study)
     assert "Waived by &lt;board&gt; 12." in page
@@ -51,7 +51,7 @@ def test_answers_of_the_authors_take_their_place(made, tmp_path, sketched):
     ("text", "said"),
     [
         ("ethics = ", "is not TOML"),
-        ('ethic = "x"', "ethic is no item; allowed are title"),
+        ('ethic = "x"', "ethic is not an item; allowed are title"),
         ("ethics = 3", "ethics is not a text"),
         (b'ethics = "\xff"', "is not text in UTF-8"),
     ],

@@ -1,4 +1,4 @@
-"""Self-contained pages about groups and treatments compared: computed in `mlci.judging`, drawn and rendered here."""
+"""Self-contained pages that compare groups or treatments: computed in `mlci.judging`, drawn and rendered here."""
 
 from mlci.judging.balance import Balance
 from mlci.judging.compare import Comparison
@@ -10,7 +10,7 @@ __all__ = ["build"]
 
 
 def build(found: Comparison | Balance, *, command: str) -> str:
-    """Return the page about groups, or about two treatments, as HTML.
+    """Return the page that compares groups, or two treatments, as HTML.
 
     Args:
         found: what `compare` or `balance` of `mlci.judging` returned.

@@ -1,4 +1,4 @@
-"""The page of two treatments compared: effects and balance in, HTML out."""
+"""The page that compares two treatments: effects and balance in, HTML out."""
 
 import pandas as pd
 
@@ -9,7 +9,7 @@ from mlci.showing import plots
 from mlci.showing._pages import Album, environment
 from mlci.showing._words import listing, number, percent, spread
 
-ALIKE = 0.1  # of a standardised difference, below which groups are commonly taken as alike
+ALIKE = 0.1  # standardised difference below which groups are commonly regarded as balanced
 
 
 def build(found: Balance, *, command: str) -> str:
@@ -21,8 +21,8 @@ def build(found: Balance, *, command: str) -> str:
     album.add(
         "love",
         plots.love(table["covariate"].tolist(), table["before"].to_numpy(), {m: table[m].to_numpy() for m in models}),
-        f"Standardised differences; the largest is {table['before'].abs().max():.2f} before weighting and, weighted by "
-        f"each, {', '.join(worst)}.",
+        f"Standardised differences. The largest is {table['before'].abs().max():.2f} before weighting; after it: "
+        f"{', '.join(worst)}.",
     )
     view = {
         "found": found,
@@ -49,7 +49,7 @@ def _arms(found: Balance) -> list[dict[str, str]]:
 
 
 def _effects(frame: pd.DataFrame) -> list[dict]:
-    """Return a line per model and method, a cell per measure."""
+    """Return a row per model and method, with a cell per measure."""
     rows = []
     for (model, method), part in frame.groupby(["model", "method"], sort=False):
         cells = {row.measure: (number(row.value, 3), spread(row.low, row.high, 3)) for row in part.itertuples()}
@@ -59,11 +59,11 @@ def _effects(frame: pd.DataFrame) -> list[dict]:
 
 
 def _lead(found: Balance) -> str:
-    """Return what the raw difference is, and what is left of it by each index."""
+    """Return a sentence with the odds ratios, unadjusted and weighted by each index."""
     odds = found.effects[(found.effects["measure"] == "odds") & (found.effects["method"] != "regression")]
-    told = [f"{row.value:.2f} ({row.low:.2f} to {row.high:.2f}) {_after(row.model)}" for row in odds.itertuples()]
+    ratios = [f"{row.value:.2f} ({row.low:.2f} to {row.high:.2f}) {_after(row.model)}" for row in odds.itertuples()]
     return (
-        f"The odds ratio of {words(found.outcome)} for {words(found.treatment)} = {found.treated} is {listing(told)}."
+        f"The odds ratio of {words(found.outcome)} for {words(found.treatment)} = {found.treated} is {listing(ratios)}."
     )
 
 

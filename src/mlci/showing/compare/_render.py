@@ -15,10 +15,10 @@ from mlci.showing._pages import Picture, environment
 from mlci.showing._words import listing, number, percent, spread
 
 ROOM = {
-    "additive": "with room for usual differences between groups (an additive variance; Spiegelhalter)",
-    "multiplicative": "with room for usual differences between groups (a factor on the variance; Spiegelhalter)",
-    "shmi": "with room for usual differences between groups (as the Summary Hospital-level Mortality Indicator has it)",
-    "none": "of chance alone",
+    "additive": "allowing for usual differences between groups (an additive variance; Spiegelhalter)",
+    "multiplicative": "allowing for usual differences between groups (a factor on the variance; Spiegelhalter)",
+    "shmi": "allowing for usual differences between groups (as in the Summary Hospital-level Mortality Indicator)",
+    "none": "by chance alone",
 }
 
 
@@ -59,41 +59,41 @@ def _names(frame: pd.DataFrame, verdict: str) -> list[str]:
 
 
 def _lead(found: Comparison) -> str:
-    """Return the comparison by the first model in two sentences."""
+    """Summarise the comparison by the first model."""
     model = found.models["model"][0]
     frame = found.of(model)
     high, low = (_names(frame, word) for word in (VERDICTS[2], VERDICTS[0]))
     judged = int(frame["ranked"].sum())
     if not judged:
-        return f"No group has {LEAST} expected events by {model}: none is told from chance, and none is ranked."
+        return f"Adjusted by {model}, no group has {LEAST} expected events, which is too few to judge or rank any."
     if not high and not low:
-        return f"By {model}, none of {judged} groups lies beyond the 99.8% limits."
+        return f"Adjusted by {model}, none of {judged} groups lies beyond the 99.8% limits."
     parts = [
         f"{side} events than expected in {listing(names)}" for side, names in (("more", high), ("fewer", low)) if names
     ]
-    return f"Of {judged} groups judged by {model}, these lie beyond the 99.8% limits: {'; '.join(parts)}."
+    return f"Of {judged} groups, adjusted by {model}, these lie beyond the 99.8% limits: {'; '.join(parts)}."
 
 
 def _flags(found: Comparison) -> list[str]:
-    """Return what a reader must know before any figure."""
-    said = []
+    """Return the warnings that a reader must see before any figure."""
+    flags = []
     if "synthetic" in found.source.lower():
-        said.append("The admissions are synthetic: nobody was ever in these hospitals; no figure holds for patients.")
+        flags.append("The admissions are synthetic: they are not of real patients, and no figure applies to patients.")
     frame = found.of(found.models["model"][0])
     few, hidden = _names(frame, TOO_FEW), _names(frame, HIDDEN)
     if few:
-        said.append(f"Groups with fewer than {LEAST} expected events are shown and never ranked: {listing(few)}.")
+        flags.append(f"Groups with fewer than {LEAST} expected events are shown but not ranked: {listing(few)}.")
     if hidden:
-        said.append(f"Figures that would tell of fewer than {LEAST} admissions are hidden: those of {listing(hidden)}.")
+        flags.append(f"Figures that would reveal fewer than {LEAST} admissions are hidden, for {listing(hidden)}.")
     if found.left_out:
-        said.append(f"{found.left_out:,} admissions are left out: {why_left_out('group', found.weighted_by)}.")
+        flags.append(f"{found.left_out:,} admissions are left out: {why_left_out('group', found.weighted_by)}.")
     coders = _names(found.coding, "many")
     if coders:
-        said.append(
+        flags.append(
             f"More codes per admission than others record for the same kind of patient: {listing(coders)}. Their "
-            "patients look sicker than they may be, and their ratios lower."
+            "patients may look sicker than they are, and their ratios lower."
         )
-    return said
+    return flags
 
 
 def _tiles(found: Comparison) -> list[dict[str, str]]:
@@ -109,24 +109,24 @@ def _tiles(found: Comparison) -> list[dict[str, str]]:
 
 
 def _said(found: Comparison, row) -> str:
-    """Return what a model says of all groups together."""
+    """Return a paragraph about all groups, adjusted by one model."""
     frame = found.of(row.model)
     room = Dispersion(found.overdispersion, row.phi, row.tau2).found
-    differ = f"Groups differ {'more' if row.tau2 > 0 else 'no more'} than chance allows"
+    differ = f"Groups differ {'more' if row.tau2 > 0 else 'no more'} than expected by chance"
     out = int(frame["verdict"].isin([VERDICTS[0], VERDICTS[2]]).sum())
     limits = f"the 99.8% limits {ROOM[found.overdispersion if room else 'none']}"
     if not row.ranked:
         return f"No group has {LEAST} expected events. The recalibrated risks have an AUROC of {row.auroc:.3f}."
     return (
-        f"{differ} (mean squared z-score, outer tenths reined in: {row.phi:.2f}); the true ratios have an estimated "
-        f"standard deviation of {row.spread:.2f}. {out} of {row.ranked} lie beyond {limits}, where about "
-        f"{(1 - ALARM) * row.ranked:.1f} would by chance. "
+        f"{differ} (mean squared z-score, winsorised at the outer tenths: {row.phi:.2f}). The true ratios have an "
+        f"estimated standard deviation of {row.spread:.2f}. {out} of {row.ranked} groups "
+        f"{'lies' if out == 1 else 'lie'} beyond {limits}; by chance, about {(1 - ALARM) * row.ranked:.1f} would. "
         f"The recalibrated risks have an AUROC of {row.auroc:.3f}."
     )
 
 
 def _row(line) -> dict[str, Any]:
-    """Return a group's cells as text; what is hidden is a dash."""
+    """Return the cells of a group as text; hidden values are dashes."""
 
     def ranged(value: float, low: float, high: float, digits: int) -> tuple[str, str]:
         return number(value, digits), spread(low, high, digits)
@@ -148,7 +148,7 @@ def _row(line) -> dict[str, Any]:
 
 
 def _differing(found: Comparison) -> list[dict]:
-    """List the groups on whose verdict the models do not agree."""
+    """Return the groups whose verdict differs between models."""
     wide = found.table.pivot(index="group", columns="model", values="verdict")[list(found.models["model"])]
     apart = wide[wide.apply(lambda row: len(set(row)) > 1, axis=1)]
     return [{"group": str(group), "verdicts": list(row)} for group, row in zip(apart.index, apart.to_numpy())]

@@ -1,7 +1,7 @@
-"""Sentences from findings: red flags, headline, verdicts, weak points, and what figures mean.
+"""The sentences of the report: red flags, headline, verdicts, weak points, and what figures mean.
 
-A sentence claims no more than its interval holds: the index is better or worse than another only where the 95% interval
-of the paired difference leaves out 0, and otherwise it is too close to call.
+A sentence claims no more than its interval supports: the index is called better or worse than another only if the 95%
+interval of the paired difference excludes 0; otherwise it is too close to call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,63 +16,64 @@ from mlci.judging.rivals import CLASSIC
 from mlci.showing._words import listing, number, percent, rounded, spread, versions
 from mlci.showing.report._findings import Cut, Findings, Judgement, OutcomeFigures
 
-FEW = 100  # events, or admissions without one: below it every figure of an outcome is rough
-SLOPE = 0.1  # how far from 1 a calibration slope is worth a word, if its interval leaves out 1
-TOP = 0.1  # and the observed risk of the top tenth from the predicted one, as a share of it
+FEW = 100  # events, or admissions without one, below which every figure of an outcome is rough
+SLOPE = 0.1  # distance of a calibration slope from 1 that is reported, if its interval excludes 1
+TOP = 0.1  # relative difference of observed and predicted risk in the top tenth that is reported
 UNKNOWN = 0.1  # share of unknown codes that is a red flag
-UNSCORED = 0.01  # share of admissions left unscored that is one
+UNSCORED = 0.01  # share of unscored admissions that is a red flag
 SIDES = ("better", "too close to call", "worse")
 ORDER = {
-    "better": "puts admissions in a better order for {}",
+    "better": "ranks admissions better for {}",
     "too close to call": "is too close to call for {}",
-    "worse": "puts them in a worse order for {}",
+    "worse": "ranks them worse for {}",
 }
 
 
 def flags(findings: Findings) -> list[str]:
-    """Return what a reader must know before any figure."""
+    """Return the warnings that a reader must see before any figure."""
     people, found = findings.people, []
     if "synthetic" in people.source.lower():
-        found.append("The admissions are synthetic: nobody was ever in this hospital; no figure holds for patients.")
+        found.append("The admissions are synthetic: they are not of real patients, and no figure applies to patients.")
     elif "synthetic" in str(findings.made.get("source", "")).lower():
-        found.append("The index was learned from synthetic admissions; it is no index for patients.")
+        found.append("The index was learned from synthetic admissions; do not use it for patients.")
     if people.foreign:
         version, many = max(people.foreign.items(), key=lambda item: item[1])
         found.append(
-            f"ICD mismatch: {many:,} of {people.codes:,} recorded codes are ICD-{version}, and the index was made for "
+            f"ICD mismatch: {many:,} of {people.codes:,} recorded codes are ICD-{version}, but the index was made for "
             f"{versions(findings.model_versions)}."
         )
     if people.codes and people.unknown >= UNKNOWN * people.codes:
         found.append(
             f"{people.unknown:,} of {people.codes:,} recorded codes ({percent(people.unknown / people.codes)}) are "
-            f"unknown to the index; what it does not understand it cannot weigh."
+            f"unknown to the index and do not count."
         )
     if people.unscored >= UNSCORED * people.admissions:
         found.append(
-            f"{people.unscored:,} of {people.admissions:,} admissions have fewer than half of their codes understood. "
-            f"They are not scored, and no figure below counts them."
+            f"In {people.unscored:,} of {people.admissions:,} admissions, fewer than half of the codes are understood. "
+            f"These admissions have no score and are not included in any figure below."
         )
     found += in_words(findings.made, called=label)
-    found += [f"{told[:1].upper()}{told[1:]}" for told in people.shifts]
+    found += [f"{shift[:1].upper()}{shift[1:]}" for shift in people.shifts]
     if people.others:
         found.append(
-            f"Not judged: {listing(list(people.others))}. The index knows {listing(list(people.rules))} here, by these "
-            f"names; build the cohort with them (--outcome), or let `mlci recalibrate` add an outcome."
+            f"Not evaluated: {listing(list(people.others))}, because the index has no risk by "
+            f"{'that name' if len(people.others) == 1 else 'those names'}. It has {listing(list(people.rules))}. Build "
+            f"the cohort with these names (--outcome), or add an outcome with `mlci recalibrate`."
         )
     if not people.held_out:
         found.append(
-            "This cohort has no test split: every figure is from all of its admissions, and flatters the index where "
-            "it was fitted on some of them."
+            "This cohort has no test split: every figure is from all of its admissions, and looks too good if the "
+            "index was fitted on some of them."
         )
     if findings.judgement is None:
-        found.append(f"No verdict: {findings.why_not}.")
+        found.append(f"The index could not be evaluated: {findings.why_not}.")
     return found
 
 
 def side(gaps: Sequence[tuple[float, float]]) -> str:
-    """Return whether the index is better than every one of some rivals, worse than one at least, or too close to call.
+    """Return whether the index is better than all rivals, worse than at least one, or too close to call.
 
-    >>> side([(0.01, 0.03)]), side([(0.01, 0.03), (-0.01, 0.02)])  # how far it lies above each, from and to
+    >>> side([(0.01, 0.03)]), side([(0.01, 0.03), (-0.01, 0.02)])  # intervals of the difference from each rival
     ('better', 'too close to call')
     """
     if all(low > 0 for low, _ in gaps):
@@ -81,7 +82,7 @@ def side(gaps: Sequence[tuple[float, float]]) -> str:
 
 
 def verdicts(aurocs: pd.DataFrame, rivals: Sequence[str]) -> dict[str, list[str]]:
-    """Return better, too close to call and worse → the outcomes, by the paired intervals of AUROC.
+    """Return the outcomes for which the index is better, too close to call or worse, by paired intervals of AUROC.
 
     >>> aurocs = pd.DataFrame({"model": ["Charlson"], "outcome": ["mortality"], "gap_low": [0.01], "gap_high": [0.03]})
     >>> verdicts(aurocs, ["Charlson"])["better"]
@@ -94,7 +95,7 @@ def verdicts(aurocs: pd.DataFrame, rivals: Sequence[str]) -> dict[str, list[str]
 
 
 def headline(judgement: Judgement) -> list[str]:
-    """Return the report in a few sentences."""
+    """Summarise the report in a few sentences."""
     said = []
     people = [name for name in judgement.aurocs["model"].unique() if name in ("Age and sex", "Age", "Sex")]
     for beside, rivals in (
@@ -106,16 +107,16 @@ def headline(judgement: Judgement) -> list[str]:
             ORDER[name].format(listing(list(map(words, outcomes)))) for name, outcomes in found.items() if outcomes
         ]
         if parts:
-            said.append(f"Beside {beside}, the index {'; '.join(parts)}.")
+            said.append(f"Compared with {beside}, the index {'; '.join(parts)}.")
     first = next((contrast for contrast in judgement.cut.contrasts if contrast.above.n and contrast.below.n), None)
     if first:
         above, below = percent(first.above.rate), percent(first.below.rate)
-        said.append(f"At or above its cutoff {above} {phrase(first.outcome)}; below it {below}.")
+        said.append(f"At or above its cutoff, {above} {phrase(first.outcome)}; below it, {below}.")
     return said
 
 
 def weak(outcomes: Sequence[OutcomeFigures]) -> list[str]:
-    """Return what is weak, outcome by outcome."""
+    """Return the weak points of the index, one sentence for each outcome that has any."""
     found = []
     for outcome in outcomes:
         said = []
@@ -125,16 +126,18 @@ def weak(outcomes: Sequence[OutcomeFigures]) -> list[str]:
             said.append(f"only {rarer:,} {kind}, so every figure is rough")
         slope = outcome.figures.get("slope")
         if slope and np.isfinite(slope.value) and abs(slope.value - 1) > SLOPE and not slope.low <= 1 <= slope.high:
-            way = "too far apart" if slope.value < 1 else "too close together"
+            way = "too extreme" if slope.value < 1 else "not extreme enough"
             said.append(
-                f"risks lie {way} (calibration slope {number(slope.value, 2)}, {spread(slope.low, slope.high, 2)})"
+                f"predicted risks are {way} (calibration slope {number(slope.value, 2)}, "
+                f"{spread(slope.low, slope.high, 2)})"
             )
         top = -1
         predicted, observed = outcome.groups.score[top], outcome.groups.risk[top]
         outside = not outcome.groups.low[top] <= predicted <= outcome.groups.high[top]
         if len(outcome.groups.n) > 1 and outside and abs(observed - predicted) > TOP * predicted:
             said.append(
-                f"in the top tenth of risk {percent(observed)} were observed and {percent(predicted)} predicted"
+                f"in the top tenth of predicted risk, {percent(observed)} had the outcome and {percent(predicted)} "
+                "was predicted"
             )
         if said:
             found.append(f"{label(outcome.name)}: {'; '.join(said)}.")
@@ -146,7 +149,7 @@ def trends(outcomes: Sequence[OutcomeFigures]) -> str:
     said = []
     for verdict, way in ways.items():
         found = [
-            f"{words(outcome.name)} (by {100 * outcome.trend.mean:.1f} points)"
+            f"{words(outcome.name)} (by {100 * outcome.trend.mean:.1f} percentage points)"
             for outcome in outcomes
             if outcome.trend.verdict == verdict
         ]
@@ -157,35 +160,37 @@ def trends(outcomes: Sequence[OutcomeFigures]) -> str:
 
 def cutoff(cut: Cut) -> str:
     if not any(contrast.above.n for contrast in cut.contrasts):
-        return f"No admission scores {rounded(cut.cutoff.score)} or more: the cutoff sets nobody apart here."
+        return f"No admission scores {rounded(cut.cutoff.score)} or more, so none has high severity here."
     shown = [contrast for contrast in cut.contrasts if contrast.above.n and contrast.below.n]
     if not shown:
-        return f"Every admission scores {rounded(cut.cutoff.score)} or more: the cutoff sets nobody apart here."
+        return f"Every admission scores {rounded(cut.cutoff.score)} or more, so all have high severity here."
     said = listing([f"{percent(contrast.above.rate)} {phrase(contrast.outcome)}" for contrast in shown])
     rest = listing([percent(contrast.below.rate) for contrast in shown])
     return (
-        f"Among the {percent(cut.share)} of admissions at or above {rounded(cut.cutoff.score)}, {said}; below it "
-        f"{rest}{', in the same order' if len(shown) > 1 else ''}."
+        f"Of the {percent(cut.share)} of admissions at or above {rounded(cut.cutoff.score)}, {said}. Below it, the "
+        f"{'rates are' if len(shown) > 1 else 'rate is'} {rest}{', in the same order' if len(shown) > 1 else ''}."
     )
 
 
 def certificate(cut: Cut) -> str:
-    """Return what the model's cutoff reaches on the judged admissions, and whom it could not serve."""
+    """Return the certificate of the cutoff on the judged admissions, and the outcomes left out when it was chosen."""
     said = []
     if cut.certificate is not None and cut.certificate == cut.certificate:
-        said.append(f"On the admissions judged here the same cut reaches {cut.certificate:.3f}.")
-    said += [f"The choice had to leave out {words(name)}: {why}." for name, why in cut.cutoff.left_out.items()]
+        said.append(f"On the admissions of this report, the same cut reaches {cut.certificate:.3f}.")
+    said += [f"The choice of the cutoff left out {words(name)}: {why}." for name, why in cut.cutoff.left_out.items()]
     return " ".join(said)
 
 
 def cutoff_range(cut: Cut) -> str:
     if cut.anew is None:
         return ""
-    again = f"Chosen anew on these admissions by the same rule and weights, it would be {rounded(cut.anew.value, 3)}"
+    again = (
+        f"Chosen on these admissions, by the same rule and weights, the cutoff would be {rounded(cut.anew.value, 3)}"
+    )
     if not np.isfinite(cut.anew.low):
         return f"{again}."
     low, high = rounded(cut.anew.low, 3), rounded(cut.anew.high, 3)
-    return f"{again}; over resampled admissions it lies between {low} and {high} (95%)."
+    return f"{again} (95% interval over resamples: {low} to {high})."
 
 
 def weighting(weights: Mapping[str, float]) -> str:
@@ -200,24 +205,27 @@ def theory_sentences(found: theory.Diagnosis) -> list[str]:
     count, cut, joint = len(found.outcomes), found.shared.threshold, found.best_objective
     unrelated = max(found.weights) / sum(found.weights)
     first = (
-        f"The {count} outcomes have one direction in common that holds {percent(found.energy)} of their joint "
-        f"variation ({percent(unrelated)} if they were unrelated, 100% if they were one). Of what the "
-        f"score achieves for all of them (J = {found.objective:.3f}), {percent(found.retention)} is along it."
+        f"The {count} outcomes share one direction that accounts for {percent(found.energy)} of their joint "
+        f"variation ({percent(unrelated)} if they were unrelated, 100% if they were identical). "
+        f"{percent(found.retention)} of the objective that the score reaches for all outcomes (J = "
+        f"{found.objective:.3f}) is along this direction."
     )
     if count == 1:
-        first = f"With one outcome there is nothing to share; the score's nHSIC with it is {found.objective:.3f}."
-    same = "the same cut" if joint.split == cut.split else f"a cut with {percent(joint.share)} beyond it"
+        first = (
+            f"With one outcome there is no shared direction; the nHSIC of the score with it is {found.objective:.3f}."
+        )
+    same = "the same cut" if joint.split == cut.split else f"a cut with {percent(joint.share)} at or above it"
     second = (
-        f"The cut most aligned with the shared direction leaves {percent(cut.share)} of admissions beyond it and "
+        f"The cut most aligned with the shared direction has {percent(cut.share)} of admissions at or above it and "
         f"reaches {percent(cut.rho2)} of the bound; the best spacing of this order would reach "
         f"{percent(found.shared.monotone)}. "
-        f"For all outcomes together the best is {same}."
+        f"For all outcomes together, the best cut is {same}."
     )
     steps = [words(task.name) for task in found.tasks if task.threshold.rho2 > 0.9 * task.monotone]
     smooth = [words(task.name) for task in found.tasks if task.threshold.rho2 <= 0.9 * task.monotone]
     third = []
     if steps:
-        third.append(f"One cut captures nearly all (over 90%) of what this order can say about {listing(steps)}.")
+        third.append(f"A single cut captures over 90% of what this order can tell about {listing(steps)}.")
     if smooth:
-        third.append(f"Risk rises more smoothly, beyond what one cut can say, for {listing(smooth)}.")
+        third.append(f"For {listing(smooth)}, risk rises more smoothly than a single cut can show.")
     return [first, second, " ".join(third)]

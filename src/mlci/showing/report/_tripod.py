@@ -1,7 +1,7 @@
-"""TRIPOD+AI as an appendix: its 27 items, each answered from what model and cohort know, or left to the authors.
+"""TRIPOD+AI as an appendix: its 27 items, each answered from the model file and the cohort, or left to the authors.
 
-In come findings and, from `--study`, the authors' own answers; out come items with text. The guideline is Collins et
-al., BMJ 2024;385:e078378; its items are given here in short words of our own (`tripod.csv`), to be read beside it.
+Turn findings, and the authors' answers from `--study`, into items with text. The guideline is Collins et al., BMJ
+2024;385:e078378. Its items are paraphrased briefly in `tripod.csv`; read them together with the guideline.
 """
 
 import csv
@@ -21,15 +21,15 @@ from mlci.showing.report._findings import Findings, Judgement
 
 @dataclass(frozen=True)
 class Item:
-    """One item of the guideline, answered as far as can be."""
+    """One item of the guideline, answered as far as possible."""
 
     number: int
     key: str  # of the authors' answers
     section: str
     asks: str
-    said: str  # from the metadata of model and cohort
-    given: str  # by the authors
-    wanted: str  # what only the authors can say; empty where they have, or where nothing is missing
+    known: str  # answer from the metadata of model and cohort
+    given: str  # answer of the authors
+    wanted: str  # what only the authors can answer; empty if they have, or if nothing is missing
 
 
 @cache
@@ -42,10 +42,10 @@ def read_study(path: str | Path) -> dict[str, str]:
     """Read the authors' answers to items of TRIPOD+AI.
 
     Args:
-        path: a TOML file of texts, by the keys of the items.
+        path: a TOML file of texts, with the keys of the items.
 
     Returns:
-        The texts; an item that is not known is an `InputError`.
+        The texts by key; an unknown key is an `InputError`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -63,9 +63,9 @@ def read_study(path: str | Path) -> dict[str, str]:
     keys = [row["key"] for row in _table()]
     for key, value in answers.items():
         if key not in keys:
-            raise InputError(f"{path}: {key} is no item; allowed are {', '.join(keys)}.")
+            raise InputError(f"{path}: {key} is not an item; allowed are {', '.join(keys)}.")
         if not isinstance(value, str):
-            raise InputError(f"{path}: {key} is not a text; write it in quotation marks.")
+            raise InputError(f"{path}: {key} is not a text; put it in quotation marks.")
     return answers
 
 
@@ -84,52 +84,54 @@ def items(findings: Findings, answers: Mapping[str, str]) -> tuple[Item, ...]:
     return tuple(result)
 
 
-FIXED = {  # said of every index and cohort
-    "imbalance": "Classes were neither over- nor undersampled; risks are those of the admissions as they came.",
+FIXED = {  # the same for every index and cohort
+    "imbalance": "Classes were neither over- nor undersampled; risks refer to the admissions as recorded.",
     "output": (
-        "A score (larger is graver), its percentile, a risk of each outcome, and a flag of high severity from a cutoff "
-        "chosen on training and validation admissions."
+        "A score (higher is more severe), its percentile, a risk of each outcome, and a flag of high severity from a "
+        "cutoff chosen on training and validation admissions."
     ),
-    "openness": (
-        "The program is open source (mlci); the command that made this page stands under “How this was made”."
-    ),
-    "flow": "Under “What was asked, and of whom”: each step with its number, and the cohort by split.",
+    "openness": "The software is open source (mlci); the command that made this page is under “How this was made”.",
+    "flow": "See “Question and cohort”: each exclusion step with its count, and the cohort by split.",
     "updating": "The index was evaluated as it is, without updating.",
-    "limitations": "Under “Limits of use”.",
+    "limitations": "See “Limits of use”.",
     "usability": (
-        "A code that the index does not know is said and not weighed; an admission of which it knows fewer than half "
-        "of the codes is not scored. For risk adjustment and retrospective stratification, by people who know the "
-        "coding of their hospital; not for decisions about a single patient."
+        "Codes that the index does not know are reported and do not count; an admission with fewer than half of its "
+        "codes known is not scored. The index is meant for risk adjustment and retrospective stratification, by people "
+        "who know the coding of their hospital; it is not meant for decisions about a single patient."
     ),
 }
 
 
 def _about_people(findings: Findings) -> dict[str, str]:
-    """Return what the cohort says of itself."""
+    """Return the answers that describe the cohort."""
     people = findings.people
     rules = "; ".join(f"{label(name)}: {rule or 'no rule stated'}" for name, rule in people.rules.items())
     steps = [f"{step.rule} ({step.left:,} left)" for step in people.attrition]
-    gone = [f"{label(name)} {cells[0]}" for name, cells in _not_known(findings).items()]
+    unknown = [f"{label(name)} {cells[0]}" for name, cells in _not_known(findings).items()]
     without_codes = people.table_one.get("admissions without codes", ["0"])[0]
     return {
         "title": f"A machine-learned comorbidity index: evaluation on the cohort “{people.source}”.",
         "objectives": (
-            f"One number from an admission's diagnosis codes that orders admissions for {len(people.rules)} "
-            f"outcome{'s' * (len(people.rules) != 1)}: {listing([words(name) for name in people.rules])}. "
-            "This page evaluates it."
+            f"To evaluate a single score, computed from the diagnosis codes of an admission, that ranks admissions for "
+            f"{len(people.rules)} outcome{'s' * (len(people.rules) != 1)}: "
+            f"{listing([words(name) for name in people.rules])}."
         ),
-        "participants": f"Eligible, in steps: {'; '.join(steps)}." if steps else "",
+        "participants": f"Eligibility, in steps: {'; '.join(steps)}." if steps else "",
         "preparation": (
-            "Codes are kept as letters and digits in capitals, in recorded order. "
+            "Codes are stored as capital letters and digits, in recorded order. "
             f"{people.unknown:,} of {people.codes:,} recorded codes are unknown to the index."
         ),
         "outcomes": f"{rules}.",
         "sample_size": f"All {people.admissions:,} eligible admissions of the evaluated split.",
         "missing": (
-            (f"Outcome not known, left out for that outcome alone: {listing(gone)}. " if gone else "")
-            + f"Admissions without codes ({without_codes}) are scored as such."
+            (
+                f"Admissions with an unknown outcome are left out for that outcome: {listing(unknown)}. "
+                if unknown
+                else ""
+            )
+            + f"Admissions without codes ({without_codes}) are scored as having none."
             + (
-                f" {people.unscored:,} with fewer than half of their codes understood are left out."
+                f" {people.unscored:,} admissions with fewer than half of their codes understood are left out."
                 * bool(people.unscored)
             )
         ),
@@ -137,24 +139,24 @@ def _about_people(findings: Findings) -> dict[str, str]:
 
 
 def _about_index(findings: Findings) -> dict[str, str]:
-    """Return how the index was made and is judged."""
+    """Return the answers that describe how the index was made and evaluated."""
     people, made = findings.people, findings.made
     trained, weights = made.get("admissions", {}), made.get("weights", {})
     learned = f"The index was learned from the cohort “{made.get('source', 'not stated')}”"
     if trained:
-        learned += f": {trained['train']:,} admissions to fit, {trained['valid']:,} to tune"
+        learned += f": {trained['train']:,} training and {trained['valid']:,} tuning admissions"
     return {
         "data": f"Evaluated on the cohort “{people.source}”. {learned}. {' '.join(people.notes)}".strip(),
         "predictors": (
             f"Diagnosis codes ({versions(people.icd_versions)}), assigned at or after discharge; the index knows "
-            f"{findings.vocabulary:,} codes and beginnings of codes ({versions(findings.model_versions)})"
-            + (f" and ignores {findings.ignored} that tell an outcome." if findings.ignored else ".")
+            f"{findings.vocabulary:,} codes and code prefixes ({versions(findings.model_versions)})"
+            + (f" and ignores {findings.ignored} that reveal an outcome." if findings.ignored else ".")
         ),
         "analysis": (
-            f"Recipe “{made['recipe']}”, seed {made['seed']}. Order by AUROC (DeLong) and distance correlation, risks "
-            f"by slope, intercept, Brier score and a local regression; {findings.resamples} resamples"
-            f"{' of patients' if people.patients else ''}. Rivals: Charlson, Elixhauser and logistic regressions "
-            "refitted on the training split."
+            f"Recipe “{made['recipe']}”, seed {made['seed']}. The order of admissions is evaluated by AUROC (DeLong) "
+            f"and distance correlation, risks by calibration slope, intercept, Brier score and a local regression; "
+            f"{findings.resamples} bootstrap resamples{' of patients' if people.patients else ''}. Compared with "
+            "Charlson, Elixhauser and logistic regressions refitted on the training split."
         ),
         "differences": (
             "Fitted and evaluated on splits of one cohort."
@@ -169,7 +171,7 @@ def _about_index(findings: Findings) -> dict[str, str]:
 
 
 def _results(judgement: Judgement, findings: Findings) -> dict[str, str]:
-    """Return what the evaluation adds."""
+    """Return the answers that report the results of the evaluation."""
     events = [f"{words(outcome.name)} {outcome.positives:,} of {outcome.n:,}" for outcome in judgement.outcomes]
     rarest = min(judgement.outcomes, key=lambda outcome: min(outcome.positives, outcome.n - outcome.positives))
     own = judgement.aurocs[judgement.aurocs["model"] == "MLCI"]
@@ -184,17 +186,18 @@ def _results(judgement: Judgement, findings: Findings) -> dict[str, str]:
             f"has {rarest.positives:,} events ({percent(rarest.rate)})."
         ),
         "fairness": (
-            f"AUROC and observed / expected events are given by {listing(groups)}; no term of the model mentions them."
+            f"AUROC and observed / expected events are given by {listing(groups)}; the score does not use them."
             if groups
-            else "The cohort names neither sex nor age, so no groups are compared."
+            else "The cohort has neither sex nor age, so no groups are compared."
         ),
-        "development": (f"Events to fit: {listing(learned)}. " if learned else "") + f"Evaluated: {listing(events)}.",
-        "performance": f"AUROC: {listing(aurocs)}. Intervals, calibration and groups stand above." if aurocs else "",
+        "development": (f"Events for fitting: {listing(learned)}. " if learned else "")
+        + f"For evaluation: {listing(events)}.",
+        "performance": f"AUROC: {listing(aurocs)}. Calibration and groups are shown above." if aurocs else "",
         "interpretation": " ".join(say.headline(judgement)),
     }
 
 
 def _not_known(findings: Findings) -> dict[str, list[str]]:
-    """Return outcome → how many are not known, in all and by split; those known everywhere are left out."""
+    """Return the number of unknown values of each outcome that has any, in total and by split."""
     lines = {name: findings.people.table_one.get(f"{name}: not known", ["0"]) for name in findings.people.rules}
     return {name: cells for name, cells in lines.items() if cells[0] != "0"}
