@@ -1,9 +1,9 @@
-"""Building a cohort of MIMIC-IV's size from CSV.gz, beside what merely unpacking the same files takes.
+"""Build a cohort of MIMIC-IV's size from CSV.gz, and compare it with unpacking the same files.
 
 A synthetic hospital writes raw tables in MIMIC-IV's form (546,028 admissions, 6.4 million diagnoses, ICD-9 and ICD-10
-mixed). `mlci cohort mimic4` then runs in a process of its own: wall time, peak memory of that process, and the ratio to
-`gzip -dc FILES > /dev/null` by the clock and by processor time, at a quarter, a half and the whole size, so that growth
-with the rows is seen; then once more from the same tables as Parquet.
+mixed). `mlci cohort mimic4` then runs in a process of its own. The table gives wall time, processor time, peak memory
+of that process, and the ratio to `gzip -dc FILES > /dev/null`, at a quarter, half and all of the admissions to show the
+growth. The last columns are for the same tables as Parquet.
 
     python benchmarks/cohort.py [--quick]
 """
@@ -39,7 +39,7 @@ def timed(*command: object) -> tuple[float, float, float]:
 
 
 def as_parquet(files: list[Path]) -> None:
-    """Put Parquet files in the place of CSV files."""
+    """Replace CSV files by Parquet files."""
     for file in files:
         write_table(read_csv(file), file.with_name(file.name.replace(".csv.gz", ".parquet")))
         file.unlink()
@@ -75,7 +75,7 @@ def main() -> None:
             cells += [f"{quick:.2f}", f"{quick_cpu:.2f}"]
             print(f"| {' | '.join(cells)} |", flush=True)
     if options.quick:
-        print("Start-up outweighs the work at this size: the limits are for the whole.")
+        print("Start-up outweighs the work at this size. The limits apply to the whole.")
         return
     reached = {"ratio": seconds / unpack, "seconds from Parquet": quick, "memory": memory}
     for name, found in reached.items():

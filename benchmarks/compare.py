@@ -1,12 +1,12 @@
-"""Hospitals compared: how many planted outliers each index finds and how many others it blames; speed and memory.
+"""Hospital comparison: planted outliers found, false alarms, and speed and memory.
 
     python benchmarks/compare.py found [--admissions 100000] [--seeds 1,2,3,4,5] [--recipes table,deep]
     python benchmarks/compare.py [speed] [--admissions 1000000] [--hospitals 500]
 
-`found` makes synthetic hospitals of known quality (of forty, four worse and four better), judges them by each index and
-counts over all seeds: outliers found of those planted, false alarms among those that are like the others. Learned
-indices come from another synthetic hospital, so that nobody's own deaths have taught them. `speed` takes the processor
-time of `mlci.compare` with 200 resamples, adjusted by age and sex, and the memory it adds.
+`found` makes synthetic hospitals of known quality: of forty, four are worse and four better. It judges them by each
+index and counts, over all seeds, how many planted outliers are found and how many ordinary hospitals are flagged.
+Learned indices are fitted on another synthetic hospital, so that no hospital's own deaths are learned. `speed` measures
+the processor time of `mlci.compare` with 200 resamples, adjusted by age and sex, and the memory it adds.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def found(words: argparse.Namespace) -> None:
 
 
 def _count(counts: Counter, got, truth: pd.DataFrame, limits: str) -> None:
-    """Outliers found on the right side, and alarms on others, at the 95% and the 99.8% limits."""
+    """Count outliers found on the right side, and false alarms, at the 95% and the 99.8% limits."""
     for row in got.table.itertuples():
         if not row.ranked:
             continue
@@ -92,8 +92,8 @@ def _print(counts: Counter, models: pd.DataFrame, changes: pd.DataFrame) -> None
                 cells.append("{found} of {planted}, {false} of {alike}".format(**tell))
         print(f"| {model} | {part['auroc'].mean():.3f} | {part['phi'].mean():.2f} | {' | '.join(cells)} |")
     tell = {word: counts["coding", word] for word in ("found", "planted", "false")}
-    print("\nHospitals that record too much: {found} of {planted} seen, {false} others blamed.".format(**tell))
-    print("\n| indices | another verdict | move ten ranks or more | largest move |\n|---|---:|---:|---:|")
+    print("\nHospitals that record too much: {found} of {planted} found, {false} others flagged.".format(**tell))
+    print("\n| indices | different verdict | move ten ranks or more | largest move |\n|---|---:|---:|---:|")
     for (first, second), part in changes.groupby(["model", "versus"], sort=False):
         share = part["other_verdict"].sum() / part["groups"].sum()
         print(f"| {first}, {second} | {share:.0%} | {part['far'].mean():.0%} | {part['farthest'].max():.0f} |")
@@ -102,17 +102,17 @@ def _print(counts: Counter, models: pd.DataFrame, changes: pd.DataFrame) -> None
 def speed(words: argparse.Namespace) -> None:
     cohort = mlci.build_cohort("synthetic", words.admissions, seed=1, hospitals=words.hospitals)
     score = classic(cohort)["Elixhauser"]
-    Path("/proc/self/clear_refs").write_text("5")  # the highest use of memory is counted anew from here (Linux)
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak use of memory (Linux)
     before, start, wall = _highest(), time.process_time(), time.perf_counter()
     got = compare(cohort, score, by="hospital", outcome=OUTCOME, adjust=["age", "sex"])
     used, passed = time.process_time() - start, time.perf_counter() - wall
     more = (_highest() - before) / 1e6
     print(f"{len(cohort):,} admissions, {len(got.table)} hospitals, {got.resamples} resamples:")
-    print(f"{used:.1f} s of processor time, {passed:.1f} s by the clock, {more:.2f} GB more memory at its highest")
+    print(f"{used:.1f} s of processor time, {passed:.1f} s by the clock, {more:.2f} GB more memory at peak")
 
 
 def _highest() -> int:
-    """The highest use of memory since it was last counted anew, in kB."""
+    """The peak use of memory since the last reset, in kB."""
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--hospitals", type=int)
     parser.add_argument("--seeds", default="1,2,3,4,5")
     parser.add_argument("--recipes", default="table")
-    parser.add_argument("--fit", type=int, default=40_000, help="admissions that learned indices come from")
+    parser.add_argument("--fit", type=int, default=40_000, help="admissions that learned indices are fitted on")
     words = parser.parse_args()
     words.admissions = words.admissions or (100_000 if words.what == "found" else 1_000_000)
     words.hospitals = words.hospitals or (40 if words.what == "found" else 500)

@@ -1,10 +1,10 @@
-"""`mlci fit --recipe deep`, the whole command: by the clock, processor seconds and memory, on one core and on all.
+"""`mlci fit --recipe deep`, the whole command: wall time, processor time and memory, on one core and on all.
 
     python benchmarks/deep.py [COHORT] [--quick]
 
-COHORT is a cohort file; without it, NHDS 2010 from MLCI_DATA (or ../shared/data), and where that is not, as many
-synthetic admissions. The plain way beside it is the same fit on one core, member after member. The files must have the
-same bytes: a fit does not depend on how many cores there are.
+COHORT is a cohort file. Without it, the script uses NHDS 2010 from MLCI_DATA (or ../shared/data), or if that is
+missing, as many synthetic admissions. The comparison is the same fit on one core, one member after another. Both model
+files must be byte-for-byte identical, because a fit does not depend on the number of cores.
 """
 
 import argparse
@@ -21,7 +21,7 @@ LIMIT = 50.0  # seconds by the clock: NHDS, two idle cores
 
 
 def cohort_file(folder: Path, given: str | None, quick: bool) -> tuple[Path, str]:
-    """The file to learn from, and its name for people."""
+    """The cohort file and a label for it."""
     if given:
         return Path(given), given
     survey = SURVEY.exists() and not quick
@@ -51,7 +51,7 @@ def main() -> None:
             files.append(target.read_bytes())
     assert files[0] == files[-1], "the model depends on the number of cores"
     if said == "NHDS 2010" and len(every) == 2:
-        print(f"at most {LIMIT:.0f} s by the clock on two idle cores: {'met' if clock[2] <= LIMIT else 'missed'}")
+        print(f"limit {LIMIT:.0f} s by the clock on two idle cores: {'met' if clock[2] <= LIMIT else 'missed'}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""An epoch of the paper's recipe at MIMIC-IV size, beside a plain padded torch implementation of the same step.
+"""An epoch of the paper's recipe at MIMIC-IV size, compared with a plain padded torch implementation of the same step.
 
-`python benchmarks/fit.py [--quick] [--whole] [--no-growth]`. Made-up admissions, 178,178 to train on, 25,228 to judge,
-13 codes each on average (a negative binomial), from a vocabulary of 9,000 whose frequencies fall like those of real
-codes. The reference pads each batch (to its longest admission, or to 256), runs phi on every place, calls for each
-outcome a function that forms both Gram matrices and centres them by matrix products, and steps with torch's default
-AdamW; it is timed over some steps and multiplied. So are the matrix products of our own steps, alone: the floor. All
-get the same number of threads: the others share a step among them, ours fits the models of Stage 1 side by side, a
-thread each, so there the time of an epoch is divided by the epochs that run at once. Stage 2 is one fit and one thread
-whatever there is; its epoch has a row of its own. Our time has the validation in it, the others' has not. Each row runs
-in a process of its own, so peak memory is its own. The whole two-stage fit is what its parts add up to (10 + 10 epochs,
-four outcomes); `--whole` runs it to its end (minutes) instead.
+    python benchmarks/fit.py [--quick] [--whole] [--no-growth]
+
+- Data: synthetic admissions, 178,178 to train on and 25,228 for validation, with 13 codes on average (a negative
+  binomial) from a vocabulary of 9,000 whose frequencies fall like those of real codes.
+- The reference pads each batch (to its longest admission, or to 256), runs phi on every position, forms both Gram
+  matrices for each outcome and centres them by matrix products, and uses torch's default AdamW. It is timed over some
+  steps and multiplied. So are the matrix products of our own steps alone, which are the lower bound.
+- Threads: all get the same number. The reference shares a step among them. Ours fits the models of Stage 1 side by
+  side, one thread each, so its time for an epoch is divided by the epochs that run at once. Stage 2 is one fit on one
+  thread and has a row of its own.
+- Our time includes validation, the reference's does not. Each row runs in a process of its own for its peak memory.
+- The whole two-stage fit is the sum of its parts (10 + 10 epochs, four outcomes); `--whole` runs it (minutes).
 """
 
 import argparse
@@ -125,7 +127,7 @@ def padded(threads: int, share: float, width: int | None, steps: int) -> dict:
 
 
 def products(threads: int, share: float, steps: int = 200) -> dict:
-    """Of our step the matrix products alone, forward and backward: the floor."""
+    """The matrix products of our step alone, forward and backward: the lower bound."""
     import numpy as np
     import torch
 
@@ -150,10 +152,10 @@ def in_a_process(work: str) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the admissions, one thread")
     parser.add_argument("--whole", action="store_true", help="run the two-stage fit to its end")
-    parser.add_argument("--no-growth", action="store_true", help="not with a quarter and half of the admissions")
+    parser.add_argument("--no-growth", action="store_true", help="skip a quarter and half of the admissions")
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,8 +1,8 @@
 """The whole three-seed protocol on one GPU: 12 Stage-1 and 3 Stage-2 fits, stacked. Needs NumPy, torch, safetensors.
 
-python benchmarks/gpu_fit.py                    MIMIC-IV-sized made-up admissions
+python benchmarks/gpu_fit.py                    synthetic admissions of MIMIC-IV's size
 python benchmarks/gpu_fit.py --objective bce    the cross-entropy twin (or multi-rbf, energy)
-python benchmarks/gpu_fit.py --eager            one fit of one seed beside it, a kernel launch at a time
+python benchmarks/gpu_fit.py --eager            also one fit of one seed, a kernel launch at a time
 python benchmarks/gpu_fit.py --profile          where a step's time goes
 """
 
@@ -26,7 +26,7 @@ VOCABULARY = 9_000  # four-character ICD-10 prefixes of MIMIC-IV's training spli
 
 
 def made(admissions: int, rng: np.random.Generator) -> Split:
-    """Admissions like MIMIC-IV's: 13 codes on average, a few codes common and most rare, outcomes that hang on them."""
+    """Admissions like MIMIC-IV's: 13 codes on average, few common and many rare, which determine the outcomes."""
     counts = np.clip(rng.negative_binomial(3, 3 / 16, admissions) + 1, 1, 39)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     share = 1 / (np.arange(1, VOCABULARY - 1) + 20.0)

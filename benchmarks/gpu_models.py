@@ -1,14 +1,13 @@
-"""Every neural model, several seeds, on one GPU; torch, NumPy, SciPy, safetensors and threadpoolctl are enough there.
+"""Train every neural model with several seeds on one GPU. Needs torch, NumPy, SciPy, safetensors, threadpoolctl.
 
-Models of one shape and all their seeds are one stack of weights, if they can be; stacks and other models share the GPU
-as processes.
+All seeds of a model are one stack of weights where possible. Stacks and other models share the GPU as processes.
 
     python benchmarks/gpu_models.py export cohort.parquet tokens.npz       # where the cohort is
     python benchmarks/gpu_models.py run tokens.npz runs.npz --processes 15 # where the GPU is
     mlci benchmark cohort.parquet -o DIR --import runs.npz                 # where the cohort is: they count as done
 
-One archive goes there (tokens, outcomes, splits: no codes, no identifiers), one comes back (scores). Runs that the
-output already holds are kept, so an interrupted job goes on where it stopped. Where processes share a GPU, start MPS
+One archive goes to the GPU (tokens, outcomes, splits: no codes, no identifiers) and one comes back (scores). Runs that
+the output already holds are kept, so an interrupted job continues where it stopped. If processes share a GPU, start MPS
 first (nvidia-cuda-mps-control -d).
 """
 
@@ -112,7 +111,7 @@ def run(source: str, target: str, *, models: list[str], seeds: list[int], proces
     chosen = [model for model in MODELS if not models or model.name in models]
     chosen = [replace(model, epochs=epochs) if isinstance(model, Neural) else model for model in chosen]
     chosen.sort(key=lambda model: not model.name.startswith(SLOW))
-    # Seeds outermost: if time runs out, whole seeds are there rather than whole models.
+    # Seeds are the outer loop: if time runs out, some seeds are complete for all models.
     left = [(model, seed) for seed in seeds for model in chosen if f"{model.name}/{seed}" not in about]
     start, failed = time.perf_counter(), []
     with ProcessPoolExecutor(

@@ -1,13 +1,17 @@
-"""Charlson and Elixhauser, Parquet in and scores out: `mlci indices` beside comorbidipy, pycomorb and a DuckDB join.
+"""Charlson and Elixhauser, Parquet to scores: `mlci indices` compared with comorbidipy, pycomorb and a DuckDB join.
 
-`python benchmarks/indices.py [--quick]`. Each tool runs in a process of its own, on the same made-up admissions of 12
-ICD-10-CM codes (common codes common, rare ones rare). Seconds of work go from opening the file to closing the scores,
-for all tools after a first run on 1,000 admissions; what that run and the imports took is the start. The peers get one
-row per code, the form they ask for, so that reshaping is not on their bill; their scores are compared with ours. One
-DuckDB join is what a user would write (codes joined with their categories, a flag for each), the other is handed our
-bit masks. Each peer is installed into a folder of build/ with the newest Python of this machine that takes some version
-of it (or the one that --peers-python names); its row says both versions. One that no Python takes is left out with a
-sentence. Last, what ten indices cost beside one.
+    python benchmarks/indices.py [--quick]
+
+- Each tool runs in a process of its own, on the same synthetic admissions of 12 ICD-10-CM codes (common codes common,
+  rare ones rare).
+- Seconds of work go from opening the file to closing the scores, after a first run on 1,000 admissions. Imports and the
+  first run count as start-up.
+- The peers get one row per code, the form they need, so reshaping is not counted. Their scores are compared with ours.
+- One DuckDB join is what a user would write (codes joined with their categories, a flag for each). The other uses our
+  bit masks.
+- Each peer is installed into a folder of build/ with the newest Python of this machine that some version of it supports
+  (or --peers-python); its row shows both versions. A peer that no Python supports is left out with a message.
+- The last table compares ten indices with one.
 """
 
 import argparse
@@ -180,7 +184,7 @@ def measure(python: str, task: str, folder: Path) -> tuple[list[float] | None, s
 
 
 def peer(name: str, asked: str | None) -> tuple[str | None, str]:
-    """The newest interpreter that this peer installs on, with it, and both versions; or why there is none."""
+    """The newest interpreter on which this peer installs, and both versions; or why there is none."""
     said = "no Python was found"
     tries = [(ask, python) for ask in enumerate(PEERS[name]) for python in ([asked] if asked else interpreters())]
     for (number, wanted), python in tries:
@@ -206,7 +210,7 @@ def peer(name: str, asked: str | None) -> tuple[str | None, str]:
 
 
 def interpreters() -> list[str]:
-    """Every Python of this machine that starts, the newest first."""
+    """Every working Python of this machine, newest first."""
     homes = Path.home().glob(".pyenv/versions/3.*/bin/python3")
     versions = {}
     for python in [*(f"python3.{minor}" for minor in range(14, 9, -1)), *map(str, homes), sys.executable]:
@@ -219,7 +223,7 @@ def interpreters() -> list[str]:
 
 
 def agreement(ours: pa.Table, theirs: pa.Table) -> str:
-    """The share of admissions with both scores the same."""
+    """The share of admissions for which both scores agree."""
     both = ours.join(theirs, "admission_id", right_suffix="_peer")
     same = [np.asarray(both[name]) == np.asarray(both[f"{name}_peer"]) for name in ("cci_charlson", "eci_vw")]
     return f"{(same[0] & same[1]).mean():.2%}"
@@ -258,7 +262,7 @@ def compare(admissions: int, repeats: int, pythons: dict[str, tuple[str | None, 
 
 
 def many(admissions: int, repeats: int) -> None:
-    """What ten indices cost beside one, in processor time of the whole work."""
+    """Compare ten indices with one, in processor time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make(folder, admissions)
@@ -291,7 +295,7 @@ def growth(sizes: list[int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the size, once")
-    parser.add_argument("--peers-python", help="interpreter for the peers; else the newest that each installs on")
+    parser.add_argument("--peers-python", help="interpreter for the peers (default: the newest that works)")
     options = parser.parse_args()
     pythons = {name: peer(name, options.peers_python) for name in PEERS}
     scale = 10 if options.quick else 1

@@ -1,12 +1,12 @@
-"""How often a 95% interval holds the truth when events are few: those of `mlci evaluate` beside plain percentiles.
+"""How often a 95% interval contains the truth when events are few: `mlci evaluate` compared with plain percentiles.
 
     python benchmarks/intervals.py [--replicates 500] [--resamples 100] [--seed 1] [--events 11,20,82] [-o FILE]
     python benchmarks/intervals.py --replicates 3000 --seed 2029 --events 200 --score weak --admissions several
 
-Each replicate is a hospital of 1,000 admissions of which 11, 20, 82 or 200 are expected to have the outcome, with a
-strong or a weak score, and with one admission per patient or about two that are alike in score and in fate. The score
-is judged with its own risk, which is true, and beside the same score with noise. What a figure is in truth is taken
-from a million admissions. A score of pure noise shows how often the test of independence errs.
+Each replicate is a hospital of 1,000 admissions. 11, 20, 82 or 200 of them are expected to have the outcome; the score
+is strong or weak; patients have one admission, or about two that are alike in score and outcome. The score is judged
+with its own risk, which is true, and compared with the same score with noise. True figures come from a million
+admissions. A score of pure noise shows how often the test of independence errs.
 """
 
 import argparse
@@ -47,12 +47,12 @@ class Hospital:
     alike: float
 
     def generator(self, seed: int) -> np.random.Generator:
-        """Draws of its own, so that chance in one kind of hospital says nothing of chance in another."""
+        """An own random generator, so that draws are independent between kinds of hospitals."""
         return np.random.default_rng([seed, self.events, int(10 * self.slope), int(self.alike)])
 
     @cached_property
     def along(self) -> tuple[float, np.ndarray]:
-        """The level at which `events` of `N` admissions are expected, and the true risk along `GRID`."""
+        """The intercept with `events` expected among `N` admissions, and the true risk along `GRID`."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(30)
         weights, share = weights / weights.sum(), norm.pdf(GRID) / norm.pdf(GRID).sum()
         low, high, level, risks = -20.0, 5.0, 0.0, GRID
@@ -63,7 +63,7 @@ class Hospital:
         return level, risks
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[Pair, Pair]:
-        """The score beside the outcome with its true risk, and the same score with noise."""
+        """The score with its true risk and the outcome, and the same score with noise."""
         level, risks = self.along
         patient = np.repeat(np.arange(n), 1 + rng.poisson(1.0, n))[:n] if self.alike else np.arange(n)
         score = rng.normal(size=n)
@@ -76,7 +76,7 @@ class Hospital:
 
 
 def truth(hospital: Hospital) -> dict[str, float]:
-    """The figures of a million admissions, and what is known of a true risk."""
+    """The true figures: from a million admissions, or known because the risk is true."""
     pairs = hospital.draw(MANY, np.random.default_rng(0))
     names = ("auroc", "dcorr", "rank_dcorr", "average_precision")
     found, noisy = ({name: METRICS[name].value(pair) for name in names} for pair in pairs)
@@ -109,12 +109,12 @@ def judged(own: Pair, noisy: Pair, *, resamples: int, seed: int) -> Iterator[tup
 
 
 def _held(bound: Interval, truth: float) -> float:
-    """1 where the interval holds the truth, 0 where not, NaN where there is no interval."""
+    """1 where the interval contains the truth, 0 where not, NaN without an interval."""
     return np.nan if np.isnan(bound.low) else float(bound.low <= truth <= bound.high)
 
 
 def coverage(hospital: Hospital, *, replicates: int, resamples: int, seed: int = 1) -> pd.DataFrame:
-    """Share of replicates whose interval holds the truth, per figure, and the mean of figure − truth."""
+    """Share of replicates whose interval contains the truth, and the mean of figure − truth."""
     rng, true, rows = hospital.generator(seed), truth(hospital), []
     for replicate in range(replicates):
         own, noisy = hospital.draw(N, rng)
@@ -129,7 +129,7 @@ def coverage(hospital: Hospital, *, replicates: int, resamples: int, seed: int =
 
 
 def errs(hospital: Hospital, *, replicates: int, seed: int) -> float:
-    """How often the test of independence rejects at 5% a score that has nothing to do with the outcome."""
+    """How often the test of independence rejects a score of pure noise at 5%."""
     rng = hospital.generator(seed)
     pairs = (hospital.draw(N, rng)[0] for _ in range(replicates))
     found = [independence(pair.scores, pair.y, patients=pair.patients) for pair in pairs if pair.events]
@@ -142,9 +142,9 @@ def main() -> None:
     parser.add_argument("--resamples", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--events", default=",".join(map(str, EVENTS)), help="separated by commas")
-    parser.add_argument("--score", choices=STRENGTHS, action="append", help="of this strength alone")
+    parser.add_argument("--score", choices=STRENGTHS, action="append", help="only this strength")
     parser.add_argument("--admissions", choices=ALIKE, action="append", help="per patient")
-    parser.add_argument("-o", "--output", type=Path, help="the whole table (CSV)")
+    parser.add_argument("-o", "--output", type=Path, help="file for the whole table (CSV)")
     options = parser.parse_args()
     begun, parts = time.process_time(), []
     size = {"replicates": options.replicates, "seed": options.seed}
@@ -163,7 +163,7 @@ def main() -> None:
         cell=[f"{100 * a:.1f} ({100 * b:.1f})" for a, b in zip(table["covered"], table["by_percentiles"])]
     )
     wide = shown.pivot(index="figure", columns=["events", "score", "admissions"], values="cell")
-    print("\nCoverage in %, in brackets that of percentiles:\n")
+    print("\nCoverage in %, in brackets by percentiles:\n")
     print(wide.loc[table["figure"].unique()].T.to_string())
     print("\nMean of figure - truth:\n")
     print(shown.pivot(index="figure", columns=["events", "score", "admissions"], values="bias").T.round(4).to_string())

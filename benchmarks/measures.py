@@ -1,9 +1,9 @@
-"""The measures beside their peers and the plain definitions, in one run: time, ratio, memory, growth with n.
+"""The measures compared with other libraries and with their plain definitions: time, ratio, memory, growth with n.
 
-Seconds are of processor time on one thread, so that a busy machine does not blur the ratios.
+Seconds are processor time on one thread, so that a busy machine does not distort the ratios.
 
-python benchmarks/measures.py [--quick] [--plot docs/measures.svg]
-python benchmarks/measures.py --busy [--quick]      nHSIC by threads of BLAS, alone and beside busy processes
+    python benchmarks/measures.py [--quick] [--plot docs/measures.svg]
+    python benchmarks/measures.py --busy [--quick]      nHSIC by threads of BLAS, alone and next to busy processes
 """
 
 import argparse
@@ -78,7 +78,7 @@ def timed(function: Callable, score: np.ndarray, y: np.ndarray, repeats: int) ->
 
 
 def memory(name: str, n: int) -> float:
-    """What the measure holds at its peak beyond the data, in MB."""
+    """Peak memory of the measure beyond the data, in MB."""
     score, y = drawn(n)
     tracemalloc.start()
     OURS[name](score, y)
@@ -113,7 +113,7 @@ def busy(n: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--busy", action="store_true", help="threads of BLAS on a busy machine, and nothing else")
+    parser.add_argument("--busy", action="store_true", help="only threads of BLAS on a busy machine")
     parser.add_argument("--quick", action="store_true", help="up to 100,000 admissions")
     parser.add_argument("--plot", help="SVG file for the log-log plot of time against n")
     options = parser.parse_args()

@@ -1,11 +1,11 @@
-"""What own admissions buy: an index as shipped, recalibrated, with moved weights, and fitted from scratch.
+"""What own admissions add: an index as shipped, recalibrated, with moved weights, and fitted from scratch.
 
     python benchmarks/moving.py NHDS10.PU.txt.bz2 -o FOLDER [--sizes 500,2000] [--draws 5] [--synthetic 90000]
 
-In comes the survey. For each of its four regions an index is learned from the other three and moved to this one with
-more and more of its admissions; `us2010` is moved to the synthetic hospital likewise. Judged are the test splits; with
-2,000 admissions several draws of these are. Out come `moving.csv` (a row per hospital, size, draw and way),
-`moving.svg`, and the tables of docs/us2010-evidence.md.
+For each of the survey's four regions an index is learned from the other three and moved to this one with more and more
+of its admissions. `us2010` is moved to the synthetic hospital in the same way. All are judged on the test splits. With
+2,000 admissions there are several draws. Output: `moving.csv` (a row per hospital, size, draw and way), `moving.svg`,
+and the tables of docs/us2010-evidence.md.
 """
 
 import argparse
@@ -39,7 +39,7 @@ REPEATED = 2000  # own admissions of which several draws are judged
 
 
 def judged(model: Model, test: Cohort) -> dict[str, float]:
-    """Means over outcomes; an outcome that the model does not know is told by its score, and explains nothing."""
+    """Means over outcomes; for an outcome that the model does not know, its score is used and the deviance is 0."""
     reading = model.read(test.admissions())
     risks, found = model.risks(reading), []
     for name in test.outcomes:
@@ -55,7 +55,7 @@ def judged(model: Model, test: Cohort) -> dict[str, float]:
 
 
 def ways(model: Model, own: Cohort, sizes: list[int], draws: int) -> Iterator[tuple[int, int, str, dict[str, float]]]:
-    """Each size, draw and way, judged on the hospital's test split; a size beyond what there is means all there is."""
+    """Each size, draw and way, judged on the hospital's test split; larger sizes than available mean all."""
     test, split = own.split("test"), np.asarray(own.column("split"))
     learn, shipped = np.flatnonzero(split != "test"), judged(model, test)
     for size in sizes:
@@ -72,7 +72,7 @@ def ways(model: Model, own: Cohort, sizes: list[int], draws: int) -> Iterator[tu
 
 
 def as_training(cohort: Cohort) -> Cohort:
-    """Train and valid as one split to train on: a table chooses by folds of it."""
+    """Join train and valid to one training split, because a table chooses by its folds."""
     known = cohort.split("train", "valid")
     place = known.table.column_names.index("split")
     return replace(known, table=known.table.set_column(place, "split", pa.array(["train"] * len(known))))
@@ -96,7 +96,7 @@ def show(table: pd.DataFrame, title: str) -> None:
 
 
 def differences(table: pd.DataFrame, title: str) -> None:
-    """Moved weights less the others at `REPEATED` own admissions: the mean and deviation over hospitals and draws."""
+    """Moved weights less the others at `REPEATED` own admissions: mean and SD over hospitals and draws."""
     some = table[table["size"] == REPEATED].set_index(["hospital", "draw", "way"])[[*FIGURES]].unstack("way")
     print(f"\n{title}, moved weights less\n\n| {REPEATED:,} own admissions | " + " | ".join(FIGURES.values()) + " |")
     print("|---" * (1 + len(FIGURES)) + "|")

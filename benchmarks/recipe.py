@@ -1,17 +1,17 @@
-"""What each step of the `deep` recipe brings, and what the paper's objective reaches with the same means, on one GPU.
+"""What each step of the `deep` recipe adds, and what the paper's objective reaches with the same means, on one GPU.
 
     python benchmarks/recipe.py export cohort.parquet tokens.npz        # where the cohort is
     python benchmarks/recipe.py run tokens.npz recipe.npz               # where the GPU is
     python benchmarks/recipe.py table tokens.npz recipe.npz             # anywhere: mean ± SD over seeds
-    python benchmarks/recipe.py spaced tokens.npz recipe.npz --bench DIR  # with the best spacing for everybody
+    python benchmarks/recipe.py spaced tokens.npz recipe.npz --bench DIR  # every score with its best spacing
 
-One archive goes to the GPU (tokens, outcomes, splits: no codes, no identifiers), one comes back (scores of the
+One archive goes to the GPU (tokens, outcomes, splits: no codes, no identifiers) and one comes back (scores of the
 validation and test splits by variant and seed). There, NumPy, SciPy, torch and safetensors suffice. `run` first times
-one plain fit, alone; then everything side by side, writing what is finished. Where processes share a GPU, start MPS
-first (nvidia-cuda-mps-control -d). DIR is a folder of `mlci benchmark` runs.
+one plain fit alone. Then all variants run side by side, and finished ones are written at once. If processes share a
+GPU, start MPS first (nvidia-cuda-mps-control -d). DIR is a folder of `mlci benchmark` runs.
 
 `direct` rows have no risks: the paper's two stages align one score with the outcomes themselves, with the paper's
-tokens or those of `deep`, its kernel or the energy kernel, one network or the mean of five (of other seeds each).
+tokens or those of `deep`, its kernel or the energy kernel, one network or the mean of five of different seeds.
 """
 
 import argparse
@@ -53,7 +53,7 @@ TOGETHER = 5  # networks of an ensemble
 
 
 def variants(config: DeepConfig) -> dict[str, tuple[str, DeepConfig]]:
-    """Rows of the table: which tokens, which config."""
+    """Rows of the table: kind of tokens and config."""
 
     def collapse(**options) -> tuple[str, DeepConfig]:
         return "deep", replace(config, collapse=replace(config.collapse, **options))
@@ -110,7 +110,7 @@ def export(cohort: str, target: str) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """What `export` wrote: names and vocabulary sizes, and kind of tokens -> split -> data."""
+    """Read the output of `export`: names, vocabulary sizes, and kind of tokens -> split -> data."""
 
     facts: dict
     data: dict
@@ -148,7 +148,7 @@ def begin(path: str) -> None:
 
 
 def alone(config: DeepConfig, seed: int, device: str) -> dict[str, float]:
-    """Seconds of one plain fit, after the device was woken."""
+    """Seconds of one plain fit, after a warm-up of the device."""
     import torch
 
     from mlci.fitting import deep as recipe
@@ -202,7 +202,7 @@ def finish(kind: str, seed: int, config: DeepConfig, said: list, device: str) ->
 
 
 def direct(kind: str, objective: str, seeds: list[int], epochs: int, device: str) -> dict[tuple[str, int], dict]:
-    """No risks: alignment with the outcomes themselves, or cross-entropy, by the paper's two stages."""
+    """Without risks: alignment with the outcomes themselves, or cross-entropy, by the paper's two stages."""
     from mlci.fitting.encoders import score
     from mlci.fitting.paper import fit_seeds
 
@@ -255,7 +255,7 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
             np.savez(file, facts=np.array(json.dumps({"costs": costs})), **arrays)
 
     workers = {"mp_context": multiprocessing.get_context("spawn"), "initializer": begin, "initargs": (source,)}
-    # Seventy-five networks at once need some 20 GB on a GPU, so no more than two such stacks share it.
+    # Seventy-five networks at once need some 20 GB on a GPU, so at most two such stacks share it.
     with ProcessPoolExecutor(processes, **workers) as pool, ProcessPoolExecutor(2, **workers) as stacks:
         keep("plain fit", seeds[0], {"cost": pool.submit(alone, config, seeds[0], device).result(), "scores": {}})
         straight = [stacks.submit(direct, *row, seeds, 1 if quick else 10, device) for row in ALIGNED]
@@ -370,7 +370,7 @@ def with_spread(values: np.ndarray, digits: int) -> str:
 
 
 def intervals(rows: dict[str, dict], outcomes: dict[str, np.ndarray], split: str, data: Source, resamples: int) -> None:
-    """95 % intervals of the first seed's figures, and of how far other rows are from the first, as `mlci evaluate`."""
+    """95 % intervals of the first seed's figures and of their differences from the first row, as `mlci evaluate`."""
     from mlci.judging.evaluate import judge
 
     names, patients = data.facts["names"], data.data["deep"][split].subjects
@@ -403,7 +403,7 @@ def dependence(score: np.ndarray, outcomes: np.ndarray) -> list[float]:
 
 
 def spaced(source: str, target: str, split: str, bench: str | None) -> None:
-    """Every score as it is and with the spacing that is best for the sum of squared dCorr in its order.
+    """Every score as it is and with its best spacing for the sum of squared dCorr.
 
     The spacing is fitted on the validation split and judged on the test split; for the validation split, on halves.
     """
@@ -443,13 +443,13 @@ def main() -> None:
     here.add_argument("--seeds", default="11,101,1001")
     here.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) - 1))
     here.add_argument("--device", default="cuda")
-    here.add_argument("--quick", action="store_true", help="next to no epochs: does it run?")
+    here.add_argument("--quick", action="store_true", help="almost no epochs, as a test")
     for action in ("table", "spaced"):
         back = actions.add_parser(action)
         back.add_argument("source")
         back.add_argument("target")
         back.add_argument("--split", default="valid", choices=["valid", "test"])
-        back.add_argument("--bench", help="folder of `mlci benchmark` runs, to stand beside")
+        back.add_argument("--bench", help="folder of `mlci benchmark` runs to compare with")
         if action == "table":
             more = "for intervals of the recipe and of the paper's objective"
             back.add_argument("--resamples", type=int, default=0, help=more)

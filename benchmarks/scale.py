@@ -1,7 +1,7 @@
-"""How `mlci score` and `mlci indices` grow: 1, 5 and 20 million admissions, Parquet to Parquet, each run on its own.
+"""How `mlci score` and `mlci indices` grow: 1, 5 and 20 million admissions, Parquet to Parquet, each in its own run.
 
-The file is written in parts, so that neither this script nor what it measures ever holds all of it. Figures: admissions
-a second, the share of the machine's cores that worked, and the peak memory, which should not grow.
+The input is written in parts, so that neither this script nor the measured commands ever hold all of it. Figures:
+admissions a second, the share of the machine's cores that worked, and the peak memory, which should not grow.
 """
 
 import argparse

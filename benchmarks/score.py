@@ -1,10 +1,10 @@
-"""How fast admissions are scored, Parquet to Parquet, beside the straightforward way.
+"""How fast admissions are scored, Parquet to Parquet, compared with the straightforward way.
 
-`mlci score` runs in a process of its own, on files of growing length, with a network of the paper's size, with one of
-the recipe `deep` (three depths of a code, four risks of its own, as many tokens as a fit of NHDS keeps) and with a
-table, beside `mlci indices`; the same table as SQL runs inside DuckDB (two threads, table to table); the
-straightforward way is a padded torch forward pass over lists of codes, timed on fewer admissions. `--codes 8` (the
-default) is NHDS, 13 MIMIC-IV. Figures: admissions a second by the clock and for each processor second, peak memory.
+`mlci score` runs in a process of its own, on files of growing length, with three models: a network of the paper's size,
+one of the recipe `deep` (three depths of a code, four risks, as many tokens as a fit of NHDS keeps), and a table. The
+comparisons are `mlci indices`, the same table as SQL in DuckDB (two threads, table to table), and a padded torch
+forward pass over lists of codes, timed on fewer admissions. `--codes 8` (the default) is NHDS, 13 MIMIC-IV. Figures:
+admissions a second by the clock and for each processor second, peak memory.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def admissions_file(path: Path, names: np.ndarray, n: int, rng: np.random.Genera
 def model_file(
     path: Path, state: dict, tokens: list[str], depths: tuple, ends: tuple[float, float], recipe: str, config: dict
 ) -> None:
-    """A model of made-up weights: speed does not depend on what was learned. Scores lie mostly between the ends."""
+    """A model of random weights: speed does not depend on what was learned. Few scores lie at the ends."""
     knots, rng = np.linspace(*ends, 300), np.random.default_rng(0)
     Model(
         state=state,
@@ -81,7 +81,7 @@ def paper_file(path: Path, tokens: list[str]):
 
 
 def deep_file(path: Path, tokens: list[str], rng: np.random.Generator) -> None:
-    """A network as the recipe deep makes it, with heads that tell the outcomes' risks."""
+    """A network of the recipe deep, with heads for the outcomes' risks."""
     from mlci.fitting.encoders import DeepSets
 
     size, many = len(tokens) + 2, len(OUTCOMES)
@@ -158,9 +158,9 @@ def padded(source: Path, encoder, prefixes: list[str], n: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the admissions")
-    parser.add_argument("--codes", type=float, default=8, help="of an admission, on the average")
+    parser.add_argument("--codes", type=float, default=8, help="codes of an admission, on average")
     words = parser.parse_args()
     shrink = 10 if words.quick else 1
     rng = np.random.default_rng(0)
@@ -197,7 +197,7 @@ def main() -> None:
         wall = padded(folder / f"{1_000_000 // shrink}.parquet", encoder, prefixes, n)
         print(f"{'padded torch forward (no output)':34} {n:12,} {wall:8.2f} {'':8} {n / wall:12,.0f}")
     if words.quick or words.codes != 8:
-        print("The aim is for the whole size and 8 codes.")
+        print("The aim applies to the whole size and 8 codes.")
         return
     for what in (NETWORK, DEEP):
         verdict = "met" if reached[what] >= AIM else "missed"

@@ -1,12 +1,13 @@
-"""What an index of a small hospital is worth: 1,000 admissions with 20 deaths, judged on 20,000 others.
+"""How good an index of a small hospital is: 1,000 admissions with 20 deaths, judged on 20,000 others.
 
     python benchmarks/small_hospitals.py [--recipe table] [--outcome mortality] [--hospitals 8] [-o small.csv]
 
-Eight synthetic hospitals. Of each, patients are taken until 1,000 admissions and 20 deaths are found; the index is
-learned from them alone (one patient in eight for validation), and its risk of death is judged on 20,000 admissions of
-other patients of that hospital, beside the bare rate of the 1,000 and an isotonic curve over the same scores. "Reach
-the 90th" is the share of these others whose score has that percentile or a higher one, and "could" the share that would
-have it by percentiles of their own: where many share a score, not every share can be had.
+There are eight synthetic hospitals. From each, patients are drawn until there are 1,000 admissions and 20 deaths. The
+index is learned from these alone (one patient in eight for validation). Its risk of death is judged on 20,000
+admissions of other patients of that hospital, and compared with the bare rate of the 1,000 and with an isotonic curve
+over the same scores. "Reach the 90th" is the share of these others whose score has that percentile or a higher one.
+"Could" is the share that would have it by percentiles of their own: where many share a score, not every share is
+possible.
 """
 
 import argparse
@@ -28,7 +29,7 @@ REACHED = (10, 25, 50, 75, 90, 95)  # percentiles
 
 
 def hospital(seed: int, *, small: int = SMALL, deaths: int = DEATHS, others: int = OTHERS) -> tuple[Cohort, Cohort]:
-    """The small cohort, with as many deaths as asked for, and admissions of other patients."""
+    """The small cohort with the given number of deaths, and admissions of other patients."""
     cohort = build_cohort("synthetic", 2 * others, seed=seed)
     rng, died = np.random.default_rng(seed), cohort.labels(OUTCOME)[:, 0] == 1
     chosen = np.zeros(len(cohort), dtype=bool)
@@ -42,7 +43,7 @@ def hospital(seed: int, *, small: int = SMALL, deaths: int = DEATHS, others: int
 def judged(
     small: Cohort, others: Cohort, *, recipe: str, learned: list[str] | None = None, seed: int = 11
 ) -> dict[str, float]:
-    """Figures of the risk of death, and how many reach percentiles and the cutoff."""
+    """Figures of the risk of death, and the shares that reach percentiles and the cutoff."""
     subjects = small.column("subject_id")
     parts = np.array(["train", "valid"], dtype=object)[md5_split([str(one) for one in subjects], (0.875, 0.125))]
     index = MLCI(recipe=recipe, seed=seed, outcomes=learned)
@@ -73,9 +74,9 @@ def judged(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="table")
-    parser.add_argument("--outcome", action="append", help="learn from this one alone; may be repeated")
+    parser.add_argument("--outcome", action="append", help="learn from this outcome only; may be repeated")
     parser.add_argument("--hospitals", type=int, default=8)
-    parser.add_argument("-o", "--output", type=Path, help="the whole table (CSV)")
+    parser.add_argument("-o", "--output", type=Path, help="file for the whole table (CSV)")
     options = parser.parse_args()
     facts = {"recipe": options.recipe, "learned": options.outcome}
     rows = {seed: judged(*hospital(seed), **facts) for seed in range(options.hospitals)}

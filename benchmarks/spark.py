@@ -3,9 +3,9 @@
     python benchmarks/spark.py [--quick]
 
 Processor seconds of the Java side (reading, rows to Arrow and back, writing) and of the Python workers, for jobs of a
-session that is warm, beside `mlci score` of the same file in a process of its own, start-up included. `ids` sends the
-same columns to Python and nothing but identifiers back: what Spark itself costs. In `files` no row passes through Java
-(`mlci.spark.score_files`). Ratios of processor seconds and of seconds by the clock are to the local command's.
+warm session. The comparison is `mlci score` of the same file in a process of its own, start-up included. `ids` sends
+the same columns to Python, which returns only identifiers: this is what Spark itself costs. In `files` no row passes
+through Java (`mlci.spark.score_files`). Ratios of processor and wall time are relative to the local command.
 """
 
 import argparse
@@ -30,7 +30,7 @@ AIM = 1.5  # of the local command's seconds by the clock, its start-up included,
 
 
 def used() -> dict[str, float]:
-    """Processor seconds so far of this process's children."""
+    """Processor seconds of this process's children so far."""
     found = {"java": 0.0, "python": 0.0}
     for child in psutil.Process().children(recursive=True):
         times = child.cpu_times()
@@ -39,7 +39,7 @@ def used() -> dict[str, float]:
 
 
 def job(what: str, work: Callable[[], object], beside: tuple[float, float] | None = None) -> float:
-    """Print what a job takes, beside the local command (seconds by the clock, and of a processor); return the first."""
+    """Print the cost of a job compared with the local command (wall and processor seconds); return the wall seconds."""
     before, start = used(), time.perf_counter()
     work()
     wall, after = time.perf_counter() - start, used()

@@ -2,8 +2,8 @@
 
     python benchmarks/start.py [--quick]
 
-Each runs in a process of its own: seconds by the clock and of processors, the fastest of five (of `demo` one run), and
-the ratio of processor seconds to those of a bare interpreter that imports NumPy and pyarrow, which nobody can undercut.
+Each runs in a process of its own. The table gives wall and processor time, the fastest of five runs (one of `demo`),
+and the ratio of processor time to that of an interpreter that only imports NumPy and pyarrow, which is the lower bound.
 """
 
 import argparse
@@ -19,7 +19,7 @@ LIMITS = {"mlci --help": 0.1, "mlci indices, ten rows": 0.4, "mlci demo": 20.0} 
 
 
 def timed(*words: str) -> tuple[float, float]:
-    """Seconds by the clock and of processors."""
+    """Wall and processor seconds."""
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, process.returncode, usage = os.wait4(process.pid, 0)

@@ -1,11 +1,11 @@
-"""How often intervals hold the truth of a population when a stratified, clustered, unequal sample of it is judged.
+"""How often intervals contain the population's value when a stratified, clustered, unequal sample is judged.
 
     python benchmarks/survey.py [REPLICATES]
 
-A made-up country of 600 hospitals in six strata, whose patients die more often in some hospitals than in others of the
-same severity. Ten hospitals of each stratum are drawn and 25 admissions of each, the severe with twice the chance. Each
-sample is judged as what it is (weights, clusters, strata), with its weights alone, and as if it were a simple random
-sample; the table says how many of the 95% intervals hold the country's own figure.
+A synthetic country has 600 hospitals in six strata, whose patients die more often in some hospitals than in others at
+the same severity. A sample has ten hospitals of each stratum and 25 admissions of each, severe ones with twice the
+probability. Each sample is judged with its design (weights, clusters, strata), with its weights only, and as if it were
+a simple random sample. The table gives how many of the 95% intervals contain the country's value.
 """
 
 import sys
@@ -34,7 +34,7 @@ def country(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def sample(world: dict[str, np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The admissions of one sample, and how many of the country each stands for."""
+    """The admissions of one sample, and how many of the country each represents."""
     rows, weights = [], []
     for stratum in range(STRATA):
         for hospital in stratum * HOSPITALS + rng.choice(HOSPITALS, DRAWN, replace=False):
@@ -73,7 +73,7 @@ def main(replicates: int = 200) -> None:
                 seed=replicate,
             ).table.set_index("metric")
             held[place] += [table.loc[name, "low"] <= truth[name] <= table.loc[name, "high"] for name in FIGURES]
-    print(f"{replicates} samples of about {STRATA * DRAWN * EACH:,} admissions of {len(world['died']):,}; held, in %\n")
+    print(f"{replicates} samples of about {STRATA * DRAWN * EACH:,} admissions of {len(world['died']):,}; covered, %\n")
     print(f"| | {' | '.join(METRICS[name].short for name in FIGURES)} |")
     print("|---" * (1 + len(FIGURES)) + "|")
     for form, row in zip(FORMS, held):

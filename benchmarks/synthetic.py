@@ -1,10 +1,10 @@
-"""How near each recipe comes to the best possible score: on the synthetic hospital, where true severity is known.
+"""How close each recipe comes to the best possible score on the synthetic hospital, where true severity is known.
 
     python benchmarks/synthetic.py [--admissions 40000] [--seeds 11,101]
 
 Outcomes are drawn from severity alone, so no score can be aligned better than severity in its best spacing (fitted on
-the training split, where severity is known as well). Below it stand the recipes, each also in its own best spacing,
-and the classic indices; the test split, mean over seeds, intervals by resampled patients for the first seed.
+the training split, where severity is known as well). The rows below it are the recipes, each also in its own best
+spacing, and the classic indices. Test split, mean over seeds, intervals by resampled patients for the first seed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from mlci.judging.theory import best_spacing
 
 
 def spaced(score: dict[str, np.ndarray], outcomes: np.ndarray) -> np.ndarray:
-    """Of the test split, in the spacing that is best on the training split."""
+    """The test split's score in the spacing that is best on the training split."""
     return best_spacing(score["train"], outcomes).apply(score["test"])
 
 

@@ -1,14 +1,14 @@
-"""How the recipe `table` does, and what it costs.
+"""How good the recipe `table` is, and what it costs.
 
     python benchmarks/table.py quality cohort.parquet [--split test] [--seeds 11,101,1001,7,42]
     python benchmarks/table.py small [--codes 1.2] [--recipes table,deep,paper] [--sizes 1000,3000,20000]
     python benchmarks/table.py cost [--admissions 178178]
 
-`quality`: dCorr and AUROC of the score and AUROC of the risks, mean and SD over seeds, beside Elixhauser's flags
+`quality`: dCorr and AUROC of the score and AUROC of the risks, mean and SD over seeds, compared with Elixhauser's flags
 refitted with age and sex on the same training split. `small`: few training admissions of the synthetic hospital, judged
-on 20,000 admissions of other patients; with `--codes` only so many codes of each admission are kept, on average.
-`cost`: processor and clock seconds and peak memory of a fit at a quarter of MIMIC-IV's size, half of it, it, and twice
-it: choosing penalties and curves has a limit of admissions, all else grows with their number.
+on 20,000 admissions of other patients; `--codes` keeps only so many codes of each admission, on average. `cost`:
+processor and wall time and peak memory of a fit at a quarter, half, all and twice MIMIC-IV's size. Choosing penalties
+and curves uses a limited number of admissions; everything else grows with their number.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def small(sizes: Sequence[int], recipes: Sequence[str], codes: float | None, see
 
 
 def thinned(cohort: Cohort, codes: float) -> Cohort:
-    """With a random share of the codes of each admission, at least the first, so that the mean is about `codes`."""
+    """Keep a random share of each admission's codes, at least the first, so that the mean is about `codes`."""
     lists, rng = cohort.table["codes"].to_pylist(), np.random.default_rng(0)
     share = (codes - 1) / (np.mean([len(each) for each in lists]) - 1)
     fewer = [each[:1] + [code for code in each[1:] if rng.random() < share] for each in lists]

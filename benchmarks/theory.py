@@ -1,8 +1,8 @@
-"""Diagnose up to a million scored admissions, and fit their best spacing: time and memory, beside the naive forms.
+"""Diagnose up to a million scored admissions, and fit their best spacing: time and memory, compared with plain methods.
 
     python benchmarks/theory.py [--quick]
 
-The naive diagnosis holds the n x n kernel and takes the SVD of the stacked outcomes; the naive spacing is a general
+The plain diagnosis holds the n x n kernel and takes the SVD of the stacked outcomes. The plain spacing is a general
 nonnegative least-squares solver over the same cuts.
 """
 
@@ -58,7 +58,7 @@ def naive_spacing(score, outcomes) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="up to 100,000 admissions")
     sizes = (500, 1_000, 2_000, 10_000, 100_000, *(() if parser.parse_args().quick else (1_000_000,)))
     print(f"{'n':>9} {'diagnose s':>11} {'naive s':>9} {'spacing s':>10} {'solver s':>9} {'peak MB':>8}")

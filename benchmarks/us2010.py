@@ -1,9 +1,9 @@
-"""How the ready-made index travels, and what the maps between ICD versions lose: the tables of docs/us2010-evidence.md.
+"""How us2010 does elsewhere, and what the maps between ICD versions lose: the tables of docs/us2010-evidence.md.
 
     python benchmarks/us2010.py NHDS10.PU.txt.bz2 MIMIC3_DEMO MIMIC4_DEMO [--seeds 5] [--fresh 10]
 
-In come the NHDS file and the folders of both MIMIC demos; out come Markdown tables, of these, of parts of the survey
-that could be hospitals, and of synthetic hospitals of several seeds. Nothing is fitted.
+Reads the NHDS file and the folders of both MIMIC demos, and prints Markdown tables for these, for parts of the survey
+that could be hospitals, and for synthetic hospitals of several seeds. Nothing is fitted.
 """
 
 import argparse
@@ -56,14 +56,14 @@ OWN = {
 
 
 def others(cohort: Cohort) -> dict[str, np.ndarray]:
-    """Published indices, by the version of each code; those that know ICD-10 alone where all codes are."""
+    """Published indices, by the version of each code; ICD-10-only indices where all codes are ICD-10."""
     names = [OF_ANY_VERSION, *([OF_ICD10] if set(cohort.table["icd_version"].to_pylist()) == {10} else [])]
     found = mlci.indices(cohort, ",".join(names), weights=["charlson", "quan", "vw"])
     return {name: np.asarray(found[column], float) for name, column in RIVALS.items() if column in found.columns}
 
 
 def across(lists: list[list[str]], version: int) -> list[list[str]]:
-    """Each code by its best counterpart in the other version; without one it is left out."""
+    """Map each code to its best counterpart in the other version; leave out codes without one."""
     distinct = {code for codes in lists for code in codes}
     best = {code: next((way.codes for way in counterparts(code, version)), ()) for code in distinct}
     return [[other for code in codes for other in best[code]] for codes in lists]
@@ -86,7 +86,7 @@ def show(table: pd.DataFrame, models: list[str], outcomes: list[str], metric: st
 
 
 def coverage(recorded: Cohort) -> None:
-    """Which ICD-10-CM codes have a weight: of all billable ones, and of those that a hospital recorded."""
+    """The share of ICD-10-CM codes with a weight: of all billable ones, and of those that a hospital recorded."""
     model = mlci.load("us2010").model_
     have = {text for text, version in zip(model.vocabulary.tokens, model.vocabulary.versions) if version == 10}
     titles = pd.read_parquet(DATA / "titles.parquet")
@@ -159,7 +159,7 @@ def sliced(survey: str) -> None:
 
 
 def gaps(cohort: Cohort, found: dict[str, np.ndarray], ours: dict[str, np.ndarray], words: str) -> None:
-    """How far a score for each outcome lies above the rivals, paired over patients."""
+    """Differences between a score and the rivals for each outcome, paired over patients."""
     rivals = {name: found[name] for name in found if "us2010" not in name}
     print(f"| AUROC of the {words} less that of | " + " | ".join(cohort.outcomes) + " |")
     print("|---" * (len(cohort.outcomes) + 1) + "|")
@@ -193,7 +193,7 @@ def travels(name: str, cohort: Cohort) -> None:
 
 
 def synthetic(many: int, seeds: range) -> None:
-    """AUROC x 100 on synthetic hospitals: the mean over seeds, its deviation, and in how many of them us2010 leads."""
+    """AUROC x 100 on synthetic hospitals: mean and SD over seeds, and in how many of them us2010 leads."""
     print(f"### Synthetic hospitals: seeds {seeds[0]} to {seeds[-1]}, {many:,} admissions each, ICD-10\n")
     rows = []
     for seed in seeds:
@@ -227,7 +227,7 @@ def main() -> None:
     parser.add_argument("mimic3")
     parser.add_argument("mimic4")
     parser.add_argument("--seeds", type=int, default=5, help="synthetic hospitals")
-    parser.add_argument("--fresh", type=int, default=10, help="more, from seed 101 on: unseen while it was made")
+    parser.add_argument("--fresh", type=int, default=10, help="more, from seed 101 on, not seen during development")
     parser.add_argument("--synthetic", type=int, default=10_000, help="admissions of each")
     given = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -1,10 +1,9 @@
 """How fast the page answers: one person typing, and 50 clients at once.
 
-`mlci serve` runs in a process of its own with a table of MIMIC-IV's size, then with a network of the paper's; clients
-keep their connections and send the next request when the last is answered. The style sheet, a file that needs no
-scoring, shows what the server itself costs. Figures: answers a second, median and 99th percentile of the time to an
-answer, processor milliseconds of the server for each answer and their ratio to those of the style sheet, errors, and
-the server's memory.
+`mlci serve` runs in a process of its own with a table of MIMIC-IV's size, then with a network of the paper's. Clients
+keep their connections and send the next request after each answer. The style sheet, a file that needs no scoring, shows
+what the server itself costs. Figures: answers a second, median and 99th percentile of the time to an answer, processor
+milliseconds of the server for each answer and their ratio to those of the style sheet, errors, and the server's memory.
 """
 
 import argparse
@@ -28,7 +27,7 @@ PAGES, SLOWEST = 200, 400  # pages a second, milliseconds of the 99th percentile
 
 
 def requests(names: np.ndarray, rng: np.random.Generator) -> dict[str, list[bytes]]:
-    """Different requests of each kind, so that nothing can be remembered."""
+    """Different requests of each kind, so that caches do not help."""
 
     def admission() -> list[str]:
         return rng.choice(names, max(1, rng.poisson(13))).tolist()
@@ -79,7 +78,7 @@ async def load(port: int, asked: list[bytes], clients: int, seconds: float) -> t
 
 
 def served(model: Path, kinds: dict[str, list[bytes]], seconds: float) -> dict[str, tuple[float, float]]:
-    """Print a line for each kind of request and number of clients; answers a second and p99 of the many by kind."""
+    """Print a line for each kind of request and number of clients; return the rate and p99 with many clients."""
     command = [sys.executable, "-m", "mlci", "serve", str(model), "--port", "0"]
     server, reached, floor = subprocess.Popen(command, stdout=subprocess.PIPE, text=True), {}, 0.0
     try:
@@ -104,7 +103,7 @@ def served(model: Path, kinds: dict[str, list[bytes]], seconds: float) -> dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one second for each figure")
     seconds = 1 if parser.parse_args().quick else 5
     rng = np.random.default_rng(0)
