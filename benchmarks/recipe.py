@@ -281,7 +281,7 @@ def run(source: str, target: str, *, seeds: list[int], processes: int, device: s
                 found = {finishing[future]: future.result()} if future in finishing else future.result()
                 for key, each in found.items():
                     keep(*key, each)
-            except Exception:  # one row's trouble is not the others'; told now, and by the exit status in the end
+            except Exception:  # other rows go on; the failure is printed now and sets the exit status
                 log(traceback.format_exc())
                 failed += 1
     log(f"all; {target}: {Path(target).stat().st_size / 1e6:.1f} MB")
