@@ -1,4 +1,4 @@
-"""Score with a DeepSets encoder by NumPy alone: phi once per vocabulary entry, then a gather, a pool, products.
+"""Score with a DeepSets encoder, with NumPy only: phi once per token of the vocabulary, then pooling and rho.
 
 Take the weights of a trained set encoder and flat tokens. Return one float64 per admission and, where the encoder has
 heads for them, the log-odds of each outcome, from one pass. Neither the order of the codes nor the other admissions of
@@ -29,8 +29,8 @@ SHARE = 2  # blocks that a thread takes at once; the more, the longer it may wai
 class DeepSetsScorer:
     """The encoder's weights by name (`embedding.weight`, `phi.0.weight`, ...), ready to score.
 
-    Where it has heads, the log-odds of an outcome are an output of the last layer (`heads.weight`, `heads.bias`) plus
-    what each token adds (`heads.tokens`); the risk is expit(a + b * log-odds), by `calibration`.
+    If it has heads, the log-odds of an outcome are an output of the last layer (`heads.weight`, `heads.bias`) plus a
+    weight for each token (`heads.tokens`). The risk is expit(a + b * log-odds), with a and b from `calibration`.
     """
 
     state: Mapping[str, np.ndarray]
@@ -38,7 +38,7 @@ class DeepSetsScorer:
     vocabulary: Vocabulary
 
     def encode(self, admissions: Admissions) -> Tokens:
-        """Return every token of every code; where tokens only add up, those of a code are one row of the table."""
+        """Return every token of every code, or one row of the pooling table per code where the table has such rows."""
         if self._logits:
             return self.vocabulary.encode(admissions)
         deepest = self.vocabulary.deepest(admissions)
@@ -46,11 +46,11 @@ class DeepSetsScorer:
 
     @property
     def risky(self) -> int:
-        """How many outcomes have a risk of their own."""
+        """How many outcomes have their own log-odds."""
         return len(self.state.get("heads.bias", ()))
 
     def risks(self, reading: Reading) -> np.ndarray:
-        """Return the risk of each outcome that has one of its own, a column each."""
+        """Return the risk of each outcome that has its own log-odds, one column per outcome."""
         odds = self.risk_log_odds(reading).T
         np.negative(np.clip(odds, -MOST, MOST, out=odds), out=odds)
         np.exp(odds, out=odds)
@@ -58,16 +58,16 @@ class DeepSetsScorer:
         return np.divide(1, odds, out=odds).T
 
     def risk_log_odds(self, reading: Reading) -> np.ndarray:
-        """Return the log-odds of each risk."""
+        """Return the calibrated log-odds behind each risk."""
         if reading.log_odds is None:
             return np.empty((len(reading.score), 0))
         shift, slope = self.state["calibration"].T[:, :, None]
-        found = np.multiply(slope, reading.log_odds.T, order="C")  # an outcome's numbers lie together
+        found = np.multiply(slope, reading.log_odds.T, order="C")  # contiguous for each outcome
         found += shift
         return found.T
 
     def check(self, outcomes: int) -> None:
-        """Refuse arrays that do not fit together, of a file that somebody made by hand."""
+        """Raise ValueError if the arrays do not fit together, as in a file made by hand."""
         state, width = self.state, self.state["embedding.weight"].shape[1]
         poolings = self.pooling.split("+")
         pooled = width * len(poolings)
@@ -96,18 +96,20 @@ class DeepSetsScorer:
             raise ValueError("weights that are not finite 32-bit numbers")
 
     def read(self, tokens: Tokens) -> Reading:
-        """Return scores, and log-odds where there are heads, of plain tokens or of what `encode` gave."""
-        with single_thread():  # what is made once, before threads need it
+        """Return scores, and log-odds if there are heads, of plain tokens or of the tokens that `encode` returns."""
+        with single_thread():  # fill the caches before several threads need them
             _ = self._table, self._layers, self._logits, self._heads, self._floors, self._rooms
         counts = tokens.counts
         longest = int(counts.max(initial=0))
-        by_length = np.argsort((longest - counts).astype(np.min_scalar_type(longest)), kind="stable")  # few bits: fast
+        by_length = np.argsort(
+            (longest - counts).astype(np.min_scalar_type(longest)), kind="stable"
+        )  # a narrow type sorts faster
         scores, log_odds = np.empty(len(tokens)), np.empty((len(tokens), self.risky))
         size, held = (
             BLOCK * self._slabs.used,
             max(longest + 1, 2 * BLOCK * ROWS, GATHERED // self._table.total.shape[1]),
         )
-        rooms = self._rooms.setdefault(held, [])  # that nobody works in
+        rooms = self._rooms.setdefault(held, [])  # not in use
 
         def work(start: int) -> None:
             try:
@@ -127,7 +129,7 @@ class DeepSetsScorer:
                 log_odds[rows] = self._heads.log_odds(room.log_odds, room.by_layer)[: len(rows)]
             rooms.append(room)
 
-        with single_thread():  # our threads, not those of BLAS: its own are slower on matrices so small
+        with single_thread():  # our threads share the work; BLAS's own are slower on such small matrices
             in_blocks(work, len(tokens), SHARE * size)
         return Reading(scores, log_odds if self.risky else None)
 
@@ -144,7 +146,7 @@ class DeepSetsScorer:
     def _features(self) -> np.ndarray:
         """phi of each token."""
         hidden = self.state["embedding.weight"]
-        with single_thread():  # threads of BLAS look out for more work for a while, at the cost of a core
+        with single_thread():  # idle threads of BLAS spin for a while, which costs a core
             for layer in self._numbers("phi"):
                 hidden = np.maximum(hidden @ self.state[f"phi.{layer}.weight"].T + self.state[f"phi.{layer}.bias"], 0)
         return hidden
@@ -156,7 +158,7 @@ class DeepSetsScorer:
 
     @cached_property
     def _logits(self) -> dict[str, np.ndarray]:
-        """By whose softmax over an admission its codes are averaged: of each token, for attention and for gates."""
+        """The logit of each token, for attention and gates; a softmax over an admission gives the weights."""
         features, found = self._features.astype(np.float64), {}
         if "query" in self.state:
             found["attention"] = features @ self.state["query"] / np.sqrt(features.shape[1])
@@ -168,15 +170,16 @@ class DeepSetsScorer:
 
     @property
     def _summed(self) -> list[str]:
-        """The ways of pooling that are no averages by a softmax."""
+        """The ways of pooling that are not softmax averages."""
         return [how for how in self.pooling.split("+") if how not in self._logits]
 
     @cached_property
     def _layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """rho with LayerNorm's own scale and shift folded into its first layer, and each ReLU's bias into the next.
+        """rho, with LayerNorm's scale and shift folded into its first layer, and each bias into the next layer.
 
-        The first layer is centred, so that it makes of a row what it would make of the row less its mean. ReLU(x + b)
-        is max(x, -b) + b: with that b in the bias of the next layer, a bias costs no pass of its own.
+        The first layer is centred: its product with a row equals that with the row minus its mean, so LayerNorm need
+        not subtract the mean. ReLU(x + b) = max(x, -b) + b: with the second b in the bias of the next layer, adding a
+        bias needs no pass over the data.
         """
         layers = [
             (self.state[f"rho.{layer}.weight"], self.state[f"rho.{layer}.bias"]) for layer in self._numbers("rho")
@@ -196,7 +199,7 @@ class DeepSetsScorer:
 
     @cached_property
     def _floors(self) -> list[np.ndarray]:
-        """Where each ReLU bends, as a slab."""
+        """The value below which each ReLU is constant, as a slab."""
         return [self._slabs.tiled(-shift) for _, shift in self._layers[:-1]]
 
     @cached_property
@@ -205,11 +208,11 @@ class DeepSetsScorer:
 
     @cached_property
     def _rooms(self) -> dict[int, list["_Room"]]:
-        """Those that nobody works in, by how many rows of the table they hold."""
+        """Working memory not in use, by how many rows of the table it holds."""
         return {}
 
     def _pool(self, tokens: Tokens, rows: np.ndarray, runs: Sequence[Alike], room: "_Room") -> None:
-        """Pool up to a room of admissions, the longest first, in steps of the table."""
+        """Pool a block of admissions, the longest first, in units of the table's step."""
         width = room.gathered.shape[1]
         places = {how: slice(place * width, (place + 1) * width) for place, how in enumerate(self.pooling.split("+"))}
         for run in runs:
@@ -219,9 +222,9 @@ class DeepSetsScorer:
             room.pooled[: len(rows), places[how]] = self._softly(how, tokens, rows) / self._table.step
 
     def _softly(self, how: str, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
-        """Average phi by the softmax of its logits over each admission, whose codes come in the vocabulary's order.
+        """Average phi by the softmax of its logits over each admission, its codes taken in the vocabulary's order.
 
-        Those that have a j-th code are the first ones, for every j.
+        Admissions are sorted by length, so for every j those with a j-th code come first.
         """
         first = tokens.offsets[rows]
         counts = tokens.offsets[rows + 1] - first
@@ -262,7 +265,7 @@ class DeepSetsScorer:
         room.scores[rows] += bias[0]
 
     def _scale(self, pooled: np.ndarray) -> np.ndarray:
-        """Return what LayerNorm multiplies each row with, once its mean is gone; a step is one in these numbers."""
+        """Return the factor by which LayerNorm multiplies each row; pooled rows are in units of the table's step."""
         mean = np.einsum("ij->i", pooled).astype(np.float64) / pooled.shape[1]
         squares = np.einsum("ij,ij->i", pooled, pooled).astype(np.float64) / pooled.shape[1]
         variance = np.maximum(squares - mean**2, 0) + NORM_EPS / self._table.step**2
@@ -271,14 +274,14 @@ class DeepSetsScorer:
 
 @dataclass(frozen=True)
 class _Room:
-    """Where a thread works, batch after batch: to ask for memory again costs as much as to fill it."""
+    """The working memory of a thread, kept from batch to batch: allocating it again costs as much as filling it."""
 
-    padded: np.ndarray  # what is pooled, as slabs need it: rows before the first and after the last fill them up
-    pooled: np.ndarray  # the same without the rows before the first admission
-    gathered: np.ndarray
-    layers: np.ndarray  # two, where rows were gathered: by then these are used up, and in the core's cache
-    scores: np.ndarray  # of all blocks of a share, and so on
-    by_layer: np.ndarray  # log-odds, by the last layer
+    padded: np.ndarray  # pooled rows, with unused rows before and after them that fill up the slabs
+    pooled: np.ndarray  # a view of `padded` that begins with the first admission
+    gathered: np.ndarray  # rows of the table
+    layers: np.ndarray  # two layers, in the memory of `gathered`, which is free by then and in the core's cache
+    scores: np.ndarray  # of all blocks of a share, like the following arrays
+    by_layer: np.ndarray  # the last layer's part of the log-odds
     log_odds: np.ndarray
 
     @classmethod

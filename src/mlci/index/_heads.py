@@ -1,7 +1,7 @@
-"""An encoder's heads: the log-odds of each outcome, by further outputs of its last layer and a sum over tokens.
+"""An encoder's heads: the log-odds of each outcome, from further outputs of its last layer plus a sum over tokens.
 
-In come the heads' arrays of a model file; out come a matrix for the last layer, and what tokens add. Sums are taken of
-whole numbers, so neither the order of the codes nor the company of an admission changes a bit. Needs NumPy alone.
+Turn the heads' arrays of a model file into a matrix for the last layer and a weight for each token. The weights are
+whole numbers, so their sums depend on neither the order of the codes nor the other admissions. Needs only NumPy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ import numpy as np
 from mlci.index._whole import in_steps
 from mlci.tokens import Vocabulary
 
-MOST = 12.0  # log-odds of a risk: nothing is said beyond, so that none is 0 or 1
+MOST = 12.0  # largest log-odds of a risk, so that no risk is 0 or 1
 
 
 @dataclass(frozen=True)
 class OutcomeHeads:
-    """Of outcomes that have log-odds of their own; of none where a model file has no heads."""
+    """The heads of the outcomes with their own log-odds; empty if a model file has none."""
 
-    matrix: np.ndarray  # what the numbers that enter the last layer add
-    start: np.ndarray  # of each outcome
-    whole: np.ndarray  # what a row of the table of pooling adds, in multiples of `step`
+    matrix: np.ndarray  # weights of the inputs of the last layer
+    start: np.ndarray  # intercept of each outcome
+    whole: np.ndarray  # what a row of the pooling table adds, in multiples of `step`
     step: float
 
     @classmethod
@@ -33,9 +33,10 @@ class OutcomeHeads:
         *,
         codes: bool,
     ) -> "OutcomeHeads":
-        """Fold what the pass leaves out into the heads: the bias of the last ReLU, or of LayerNorm where there is none.
+        """Make the heads, with the last ReLU's bias (without hidden layers, LayerNorm's) folded into their intercepts.
 
-        `layers` are rho's matrices and biases as the pass has them; with `codes`, rows of codes follow those of tokens.
+        `layers` are rho's matrices and biases as the scorer uses them. With `codes`, rows of codes follow those of
+        tokens.
         """
         if "heads.bias" not in state:
             return cls(np.empty((0, 0)), np.empty(0), np.empty((0, 0)), 1.0)
@@ -47,13 +48,13 @@ class OutcomeHeads:
         return cls(np.ascontiguousarray(matrix.astype(np.float32).T), start, np.concatenate(rows), step)
 
     def added(self, ids: np.ndarray) -> np.ndarray:
-        """Return what rows of the table of pooling add, in steps; a column of `ids` for each admission."""
+        """Return what rows of the pooling table add, in steps; each admission is a column of `ids`."""
         many = self.whole.shape[1]
         flat = self.whole.take(ids, axis=0, mode="clip").reshape(len(ids), many * ids.shape[1])
         return flat.sum(axis=0).reshape(-1, many)  # long rows are summed faster than short ones
 
     def log_odds(self, added: np.ndarray, by_layer: np.ndarray) -> np.ndarray:
-        """Return the log-odds of each outcome, in the place of what tokens bring; the last layer brings the rest."""
+        """Return the log-odds of each outcome, in the memory of `added`: tokens plus last layer plus intercept."""
         added *= self.step
         added += self.start
         added += by_layer
@@ -61,7 +62,7 @@ class OutcomeHeads:
 
 
 def centred(matrix: np.ndarray) -> np.ndarray:
-    """Give a matrix that makes of a row what this one makes of the row less its mean.
+    """Return a matrix whose product with a row is this matrix's product with the row minus its mean.
 
     >>> centred(np.array([[1.0, 3.0]])).tolist()
     [[-1.0, 1.0]]
@@ -70,7 +71,7 @@ def centred(matrix: np.ndarray) -> np.ndarray:
 
 
 def shapes(state: Mapping[str, np.ndarray], entering: int, tokens: int) -> dict[str, tuple[int, ...]]:
-    """Give the shapes that the heads' arrays must have, where there are heads; so many numbers enter the last layer."""
+    """Return the shapes that the heads' arrays must have; `entering` is the number of inputs of the last layer."""
     if "heads.bias" not in state:
         return {}
     many = len(state["heads.bias"])

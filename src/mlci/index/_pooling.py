@@ -1,10 +1,10 @@
-"""Pool the features of an admission's tokens: their sum, mean and maximum, by a gather from a table, in whole numbers.
+"""Pool the features of an admission's tokens (sum, mean, maximum) by a gather from a table of whole numbers.
 
-In come the features of each token and flat tokens; out come rows of 32-bit numbers. Plain sums of whole numbers are
-exact, so neither the order of the tokens nor the company an admission is pooled in can change a bit.
+Take the features of each token and flat tokens; return rows of float32. Sums of whole numbers are exact, so the result
+depends on neither the order of the tokens nor the other admissions of the batch.
 
-A row of the table is a token, or a code: the known tokens of a code are the beginnings of its deepest one, so their sum
-and maximum are looked up by that one, and a code of three tokens costs one row instead of three.
+A row of the table is a token or a code. All known tokens of a code are beginnings of its deepest one, so their sum and
+maximum can be stored under that token. A code with three tokens then costs one row instead of three.
 """
 
 from collections.abc import Mapping
@@ -14,25 +14,25 @@ import numpy as np
 
 from mlci.tokens import Tokens, Vocabulary
 
-GATHERED = 2**19  # numbers gathered at once: of more, a cache holds few until they are summed; fewer are more steps
+GATHERED = 2**19  # numbers gathered at once: more do not fit a core's cache, fewer need more steps
 
 
 @dataclass(frozen=True)
 class PoolingTable:
-    """What each row brings to an admission, in whole multiples of one step.
+    """What each row adds to an admission, in whole multiples of one step.
 
-    Row t is token t; row `codes` + t, where codes have several tokens, is token t with its beginnings.
+    Row t is token t. If codes have several tokens, row `codes` + t is token t together with its beginnings.
     """
 
     total: np.ndarray
-    largest: np.ndarray  # the same array where rows are single tokens
+    largest: np.ndarray  # the same array if all rows are single tokens
     many: np.ndarray  # tokens in a row
     step: float
-    codes: int  # where the rows of codes begin; 0 where a code is one token
+    codes: int  # where the rows of codes begin; 0 if each code is one token
 
     @classmethod
     def of(cls, features: np.ndarray, vocabulary: Vocabulary, *, codes: bool) -> "PoolingTable":
-        """Lay out the features of tokens, none below 0; with `codes`, also those of tokens with their beginnings."""
+        """Make the table from non-negative features; with `codes`, add rows of tokens with their beginnings."""
         longest = vocabulary.longest
         whole, most = (np.int32, 2**31) if longest <= 2048 else (np.int64, 2**52)  # 20 bits or more for each value
         step = float(features.max(initial=0)) / (most // longest - 2) or 1.0
@@ -41,7 +41,7 @@ class PoolingTable:
         if not codes:
             return cls(alone, alone, single, step, 0)
         total, largest, many = np.zeros_like(alone), np.zeros_like(alone), np.zeros_like(single)
-        for brought in vocabulary.beginnings.T:  # PAD, of which there are no features, where there is none
+        for brought in vocabulary.beginnings.T:  # PAD, which has no features, where there is no beginning
             rows = np.flatnonzero(brought)
             total[rows] += alone[brought[rows]]
             largest[rows] = np.maximum(largest[rows], alone[brought[rows]])
@@ -55,7 +55,7 @@ class PoolingTable:
         )
 
     def alike(self, tokens: Tokens, rows: np.ndarray) -> "list[Alike]":
-        """Lay out the tokens of admissions; those of one length that follow each other together."""
+        """Group admissions, sorted by length, into runs of equal length."""
         first = tokens.offsets[rows]
         counts = tokens.offsets[rows + 1] - first
         ends = [*(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
@@ -67,11 +67,12 @@ class PoolingTable:
         return found
 
     def pool(self, run: "Alike", into: Mapping[str, np.ndarray], room: np.ndarray) -> None:
-        """Write sums, means and maxima over the tokens of a run, in steps, to the arrays of `into` of that name.
+        """Write sums, means and maxima over the tokens of a run to the arrays of `into`, in units of the step.
 
-        `room` has the type and width of the table, and more rows than the longest admission has tokens.
+        `room` is working memory with the type and width of the table and more rows than the longest admission has
+        tokens.
         """
-        size = len(room) // (len(run.ids) + 1)  # admissions, with a place for what each is joined to
+        size = len(room) // (len(run.ids) + 1)  # admissions, each with a row for its result
         for at in range(0, len(run), size):
             some = slice(at, at + size)
             ids, held = run.ids[:, some], None
@@ -84,34 +85,34 @@ class PoolingTable:
                     source.take(ids, axis=0, out=gathered, mode="clip")
                 join.reduce(gathered, axis=0, out=joined, initial=None if len(ids) else 0)
                 values = joined
-                if how == "mean":  # multiplied where the rows lie close together, then written
+                if how == "mean":  # multiply while the rows are contiguous, then write
                     values = joined.astype(np.float32)
                     values *= run.share[some]
                 pooled[some] = values
 
     def _share(self, ids: np.ndarray) -> np.ndarray:
-        """Return the share of a token in the mean of its admission, a column of `ids`."""
+        """Return 1 / number of tokens for each admission, a column of `ids`."""
         many = self.many.take(ids).sum(axis=0, dtype=np.int32) if self.codes else np.full(ids.shape[1], len(ids))
         return (1 / np.maximum(many, 1)).astype(np.float32)[:, None]
 
 
 @dataclass(frozen=True)
 class Alike:
-    """Admissions of one length, one after another from the place `start` on: a column of rows of the table for each."""
+    """A run of admissions of equal length from the place `start` on, each a column of rows of the table."""
 
     start: int
     ids: np.ndarray
-    share: np.ndarray  # of a token in the mean, of each admission
+    share: np.ndarray  # 1 / number of tokens, for each admission
 
     def __len__(self) -> int:
         return self.ids.shape[1]
 
     @property
     def end(self) -> int:
-        """The place after the last of them."""
+        """The place after the last admission."""
         return self.start + len(self)
 
     def within(self, start: int, end: int) -> "Alike":
-        """Return those that stand between two places, from the first of which places are counted then."""
+        """Return the part between two places; its places are counted from `start`."""
         some = slice(max(start - self.start, 0), max(end - self.start, 0))
         return Alike(max(self.start - start, 0), self.ids[:, some], self.share[some])

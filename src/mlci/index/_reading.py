@@ -1,4 +1,4 @@
-"""What a scorer makes of admissions: the score, and the log-odds of each outcome where the index has its own."""
+"""What a scorer computes for admissions: the score and, if the index has them, the log-odds of each outcome."""
 
 import os
 from collections.abc import Callable
@@ -14,11 +14,13 @@ class Reading:
 
     score: np.ndarray
     log_odds: np.ndarray | None = None  # (admissions, outcomes)
-    people: np.ndarray | None = None  # what age and sex add to log-odds of risks (admissions, outcomes); NaN: not known
+    people: np.ndarray | None = (
+        None  # what age and sex add to the log-odds of risks (admissions, outcomes); NaN if unknown
+    )
 
 
 def in_blocks(work: Callable[[int], None], many: int, size: int) -> None:
-    """Do the work of each block of so many admissions, given where it starts, on all cores where there are several.
+    """Call `work` with the start of each block of `size` admissions, on all cores if there are several blocks.
 
     >>> in_blocks(print, 4, 5)
     0

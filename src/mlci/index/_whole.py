@@ -1,7 +1,7 @@
-"""Weights of tokens as whole numbers, so that neither the order of codes nor the company of an admission changes a sum.
+"""Round weights of tokens to whole multiples of a step, so that their sums are exact in any order.
 
-In come a weight per token and outcome; out come whole multiples of a step, and pairs of outcomes as complex numbers, of
-which a sum costs hardly more than a sum of one. Needs NumPy alone.
+A sum then depends on neither the order of the codes nor the other admissions of the batch. Two outcomes can be summed
+as one complex number, which costs hardly more than one outcome. Needs only NumPy.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ BITS = 52  # a 64-bit number holds whole numbers of so many bits exactly
 
 
 def in_steps(weights: np.ndarray, longest: int) -> tuple[np.ndarray, float]:
-    """Give weights in whole multiples of a step, and the step: sums of up to `longest` rows are exact; padding is 0.
+    """Return weights in whole multiples of a step, and the step; sums of up to `longest` rows are exact. Padding is 0.
 
     >>> whole, step = in_steps(np.array([[9.0], [0.5], [-0.25]]), 4)
     >>> (whole * step).ravel().tolist()
@@ -26,7 +26,7 @@ def in_steps(weights: np.ndarray, longest: int) -> tuple[np.ndarray, float]:
 
 
 def in_pairs(columns: np.ndarray) -> np.ndarray:
-    """Give the columns two by two as complex numbers, a row for each pair; the pair of a last odd one is 0.
+    """Return the columns two by two as complex numbers, one row per pair; a last odd column is paired with 0.
 
     >>> in_pairs(np.array([[1.0, 2.0, 3.0]])).ravel().tolist()
     [(1+2j), (3+0j)]

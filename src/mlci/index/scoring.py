@@ -1,7 +1,7 @@
-"""Score a file: while a batch of admissions is read others are scored, put in columns and written, in bounded memory.
+"""Score a file in bounded memory: batches are read, scored, converted to columns and written at the same time.
 
-In come a model and a file of admissions (`mlci.codes.streams`); out come a file of scores and a `Tally` of how far the
-admissions are what the model was made for.
+Take a model and a file of admissions (`mlci.codes.streams`). Write a file of scores and return a `Tally`, which counts
+how well the admissions match those that the model was made for.
 """
 
 import json
@@ -49,21 +49,21 @@ def score_file(
 
     Args:
         model: an index.
-        source: a Parquet, CSV or Excel file of admissions, or a table that is open.
-        target: a Parquet, CSV or Excel file; it gets `admission_id` and `Model.columns`.
-        icd_version: 9 or 10 for all codes, or the column that says it.
-        id: the column of admissions, where its name does not speak for itself.
-        codes: the columns of codes, where their names do not speak for themselves.
-        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
-        defuse: whether to mark identifiers that a spreadsheet would take for formulas.
-        strict: whether codes that the model does not know count for nothing, as in `Model.columns`.
-        poa: which codes count, `all` or `only` those present on admission, in place of what the model was made for.
-        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
-        on_batch: called with how many admissions are done.
-        on_scores: called with the admissions of each batch and the columns that were written of them.
+        source: a Parquet, CSV or Excel file of admissions, or an open table.
+        target: a Parquet, CSV or Excel file to write, with `admission_id` and the columns of `Model.columns`.
+        icd_version: 9 or 10 for all codes, or the name of a column that holds it.
+        id: the column of admission identifiers, if its name is not recognised.
+        codes: the columns of codes, if their names are not recognised.
+        restore_zeros: put back the leading zeros that ICD-9 codes have lost.
+        defuse: mark identifiers that a spreadsheet would read as formulas.
+        strict: ignore codes that the model does not know, as in `Model.columns`.
+        poa: count `all` codes or `only` those present on admission; by default, what the model was made for.
+        on_guess: called with a sentence if the ICD version is inferred from the codes; None forbids inferring it.
+        on_batch: called with the number of admissions scored so far.
+        on_scores: called with the admissions of each batch and their columns.
 
     Returns:
-        How far the admissions are what the model was made for.
+        A count of how well the admissions match those that the model was made for.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlci.index.estimator import load
@@ -94,13 +94,13 @@ def score_file(
                 tally = replace(tally, missing=missing)
             yield admissions, columns, _as_table(model, admissions, columns, defuse)
             empty = False
-        if empty:  # a file without rows has scores without rows
+        if empty:  # a file without rows gives a score file without rows
             admissions = Admissions.from_lists([])
             columns = model.columns(admissions, strict=strict)
             yield admissions, columns, _as_table(model, admissions, columns, defuse)
 
-    with writing(target, inputs=paths) as write:  # hardly a value comes twice: no dictionaries
-        for admissions, columns, table in ahead(scored()):  # four batches are on their way
+    with writing(target, inputs=paths) as write:  # values rarely repeat: no dictionary encoding
+        for admissions, columns, table in ahead(scored()):  # up to four batches are in work at once
             write(table)
             rows = slice(tally.admissions, tally.admissions + len(admissions))
             agreements = {
@@ -124,17 +124,17 @@ def stream_admissions(
     on_guess: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
-    """Read the admissions of a file as a model takes them, in batches.
+    """Read the admissions of a file in batches, with the codes and columns that a model uses.
 
     Args:
         model: an index.
-        source: a Parquet, CSV or Excel file of admissions, or a table that is open.
+        source: a Parquet, CSV or Excel file of admissions, or an open table.
         poa: which codes count, as in `score_file`.
-        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
+        on_guess: called with a sentence if the ICD version is inferred from the codes; None forbids inferring it.
         **options: those of `mlci.codes.streams.stream_rows`.
 
     Returns:
-        An iterator over batches of admissions, each with a table of their age and sex where the model takes them.
+        An iterator over batches of admissions, each with a table of age and sex if the model uses them.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlci.index.estimator import load
@@ -150,17 +150,17 @@ def stream_admissions(
         admissions = guess(batch)
         if several and 0 in admissions.versions and not admissions.versions[admissions.indices].all():
             raise InputError(  # none of them would be understood
-                f"{source}: some codes have no ICD version, and the model knows several; --icd-version 9 or 10 "
-                "(icd_version= in Python) says it for all, or names the column that says it for each."
+                f"{source}: some codes have no ICD version, and the model knows several; give --icd-version 9 or 10 "
+                "(icd_version= in Python) for all codes, or the name of a column that holds the version."
             )
         yield admissions, carried
 
 
 def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.ndarray], defuse: bool) -> "pa.Table":
-    """Return a batch of scores, with the weights by which the cutoff was chosen: `mlci diagnose` takes them."""
+    """Return a batch of scores, with the weights that chose the cutoff as metadata for `mlci diagnose`."""
     import pyarrow as pa
 
-    kinds = {"high_severity": pa.bool_()}  # told, for a batch that has none
+    kinds = {"high_severity": pa.bool_()}  # declared, since a batch may hold no value
     ids = np.array(defused(admissions.ids), dtype=object) if defuse else admissions.ids
     named = {"admission_id": ids, **columns}
     arrays = {name: pa.array(values, kinds.get(name), from_pandas=_gaps(values)) for name, values in named.items()}
@@ -168,5 +168,5 @@ def _as_table(model: Model, admissions: Admissions, columns: Mapping[str, np.nda
 
 
 def _gaps(values: Any) -> bool:
-    """Return whether some value may be missing; Arrow takes numbers as they lie if not."""
+    """Return whether a value may be missing; if not, Arrow uses the numbers without a copy."""
     return getattr(values, "dtype", None) != np.float64 or bool(np.isnan(values).any())
