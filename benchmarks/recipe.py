@@ -168,9 +168,9 @@ def members(kind: str, seed: int, config: DeepConfig, device: str) -> list:
 
     data = SOURCE.data[kind]
     folds = recipe.folds_by_subject(data["train"], config.posterior.members, seed=seed)
-    given = recipe.Given(config, seed, torch.device(device))
+    context = recipe.FitContext(config, seed, torch.device(device))
     others = [data["valid"], data["test"]]
-    return list(recipe.members(given, data["train"], others, folds, range(config.posterior.members)))
+    return list(recipe.train_members(context, data["train"], others, folds, range(config.posterior.members)))
 
 
 def finish(kind: str, seed: int, config: DeepConfig, said: list, device: str) -> dict:
@@ -184,17 +184,17 @@ def finish(kind: str, seed: int, config: DeepConfig, said: list, device: str) ->
     train, valid, test = (data[name] for name in SPLITS)
     folds = recipe.folds_by_subject(train, config.posterior.members, seed=seed)
     posteriors = recipe.Posteriors(np.stack([member.logits for member in said]), folds)
-    taught = recipe.teach(recipe.Given(config, seed), posteriors, train, valid)
-    collapsed = time.perf_counter()
-    given = recipe.Given(config, seed, torch.device(device))
-    state, history = recipe.distil(given, train, valid, taught, said[0].weights)
-    cost = {"collapse": collapsed - start, "distil": time.perf_counter() - collapsed, "r2": history[-1].quality}
+    collapsed = recipe.collapse_to_score(recipe.FitContext(config, seed), posteriors, train, valid)
+    collapse_end = time.perf_counter()
+    context = recipe.FitContext(config, seed, torch.device(device))
+    state, history = recipe.distil(context, train, valid, collapsed, said[0].weights)
+    cost = {"collapse": collapse_end - start, "distil": time.perf_counter() - collapse_end, "r2": history[-1].quality}
     _, own, others = np.split(posteriors.ensemble, np.cumsum([len(train), len(valid)]))
     scores = {
         "risks/valid": own,
         "risks/test": others,
-        "teacher/valid": taught.valid,
-        "teacher/test": taught.score(others),
+        "teacher/valid": collapsed.valid,
+        "teacher/test": collapsed.score(others),
         "student/valid": score(config.encoder, state, valid.tokens, device=device),
         "student/test": score(config.encoder, state, test.tokens, device=device),
     }

@@ -77,12 +77,12 @@ def gradients() -> dict[str, np.ndarray]:
     from mlci.fitting._engines.single import Autograd
     from mlci.fitting._objectives import Alignments
     from mlci.fitting._processes import world
-    from mlci.fitting.encoders import on
+    from mlci.fitting.encoders import tensors_on
 
     torch.manual_seed(1)
     model, data, group = encoders.build(SMALL.encoder, 40), made(25, 4), world()
     passes, own = Autograd(model), group.share(len(data))
-    batch = on(torch.device("cpu"), data.tokens.take(np.arange(len(data))[own]))
+    batch = tensors_on(torch.device("cpu"), data.tokens.take(np.arange(len(data))[own]))
     scores = group.gather(passes.forward(batch), len(data))
     objective = Alignments(ObjectiveConfig(), [0.3], torch.ones(1, 3))
     _, gradient = objective.step(scores[None], [torch.from_numpy(data.outcomes)[None]])

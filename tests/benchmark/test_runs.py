@@ -126,7 +126,7 @@ def test_processes_give_the_same_scores(cohort, done, tmp_path):
 
 def test_models_and_seeds_that_are_fitted_at_once_give_nearly_the_same_scores(cohort, done, tmp_path, monkeypatch):
     """As on a GPU; here by the same code on the processor."""
-    monkeypatch.setattr(stacked, "PAYS", ("cpu",))
+    monkeypatch.setattr(stacked, "STACKED_DEVICES", ("cpu",))
     seen = []
     run_benchmark(
         cohort,

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlci.fitting._engines.by_hand import ByHand, takes
+from mlci.fitting._engines.by_hand import ByHand, supports
 from mlci.fitting._engines.single import Autograd
-from mlci.fitting._pooling import largest
-from mlci.fitting.encoders import DeepSets, on
+from mlci.fitting._pooling import max_pool
+from mlci.fitting.encoders import DeepSets, tensors_on
 from mlci.tokens import Tokens
 
 SETS = st.lists(st.lists(st.integers(1, 11), max_size=6), min_size=1, max_size=6)
@@ -35,7 +35,7 @@ def test_a_step_by_hand_is_that_of_autograd(options, steps):
     nearly = {"rtol": 1e-4, "atol": 1e-6}
     for sets in steps:  # no step leaves anything to the next
         scores = hand.forward(hand.lay_out(flat(sets)))
-        torch.testing.assert_close(scores, auto.forward(on(torch.device("cpu"), flat(sets))), **nearly)
+        torch.testing.assert_close(scores, auto.forward(tensors_on(torch.device("cpu"), flat(sets))), **nearly)
         pull = torch.linspace(-1, 1, scores.numel()).view_as(scores)
         hand.backward(pull)
         auto.backward(pull)
@@ -50,7 +50,7 @@ def test_the_largest_and_its_row_are_found_to_the_last_bit(sets, seed):
     tokens, rng = flat(sets), np.random.default_rng(seed)
     # Values that differ in the last bit, ties and zeros.
     table = torch.from_numpy(rng.choice([0, 1e-38, 1e-3, 1, 1 + 2**-23, 1 + 2**-22, 3e38], (12, 8)).astype(np.float32))
-    best, rows = largest(torch.from_numpy(tokens.ids).long(), table, torch.from_numpy(tokens.offsets))
+    best, rows = max_pool(torch.from_numpy(tokens.ids).long(), table, torch.from_numpy(tokens.offsets))
     for one, value, row in zip(sets, best, rows):
         assert torch.equal(value, table[one].amax(0) if one else torch.zeros(8))
         won = value > 0
@@ -59,6 +59,6 @@ def test_the_largest_and_its_row_are_found_to_the_last_bit(sets, seed):
 
 
 def test_only_what_is_written_out_goes_by_hand():
-    assert takes(encoder())
+    assert supports(encoder())
     for options in ({"pooling": "max"}, {"phi_layers": 3}, {"rho_layers": 1}):
-        assert not takes(encoder(**options))
+        assert not supports(encoder(**options))

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from mlci.fitting._calibrate import UNDECIDED, calibrate
+from mlci.fitting._calibrate import PRIOR_EVENTS, calibrate
 
 
 def test_few_events_leave_calibration_alone():
@@ -29,7 +29,7 @@ def test_calibration_finds_its_way_where_newtons_steps_go_back_and_forth():
 
     def loss(values: np.ndarray) -> float:
         sums = x + values[0] + values[1] * (x - centre)
-        return float((np.logaddexp(0, sums) - y * sums).sum() + UNDECIDED / 2 * values @ values)
+        return float((np.logaddexp(0, sums) - y * sums).sum() + PRIOR_EVENTS / 2 * values @ values)
 
     shift, stretch = minimize(loss, np.zeros(2)).x
     np.testing.assert_allclose(calibrate(x, y), [shift - stretch * centre, 1 + stretch], atol=1e-3)

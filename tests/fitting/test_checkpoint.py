@@ -21,7 +21,7 @@ def test_it_is_written_by_one_process_and_not_too_often(tmp_path):
     Checkpoint(tmp_path / "fit", "", writes=False).keep("one", 1, {})
     assert not (tmp_path / "fit").exists()
     saved = Checkpoint(tmp_path / "fit", "")
-    saved.keep("one", 1, {}, pause=60)
+    saved.keep("one", 1, {}, interval=60)
     assert not (tmp_path / "fit").exists()
     saved.keep("one", 2, {})
     assert Checkpoint(tmp_path / "fit", "").entries["one"].facts == 2

@@ -58,7 +58,7 @@ def test_the_score_serves_both_outcomes(fitted):
 
 @pytest.mark.slow
 def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
-    """Stopped anywhere: after each member in turn, and while the score is distilled."""
+    """Cancelled anywhere: after each member in turn, and while the score is distilled."""
     place = tmp_path / "checkpoint"
     for stop in ("member 2/3, epoch 1/", "member 3/3, epoch 3/", "distil, epoch 2/", "one encoder, epoch 1/"):
 
@@ -100,7 +100,7 @@ def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float6
     facts["checkpoint"] = tmp_path / "checkpoint"
     with pytest.raises(KeyboardInterrupt):
         run(config, on_event=stop, **facts)
-    monkeypatch.setattr(stacked, "PAYS", ("cpu",))
+    monkeypatch.setattr(stacked, "STACKED_DEVICES", ("cpu",))
     for expected in (
         ["risks, members 2-3/3"] * 2 + ["distil"] * 3 + ["risks of the one encoder"] * 2,
         ["distil"] * 3 + ["risks of the one encoder"] * 2,
@@ -126,12 +126,14 @@ def test_what_diverges_is_told_and_not_kept(step, tmp_path):
 
 @pytest.mark.slow
 def test_an_encoder_that_begins_as_a_member_is_ahead_of_one_that_begins_anew():
-    given = recipe.Given(replace(LEARNING, distil=replace(LEARNING.distil, epochs=2, steps=64)), 5)
-    said = [*recipe.members(given, TRAIN, [VALID], FOLDS, range(3))]
+    context = recipe.FitContext(replace(LEARNING, distil=replace(LEARNING.distil, epochs=2, steps=64)), 5)
+    said = [*recipe.train_members(context, TRAIN, [VALID], FOLDS, range(3))]
     assert "embedding.weight" in said[0].weights
     assert "rho.4.weight" not in said[0].weights
-    taught = recipe.teach(given, recipe.Posteriors(np.stack([member.logits for member in said]), FOLDS), TRAIN, VALID)
-    begun, anew = (recipe.distil(given, TRAIN, VALID, taught, start)[1][-1] for start in (said[0].weights, {}))
+    collapsed = recipe.collapse_to_score(
+        context, recipe.Posteriors(np.stack([member.logits for member in said]), FOLDS), TRAIN, VALID
+    )
+    begun, anew = (recipe.distil(context, TRAIN, VALID, collapsed, start)[1][-1] for start in (said[0].weights, {}))
     assert 1 - begun.quality < 0.75 * (1 - anew.quality)
 
 

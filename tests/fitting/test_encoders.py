@@ -13,9 +13,9 @@ import oracles
 from mlci.base.errors import InputError
 from mlci.config import EncoderConfig
 from mlci.fitting import Split
-from mlci.fitting._engines import by_hand, stacks
+from mlci.fitting._engines import by_hand, stacked_models
 from mlci.fitting._engines.layout import Resident
-from mlci.fitting.encoders import DeepSets, build, dropping, predict
+from mlci.fitting.encoders import DeepSets, build, dropout_mask, predict
 from mlci.index._deepsets import DeepSetsScorer
 from mlci.tokens import UNK, Tokens, Vocabulary
 
@@ -97,7 +97,7 @@ def test_every_form_of_deepsets_gives_the_scores_of_the_module():
     offsets = np.concatenate([[0], np.cumsum([len(tokens) for tokens in SETS])])
     tokens = Tokens(np.concatenate(SETS).astype(np.int32), offsets)
     split = Split(tokens, np.zeros((len(SETS), 1), np.float32), ("mortality",), SIZE)
-    together = stacks.build(models, 6).predict(Resident.of(split, torch.device("cpu")))
+    together = stacked_models.build(models, 6).predict(Resident.of(split, torch.device("cpu")))
     for model, stacked in zip(models, together, strict=True):
         expected = predict(model, tokens)
         torch.testing.assert_close(stacked, expected)
@@ -211,7 +211,7 @@ def test_negate_turns_every_score_around():
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.9])
 def test_what_is_dropped_is_a_random_share_and_the_mean_stays(share):
-    drawn = dropping(torch.empty(1001, 999), share, torch.Generator().manual_seed(3))
+    drawn = dropout_mask(torch.empty(1001, 999), share, torch.Generator().manual_seed(3))
     zeros = (drawn == 0).double()
     deviation = (share * (1 - share) / drawn.numel()) ** 0.5
     assert abs(float(zeros.mean()) - share) < 4 * deviation

@@ -9,7 +9,7 @@ def test_time_left_does_not_count_the_start(monkeypatch):
     events = []
     clock = Clock(10, events.append)
     for epoch in (1, 2, 3):
-        clock.tell("stage 1, mortality", epoch, 10, {"mortality": 0.25})
+        clock.report("stage 1, mortality", epoch, 10, {"mortality": 0.25})
     assert [event.eta for event in events] == [90.0, 16.0, 14.0]
     assert events[0].text == "stage 1, mortality, epoch 1/10: mortality 0.2500"
 
@@ -20,7 +20,7 @@ def test_two_that_tell_at_once_do_not_promise_an_early_end(monkeypatch):
     events = []
     clock = Clock(10, events.append)
     for member in (1, 2):
-        clock.tell(f"member {member}", 1, 5, {})
+        clock.report(f"member {member}", 1, 5, {})
     assert events[1].eta == 10.1 / 2 * 8
 
 
@@ -28,6 +28,6 @@ def test_nothing_is_left_at_the_end():
     events = []
     clock = Clock(0.3, events.append)
     for epoch in (1, 2, 3):
-        clock.tell("distil", epoch, 3, {}, work=0.1)
+        clock.report("distil", epoch, 3, {}, work=0.1)
     assert events[0].eta > 0
     assert events[-1].eta == 0

@@ -28,11 +28,11 @@ def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
     return Split(Tokens(ids, offsets), outcomes, NAMES, SIZE), log_odds
 
 
-def said(true: np.ndarray, valid: np.ndarray) -> _heads.Said:
+def said(true: np.ndarray, valid: np.ndarray) -> _heads.EnsembleLogits:
     """Members see too much of it all, and each has noise of its own."""
     rng = np.random.default_rng(4)
     noise = [rng.normal(0, 0.5, shape) for shape in (true.shape, (5, *valid.shape))]
-    return _heads.Said(true + 0.7, true + 0.7 + noise[0], valid + 0.7 + noise[1])
+    return _heads.EnsembleLogits(true + 0.7, true + 0.7 + noise[0], valid + 0.7 + noise[1])
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +42,14 @@ def learned():
     encoder = encoders.build(EncoderConfig(width=16), SIZE)
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     told = []
-    found = _heads.learn(
+    found = _heads.fit_heads(
         encoder,
         said(true, true_valid),
         (train, valid),
         options=HeadsConfig(epochs=4),
         seed=(5, 4),
-        judge=lambda scores: ([-1.0], [[0.5, 0.5]]),
-        tell=lambda epoch, _: told.append(epoch),
+        metric=lambda scores: ([-1.0], [[0.5, 0.5]]),
+        on_epoch=lambda epoch, _: told.append(epoch),
     )
     assert told == [1, 2, 3, 4]
     assert all(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
@@ -58,13 +58,15 @@ def learned():
 
 def test_recorded_steps_learn_the_same_heads():
     (train, true), (valid, true_valid) = hospital(1, 300), hospital(2, 50)
-    facts = {"options": HeadsConfig(epochs=2, batch=128, steps=1), "seed": (5, 4), "tell": lambda *_: None}
+    facts = {"options": HeadsConfig(epochs=2, batch=128, steps=1), "seed": (5, 4), "on_epoch": lambda *_: None}
     found = []
     for stack in (False, True):
         torch.manual_seed(0)
         encoder = encoders.build(EncoderConfig(width=16), SIZE)
-        judge = lambda scores: ([0.0], [[float(scores.mean())]])  # noqa: E731
-        found.append(_heads.learn(encoder, said(true, true_valid), (train, valid), judge=judge, stack=stack, **facts))
+        metric = lambda scores: ([0.0], [[float(scores.mean())]])  # noqa: E731
+        found.append(
+            _heads.fit_heads(encoder, said(true, true_valid), (train, valid), metric=metric, stack=stack, **facts)
+        )
     for name, array in found[0].state.items():
         np.testing.assert_allclose(found[1].state[name], array, atol=1e-5)
     np.testing.assert_allclose(found[1].entropy, found[0].entropy, atol=1e-5)
@@ -88,9 +90,9 @@ def test_heads_follow_the_ensemble(learned):
 
 def test_held_out_risks_are_those_of_the_other_half(learned):
     _, found, valid = learned
-    assert found.held_out.shape == valid.outcomes.shape
-    assert ((found.held_out > 0) & (found.held_out < 1)).all()
-    for outcome, risk in zip(valid.outcomes.T, found.held_out.T):
+    assert found.valid_risks.shape == valid.outcomes.shape
+    assert ((found.valid_risks > 0) & (found.valid_risks < 1)).all()
+    for outcome, risk in zip(valid.outcomes.T, found.valid_risks.T):
         known = ~np.isnan(outcome)
         assert abs(risk[known].mean() - outcome[known].mean()) < 0.05
 
@@ -99,7 +101,7 @@ def test_lines_one_after_the_other():
     first, second = np.array([[1.0, 2.0]]), np.array([[-3.0, 0.5]])
     x = np.array([[0.0], [4.0]])
     np.testing.assert_allclose(
-        _heads._moved(_heads._after(first, second), x), _heads._moved(second, _heads._moved(first, x))
+        _heads._apply(_heads._compose(first, second), x), _heads._apply(second, _heads._apply(first, x))
     )
 
 
@@ -111,15 +113,15 @@ def test_without_outcomes_in_validation_heads_expect_what_members_do():
     (train, true), (valid, true_valid) = hospital(1, 1500), hospital(2, 400)
     torch.manual_seed(0)
     encoder, ensemble = encoders.build(EncoderConfig(width=8), SIZE), said(true, true_valid)
-    found = _heads.learn(
+    found = _heads.fit_heads(
         encoder,
         ensemble,
         (train, replace(valid, outcomes=np.full_like(valid.outcomes, np.nan))),
         options=HeadsConfig(epochs=2),
         seed=(5, 4),
-        judge=lambda scores: ([-1.0], [[0.5, 0.5]]),
-        tell=lambda *_: None,
+        metric=lambda scores: ([-1.0], [[0.5, 0.5]]),
+        on_epoch=lambda *_: None,
     )
-    lines = np.stack([calibrate(column, outcome) for column, outcome in zip(ensemble.honest.T, train.outcomes.T)])
+    lines = np.stack([calibrate(column, outcome) for column, outcome in zip(ensemble.out_of_fold.T, train.outcomes.T)])
     expected = 1 / (1 + np.exp(-lines[:, 0] - lines[:, 1] * ensemble.valid))
-    np.testing.assert_allclose(found.held_out.mean(0), expected.mean((0, 1)), atol=0.01)
+    np.testing.assert_allclose(found.valid_risks.mean(0), expected.mean((0, 1)), atol=0.01)

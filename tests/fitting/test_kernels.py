@@ -16,8 +16,8 @@ if os.environ.get("MLCI_REQUIRE_ALL") != "1":
 
 from mlci.config import EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig
 from mlci.fitting import Split, _objectives, paper
-from mlci.fitting._engines import kernels, stacked, stacked_adamw, stacks
-from mlci.fitting._loop import Pace
+from mlci.fitting._engines import kernels, stacked, stacked_adamw, stacked_models
+from mlci.fitting._loop import Schedule
 from mlci.fitting._objectives import Alignments
 from mlci.tokens import PAD
 from small_fits import made
@@ -61,7 +61,7 @@ def test_alignments_and_their_gradients_are_those_of_the_slow_form(kernel, valid
     found, slope = fast.step(scores, labels)
     near(found, values, atol=1e-6)
     shares = torch.tensor([1.0, 2.0], device=DEVICE)
-    quality, judged = fast.judge(shares[None], scores, labels)
+    quality, judged = fast.evaluate(shares[None], scores, labels)
     near(judged, values, atol=1e-6)
     near(quality, values @ shares.to(values.dtype), atol=2e-6)
     size = gradient.abs().amax(1, keepdim=True).clamp(min=1e-12)
@@ -83,7 +83,7 @@ def test_pooling_is_that_of_torch(how, most):
 
     both = [
         outputs_and_gradients(partial(with_logits, function), table, logits, where, offsets, *norm)
-        for function in (stacks.pooled, kernels.Pool.apply)
+        for function in (stacked_models.pool_and_normalise, kernels.Pool.apply)
     ]
     for each in both:
         each[1] = each[1] * (table > 0)  # a feature that is 0 everywhere has no winner, and ReLU no gradient for it
@@ -98,8 +98,8 @@ def test_layers_are_those_of_torch(widths, monkeypatch):
     rng, (inputs, outputs) = torch.Generator().manual_seed(5), widths
     x, weight = torch.randn(3, 140, inputs, generator=rng), torch.randn(3, outputs, inputs, generator=rng)
     bias, gradient = torch.randn(3, outputs, generator=rng), torch.randn(3, 140, outputs, generator=rng)
-    y = stacks.layer(x, weight, bias)
-    wanted = stacks.layer_back(gradient, (x, weight, bias, y), True)
+    y = stacked_models.layer(x, weight, bias)
+    wanted = stacked_models.layer_back(gradient, (x, weight, bias, y), True)
     x, weight, bias, gradient = (tensor.to(DEVICE) for tensor in (x, weight, bias, gradient))
     found = kernels.layer(x, weight, bias)
     near(found, y, atol=1e-4)
@@ -148,8 +148,8 @@ def test_rows_that_are_moved_when_they_are_used_are_those_that_every_step_moves(
     rng, fits, vocabulary, width = np.random.default_rng(3), 2, 9, 5
     start = torch.from_numpy(rng.normal(size=(fits, vocabulary, width))).float()
     start[:, PAD] = 0
-    pace = Pace(64, 0.05, weight_decay=0.1)
-    rates = partial(stacked_adamw.stacked_rates, pace, [4, 3])
+    schedule = Schedule(64, 0.05, weight_decay=0.1)
+    rates = partial(stacked_adamw.stacked_rates, schedule, [4, 3])
 
     slow, fast = (
         {
@@ -161,7 +161,7 @@ def test_rows_that_are_moved_when_they_are_used_are_those_that_every_step_moves(
     optimisers = [stacked_adamw.StackedAdamW(slow, rates), stacked_adamw.StackedAdamW(fast, rates, ["table"])]
     for steps in (20, 3):
         for optimiser in optimisers:
-            optimiser.begin(steps)
+            optimiser.begin_run(steps)
         for _ in range(steps):
             used = [
                 rng.choice(np.arange(1, vocabulary - 1), 3, replace=False) + fit * vocabulary for fit in range(fits)
@@ -169,14 +169,14 @@ def test_rows_that_are_moved_when_they_are_used_are_those_that_every_step_moves(
             tokens = torch.from_numpy(np.pad(used, ((0, 0), (0, 2)), constant_values=PAD))  # filled by padding
             gradient = torch.from_numpy(rng.normal(size=(fits, 5, width))).float()
             gradient[:, 3:] = 0
-            picked = optimisers[1].pick(tokens.to(DEVICE), "table")
+            picked = optimisers[1].look_up(tokens.to(DEVICE), "table")
             near(picked.detach(), slow["table"].detach().flatten(0, 1)[tokens.flatten()].view_as(picked), atol=1e-6)
             (picked * gradient.to(DEVICE)).sum().backward()
             slow["table"].grad.index_put_((tokens // vocabulary, tokens % vocabulary), gradient, accumulate=True)
             for optimiser in optimisers:
                 optimiser.step()
         for optimiser in optimisers:
-            optimiser.settle(steps)
+            optimiser.end_run(steps)
         near(fast["table"].detach(), slow["table"].detach(), atol=1e-6)
         for name in ("moment", "square"):
             near(
@@ -197,10 +197,10 @@ def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
     plain = paper.fit(train, valid, **facts)
     monkeypatch.setattr(_objectives, "Alignments", kernels.StackedAlignments)
     for name in ("layer", "layer_back"):
-        monkeypatch.setattr(stacks, name, getattr(kernels, name))
+        monkeypatch.setattr(stacked_models, name, getattr(kernels, name))
     monkeypatch.setattr(stacked_adamw, "adamw", kernels.adamw)
-    monkeypatch.setattr(stacked, "LAZY", (DEVICE.type,))
-    monkeypatch.setattr(stacks, "pooled", kernels.Pool.apply)
+    monkeypatch.setattr(stacked, "LAZY_DEVICES", (DEVICE.type,))
+    monkeypatch.setattr(stacked_models, "pool_and_normalise", kernels.Pool.apply)
     monkeypatch.setattr(stacked, "tensor_cores", nullcontext)  # on a GPU they would round more
     fast = paper.fit(train, valid, **facts, device=DEVICE.type)
     for one, other in zip(*((*fit.record.stage1.values(), fit.record.stage2) for fit in (fast, plain))):

@@ -76,14 +76,14 @@ def test_the_mixture_is_no_worse_than_any_of_its_tables(stayed, left):
         assert sum(moved.shares.values()) == pytest.approx(1)
         rate = split.outcomes.mean(axis=0)
         null = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate)).sum()
-        loss = (np.logaddexp(0, moved.honest) - split.outcomes * moved.honest).mean(axis=0).sum()
+        loss = (np.logaddexp(0, moved.out_of_fold) - split.outcomes * moved.out_of_fold).mean(axis=0).sum()
         assert loss / null <= min(moved.unexplained.values()) + 1e-4
 
 
 def test_log_odds_of_admissions_are_by_tables_that_have_not_seen_them():
     coins = replace(HERE, outcomes=np.random.default_rng(3).integers(0, 2, HERE.outcomes.shape).astype(np.float32))
     moved = moved_to(coins)
-    assert abs(area(moved.honest, coins) - 0.5) < 0.05  # of what is left to chance nothing is known in advance
+    assert abs(area(moved.out_of_fold, coins) - 0.5) < 0.05  # of what is left to chance nothing is known in advance
 
 
 def test_a_token_of_few_admissions_does_not_move():
@@ -109,4 +109,4 @@ def test_unknown_outcomes_cost_only_themselves_and_the_same_data_give_the_same_b
     first, second = (moved_to(replace(HERE, outcomes=outcomes)) for _ in range(2))
     assert np.isfinite(first.weights).all()
     np.testing.assert_array_equal(first.weights, second.weights)
-    np.testing.assert_array_equal(first.honest, second.honest)
+    np.testing.assert_array_equal(first.out_of_fold, second.out_of_fold)

@@ -17,7 +17,7 @@ def test_the_thresholds_of_a_number_make_its_squared_distance_correlation(seed):
     score = rng.normal(size=60)
     days = rng.integers(0, 12, 60).astype(float) ** 2
     found = Thresholds.of(days, None)
-    value, _ = alignment(score, found.beyond - found.beyond.mean(axis=0), found.weights)
+    value, _ = alignment(score, found.indicators - found.indicators.mean(axis=0), found.weights)
     distinct = len(np.unique(days))
     assert len(found.weights) == distinct - 1
     assert value == pytest.approx(numeric_distance_correlation(score, days) ** 2)
@@ -29,7 +29,7 @@ def test_whole_weights_are_repeated_admissions():
     days[3] = np.nan
     found, wanted = Thresholds.of(days, times.astype(float)), Thresholds.of(np.repeat(days, times), None)
     np.testing.assert_allclose(found.weights, wanted.weights)
-    assert np.isnan(found.beyond[3]).all()
+    assert np.isnan(found.indicators[3]).all()
 
 
 def test_a_numbers_unit_changes_nothing_but_its_scale():
@@ -42,10 +42,10 @@ def test_a_numbers_unit_changes_nothing_but_its_scale():
     )
     np.testing.assert_allclose(plain.outcomes, other.outcomes, atol=1e-9)
     np.testing.assert_allclose(
-        other.scaled_back(np.array([[0, 1], [0.1, 2]]))[1],
+        other.calibration_in_units(np.array([[0, 1], [0.1, 2]]))[1],
         [1000 * plain.scales[0].back(0.1, 2)[0] + 7, 1000 * plain.scales[0].back(0.1, 2)[1]],
     )
-    assert plain.halves(None)[:, 1].mean() == pytest.approx(0.5)
+    assert plain.dichotomised(None)[:, 1].mean() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_a_splits_quality_is_the_batch_value_of_all_its_rows(kernel, validity):
     weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
     objective = aligned(weights, kernel=kernel, validity=validity)
     values, _ = objective.step(scores.detach()[None], [y[None]])
-    quality, each = objective.judge(weights[None], scores.detach()[None], [y[None]])
+    quality, each = objective.evaluate(weights[None], scores.detach()[None], [y[None]])
     np.testing.assert_allclose(each, values, rtol=1e-9)
     assert quality.item() == pytest.approx(float(weights @ values[0]), rel=1e-9)
 
@@ -175,7 +175,9 @@ def test_a_splits_quality_is_the_batch_value_of_all_its_rows(kernel, validity):
 def test_energy_quality_is_the_evaluation_metric():
     scores, y = batch(6)
     weights = torch.ones(1, 3)
-    _, each = aligned(weights[0], kernel="energy", validity="outcome").judge(weights, scores.detach()[None], [y[None]])
+    _, each = aligned(weights[0], kernel="energy", validity="outcome").evaluate(
+        weights, scores.detach()[None], [y[None]]
+    )
     peer = distance_correlation(scores.detach().numpy(), y.numpy())
     np.testing.assert_allclose(each[0].sqrt(), peer, rtol=1e-12)
 
@@ -196,7 +198,7 @@ def test_cross_entropy_is_the_weighted_mean_over_known_outcomes():
     values, gradient = objective.step(scores.detach()[None], [y[None]])
     assert values[0, 2] > 0
     torch.testing.assert_close(gradient[0], torch.autograd.grad(loss(scores), scores)[0])
-    quality, judged = objective.judge(weights[None], scores.detach()[None], [y[None]])
+    quality, judged = objective.evaluate(weights[None], scores.detach()[None], [y[None]])
     assert quality.item() == pytest.approx(-loss(scores).item())
     torch.testing.assert_close(judged, values)
 
@@ -207,7 +209,7 @@ def test_cross_entropy_of_a_split_is_the_mean_of_its_batches():
     one = torch.ones(1, 1)
 
     def quality(rows: slice, size: int) -> float:
-        return CrossEntropies(size, one).judge(one, scores.detach()[None, rows], [y[None, rows]])[0].item()
+        return CrossEntropies(size, one).evaluate(one, scores.detach()[None, rows], [y[None, rows]])[0].item()
 
     assert quality(slice(None), 10) == pytest.approx((quality(slice(10), 10) + quality(slice(20, 25), 5)) / 3)
 
@@ -284,7 +286,7 @@ def test_factors_and_the_guard_of_few_rows_are_the_configs():
     expected = [float(oracles.gram_nhsic(scores, column, kernel)) for column in y.T]
     aims = Alignments(config, [0.7], torch.ones(1, 2))
     values, _ = aims.step(scores[None], (y[None],))
-    _, judged = aims.judge(torch.ones(1, 2), scores[None], (y[None],))
+    _, judged = aims.evaluate(torch.ones(1, 2), scores[None], (y[None],))
     np.testing.assert_allclose(values[0].numpy(), expected, rtol=1e-6)
     np.testing.assert_allclose(judged[0].numpy(), expected, rtol=1e-6)
     few = slice(0, 5)

@@ -19,8 +19,8 @@ from mlci.config import (
 )
 from mlci.fitting import Split, encoders, paper
 from mlci.fitting._adamw import AdamW
-from mlci.fitting._engines.single import quickest
-from mlci.fitting._loop import Pace
+from mlci.fitting._engines.single import fastest_engine
+from mlci.fitting._loop import Schedule
 from mlci.fitting._objectives import LARGE, Alignments
 from mlci.fitting._result import Fit
 from mlci.fitting.paper import fit
@@ -85,9 +85,9 @@ def test_training_admissions_of_a_small_hospital_are_scored_by_fits_that_have_no
         return fitted
 
     monkeypatch.setattr(paper, "fit", fit_others)
-    honest, crossed = paper.crosswise(fitted, train, VALID, config=SMALL, seed=5, device="cpu")
-    assert honest == pytest.approx(scores(fitted, TRAIN), abs=1e-4)  # the same fit, so the same scale
-    assert crossed == pytest.approx(np.tile(scores(fitted, VALID), (5, 1)), abs=1e-4)
+    out_of_fold, valid_by_fold = paper.cross_fit(fitted, train, VALID, config=SMALL, seed=5, device="cpu")
+    assert out_of_fold == pytest.approx(scores(fitted, TRAIN), abs=1e-4)  # the same fit, so the same scale
+    assert valid_by_fold == pytest.approx(np.tile(scores(fitted, VALID), (5, 1)), abs=1e-4)
     left_out = [set(train.subjects) - others for others in seen]
     assert sorted(subject for fold in left_out for subject in fold) == list(range(len(TRAIN) // 2))
 
@@ -95,7 +95,7 @@ def test_training_admissions_of_a_small_hospital_are_scored_by_fits_that_have_no
         raise InputError("mortality is never present.")
 
     monkeypatch.setattr(paper, "fit", refuse)
-    assert paper.crosswise(fitted, train, VALID, config=SMALL, seed=5, device="cpu") is None
+    assert paper.cross_fit(fitted, train, VALID, config=SMALL, seed=5, device="cpu") is None
 
 
 def test_a_few_deaths_in_validation_do_not_turn_the_score_around(fitted):
@@ -110,11 +110,11 @@ def test_a_few_deaths_in_validation_do_not_turn_the_score_around(fitted):
 
 
 def test_a_split_tells_risks_with_ten_of_each_class():
-    assert VALID.tells_risks
-    assert not VALID.take(np.arange(99)).tells_risks
+    assert VALID.supports_risk_curves
+    assert not VALID.take(np.arange(99)).supports_risk_curves
     rare = np.zeros_like(VALID.outcomes)
     rare[:9] = 1
-    assert not replace(VALID, outcomes=rare).tells_risks
+    assert not replace(VALID, outcomes=rare).supports_risk_curves
 
 
 def test_the_record_is_whole(fitted):
@@ -140,10 +140,10 @@ def test_the_kept_state_is_that_of_the_kept_epoch():
     results = (run(config, train=nothing, seed=seed) for seed in range(20))
     result = next(one for one in results if one.record.stage2.epoch < 4)
     objective = Alignments(config.objective, [result.record.stage2.bandwidth], torch.ones(1, 3))
-    rows = paper._judges(VALID, config, 3)
+    rows = paper._validation_rows(VALID, config, 3)
     weights = torch.tensor([list(result.weights.values())], dtype=torch.float64)
     found, known = (torch.from_numpy(array[rows])[None] for array in (scores(result, VALID), VALID.outcomes))
-    quality = float(objective.judge(weights, found, [known])[0])
+    quality = float(objective.evaluate(weights, found, [known])[0])
     assert quality == pytest.approx(result.record.stage2.quality, rel=1e-9)
 
 
@@ -181,10 +181,10 @@ def test_the_number_of_threads_does_not_matter(fitted):
 def test_no_step_draws_from_torchs_generator(name):
     """There is one for all threads, and fits side by side would share it."""
     model = encoders.build(EncoderConfig(name=name, width=16), SIZE)
-    engine = quickest(model, TRAIN, Pace(300, 0.01), (1, 2))
-    engine.aim(Alignments(SMALL.objective, [1.0], torch.ones(1, 3)))
+    engine = fastest_engine(model, TRAIN, Schedule(300, 0.01), (1, 2))
+    engine.set_objective(Alignments(SMALL.objective, [1.0], torch.ones(1, 3)))
     before = torch.random.get_rng_state()
-    engine.epoch(1)
+    engine.train_epoch(1)
     assert torch.equal(before, torch.random.get_rng_state())
 
 

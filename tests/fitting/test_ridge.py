@@ -66,7 +66,7 @@ def test_what_is_alike_is_drawn_towards_a_free_mean():
     """As if how many of these tokens an admission has were a column whose weight costs next to nothing."""
     alike, known = np.arange(5, COLUMNS), ~np.isnan(OUTCOMES[:, 0])
     several = Regressions(
-        PRESENCE, OUTCOMES[:, :1], np.ones(len(OUTCOMES), int), PARENTS, np.ones(COLUMNS), 1, alike=alike
+        PRESENCE, OUTCOMES[:, :1], np.ones(len(OUTCOMES), int), PARENTS, np.ones(COLUMNS), 1, shrunk_to_mean=alike
     )
     found = several.solve(Prior(0.0, 0.05), several.start(), tolerance=1e-13)[:, 0, 0]
     more = np.column_stack([DENSE[known, 1:], 100 * DENSE[known][:, alike].sum(axis=1)])

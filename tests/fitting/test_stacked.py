@@ -10,11 +10,11 @@ import torch
 from mlci.base.errors import InputError
 from mlci.config import BandwidthConfig, EncoderConfig, ObjectiveConfig, OptimiserConfig, PaperConfig, SelectionConfig
 from mlci.fitting import Split
-from mlci.fitting._engines import stacked, stacked_adamw, stacks
-from mlci.fitting._engines.layout import EpochSteps, Resident, thinned
+from mlci.fitting._engines import stacked, stacked_adamw, stacked_models
+from mlci.fitting._engines.layout import EpochSteps, Resident, with_tokens_dropped
 from mlci.fitting._engines.perceptron import Perceptron
-from mlci.fitting._engines.single import Autograd, Single, of_tokens
-from mlci.fitting._loop import Pace, new_encoder
+from mlci.fitting._engines.single import Autograd, Single, autograd_engine
+from mlci.fitting._loop import Schedule, new_encoder
 from mlci.fitting._objectives import Alignments, MeanLosses, entropy, squares
 from mlci.fitting._result import Fit
 from mlci.fitting.encoders import mlp, predict
@@ -101,7 +101,7 @@ def same(one: Fit, two: Fit) -> None:
 def test_steps_laid_out_and_scored_a_few_at_a_time_are_the_same_steps(monkeypatch, float64):
     whole = many()
     monkeypatch.setattr(stacked, "AHEAD", 12)  # two for each of the six fits
-    monkeypatch.setattr(stacks, "SCORED", 300)
+    monkeypatch.setattr(stacked_models, "SCORED", 300)
     for one, other in zip(whole, many()):
         for name, tensor in other.state.items():
             np.testing.assert_allclose(one.state[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
@@ -112,7 +112,7 @@ class Stop(Exception):
 
 
 def test_interrupted_stacked_fits_go_on_where_they_stopped(monkeypatch, tmp_path):
-    monkeypatch.setattr(stacked.Stacked, "pause", 0)
+    monkeypatch.setattr(stacked.Stacked, "checkpoint_interval", 0)
     told = []
 
     def tell(event):
@@ -135,7 +135,7 @@ def test_an_index_is_fitted_by_stacks_where_that_pays(monkeypatch, tmp_path):
     """On a GPU, that is; the same code on the processor gives the index that is fitted one by one, up to rounding."""
     cohort, score = toy_cohort(400), []
     for kinds in ((), ("cpu",)):
-        monkeypatch.setattr(stacked, "PAYS", kinds)
+        monkeypatch.setattr(stacked, "STACKED_DEVICES", kinds)
         events = []
         index = MLCI(config=SHORT, outcomes=["mortality", "long_stay"])
         score.append(index.fit(cohort, checkpoint=tmp_path / "fit", on_event=events.append).score(cohort))
@@ -149,7 +149,7 @@ def test_fits_that_cannot_be_stacked_are_told():
     large = replace(SHORT, optimiser=replace(SHORT.optimiser, batch=5000))
     other = replace(SHORT, encoder=EncoderConfig(name="bag_mlp"))
     for config in (large, other):
-        with pytest.raises(InputError, match="Fits are stacked for deepsets that average"):
+        with pytest.raises(InputError, match="Only deepsets that average or sum codes"):
             many(config)
 
 
@@ -160,7 +160,7 @@ def test_fits_that_diverge_are_told():
 
 def test_too_little_memory_is_one_sentence(monkeypatch):
     def run(*_, **__):
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. TriedPrior to allocate 20.00 GiB.")
 
     monkeypatch.setattr(stacked.Steps, "run", run)
     with pytest.raises(InputError, match="GPU's memory is too small for 6 fits at once"):
@@ -194,21 +194,22 @@ TRAIN, VALID = made(320, 1), made(90, 2)
 
 def both_ways(split: Split, rows: list[np.ndarray], loss=entropy, dropout: float = 0.0, steps: int = 1) -> list[list]:
     """The weights, and after each epoch the losses and the scores of a split, one by one and at once."""
-    pace = Pace(64, 0.01, 0.01, cycle=3, steps=steps, token_dropout=0.2)
+    schedule = Schedule(64, 0.01, 0.01, cycle=3, steps=steps, token_dropout=0.2)
     seeds, outputs = [(7, number) for number in range(len(rows))], split.outcomes.shape[1]
 
     def models() -> list:
         return [new_encoder(SMALL, 40, seed, CPU, spread=0.3, outputs=outputs, dropout=dropout) for seed in seeds]
 
     def trained(engine, many: int) -> tuple:
-        engine.aim(MeanLosses(loss, torch.ones(many, outputs)))
-        told = [(engine.epoch(number), engine.predict(VALID)) for number in (1, 2, 3)]
+        engine.set_objective(MeanLosses(loss, torch.ones(many, outputs)))
+        told = [(engine.train_epoch(number), engine.predict(VALID)) for number in (1, 2, 3)]
         return engine.state(), [torch.stack(each, 1) for each in zip(*told)]
 
     alone = [
-        trained(of_tokens(model, split, pace, seed, rows=own), 1) for model, seed, own in zip(models(), seeds, rows)
+        trained(autograd_engine(model, split, schedule, seed, rows=own), 1)
+        for model, seed, own in zip(models(), seeds, rows)
     ]
-    state, told = trained(stacked.Stacked(models(), split, pace, seeds, rows=rows), len(rows))
+    state, told = trained(stacked.Stacked(models(), split, schedule, seeds, rows=rows), len(rows))
     together = [
         ({name: weight[[model]] for name, weight in state.items()}, [each[[model]] for each in told])
         for model in range(len(rows))
@@ -237,7 +238,7 @@ def test_one_of_one_outcome_with_dropout_is_that_alone(float64):
 
 def test_dropout_is_for_training_alone(float64):
     models = [new_encoder(SMALL, 40, (1, number), CPU, spread=0.3, outputs=3, dropout=0.4) for number in range(2)]
-    stack, data = stacks.build(models, 6), Resident.of(VALID, CPU)
+    stack, data = stacked_models.build(models, 6), Resident.of(VALID, CPU)
     layout = EpochSteps.of(data, torch.arange(90).repeat(2, 1), 90, 40, lambda outcomes: (outcomes,))
     expected = np.stack([predict(model, VALID.tokens).numpy() for model in models])
     assert expected.shape == (2, 90, 3)
@@ -251,16 +252,16 @@ def test_dropout_is_for_training_alone(float64):
 @pytest.mark.parametrize("cycle", [3, None])
 def test_steps_are_those_of_torch(cycle, float64):
     """All steps of two schedules, of which the shorter has one step less in each epoch; two runs of each epoch."""
-    pace, counts, rng = Pace(64, 0.01, weight_decay=0.3, cycle=cycle), (4, 3), torch.Generator().manual_seed(1)
+    schedule, counts, rng = Schedule(64, 0.01, weight_decay=0.3, cycle=cycle), (4, 3), torch.Generator().manual_seed(1)
     start, gradients = torch.randn(2, 3, 5, generator=rng), torch.randn(3, 4, 2, 3, 5, generator=rng)
     weight = start.clone().requires_grad_()
-    optimiser = stacked_adamw.StackedAdamW({"weight": weight}, partial(stacked_adamw.stacked_rates, pace, counts))
+    optimiser = stacked_adamw.StackedAdamW({"weight": weight}, partial(stacked_adamw.stacked_rates, schedule, counts))
     for some in gradients.flatten(0, 1).split(2):
-        optimiser.begin(2)
+        optimiser.begin_run(2)
         for gradient in some:
             weight.grad += gradient
             optimiser.step()
-        optimiser.settle(2)
+        optimiser.end_run(2)
     for model, count in enumerate(counts):
         other = start[model].clone()
         adam = torch.optim.AdamW([other], lr=0.01, weight_decay=0.3)
@@ -276,7 +277,7 @@ def test_thinned_admissions_keep_their_order_and_outcomes():
     data, rows = Resident.of(VALID, CPU), torch.tensor([5, 2, 2])
     counts = VALID.tokens.counts[rows.numpy()]
     kept = torch.arange(int(counts.sum())) % 2 == 0
-    part = thinned(data, rows, kept)
+    part = with_tokens_dropped(data, rows, kept)
     expected = VALID.tokens.take(rows.numpy())
     assert part.ids.tolist() == expected.ids[kept.numpy()].tolist()
     assert len(part) == 3
@@ -289,18 +290,18 @@ def test_a_perceptron_by_recorded_steps_is_that_step_by_step(kernel, float64):
     """Batches of unequal size are filled by an admission that counts nothing."""
     rng = np.random.default_rng(3)
     numbers, outcomes = torch.from_numpy(rng.normal(size=(205, 3))), (rng.random((205, 2)) < 0.3).astype(np.float64)
-    pace, states = Pace(100, 0.02, cycle=3, even=True), []
+    schedule, states = Schedule(100, 0.02, cycle=3, even=True), []
     for kind in ("recorded", "single"):
         torch.manual_seed(1)
         net = torch.nn.Sequential(*mlp(3, 8, 8), torch.nn.Linear(8, 1), torch.nn.Flatten(0))
         draws = np.random.default_rng(5)
         if kind == "recorded":
-            engine = Perceptron(net, numbers, outcomes, pace, draws)
+            engine = Perceptron(net, numbers, outcomes, schedule, draws)
         else:
             take = lambda rows, _: (numbers[rows],)  # noqa: E731
-            engine = Single(Autograd(net), take, outcomes, pace, (1,), rng=lambda _, draws=draws: draws)
-        engine.aim(Alignments(ObjectiveConfig(kernel=kernel), [1.0], torch.ones(1, 2)))
-        values = [engine.epoch(number) for number in (1, 2, 3)]
+            engine = Single(Autograd(net), take, outcomes, schedule, (1,), rng=lambda _, draws=draws: draws)
+        engine.set_objective(Alignments(ObjectiveConfig(kernel=kernel), [1.0], torch.ones(1, 2)))
+        values = [engine.train_epoch(number) for number in (1, 2, 3)]
         states.append({**engine.state(), "values": torch.stack(values)})
     for name, found in states[0].items():
         np.testing.assert_allclose(found, states[1][name], atol=1e-9)
@@ -311,9 +312,9 @@ def test_what_another_fit_left_is_not_put_away_while_a_step_is_recorded():
     gc.collect()
     with stacked.uncollected():
         assert not gc.isenabled()
-        engine = stacked.Stacked([new_encoder(SMALL, 40, (1, 1), CPU, outputs=3)], TRAIN, Pace(64, 0.01), [(1, 1)])
-        engine.aim(MeanLosses(entropy, torch.ones(1, 3)))
-        engine.epoch(1)
+        engine = stacked.Stacked([new_encoder(SMALL, 40, (1, 1), CPU, outputs=3)], TRAIN, Schedule(64, 0.01), [(1, 1)])
+        engine.set_objective(MeanLosses(entropy, torch.ones(1, 3)))
+        engine.train_epoch(1)
         there = weakref.ref(engine.steps)
         del engine
         assert there() is None

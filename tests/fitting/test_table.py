@@ -59,7 +59,7 @@ def test_the_score_and_the_risks_order_new_patients(fitted):
         best = auroc(truth[known, column], VALID.outcomes[known, column])
         assert auroc(logits[known, column], VALID.outcomes[known, column]) > best - 0.03
         assert auroc(score[known], VALID.outcomes[known, column]) > best - 0.1
-    np.testing.assert_allclose([fitted.honest.mean(), fitted.honest.std()], [0, 1], atol=1e-9)
+    np.testing.assert_allclose([fitted.out_of_fold.mean(), fitted.out_of_fold.std()], [0, 1], atol=1e-9)
 
 
 def test_risks_are_calibrated_on_patients_left_out_and_never_certain(fitted):
@@ -202,7 +202,7 @@ assert "torch" not in sys.modules
 
 def test_weights_are_found_by_one_thread_of_blas(monkeypatch):
     """So that their last digits do not depend on the machine's cores: from 10,000 admissions on they would."""
-    seen = threads_of_blas(monkeypatch, table, "choose")
+    seen = threads_of_blas(monkeypatch, table, "choose_prior")
     with threadpool_limits(2, user_api="blas"):
         table.fit(hospital(4, 100), VALID, config=TableConfig(), seed=3, parents=PARENTS)
     assert set(seen) == {1}
@@ -213,7 +213,7 @@ def test_an_outcome_that_one_fold_alone_has_is_refused(known):
     outcomes = TRAIN.outcomes.copy()
     outcomes[:, 0] = np.nan if np.isnan(known[1]) else known[0]
     outcomes[:2, 0] = (0, 1) if np.isnan(known[1]) else known[1]
-    with pytest.raises(InputError, match=r"mortality: .* without one fold of patients those left are all alike"):
+    with pytest.raises(InputError, match=r"mortality: .* all those left have the same value"):
         table.fit(replace(TRAIN, outcomes=outcomes), VALID, config=TableConfig(), seed=3, parents=PARENTS)
 
 
@@ -224,4 +224,4 @@ def test_a_sample_that_misses_a_rare_outcome_is_not_taken(monkeypatch):
     outcomes[1::150, 0] = 1
     monkeypatch.setattr(_penalties, "CHOSEN_ON", 500)
     found = table.fit(replace(TRAIN, outcomes=outcomes), VALID, config=TableConfig(), seed=3, parents=PARENTS)
-    assert np.isfinite(found.honest).all()
+    assert np.isfinite(found.out_of_fold).all()

@@ -1,7 +1,7 @@
-"""Begin a backward pass at a gradient that is known already.
+"""Start a backward pass from a gradient that is known already.
 
-`tensor.backward(gradient)` does the same, and to compare two shapes imports torch's symbolic algebra, which takes one
-to two seconds.
+`tensor.backward(gradient)` does the same, but imports torch's symbolic shapes to compare two shapes, which takes one to
+two seconds.
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class _Known(torch.autograd.Function):
-    """A number whose gradient by the scores is the given one."""
+    """A zero whose gradient by the scores is the given one."""
 
     @staticmethod
     def forward(ctx, scores: Tensor, gradient: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ class _Known(torch.autograd.Function):
 
 
 def backward(scores: Tensor, gradient: Tensor) -> None:
-    """Fill the gradients of what the scores were made of, from that by the scores.
+    """Backpropagate a `gradient` by the `scores` to the parameters that they were computed from.
 
     >>> weight = torch.ones(2, requires_grad=True)
     >>> backward(3 * weight, torch.tensor([1.0, 5.0]))

@@ -1,7 +1,6 @@
-"""Make risks of log-odds: shift and slope, fitted to what happened, and drawn towards none where events are few.
+"""Calibrate log-odds to risks: fit a shift and a slope to the outcomes, shrunk towards no change where events are few.
 
-In come log-odds of admissions that had no part in them, and outcomes; out come two numbers for each outcome, and what
-risks made by them leave unexplained. Needs NumPy alone.
+The log-odds must be out of fold, or of admissions that were not trained on. Needs NumPy alone.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import numpy as np
 from mlci.fitting._families import LOGISTIC, Family
 from mlci.measures.weighted import mean
 
-UNDECIDED = 10.0  # events that would have to speak for a change of calibration before half of it is made
+PRIOR_EVENTS = 10.0  # strength of the prior: with about so many events, half of a change of calibration is made
 
 
 def calibrate(
@@ -21,14 +20,15 @@ def calibrate(
     family: Family = LOGISTIC,
     *,
     unit: float = 1.0,
-    undecided: float = UNDECIDED,
+    prior_events: float = PRIOR_EVENTS,
 ) -> np.ndarray:
-    """Find a and b of the risk expit(a + b * log-odds), drawn towards 0 and 1 where events are few.
+    """Return a and b of the risk expit(a + b * log-odds), shrunk towards 0 and 1 where events are few.
 
-    Shift and slope are fitted around the log-odds where the outcome is least certain, where they hardly depend on each
-    other; each has a normal prior that `undecided` events outweigh. `weight` says how much each admission counts. The
-    slope's prior is by so many log-odds: with their standard deviation as `unit`, what is firm gives way sooner than
-    what is spread widely. Of another `family` the mean takes the place of the risk.
+    The fit is maximum a posteriori by Newton's method, with the log-odds as offset. Shift and slope are fitted around
+    the log-odds centred at their curvature-weighted mean, where the two estimates are nearly uncorrelated. Each has a
+    normal prior of precision `prior_events`. The slope's prior is per `unit` of log-odds: with the standard deviation
+    as `unit`, the slope of log-odds that vary little is shrunk less. `weight` are sampling weights. For another
+    `family`, the mean takes the place of the risk.
     """
     known = ~np.isnan(outcome)
     if not known.any():
@@ -37,7 +37,7 @@ def calibrate(
     mass = np.ones(len(x)) if weight is None else weight[known]
     centre = float(np.average(x, weights=mass * family.curvature(family.mean(x))))
     basis = np.stack([np.ones_like(x), (x - centre) / unit])
-    found, prior = np.zeros(2), np.eye(2) * undecided
+    found, prior = np.zeros(2), np.eye(2) * prior_events
 
     def loss(values: np.ndarray) -> float:
         return float(mass @ family.loss(x + values @ basis, y) + values @ prior @ values / 2)
@@ -48,9 +48,9 @@ def calibrate(
         gradient = basis @ (mass * family.slope(expected, y)) + prior @ found
         step = np.linalg.solve((basis * (mass * family.curvature(expected))) @ basis.T + prior, gradient)
         step /= max(1.0, float(np.abs(step).max()))
-        while (there := loss(found - step)) > value + 1e-9 * abs(value) and np.abs(step).max() >= 1e-10:
-            step /= 2  # the whole way leads uphill
-        found, value = found - step, there
+        while (trial := loss(found - step)) > value + 1e-9 * abs(value) and np.abs(step).max() >= 1e-10:
+            step /= 2  # the full step would increase the loss
+        found, value = found - step, trial
         if np.abs(step).max() < 1e-10:
             break
     slope = found[1] / unit
@@ -63,12 +63,12 @@ def calibrate_all(
     weight: np.ndarray | None = None,
     families: Sequence[Family] = (),
     *,
-    undecided: float = UNDECIDED,
+    prior_events: float = PRIOR_EVENTS,
 ) -> np.ndarray:
-    """Find shift and slope of every outcome, a row each; without `families` all are risks."""
+    """Return shift and slope of every outcome, one row each; without `families` all outcomes are binary."""
     columns = zip(log_odds.T, outcomes.T, families or (LOGISTIC,) * log_odds.shape[1])
     return np.stack(
-        [calibrate(column, known, weight, family, undecided=undecided) for column, known, family in columns]
+        [calibrate(column, known, weight, family, prior_events=prior_events) for column, known, family in columns]
     )
 
 
@@ -79,7 +79,7 @@ def unexplained(
     families: Sequence[Family],
     weight: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the deviance of each outcome's calibrated risk (or mean), as a share of that of its rate."""
+    """Return the deviance of each outcome's calibrated risk (or mean), as a share of the deviance of its rate alone."""
     found = []
     for column, outcome, (shift, slope), family in zip(log_odds.T, outcomes.T, calibration, families):
         known = ~np.isnan(outcome)

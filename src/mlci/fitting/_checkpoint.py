@@ -1,7 +1,7 @@
-"""What an interrupted fit leaves behind: one safetensors file of named entries, from which the same fit goes on.
+"""Checkpoints: one safetensors file of named entries, from which an interrupted fit continues.
 
-An entry holds facts (anything JSON can say) and arrays. The file is written whole or not at all. Every process of a fit
-reads it and the first one writes it. Needs no torch.
+An entry holds facts (anything that JSON can represent) and arrays. The file is replaced atomically. Every process of a
+fit reads it; the first one writes it. Needs no torch.
 """
 
 import json
@@ -25,7 +25,7 @@ KEY = "mlci.checkpoint"
 
 @dataclass(frozen=True)
 class Entry:
-    """What one part of a fit needs to go on."""
+    """What one part of a fit needs to continue."""
 
     facts: Any
     arrays: Mapping[str, np.ndarray]
@@ -34,7 +34,7 @@ class Entry:
 class Checkpoint:
     """The entries of a fit by name; several threads may share it.
 
-    Without a `path`, or with `writes` off (in all processes but the first), nothing is written.
+    Nothing is written without a `path`, or with `writes` off (in all processes but the first).
     """
 
     def __init__(self, path: Path | None, fingerprint: str, *, writes: bool = True) -> None:
@@ -47,11 +47,11 @@ class Checkpoint:
             if path.exists():
                 self.entries = _read(path, fingerprint)
 
-    def keep(self, name: str, facts: Any, arrays: Mapping[str, np.ndarray], *, pause: float = 0.0) -> None:
-        """Put an entry in the place of the one of that name, and write all unless that was done `pause` seconds ago."""
+    def keep(self, name: str, facts: Any, arrays: Mapping[str, np.ndarray], *, interval: float = 0.0) -> None:
+        """Set the entry of that name, and write the file unless that was done less than `interval` seconds ago."""
         with self.lock:
             self.entries[name] = Entry(facts, arrays)
-            if self.writes and time.monotonic() >= self.written + pause:
+            if self.writes and time.monotonic() >= self.written + interval:
                 self._write()
                 self.written = time.monotonic()
 
@@ -64,7 +64,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path | None, train: Split, valid: Split, *facts: object, group: Group = ALONE) -> Checkpoint:
-    """Take up what a fit left behind, if it had the same data and `facts`; all processes must see the same."""
+    """Open a checkpoint, which must be of a fit with the same data and `facts`; all processes must agree on it."""
     key = fingerprint(train, valid, *facts) if path is not None or group.count > 1 else ""
     saved = Checkpoint(path, key, writes=group.rank == 0)
     group.agree(json.dumps([key, {name: entry.facts for name, entry in saved.entries.items()}]))
@@ -76,7 +76,7 @@ def _read(path: Path, fingerprint: str) -> dict[str, Entry]:
     try:
         facts = header["facts"]
         if header["sha256"] != digest(facts, found):
-            raise InputError(f"{path}: is damaged: its contents do not match its checksum; remove it to begin anew.")
+            raise InputError(f"{path}: is damaged: its contents do not match its checksum; remove it to start over.")
         arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in facts["entries"]}
         for key, array in found.items():
             name, _, rest = key.partition("/")

@@ -1,28 +1,29 @@
-"""Admissions as other hospitals would have recorded them: codes cut to their category, short lists, codes left out.
+"""Augment the training data with copies of each admission as other hospitals would have recorded it.
 
-In come the tokens of a split and which beginning each token has, out come the tokens of copies. A fit that learns from
-all of them stands up to short lists and truncated codes elsewhere, and gives away a little where it was fitted. Each
-form has a token of its own, a level that its copies share: they have the outcomes of the whole admission with fewer
-codes, and without it every further code would seem to do good, the more the longer a hospital's lists are. All copies
-of an admission together count as much as the admission. Needs NumPy alone.
+The copies have codes cut to their category, short lists, or codes left out. A fit on all of them is more robust to
+short lists and truncated codes elsewhere, and loses a little accuracy where it was fitted. Each form of copy gets a
+token of its own, that is, an intercept. Without it, since a copy has the outcomes of the whole admission but fewer
+codes, every further code would seem protective, the more so the longer a hospital's lists are. All copies of an
+admission together have the weight of the admission. Needs NumPy alone.
 """
 
 import numpy as np
 
 from mlci.tokens import Tokens
 
-KEPT = 0.6  # of the codes, in the copy that leaves some out at random
-FEW = 3  # codes, in the copies of short lists
-COUNT = 6
-MASS = np.array([1.0, *[1 / (COUNT - 1)] * (COUNT - 1)])  # how much each form counts
+KEPT = 0.6  # share of codes in the copy with random codes left out
+FEW = 3  # codes in the copies with short lists
+COUNT = 6  # forms of each admission, including the recorded one
+MASS = np.array([1.0, *[1 / (COUNT - 1)] * (COUNT - 1)])  # weight of each form
 
 
 def copies(tokens: Tokens, parents: np.ndarray, *, seed: int) -> Tokens:
-    """Lay six forms of every admission one after the other, the first as it is.
+    """Return six forms of every admission, all admissions in the first form, then all in the second, and so on.
 
-    The others: codes cut to their category, the first three codes, both, the first code alone, a random 60 % of the
-    codes. A code's tokens stand together, from its category to the whole code: a token without parent begins one. A
-    copy ends with the token of its form; these `COUNT - 1` tokens follow those that `parents` knows.
+    The first form is the admission as recorded. The others are: codes cut to their category; the first three codes;
+    both; the first code alone; a random 60 % of the codes. The tokens of a code are adjacent, from its category to the
+    whole code, so a token without a parent begins a code. A copy ends with the token of its form; these `COUNT - 1`
+    tokens follow the tokens that `parents` covers.
 
     >>> form = copies(Tokens(np.array([2, 3, 4]), np.array([0, 3])), np.array([0, 0, 0, 2, 0]), seed=1)
     >>> [form.ids[a:b].tolist() for a, b in zip(form.offsets, form.offsets[1:])][:5]  # I50, I509 and N17

@@ -1,8 +1,9 @@
-"""Several log-odds become one score: the sum of a rising piecewise-linear curve of each.
+"""Combine several log-odds to one score: a sum of increasing piecewise-linear curves, one per outcome.
 
-In come log-odds, what the score is to be aligned with, and how much each outcome counts; out come knots and heights.
-The curves maximise the weighted sum of squared distance correlations (the energy alignment of `measures.alignment`),
-whose gradient needs one sort, by a quasi-Newton method with slopes of at least 0. Needs NumPy and SciPy.
+The curves maximise the weighted sum of squared distance correlations of the score with the labels, that is, nHSIC with
+the energy kernel -|s - s'| (`measures.alignment`). The score is linear in the slopes of the curves, so this is a smooth
+problem with bounds (slopes of at least 0), solved by L-BFGS-B; value and gradient need one sort each. Needs NumPy and
+SciPy.
 """
 
 from dataclasses import dataclass
@@ -12,19 +13,19 @@ from scipy.optimize import minimize
 
 from mlci.measures.weighted import mean, quantile, spread
 
-LEAST_BEYOND = 25  # admissions beyond the last knot
-MOST_ADMISSIONS = 65_536  # that the curves are fitted on
+LEAST_BEYOND = 25  # admissions above the last knot, at least
+MOST_ADMISSIONS = 65_536  # the curves are fitted on every k-th admission if there are more
 
 
 @dataclass(frozen=True)
 class Curves:
-    """A curve per outcome, through (knots, heights); beyond its ends it goes on straight."""
+    """One curve per outcome, through (knots, heights); linear extrapolation beyond the ends."""
 
     knots: np.ndarray  # outcomes x points, increasing
-    heights: np.ndarray  # outcomes x points, never falling
+    heights: np.ndarray  # outcomes x points, nondecreasing
 
     def __call__(self, log_odds: np.ndarray) -> np.ndarray:
-        """Return the score: the sum of the curves at these log-odds, a column per outcome."""
+        """Return the score: the sum of the curves at these log-odds (admissions x outcomes)."""
         slopes = np.diff(self.heights) / np.diff(self.knots)
         return sum(
             (
@@ -44,16 +45,17 @@ def fit_curves(
     straight: float = 0.0,
     mass: np.ndarray | None = None,
 ) -> Curves:
-    """Find the curves whose sum has the largest weighted sum of squared distance correlations with the labels.
+    """Return the curves whose sum has the largest weighted sum of squared distance correlations with the labels.
 
     Args:
         log_odds: admissions x outcomes.
         labels: admissions x outcomes, from 0 to 1, all known.
-        weights: how much each outcome counts.
-        points: of each curve.
-        straight: the share of the score that is the plain mean of the log-odds, each in its standard deviations. Where
-            an outcome is rare the best curve is flat; this share keeps an order there, for hospitals of other patients.
-        mass: how much each admission counts, where they count unequally.
+        weights: the weight of each outcome.
+        points: number of knots of each curve.
+        straight: the share of the score that is the plain mean of the standardised log-odds. The best curve of a rare
+            outcome is flat over most of its range; this share keeps admissions in order there, which helps hospitals
+            with different patients.
+        mass: sampling weight of each admission, if they differ.
 
     Returns:
         Curves whose sum has mean 0 and standard deviation 1 over these admissions.
@@ -61,29 +63,29 @@ def fit_curves(
     knots = np.stack([_knots(column, points, mass) for column in log_odds.T])
     every = -(-len(log_odds) // MOST_ADMISSIONS)
     basis = np.concatenate([_segments(column, own) for column, own in zip(log_odds[::every].T, knots)], axis=1)
-    some = None if mass is None else mass[::every]
-    scale = spread(basis, some)
+    sample_mass = None if mass is None else mass[::every]
+    scale = spread(basis, sample_mass)
     basis = np.divide(basis, scale, out=np.zeros_like(basis), where=scale > 1e-9)
-    wanted = labels[::every] - mean(labels[::every], some)
+    profiles = labels[::every] - mean(labels[::every], sample_mass)
 
     def loss(slopes: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = alignment(basis @ slopes, wanted, weights, mass=some)
+        value, gradient = alignment(basis @ slopes, profiles, weights, mass=sample_mass)
         return -value, -(gradient @ basis)
 
-    # Start with curves that are straight where most admissions are: one unit per standard deviation of the log-odds.
+    # Start with straight lines: one unit of the score per standard deviation of the log-odds.
     start = scale.reshape(knots.shape[0], -1) / spread(log_odds, mass)[:, None]
     found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", bounds=[(0, None)] * basis.shape[1])
     slopes = np.divide(found.x, scale, out=np.zeros_like(scale), where=scale > 1e-9).reshape(len(knots), -1)
-    curves = _standard(knots, slopes, log_odds, mass)
+    curves = _standardised(knots, slopes, log_odds, mass)
     if straight:
         lines = np.repeat(1 / spread(log_odds, mass)[:, None], knots.shape[1] - 1, axis=1) / len(knots)
         curved = np.diff(curves.heights) / np.diff(knots)
-        curves = _standard(knots, (1 - straight) * curved + straight * lines, log_odds, mass)
+        curves = _standardised(knots, (1 - straight) * curved + straight * lines, log_odds, mass)
     return curves
 
 
-def _standard(knots: np.ndarray, slopes: np.ndarray, log_odds: np.ndarray, mass: np.ndarray | None) -> Curves:
-    """Return curves of these slopes, whose sum has mean 0 and standard deviation 1."""
+def _standardised(knots: np.ndarray, slopes: np.ndarray, log_odds: np.ndarray, mass: np.ndarray | None) -> Curves:
+    """Return curves with these slopes, shifted and scaled so that their sum has mean 0 and standard deviation 1."""
     heights = np.concatenate([np.zeros((len(knots), 1)), np.cumsum(slopes * np.diff(knots), axis=1)], axis=1)
     plain = Curves(knots, heights)(log_odds)
     unit = spread(plain, mass)
@@ -93,25 +95,27 @@ def _standard(knots: np.ndarray, slopes: np.ndarray, log_odds: np.ndarray, mass:
 def alignment(
     score: np.ndarray, profiles: np.ndarray, weights: np.ndarray, *, mass: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
-    """Give the weighted sum of a score's squared distance correlations with centred profiles, and its gradient.
+    """Return the weighted sum of a score's squared distance correlations with centred profiles, and its gradient.
 
-    With the energy kernel K = -|s - s'| the squared distance correlation is lᵀKl / (‖HKH‖ ‖l‖²); sums over all pairs
-    are sums along the sorted scores. `mass` says how much each admission counts; an admission of mass 2 is two of them.
+    With the energy kernel K = -|s - s'| the squared distance correlation is lᵀKl / (‖HKH‖ ‖l‖²). Sums over all pairs of
+    admissions become cumulative sums along the sorted scores: Σ_j |s_i - s_j| m_j = r_i s_i - (mass-weighted sum of s
+    below i less that above), where r_i is the mass below i less that above. `mass` are sampling weights; an admission
+    of mass 2 counts as two.
     """
     order = np.argsort(score, kind="stable")
     p = np.ones(len(score)) if mass is None else mass[order]
     s, profile = score[order], profiles[order]
     s = s - mean(s, None if mass is None else p)
     n, along = p.sum(), p[:, None] * profile
-    rank = 2 * np.cumsum(p) - p - n  # how many are below, less how many are above
+    rank = 2 * np.cumsum(p) - p - n  # mass below, less mass above
     below = np.cumsum(along, axis=0) - along
-    signed = 2 * below + along  # Σ of l below, less that above; the whole sum is 0
-    forms = -2 * (s[:, None] * along * signed).sum(axis=0)
+    signed = 2 * below + along  # Σ l below, less Σ l above; the sum over all is 0
+    forms = -2 * (s[:, None] * along * signed).sum(axis=0)  # lᵀKl
     weighed = p * s
-    rows = rank * s - 2 * (np.cumsum(weighed) - weighed) - weighed  # Σ_j |s_i - s_j|, as Σ s = 0
+    rows = rank * s - 2 * (np.cumsum(weighed) - weighed) - weighed  # row sums Σ_j m_j |s_i - s_j|, using Σ m s = 0
     own = p * rows
     total = own.sum()
-    squared = 2 * n * (weighed @ s) - 2 / n * (own @ rows) + total**2 / n**2
+    squared = 2 * n * (weighed @ s) - 2 / n * (own @ rows) + total**2 / n**2  # ‖HKH‖²
     norm = np.sqrt(max(squared, np.finfo(float).tiny))
     share = weights / np.maximum((along * profile).sum(axis=0), np.finfo(float).tiny)
     value = float(share @ forms) / norm
@@ -125,7 +129,7 @@ def alignment(
 
 
 def _knots(column: np.ndarray, points: int, mass: np.ndarray | None) -> np.ndarray:
-    """Return quantiles, half of them in the upper tenth, none with few beyond it, and no two alike."""
+    """Return distinct knots: quantiles, half of them in the upper tenth, with `LEAST_BEYOND` values above the last."""
     lower = np.linspace(0.02, 0.9, points - points // 2)
     upper = 1 - np.geomspace(0.1, np.clip(LEAST_BEYOND / len(column), 0.001, 0.09), points // 2 + 1)[1:]
     knots = quantile(column, np.concatenate([lower, upper]), mass)
@@ -134,7 +138,7 @@ def _knots(column: np.ndarray, points: int, mass: np.ndarray | None) -> np.ndarr
 
 
 def _segments(column: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Return how far each value has come along each segment between knots; the first and the last have no end."""
+    """Return how far each value advances along each segment between knots; the first and last are unbounded."""
     low, high = knots[:-1].copy(), knots[1:].copy()
     low[0], high[-1] = -np.inf, np.inf
     return np.clip(column[:, None], low, high) - knots[:-1]

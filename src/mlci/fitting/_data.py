@@ -1,6 +1,7 @@
-"""What a fit learns from: admissions as tokens and outcomes, in memory or on disk, for every recipe the same.
+"""The data of a fit: tokens and outcomes of the training and the validation split, in memory or on disk.
 
-In come admissions with outcomes, out come a vocabulary and two splits of token ids. Needs NumPy alone, no torch.
+All recipes use the same `Splits`. `in_memory` makes them from admissions; `_mapped.map_cohort` does so for a cohort
+that is larger than memory. Needs NumPy, not torch.
 """
 
 import hashlib
@@ -17,62 +18,62 @@ from mlci.config import TokenConfig
 from mlci.fitting._numbers import Numbers
 from mlci.tokens import Tokens, Vocabulary
 
-ENOUGH, EVENTS = 100, 10  # admissions, and of each class of an outcome, that risk curves can be drawn on
+ENOUGH, EVENTS = 100, 10  # risk curves need at least so many admissions, and so many of each class of every outcome
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a cohort. Its arrays may be memory maps: nobody writes to them."""
+    """One split of a cohort. Its arrays may be memory maps and are never written to."""
 
     tokens: Tokens
-    outcomes: np.ndarray  # float32, admissions x outcomes: 0, 1, NaN where not known
+    outcomes: np.ndarray  # binary outcomes, float32, admissions x outcomes: 0, 1, NaN where not known
     names: tuple[str, ...]  # of the outcomes
     vocabulary_size: int
     subjects: np.ndarray | None = None  # the patient of each admission
-    admissions: Admissions | None = None  # the codes as they were recorded
-    people: np.ndarray | None = None  # rows of age and sex, as `_people.rows_of` gives them
-    weight: np.ndarray | None = None  # how much each admission counts, with mean 1
-    clusters: np.ndarray | None = None  # what belongs together, where it is not the patient
-    numbers: Numbers | None = None  # outcomes that are numbers
+    admissions: Admissions | None = None  # the codes as recorded
+    people: np.ndarray | None = None  # age and sex of each admission, as `_people.rows_of` encodes them
+    weight: np.ndarray | None = None  # sampling weight of each admission, with mean 1
+    clusters: np.ndarray | None = None  # sampling cluster of each admission, where it is not the patient
+    numbers: Numbers | None = None  # numeric outcomes
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @property
-    def together(self) -> np.ndarray | None:
-        """What is never parted by a fold: the cluster of each admission, or its patient."""
+    def fold_groups(self) -> np.ndarray | None:
+        """The cluster of each admission, or its patient: a group is never divided between folds."""
         return self.subjects if self.clusters is None else self.clusters
 
     @property
-    def words(self) -> str:
-        """What a fold leaves out: clusters, patients, or admissions where each stands for itself."""
+    def fold_unit(self) -> str:
+        """What a fold leaves out, as a word: clusters, patients, or admissions where no patient has several."""
         if self.clusters is not None:
             return "clusters"
         known = self.subjects is not None and len(np.unique(self.subjects)) < len(self)
         return "patients" if known else "admissions"
 
     @property
-    def tells_risks(self) -> bool:
-        """Whether risk curves of all outcomes can be drawn on these admissions alone."""
+    def supports_risk_curves(self) -> bool:
+        """Whether there are enough admissions and events to fit risk curves of all outcomes."""
         fewest = min(np.min((self.outcomes == kind).sum(axis=0), initial=EVENTS) for kind in (0, 1))
         return len(self) >= ENOUGH and fewest >= EVENTS
 
     def take(self, rows: np.ndarray) -> "Split":
-        """Keep the admissions at the given positions, in their order (without the recorded codes)."""
+        """Return the admissions at the given rows, in their order (without the recorded codes)."""
         known = {name: getattr(self, name) for name in ("outcomes", "subjects", "people", "weight", "clusters")}
         taken = {name: None if values is None else values[rows] for name, values in known.items()}
         numbers = None if self.numbers is None else self.numbers.take(rows)
         return replace(self, tokens=self.tokens.take(rows), admissions=None, numbers=numbers, **taken)
 
     def only(self, names: Sequence[str]) -> "Split":
-        """Keep the outcomes of these names."""
+        """Return the split with these outcomes alone."""
         columns = [self.names.index(name) for name in names]
         return replace(self, outcomes=self.outcomes[:, columns], names=tuple(names))
 
 
 @dataclass(frozen=True)
 class Splits:
-    """What an index learns from, and what its model file says about it."""
+    """The data that an index learns from, and the facts about it that the model file records."""
 
     vocabulary: Vocabulary
     icd_versions: tuple[int, ...]  # of the training codes
@@ -93,17 +94,17 @@ def in_memory(
     tokens: TokenConfig,
     **columns: Any,
 ) -> Splits:
-    """Learn the vocabulary of the training admissions and encode both splits.
+    """Learn the vocabulary from the training admissions and encode both splits.
 
     Args:
         admissions: the recorded codes.
-        labels: a row per admission, a column per outcome: 0, 1, NaN where not known.
+        labels: one row per admission, one column per outcome: 0, 1, NaN where not known.
         outcomes: the name of each column and its rule in words.
-        split: `train` or `valid` for each admission; others take no part.
+        split: `train` or `valid` for each admission; others are not used.
         subjects: the patient of each admission.
         source: where the data come from, in words.
         tokens: how codes become tokens.
-        columns: `people`, `weight`, `clusters` and `numbers` of each admission, as `Split` has them.
+        columns: `people`, `weight`, `clusters` and `numbers` of each admission, as in `Split`.
     """
     rows = {part: np.flatnonzero(split == part) for part in ("train", "valid")}
     train = admissions.take(rows["train"])
@@ -124,19 +125,19 @@ def in_memory(
 
 
 def folds_by_subject(split: Split, folds: int, *, seed: int) -> np.ndarray:
-    """Draw the fold of each admission, from 0; a patient is in one fold, and folds have as many patients as can be.
+    """Assign each admission to a fold, from 0, at random; all admissions of a patient (or cluster) are in one fold.
 
-    Where clusters are named they take the place of patients.
+    The folds have equally many patients, up to one.
     """
     groups = np.arange(len(split))
-    if split.together is not None:
-        groups = np.unique(split.together, return_inverse=True)[1]
+    if split.fold_groups is not None:
+        groups = np.unique(split.fold_groups, return_inverse=True)[1]
     order = np.random.default_rng([seed, 1]).permutation(int(groups.max()) + 1)
     return (order % folds)[groups]
 
 
 def fingerprint(train: Split, valid: Split, *facts: object) -> str:
-    """Give one number for all that a fit depends on: the data, and `facts` such as its config and seed."""
+    """Return a hash of everything that a fit depends on: the data, and `facts` such as its config and seed."""
     names = (train.names, train.vocabulary_size)
     digest = hashlib.sha256(json.dumps([mlci.__version__, *names, *facts], sort_keys=True).encode())
     for split in (train, valid):

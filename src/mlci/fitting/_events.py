@@ -1,4 +1,4 @@
-"""What a fit tells while it runs: one event after each epoch, with the time that is left. Needs no torch."""
+"""Progress events of a fit: one after each epoch, with an estimate of the time left. Needs no torch."""
 
 import threading
 import time
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Event:
-    """An epoch of a fit, or another of its rounds, is over."""
+    """The end of an epoch, or of another round, of a fit."""
 
     step: str  # which part of the fit: "stage 1, mortality" or "risks, member 2/5"
     epoch: int
     epochs: int  # of this step
-    figures: Mapping[str, float]  # what the epoch reached, by name
+    figures: Mapping[str, float]  # results of the epoch, by name
     seconds: float  # since the fit began, in this process
-    eta: float  # seconds left
-    unit: str = "epoch"  # what this step's rounds are
+    eta: float  # estimated seconds left
+    unit: str = "epoch"  # what a round of this step is called
 
     @property
     def text(self) -> str:
@@ -26,13 +26,13 @@ class Event:
 
 
 class Clock:
-    """Makes events, with the time left by the pace since the first of them: before it, libraries had to start.
+    """Makes events and estimates the time left from the pace since the first event: before it, libraries were loading.
 
-    Models that are trained side by side tell at nearly the same time, which says nothing of their pace: until a tenth
-    of the time lies behind the first event, all of it counts.
+    Models trained in parallel report at nearly the same time, which says nothing about their pace. So until a tenth of
+    the elapsed time lies after the first event, the whole time counts.
 
-    `work` is how much there is to do, in whatever unit each call of `tell` then says that it did. Threads that tell at
-    the same time wait for each other.
+    `work` is the total amount of work, in the unit in which each call of `report` states how much was done. Calls from
+    several threads are serialised.
     """
 
     def __init__(self, work: float, on_event: Callable[[Event], None] | None) -> None:
@@ -44,16 +44,16 @@ class Clock:
     def seconds(self) -> float:
         return time.perf_counter() - self.start
 
-    def tell(
+    def report(
         self, step: str, epoch: int, epochs: int, figures: Mapping[str, float], *, work: float = 1, unit: str = "epoch"
     ) -> None:
         with self.lock:
             self.done, self.left, seconds = self.done + work, max(self.left - work, 0.0), self.seconds
-            then, before = self.first
-            if not before:
+            first_seconds, first_done = self.first
+            if not first_done:
                 self.first = (seconds, self.done)
-            if seconds - then < seconds / 10:
-                then, before = 0.0, 0.0
-            eta = (seconds - then) / (self.done - before) * (self.left if self.left > 1e-9 else 0.0)
+            if seconds - first_seconds < seconds / 10:
+                first_seconds, first_done = 0.0, 0.0
+            eta = (seconds - first_seconds) / (self.done - first_done) * (self.left if self.left > 1e-9 else 0.0)
             if self.on_event:
                 self.on_event(Event(step, epoch, epochs, dict(figures), seconds, eta, unit))

@@ -1,9 +1,9 @@
-"""What kind of outcome a regression learns: one that happens or not, one that is counted, one that is measured.
+"""Families of outcomes, as in generalised linear models: binary, counts, and measured numbers.
 
-In come linear predictors and outcomes; out come losses, means and curvatures. A loss is half the deviance, so that 0 is
-a perfect fit. Counts (days, cost, readmissions) have a log link and a dispersion, by which their loss is divided, so
-that one heavy outcome does not drown the others. Measured numbers are standardised before they come here. Needs NumPy
-and SciPy.
+A family has a link, and turns linear predictors and outcomes into losses with their first and second derivatives. A
+loss is half the deviance, so 0 is a perfect fit. Counts (days, cost, readmissions) are Poisson with a log link and a
+dispersion, by which the loss is divided so that one outcome with large counts does not dominate. Measured numbers are
+Gaussian and standardised before they come here. Needs NumPy and SciPy.
 """
 
 from collections.abc import Sequence
@@ -14,28 +14,28 @@ import numpy as np
 
 Kind = Literal["logistic", "poisson", "gaussian"]
 KINDS: tuple[Kind, ...] = ("logistic", "poisson", "gaussian")
-HIGHEST = 30.0  # of a log mean: beyond, a step of Newton's method went astray
+HIGHEST = 30.0  # cap of a log mean; only a diverging Newton step exceeds it
 
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of outcome, and by how much its loss is divided."""
+    """The family of an outcome; its loss is divided by `dispersion`."""
 
     kind: Kind = "logistic"
     dispersion: float = 1.0
 
     def mean(self, predictor: np.ndarray) -> np.ndarray:
-        """Return the outcome's expected value."""
+        """Return the expected outcome: the inverse link of the linear predictor."""
         if self.kind == "logistic":
             try:
                 from scipy.special import expit
-            except ModuleNotFoundError:  # who scores needs no SciPy, nor who trains networks
+            except ModuleNotFoundError:  # scoring, and training networks, do without SciPy
                 return 0.5 + 0.5 * np.tanh(predictor / 2)
             return expit(predictor)
         return np.exp(np.minimum(predictor, HIGHEST)) if self.kind == "poisson" else predictor
 
     def loss(self, predictor: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return half the deviance of each admission."""
+        """Return half the deviance of each admission, divided by the dispersion."""
         if self.kind == "logistic":
             return np.logaddexp(0, predictor) - y * predictor
         if self.kind == "poisson":
@@ -45,17 +45,17 @@ class Family:
         return (y - predictor) ** 2 / 2 / self.dispersion
 
     def slope(self, mean: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the loss's derivative by the predictor."""
+        """Return the derivative of the loss by the linear predictor."""
         return (mean - y) / self.dispersion
 
     def curvature(self, mean: np.ndarray) -> np.ndarray:
-        """Return the loss's second derivative by the predictor."""
+        """Return the second derivative of the loss by the linear predictor."""
         if self.kind == "logistic":
             return mean * (1 - mean)
         return (mean if self.kind == "poisson" else np.ones_like(mean)) / self.dispersion
 
     def link(self, mean: np.ndarray) -> np.ndarray:
-        """Return the predictor that gives a mean."""
+        """Return the linear predictor of a mean."""
         if self.kind == "logistic":
             return np.log(mean / (1 - mean))
         return np.log(mean) if self.kind == "poisson" else mean
@@ -67,7 +67,7 @@ LOGISTIC = Family()
 def parts(
     families: Sequence[Family], predictors: np.ndarray, outcomes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return loss, slope and curvature of admissions x regressions x outcomes, each outcome by its family."""
+    """Return loss, slope and curvature (admissions x regressions x outcomes), each outcome by its family."""
     found = np.empty((3, *predictors.shape))
     for place, family in enumerate(families):
         predictor, y = predictors[..., place], outcomes[..., place]

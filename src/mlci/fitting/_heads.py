@@ -1,10 +1,14 @@
-"""The risks that an ensemble learned, told by one encoder: log-odds per outcome from the pass that gives its score.
+"""Risk heads of the recipe `deep`: log-odds per outcome from the encoder that gives the score, in the same pass.
 
-In come an encoder, which stays as it is, and the ensemble's log-odds; out come further outputs of the encoder's last
-layer, to which each token adds a weight of its own (a score leaves out what raises one outcome and lowers another), and
-shift and slope by which log-odds become risks. The heads follow the ensemble's risks by cross-entropy. Members are
-calibrated on admissions that they have not seen, heads to what members so calibrated expect of validation admissions,
-and then, as far as events speak for it, to what happened to these. Needs NumPy and torch.
+The encoder is frozen. A head is a further output of its last layer, plus a weight for each token: the score alone does
+not hold what raises one outcome and lowers another. The heads learn the ensemble's risks by cross-entropy
+(distillation). Their calibration (shift and slope per outcome, applied to the log-odds) is fitted in three steps:
+
+1. The members are calibrated to the outcomes of the training split, on their out-of-fold log-odds.
+2. The heads are calibrated to the risks that the calibrated members give the validation split.
+3. They are calibrated to the outcomes of the validation split, with a prior that lets few events change little.
+
+Needs NumPy and torch.
 """
 
 from dataclasses import dataclass, replace
@@ -16,92 +20,100 @@ from mlci.config import HeadsConfig
 from mlci.fitting._calibrate import calibrate_all
 from mlci.fitting._data import Split, folds_by_subject
 from mlci.fitting._engines import single, stacked
-from mlci.fitting._loop import Judge, Pace, Tell, train
+from mlci.fitting._loop import OnEpoch, Schedule, ValidationMetric, train
 from mlci.fitting._objectives import MeanLosses, entropy
-from mlci.fitting._result import Trained
+from mlci.fitting._result import TrainingLog
 from mlci.fitting.encoders import DeepSets, RiskHeads
 
-SURE = 1.0  # what members expect is no chance: next to nothing is needed to follow it
-# Events of the validation split that must speak for another calibration than the members' before half of it is made:
-# on NHDS 2010 heads and members differ by 0.06 in shift and slope (1 / 0.06² is nearly 300).
-ALIKE = 300.0
+# `prior_events` of the second and third calibration: the number of events at which data and prior have equal weight.
+TO_MEMBERS = 1.0  # expected risks are not noisy, so a weak prior does
+TO_OUTCOMES = 300.0  # on NHDS 2010 heads and members differ by 0.06 in shift and slope, and 1 / 0.06² is nearly 300
 
 
 @dataclass(frozen=True)
-class Said:
-    """Log-odds by an ensemble."""
+class EnsembleLogits:
+    """Log-odds of the ensemble."""
 
-    train: np.ndarray  # of training admissions, by all members
-    honest: np.ndarray  # of the same, by members that have not seen them
-    valid: np.ndarray  # of validation admissions, by each member
+    train: np.ndarray  # of the training admissions, as the heads learn them: admissions x outcomes
+    out_of_fold: np.ndarray  # of the training admissions, by members that have not seen them
+    valid: np.ndarray  # of the validation admissions, by each member: members x admissions x outcomes
 
 
 @dataclass(frozen=True)
 class LearnedHeads:
-    """Arrays of the heads by name, and what they reached."""
+    """Arrays of the heads by name, and their quality on the validation split."""
 
     state: dict[str, np.ndarray]
-    held_out: np.ndarray  # risks of validation admissions, by calibrations that have not seen them
-    entropy: tuple[float, ...]  # of each outcome on the validation split, not yet calibrated
+    valid_risks: np.ndarray  # of the validation admissions, with calibrations fitted to the other half of the split
+    entropy: tuple[float, ...]  # cross-entropy of each outcome on the validation split, before calibration
 
 
-def learn(
+def fit_heads(
     encoder: DeepSets,
-    said: Said,
+    ensemble: EnsembleLogits,
     splits: tuple[Split, Split],
     *,
     options: HeadsConfig,
     seed: tuple[int, ...],
-    judge: Judge,
-    tell: Tell,
+    metric: ValidationMetric,
+    on_epoch: OnEpoch,
     stack: bool = False,
 ) -> LearnedHeads:
-    """Teach an encoder's heads an ensemble's log-odds of training admissions, and calibrate them.
+    """Train an encoder's heads on an ensemble's log-odds, and calibrate them.
 
     Args:
-        encoder: what the heads see through; its weights stay.
-        said: by the ensemble.
-        splits: training and validation.
-        options: every constant.
-        seed: of the order of admissions.
-        judge: of log-odds of the validation split.
-        tell: hears of each epoch.
-        stack: train by recorded steps, which differ by rounding.
+        encoder: the encoder, which stays frozen.
+        ensemble: the log-odds to learn.
+        splits: the training and the validation split.
+        options: settings of the heads.
+        seed: seed of the order of admissions.
+        metric: quality of log-odds on the validation split.
+        on_epoch: called after each epoch.
+        stack: use the engine for GPUs (`stacked`), which differs by rounding.
     """
-    known, valid = splits
-    wanted = replace(known, outcomes=_risks(said.train).astype(np.float32))
-    start = torch.from_numpy(said.train.mean(0)).to(next(encoder.parameters()))
-    pace = Pace(options.batch, options.learning_rate, options.weight_decay, cycle=options.epochs, steps=options.steps)
+    train_split, valid = splits
+    soft = replace(train_split, outcomes=_risks(ensemble.train).astype(np.float32))
+    start = torch.from_numpy(ensemble.train.mean(0)).to(next(encoder.parameters()))
+    schedule = Schedule(
+        options.batch, options.learning_rate, options.weight_decay, cycle=options.epochs, steps=options.steps
+    )
     heads = RiskHeads(encoder, start)
-    engine = stacked.Stacked([heads], wanted, pace, [seed]) if stack else single.of_tokens(heads, wanted, pace, seed)
-    engine.aim(MeanLosses(entropy, torch.ones(1, len(start), device=start.device)))
-    facts = {"epochs": options.epochs, "tell": tell, "rate": "heads.learning_rate"}
-    [done], _ = train(engine, [Trained()], held_out=valid, judge=judge, **facts)
-    told = engine.predict(valid)[0].cpu().numpy().astype(np.float64)
+    engine = (
+        stacked.Stacked([heads], soft, schedule, [seed])
+        if stack
+        else single.autograd_engine(heads, soft, schedule, seed)
+    )
+    engine.set_objective(MeanLosses(entropy, torch.ones(1, len(start), device=start.device)))
+    facts = {"epochs": options.epochs, "on_epoch": on_epoch, "rate_setting": "heads.learning_rate"}
+    [done], _ = train(engine, [TrainingLog()], valid=valid, metric=metric, **facts)
+    log_odds = engine.predict(valid)[0].cpu().numpy().astype(np.float64)
     arrays = {name: engine.state()[name][0].cpu().numpy().copy() for name in RiskHeads.LEARNED}
-    members = calibrate_all(said.honest, known.outcomes)
-    expected = _risks(_moved(members, said.valid)).mean(0)
-    first = _after(members, calibrate_all(_moved(members, told), expected, undecided=SURE))
-    last = _after(first, calibrate_all(_moved(first, told), valid.outcomes, undecided=ALIKE))
+    members = calibrate_all(ensemble.out_of_fold, train_split.outcomes)
+    expected = _risks(_apply(members, ensemble.valid)).mean(0)
+    first = _compose(members, calibrate_all(_apply(members, log_odds), expected, prior_events=TO_MEMBERS))
+    last = _compose(first, calibrate_all(_apply(first, log_odds), valid.outcomes, prior_events=TO_OUTCOMES))
     state = {f"heads.{name}": array for name, array in arrays.items()} | {"calibration": last}
-    return LearnedHeads(state, _crosswise(first, told, valid), done.history[-1].validation)
+    return LearnedHeads(state, _cross_fitted_risks(first, log_odds, valid), done.history[-1].validation)
 
 
-def _crosswise(first: np.ndarray, told: np.ndarray, valid: Split) -> np.ndarray:
-    """Return the risks of validation admissions, those of each half by shift and slope of the other."""
-    folds, found = folds_by_subject(valid, 2, seed=0), np.empty_like(told)
+def _cross_fitted_risks(first: np.ndarray, log_odds: np.ndarray, valid: Split) -> np.ndarray:
+    """Return the risks of validation admissions, each half with the final calibration fitted to the other half."""
+    folds, found = folds_by_subject(valid, 2, seed=0), np.empty_like(log_odds)
     for half in (folds == 0, folds == 1):
-        lines = _after(first, calibrate_all(_moved(first, told[~half]), valid.outcomes[~half], undecided=ALIKE))
-        found[half] = _risks(_moved(lines, told[half]))
+        lines = _compose(
+            first, calibrate_all(_apply(first, log_odds[~half]), valid.outcomes[~half], prior_events=TO_OUTCOMES)
+        )
+        found[half] = _risks(_apply(lines, log_odds[half]))
     return found
 
 
-def _moved(lines: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
+def _apply(lines: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
+    """Return shift + slope * log-odds, with a row of `lines` per outcome."""
     return lines[:, 0] + lines[:, 1] * log_odds
 
 
-def _after(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the line that applies one line after the other."""
+def _compose(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the lines that apply `first`, then `second`."""
     return np.column_stack([second[:, 0] + second[:, 1] * first[:, 0], second[:, 1] * first[:, 1]])
 
 

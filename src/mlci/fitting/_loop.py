@@ -1,9 +1,9 @@
-"""The training loop: every network of every recipe is trained here.
+"""The training loop of all networks of all recipes.
 
-An engine knows how to train its models for an epoch, how to predict and what their weights are; the loop counts
-epochs, judges them on the validation split, keeps the best, writes checkpoints and tells how it goes. What is drawn at
-random is a function of (seed, epoch), so the same seed gives the same bits, and a stopped run goes on as if nothing had
-happened.
+An `Engine` trains its models for an epoch, predicts, and gives access to the weights. The loop counts the epochs,
+evaluates the models on the validation split, keeps the weights of the best epoch, writes checkpoints and reports
+progress. Random numbers are functions of (seed, epoch), so the same seed gives bit-for-bit the same result, and an
+interrupted run continues as if it had not been interrupted.
 """
 
 import contextlib
@@ -24,111 +24,112 @@ from mlci.fitting._adamw import AdamW, Moments
 from mlci.fitting._checkpoint import Checkpoint
 from mlci.fitting._data import Split
 from mlci.fitting._objectives import Objective
-from mlci.fitting._result import Epoch, Trained
+from mlci.fitting._result import Epoch, TrainingLog
 from mlci.fitting.encoders import Encoder
 
 Result = TypeVar("Result")
-LEAST = 16  # admissions in a batch
-GENERATOR = threading.RLock()  # torch's own is one for all threads
-Judge = Callable[[Tensor], tuple[Sequence[float], Sequence[Sequence[float]]]]  # each model's quality, and its values
-Tell = Callable[[int, list[Trained]], None]  # hears of each epoch, with the records so far
+MIN_BATCH = 16  # admissions
+RNG_LOCK = threading.RLock()  # torch has one global generator for all threads
+# Takes validation scores (models x admissions); returns each model's quality, and the values behind it.
+ValidationMetric = Callable[[Tensor], tuple[Sequence[float], Sequence[Sequence[float]]]]
+OnEpoch = Callable[[int, list[TrainingLog]], None]  # called after each epoch, with its number and the logs so far
 
 
 class Engine(Protocol):
-    """Trains models of one shape, one or several at once; the first axis of every tensor counts the models."""
+    """Trains one or several models of the same shape; the first axis of every tensor is the model."""
 
-    pause: float  # seconds between checkpoints
+    checkpoint_interval: float  # seconds between checkpoints
 
     @property
     def optimiser(self) -> Moments:
-        """What moves the weights."""
+        """The optimiser's moments, for checkpoints."""
         ...
 
-    def aim(self, objective: Objective) -> None:
-        """Say what the models are after."""
+    def set_objective(self, objective: Objective) -> None:
+        """Set the objective of the models."""
         ...
 
-    def epoch(self, number: int) -> Tensor:
-        """Train every model for its epoch `number`, from 1; the mean over batches of each outcome's value."""
+    def train_epoch(self, number: int) -> Tensor:
+        """Train every model for the epoch `number` (from 1); return each outcome's value, averaged over minibatches."""
         ...
 
     def predict(self, split: Split) -> Tensor:
-        """Score a split's admissions, in order."""
+        """Return the scores of a split's admissions, in order."""
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """Hand over the weights by name, as they are: the next epoch changes them."""
+        """Return the weights by name. They are not copied: the next epoch changes them."""
         ...
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over weights."""
+        """Set the weights."""
         ...
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How a model walks through its admissions: AdamW, in steps of `batch`."""
+class Schedule:
+    """The minibatches of an epoch and the settings of AdamW."""
 
-    batch: int
-    learning_rate: float
+    batch: int  # admissions in a minibatch
+    learning_rate: float  # the highest one, where there is a cycle
     weight_decay: float = 0.0
-    cycle: int | None = None  # epochs of a one-cycle learning rate; None: it is constant
-    steps: int = 1  # of an epoch at least: few admissions come in smaller batches
-    even: bool = False  # batches of about that size, all alike
-    token_dropout: float = 0.0  # share of an admission's tokens that a step does not see
-    fused: bool = True  # torch's AdamW in one pass, which rounds differently
-    betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
+    cycle: int | None = None  # epochs of a one-cycle learning-rate schedule; None: the rate is constant
+    steps: int = 1  # least number of steps in an epoch: with few admissions the batches are smaller
+    even: bool = False  # batches of nearly equal size, instead of a small last one
+    token_dropout: float = 0.0  # share of tokens that are dropped at random in training
+    fused: bool = True  # torch's fused AdamW; the plain one is rounded differently
+    betas: tuple[float, float] = (0.9, 0.999)  # of AdamW
 
-    def size(self, n: int) -> int:
-        """Say how many admissions a batch has, of n.
+    def batch_size(self, n: int) -> int:
+        """Return the size of a batch, for `n` admissions.
 
-        >>> Pace(256, 0.001, steps=10).size(1_000)  # ten steps at least, of at least 16 admissions
+        >>> Schedule(256, 0.001, steps=10).batch_size(1_000)  # at least ten steps, each of at least 16 admissions
         100
         """
-        return min(self.batch, max(LEAST, n // self.steps))
+        return min(self.batch, max(MIN_BATCH, n // self.steps))
 
-    def cuts(self, n: int) -> np.ndarray:
-        """Say where batches begin among n admissions, and where the last one ends.
+    def batch_bounds(self, n: int) -> np.ndarray:
+        """Return where each batch begins among `n` admissions, and where the last one ends.
 
-        >>> Pace(256, 0.001).cuts(600), Pace(256, 0.001, even=True).cuts(600)
+        >>> Schedule(256, 0.001).batch_bounds(600), Schedule(256, 0.001, even=True).batch_bounds(600)
         (array([  0, 256, 512, 600]), array([  0, 300, 600]))
         """
         if self.even:
             parts = max(1, round(n / self.batch))
             return np.concatenate([[0], np.cumsum([len(part) for part in np.array_split(np.empty(n), parts)])])
-        return np.append(np.arange(0, n, self.size(n)), n)
+        return np.append(np.arange(0, n, self.batch_size(n)), n)
 
     def optimiser(self, parameters: Sequence[Tensor], steps: int) -> AdamW:
-        """Make AdamW, with its rate for so many steps an epoch."""
+        """Make AdamW for these parameters, with so many `steps` in an epoch."""
         cycle = None if self.cycle is None else steps * self.cycle
         options = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay, "betas": self.betas}
         return AdamW(parameters, **options, fused=self.fused, cycle=cycle)
 
 
-class Stopped(Exception):
-    """A fit ended early because one beside it failed."""
+class Cancelled(Exception):
+    """Training was cancelled because a model that was trained in parallel failed."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where in a checkpoint the models of an engine lie; `weights`: those of the kept epochs are wanted in the end."""
+class CheckpointSlot:
+    """The checkpoint entry of the models of one engine; `weights`: keep the weights of the best epochs to the end."""
 
     saved: Checkpoint
     name: str
     weights: bool = True
 
-    def trained(self) -> list[Trained]:
-        """Give the records so far; none before the first epoch was over."""
+    def logs(self) -> list[TrainingLog]:
+        """Return the logs so far; empty before the first epoch was finished."""
         entry = self.saved.entries.get(self.name)
-        return [_trained(facts) for facts in entry.facts] if entry else []
+        return [_log_from(facts) for facts in entry.facts] if entry else []
 
     def resume(self, engine: Engine) -> None:
-        """Bring an engine to where its last epoch ended."""
+        """Restore an engine to the end of its last epoch."""
         engine.load(self.part("model"))
         engine.optimiser.load(self.part("adam"))
 
-    def keep(self, engine: Engine, trained: Sequence[Trained], best: Mapping[str, Tensor], *, last: bool) -> None:
-        """Put copies into the checkpoint, as the next epoch changes the tensors while another fit may write."""
+    def keep(self, engine: Engine, logs: Sequence[TrainingLog], best: Mapping[str, Tensor], *, last: bool) -> None:
+        """Store copies of the engine's tensors: the next epoch may change them while another thread writes the file."""
         arrays: dict[str, np.ndarray] = {}
         if self.saved.writes and (self.weights or not last):
             best = best if self.weights else {}
@@ -138,11 +139,11 @@ class Place:
                 for part, tensors in parts.items()
                 for name, tensor in tensors.items()
             }
-        pause = 0.0 if last else engine.pause
-        self.saved.keep(self.name, [asdict(record) for record in trained], arrays, pause=pause)
+        interval = 0.0 if last else engine.checkpoint_interval
+        self.saved.keep(self.name, [asdict(log) for log in logs], arrays, interval=interval)
 
     def part(self, part: str) -> dict[str, Tensor]:
-        """Give the weights of the last epoch (`model`), of the kept ones (`best`), or the moments (`adam`)."""
+        """Return the weights of the last epoch (`model`), of the best epochs (`best`), or the moments (`adam`)."""
         start, arrays = f"{part}.", self.saved.entries[self.name].arrays
         return {
             key.removeprefix(start): torch.from_numpy(np.array(array))
@@ -151,67 +152,68 @@ class Place:
         }
 
 
-def _trained(facts: Mapping[str, Any]) -> Trained:
+def _log_from(facts: Mapping[str, Any]) -> TrainingLog:
     history = (Epoch(tuple(e["objective"]), tuple(e["validation"]), e["quality"]) for e in facts["history"])
-    return Trained(**{**facts, "history": tuple(history)})
+    return TrainingLog(**{**facts, "history": tuple(history)})
 
 
 def train(
     engine: Engine,
-    trained: list[Trained],
+    logs: list[TrainingLog],
     *,
     epochs: int,
-    tell: Tell,
-    held_out: Split | None = None,
-    judge: Judge | None = None,
+    on_epoch: OnEpoch,
+    valid: Split | None = None,
+    metric: ValidationMetric | None = None,
     improvement: float | None = None,
-    place: Place | None = None,
-    rate: str = "learning_rate",
-) -> tuple[list[Trained], dict[str, Tensor]]:
+    slot: CheckpointSlot | None = None,
+    rate_setting: str = "learning_rate",
+) -> tuple[list[TrainingLog], dict[str, Tensor]]:
     """Train the models of an engine to their last epoch.
 
     Args:
         engine: the models.
-        trained: the record of each so far.
-        epochs: how many there are in all.
-        tell: hears of each epoch, with the records.
-        held_out: the split that `judge` judges the scores of; without it the last values are the quality.
-        judge: gives each model's quality, and the values it is made of.
-        improvement: by how much an epoch must be better to be kept; None: the last one is kept.
-        place: where in a checkpoint the models lie; those that were begun go on from there.
-        rate: the setting to lower where scores become infinite.
+        logs: the log of each model so far.
+        epochs: the total number of epochs.
+        on_epoch: called after each epoch.
+        valid: the split on which `metric` is computed; without it, quality is minus the sum of the training values.
+        metric: gives each model's quality, and the values behind it.
+        improvement: by how much an epoch's quality must exceed the best so far for its weights to be kept; None: the
+            weights of the last epoch are kept.
+        slot: the models' entry in a checkpoint, from which training continues.
+        rate_setting: name of the learning-rate setting, for the message about scores that are no longer finite.
 
     Returns:
-        The record of each model, and the weights of the kept epochs, with the models along the first axis.
+        The log of each model, and the weights of the kept epochs, with the models along the first axis.
     """
-    begun = len(trained[0].history)
-    if place and begun:
-        place.resume(engine)
+    done = len(logs[0].history)
+    if slot and done:
+        slot.resume(engine)
     best = engine.state()
-    selecting = improvement is not None and (place is None or place.weights)
+    selecting = improvement is not None and (slot is None or slot.weights)
     if selecting:
-        start = place.part("best") if place and begun else best
+        start = slot.part("best") if slot and done else best
         best = {name: start[name].clone().to(weight.device) for name, weight in best.items()}
-    for epoch in range(begun + 1, epochs + 1):
-        values = engine.epoch(epoch).tolist()
+    for epoch in range(done + 1, epochs + 1):
+        values = engine.train_epoch(epoch).tolist()
         quality, validation = [-sum(losses) for losses in values], values
-        if held_out is not None and judge is not None:
-            scores = engine.predict(held_out)
+        if valid is not None and metric is not None:
+            scores = engine.predict(valid)
             if not scores.isfinite().all():
-                raise InputError(f"The scores are no longer finite after epoch {epoch}; lower {rate}.")
-            quality, validation = judge(scores)
+                raise InputError(f"The scores are no longer finite after epoch {epoch}; lower {rate_setting}.")
+            quality, validation = metric(scores)
         least = -np.inf if improvement is None else improvement
         reached = [Epoch(tuple(of), tuple(on), found) for of, on, found in zip(values, validation, quality)]
-        trained = [record.after(found, least) for record, found in zip(trained, reached)]
+        logs = [log.with_epoch(found, least) for log, found in zip(logs, reached)]
         if selecting:
-            better = [model for model, record in enumerate(trained) if record.epoch == epoch]
+            better = [model for model, log in enumerate(logs) if log.epoch == epoch]
             for name, weight in engine.state().items():
                 best[name][better] = weight[better]
-        with place.saved.lock if place else contextlib.nullcontext():
-            if place:
-                place.keep(engine, trained, best, last=epoch == epochs)
-            tell(epoch, trained)
-    return trained, best
+        with slot.saved.lock if slot else contextlib.nullcontext():
+            if slot:
+                slot.keep(engine, logs, best, last=epoch == epochs)
+            on_epoch(epoch, logs)
+    return logs, best
 
 
 def new_encoder(
@@ -223,7 +225,7 @@ def new_encoder(
     spread: float = 1.0,
     **options: float,
 ) -> Encoder:
-    """Make an encoder at its start; `spread` is the standard deviation of its embeddings, `options` its own."""
+    """Make an encoder with random weights; `spread` is the SD of its embeddings, `options` are those of the encoder."""
     with seeded(*seed, device=torch.device("cpu")):
         model = encoders.build(config, vocabulary_size, **options)
     if spread != 1.0:
@@ -233,53 +235,54 @@ def new_encoder(
 
 
 def torch_seed(*seed: int) -> int:
-    """Make the seed of a generator of torch's from some numbers: a seed, a step, an epoch."""
+    """Return a seed for a torch generator, made of several numbers: a seed, a step, an epoch."""
     return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1)
 
 
 @contextlib.contextmanager
 def seeded(*seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's generators for the block, in which only one thread is at a time, and put them back after it."""
-    with GENERATOR, torch.random.fork_rng([device] if device.type == "cuda" else []):
+    """Seed torch's global generators for the block, which one thread at a time may enter; restore them afterwards."""
+    with RNG_LOCK, torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(torch_seed(*seed))
         yield
 
 
 @contextlib.contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Give torch so many threads in the block, and take numbers below 1e-38 as zero.
+    """Set torch's number of threads for the block, and flush denormal numbers (below 1e-38) to zero.
 
-    The moments of tokens long unseen fade to such numbers, and arithmetic with them is slow.
+    AdamW's moments of tokens that have not been seen for long decay to denormal numbers, with which arithmetic is slow.
     """
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     torch.set_flush_denormal(True)
     torch.set_num_threads(threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
         torch.set_flush_denormal(False)
 
 
-def side_by_side(
+def run_in_threads(
     work: Callable[[Any], Result], items: Sequence[Any], cores: int, stop: threading.Event
 ) -> Iterator[Result]:
-    """Give what the work makes of each item, in order, on so many cores; torch has one thread in each item's work.
+    """Yield the results of `work` for each item, in order, computed in parallel; torch uses one thread per item.
 
-    Five items on two cores are begun as three, not two, at a time: two, two and one would leave a core idle at the end.
+    At least `cores` items run at a time, and up to twice as many: five items on two cores run as three and two, because
+    two, two and one would leave a core idle at the end.
 
     Args:
-        work: ends with `Stopped` soon after `stop` is set.
+        work: a function of an item that raises `Cancelled` soon after `stop` is set.
         items: what to work on.
-        cores: how many are to be busy.
-        stop: is set where the work on an item fails, and where nobody asks for the rest.
+        cores: how many cores to keep busy.
+        stop: is set when the work on an item fails, and when the caller stops asking for results.
 
-    >>> list(side_by_side(lambda x: 2 * x, [1, 2, 3], 2, threading.Event()))
+    >>> list(run_in_threads(lambda x: 2 * x, [1, 2, 3], 2, threading.Event()))
     [2, 4, 6]
     """
     failures: list[BaseException] = []
 
-    def aside(item: Any) -> Result:
+    def run(item: Any) -> Result:
         try:
             with torch_threads(1):
                 return work(item)
@@ -290,7 +293,7 @@ def side_by_side(
 
     rounds = max(1, len(items) // cores)
     with ThreadPoolExecutor(max(1, -(-len(items) // rounds))) as pool:
-        futures = [pool.submit(aside, item) for item in items]
+        futures = [pool.submit(run, item) for item in items]
         try:
             for future in futures:
                 yield future.result()
@@ -298,14 +301,14 @@ def side_by_side(
             stop.set()
             for future in futures:
                 future.cancel()
-            first = failures[0] if isinstance(error, Stopped) else error  # the others end because of it
+            first = failures[0] if isinstance(error, Cancelled) else error  # what made the others stop
             raise first from None
 
 
 @contextlib.contextmanager
 def memory_errors(work: str) -> Iterator[None]:
-    """Say in one sentence that the GPU's memory is too small for the work of the block."""
+    """Turn an out-of-memory error of the GPU into a one-sentence message about the work of the block."""
     try:
         yield
     except torch.cuda.OutOfMemoryError:
-        raise InputError(f"The GPU's memory is too small for {work}; take fewer of them, or --device cpu.") from None
+        raise InputError(f"The GPU's memory is too small for {work}; use fewer of them, or --device cpu.") from None

@@ -1,8 +1,7 @@
-"""Cohorts larger than memory: the file is streamed once into files of token ids, which a fit reads as it needs them.
+"""Cohorts larger than memory: stream the cohort file once into files of token ids, which are then memory-mapped.
 
-In come a cohort file and a folder; out come the vocabulary and the two splits, with tokens that are memory maps: shared
-by all processes of a machine, and dropped by the system when it needs the memory. Outcomes are held as they are, four
-bytes each.
+The tokens of the two splits are memory maps, which all processes of a machine share and which the system drops when it
+needs the memory. Outcomes are held in memory, four bytes each.
 """
 
 import json
@@ -40,7 +39,7 @@ def map_cohort(
     tokens: TokenConfig,
     group: Group = ALONE,
 ) -> Splits:
-    """Open the splits of a cohort file, from the files in `folder` if they were made of it before."""
+    """Return the splits of a cohort file, from the files in `folder` if they were made from this cohort before."""
     path, folder, head = Path(path), Path(folder), cohort_head(path)
     for name in outcomes or ():
         if name not in head.outcomes:
@@ -67,9 +66,9 @@ def _facts(folder: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, key: list) -> None:
-    """Write the files in two passes: what the training split's codes are, then the tokens of both splits."""
+    """Write the files in two passes: first the vocabulary of the training split, then the tokens of both splits."""
     (folder / FACTS).unlink(missing_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)  # what lies there are patients' codes
+    folder.mkdir(mode=0o700, exist_ok=True)  # the files hold patients' codes
     seen, versions, subjects = Counter(), set(), []
     options = {name: value for name, value in asdict(config).items() if name != "min_admissions"}
     last = None
@@ -107,7 +106,7 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
 
 
 def _in_order(path: Path, ids: np.ndarray, last: Any) -> Any:
-    """Give the last id, if they rise: what is learned depends on the order, and in memory it is that of the ids."""
+    """Return the last id, if the ids increase: a fit depends on the order, which in memory is that of the ids."""
     rising = len(ids) == 0 or ((last is None or last < ids[0]) and bool((ids[:-1] < ids[1:]).all()))
     if not rising:
         raise InputError(f"{path}: is not in the order of its admission_id; sort it, or fit without --memory-map.")
@@ -115,9 +114,9 @@ def _in_order(path: Path, ids: np.ndarray, last: Any) -> Any:
 
 
 def numbered(subjects: "list[pa.Array]") -> np.ndarray:
-    """Rank each among the distinct ones, as NumPy's `unique` does, without a Python object for each.
+    """Return the rank of each subject among the distinct ones, like NumPy's `unique`, but without Python objects.
 
-    All without a number are one, the last.
+    All subjects that are null share the last rank.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -131,5 +130,5 @@ def numbered(subjects: "list[pa.Array]") -> np.ndarray:
 
 
 def _opened(file: Path, kind: type) -> np.ndarray:
-    # Copy on write: nobody writes, but torch asks for arrays that could be.
+    # Copy-on-write mode: nothing is written, but torch wants writable arrays.
     return np.memmap(file, kind, "c") if file.stat().st_size else np.empty(0, kind)

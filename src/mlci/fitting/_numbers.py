@@ -1,7 +1,7 @@
-"""Outcomes that are numbers, beside those that happen or not: checked, scaled, and as the score's curves see them.
+"""Numeric outcomes of the recipe `table`: checked, scaled for the regressions, and as the score's curves see them.
 
-In come columns of numbers and their kinds; out come targets for the regressions, and the indicators and weights by
-which the energy kernel turns the distance correlation with a number into one with binary outcomes. Needs NumPy.
+The curves maximise the distance correlation, which for a number is a weighted sum of distance correlations with its
+indicators "above a threshold" (`Thresholds`). So the curves need only binary labels. Needs NumPy.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from mlci.measures.alignment import energy
 from mlci.measures.weighted import mean, quantile, spread
 
 NUMERIC = KINDS[1:]
-CUTS = 16  # thresholds at which the score's curves look at a number
-LEAST = 10  # admissions whose number is known
+CUTS = 16  # thresholds of a number, at most
+LEAST = 10  # admissions with a known number, at least
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Outcomes that are numbers: admissions x outcomes, NaN where not known, with a name and a kind each."""
+    """Numeric outcomes: admissions x outcomes, NaN where not known, each with a name and a kind."""
 
     values: np.ndarray
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ class Numbers:
 
     @classmethod
     def of(cls, columns: Mapping[str, np.ndarray], kinds: Mapping[str, str]) -> "Numbers":
-        """Check columns; a kind that nobody named is `poisson` for numbers from 0, else `gaussian`."""
+        """Check columns of numbers; without a named kind, numbers from 0 are `poisson` and others `gaussian`."""
         found: list[Kind] = []
         for name, values in columns.items():
             known = values[np.isfinite(values)]
@@ -53,7 +53,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Scale:
-    """How a number is learned: less `centre`, over `unit`, by a family."""
+    """The scale of a number in the regressions: (number - `centre`) / `unit`, with a family."""
 
     centre: float
     unit: float
@@ -61,32 +61,32 @@ class Scale:
 
     @classmethod
     def of(cls, values: np.ndarray, kind: Kind, weight: np.ndarray | None) -> "Scale":
-        """Return the scale of the known training values: measured numbers are standardised, counts keep theirs."""
+        """Return the scale of the known training values: measured numbers are standardised, counts are not."""
         known = ~np.isnan(values)
         mass = None if weight is None else weight[known]
-        middle, deviation = float(mean(values[known], mass)), float(spread(values[known], mass))
+        centre, sd = float(mean(values[known], mass)), float(spread(values[known], mass))
         if kind == "poisson":
-            return cls(0.0, 1.0, Family(kind, max(deviation**2 / middle, 1.0)))
-        return cls(middle, deviation, Family(kind))
+            return cls(0.0, 1.0, Family(kind, max(sd**2 / centre, 1.0)))
+        return cls(centre, sd, Family(kind))
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         return (values - self.centre) / self.unit
 
     def back(self, shift: float, slope: float) -> tuple[float, float]:
-        """Shift and slope of a calibrated predictor, so that its mean comes out in the number's own unit."""
+        """Return a calibration (shift and slope) whose mean comes out in the number's own unit."""
         return self.centre + self.unit * shift, self.unit * slope
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A number as the energy kernel sees it: beyond which of some thresholds it lies, and how much each counts.
+    """A number as the energy kernel sees it: indicators of lying above each of some thresholds, with weights.
 
-    The centred kernel −|y − y'| is 2 Σ g eeᵀ over the gaps g between values, e the centred indicator of lying beyond;
-    so the squared distance correlation with a number is a weighted sum of those with its indicators.
+    The centred kernel −|y − y'| is 2 Σ g eeᵀ over the gaps g between values, where e is the centred indicator of lying
+    above the gap. So the squared distance correlation with a number is a weighted sum of those with its indicators.
     """
 
-    beyond: np.ndarray  # admissions x thresholds: 0, 1, NaN where not known
-    weights: np.ndarray  # sum to what the number counts, as far as a score that tells all thresholds can earn it
+    indicators: np.ndarray  # admissions x thresholds: 0, 1, NaN where not known
+    weights: np.ndarray  # of each threshold: 2 g ‖e‖² / ‖HKH‖
 
     @classmethod
     def of(cls, values: np.ndarray, weight: np.ndarray | None) -> "Thresholds":
@@ -95,15 +95,15 @@ class Thresholds:
         cuts = np.unique(y[mass > 0])
         if len(cuts) > CUTS + 1:
             cuts = np.unique(quantile(y, np.linspace(0, 1, CUTS + 2)[1:], mass))
-        cuts = cuts[:-1]  # nobody lies beyond the largest
+        cuts = cuts[:-1]  # no value lies above the largest
         group = np.searchsorted(cuts, y)
         total = np.bincount(group, mass, minlength=len(cuts) + 1)
         gaps = np.diff(np.bincount(group, mass * y, minlength=len(cuts) + 1) / np.maximum(total, 1e-300))
         norm = energy(gaps, total, total)[1]
         share = np.cumsum(total)[:-1] / total.sum()
         lengths = total.sum() * share * (1 - share)
-        beyond = np.where(known[:, None], values[:, None] > cuts, np.nan)
-        return cls(beyond, 2 * gaps * lengths / float(norm))
+        indicators = np.where(known[:, None], values[:, None] > cuts, np.nan)
+        return cls(indicators, 2 * gaps * lengths / float(norm))
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,12 @@ class Targets:
 
     outcomes: np.ndarray  # admissions x outcomes, NaN where not known
     names: tuple[str, ...]
-    families: tuple[Family, ...]  # of all of them
+    families: tuple[Family, ...]  # of all outcomes
     scales: tuple[Scale, ...] = ()  # of the numbers
 
     @classmethod
     def of(cls, outcomes: np.ndarray, names: tuple[str, ...], numbers: Numbers | None, weight: np.ndarray | None):
-        """Bring binary outcomes and numbers together."""
+        """Combine binary outcomes and numbers."""
         plain = (LOGISTIC,) * len(names)
         if numbers is None:
             return cls(outcomes, names, plain)
@@ -129,11 +129,14 @@ class Targets:
 
     @property
     def binary(self) -> int:
-        """How many outcomes happen or not."""
+        """The number of binary outcomes."""
         return len(self.names) - len(self.scales)
 
-    def halves(self, weight: np.ndarray | None) -> np.ndarray:
-        """Return the outcomes, of a number whether it lies beyond its median: what it counts by, whatever its unit."""
+    def dichotomised(self, weight: np.ndarray | None) -> np.ndarray:
+        """Return the outcomes with each number replaced by whether it lies above its median.
+
+        The weight of an outcome depends on its variance; this makes that of a number independent of its unit.
+        """
         found = np.array(self.outcomes, copy=True)
         for place in range(self.binary, len(self.names)):
             values, known = found[:, place], ~np.isnan(found[:, place])
@@ -141,8 +144,8 @@ class Targets:
             found[known, place] = values[known] > min(median, np.nextafter(values[known].max(), -np.inf))
         return found
 
-    def scaled_back(self, calibration: np.ndarray) -> np.ndarray:
-        """Shift and slope of each outcome, those of measured numbers in their own unit."""
+    def calibration_in_units(self, calibration: np.ndarray) -> np.ndarray:
+        """Return shift and slope of each outcome, those of measured numbers in their own unit."""
         found = calibration.copy()
         for place, scale in enumerate(self.scales, start=self.binary):
             if scale.family.kind == "gaussian":

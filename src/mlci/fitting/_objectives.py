@@ -1,9 +1,16 @@
-"""What a fit is after: scores and outcomes of a batch in, values and the loss's gradient by the scores out.
+"""Objectives: turn the scores and outcomes of a minibatch into values per outcome and the gradient of the loss.
 
-Scores are models x admissions, as several models may be trained at once; outcomes are models x admissions x outcomes,
-NaN where not known. For a binary outcome the centred Gram matrix of the delta kernel is 2 l l', with l the centred
-outcome, so normalised HSIC needs one Gram matrix of scores per batch and none of outcomes: l'Kl / (|HKH| l'l). With the
-kernel -|s - s'| the same expression is the squared distance correlation.
+Scores are models x admissions, because several models may be trained at once. Outcomes are models x admissions x
+outcomes, NaN where not known. The gradient is by the scores, in closed form where that is faster than autograd.
+
+The alignment is normalised HSIC (paper, Methodology and appendix nHSIC computation): <K_c, L_c> / (|K_c| |L_c|) with
+the centred Gram matrices of scores and labels. For a binary outcome L_c = 2 l l', where l is the centred outcome. So
+nHSIC is l'Kl / (|HKH| l'l), and only the Gram matrix K of the scores is needed. With the energy kernel -|s - s'| the
+same expression is the squared distance correlation.
+
+- `gram_alignment`: by the Gram matrix, O(n²); for minibatches.
+- `large_alignment`: in O(n) or O(n log n); for batches above `LARGE` and whole splits.
+- `sorted_alignment`: for the energy kernel, by one sort and without synchronising with the GPU.
 """
 
 import math
@@ -18,13 +25,13 @@ from torch.nn import functional as F
 from mlci.config import ObjectiveConfig
 from mlci.measures.alignment import FACTORS, nhsic
 
-LARGE = 4096  # scores; beyond, their Gram matrix would be the cost of a step
-TAIL = 8.8  # exp(-8.8^2 / 2) < 2e-17: a Gaussian and its Fourier transform end here
+LARGE = 4096  # scores in a batch; above, the Gram matrix would dominate the cost of a step
+TAIL = 8.8  # exp(-8.8^2 / 2) < 2e-17: beyond, a Gaussian and its Fourier transform are negligible
 Array = TypeVar("Array", Tensor, np.ndarray)
 
 
 class Objective(Protocol):
-    """What models are after; `weights` is models x outcomes."""
+    """An objective of training; `weights` is models x outcomes."""
 
     weights: Tensor
 
@@ -33,20 +40,20 @@ class Objective(Protocol):
         ...
 
     def step(self, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Give the values of a batch, models x outcomes, and the gradient of the loss by the scores."""
+        """Return the values of a minibatch (models x outcomes) and the gradient of the loss by the scores."""
         ...
 
 
-class Judging(Objective, Protocol):
-    """An objective that also says how good the scores of a whole split are."""
+class ValidationObjective(Objective, Protocol):
+    """An objective that can also evaluate the scores of a whole split."""
 
-    def judge(self, weights: Tensor, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Give each model's quality, outcomes counted by `weights` (larger is better), and each outcome's value."""
+    def evaluate(self, weights: Tensor, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return each model's quality (the sum of outcome values times `weights`; larger is better), and the values."""
         ...
 
 
 def known_rows(outcomes: Array, validity: str) -> Array:
-    """Mark the rows that count for each outcome: a column each, or one column where all of them must be known.
+    """Return which rows count for each outcome: one column each, or one column for all with validity "intersection".
 
     >>> known_rows(np.array([[0, 1], [1, np.nan]]), "outcome").tolist()
     [[True, True], [True, False]]
@@ -58,10 +65,10 @@ def known_rows(outcomes: Array, validity: str) -> Array:
 
 
 def kernel_less_one(gap: Tensor, widths: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Give the kernel of score differences less a constant that centring removes, and its derivative.
+    """Return K - 1 and its derivative for score differences `gap`, K being the mean of RBF kernels of `widths`.
 
-    It is the mean of RBFs of these widths, or without any the energy kernel. Without the constant, near-equal scores
-    keep their digits.
+    Without widths K is the energy kernel -|gap|. Centring removes the constant 1; subtracting it first (expm1) keeps
+    the digits of nearly equal scores.
     """
     if not widths:
         return -gap.abs(), -gap.sign()
@@ -80,24 +87,24 @@ def gram_alignment(
 
     Args:
         scores: one per admission.
-        outcomes: admissions x outcomes, any number where not known.
+        outcomes: admissions x outcomes; any number where not known.
         mask: 1 for the admissions that count, else 0.
-        sigma: the kernel's width.
-        config: kernel and floor.
+        sigma: the kernel's bandwidth.
+        config: kernel, floor and least number of rows.
 
     Returns:
-        The value of each outcome, 0 with fewer than `least_rows` that count or one class in them; and what turns a
-        gradient by the values into one by the scores, in closed form: autograd would pass over the n x n matrices three
-        times as often.
+        The value of each outcome (0 if fewer than `least_rows` rows count or the outcome has one class), and a function
+        that turns a gradient by the values into one by the scores. The closed form passes over the n x n matrices a
+        third as often as autograd.
     """
     rows = mask.sum().clamp(min=1)
-    profiles = mask[:, None] * (outcomes - mask @ outcomes / rows)
-    energy = profiles.square().sum(0)
+    profiles = mask[:, None] * (outcomes - mask @ outcomes / rows)  # l
+    energy = profiles.square().sum(0)  # l'l
     gram, slope = kernel_less_one(scores[:, None] - scores, [sigma * factor for factor in config.widths])
-    # Few rows times a symmetric matrix: several times faster than the matrix times few columns.
+    # A few rows times a symmetric matrix is several times faster than the matrix times a few columns.
     sums = torch.cat([profiles.T, mask[None]]) @ gram
-    forms = (profiles.T * sums[:-1]).sum(1)
-    # H K H: less the means of rows and of columns, plus the mean of all.
+    forms = (profiles.T * sums[:-1]).sum(1)  # l'Kl
+    # HKH: subtract the means of rows and of columns, add the overall mean (each `half` holds half of the latter).
     mean = sums[-1] / rows
     half = mean - mask @ mean / rows / 2
     centred = (gram - half[:, None]).sub_(half)
@@ -108,17 +115,18 @@ def gram_alignment(
     # Below the floor the norm is a constant and has no gradient.
     shrink = torch.where(size > least, values / size.square(), 0)
 
-    def pull(gradient: Tensor) -> Tensor:
+    def backward(gradient: Tensor) -> Tensor:
         by_gram = torch.addcmul((profiles * (gradient * scale)) @ profiles.T, gradient @ shrink, centred, value=-1)
         return 2 * mask * ((by_gram * slope) @ mask)
 
-    return values, pull
+    return values, backward
 
 
 def large_alignment(scores: Tensor, outcomes: Tensor, *, sigma: float, config: ObjectiveConfig) -> Tensor:
-    """Compute the same without a Gram matrix, in float64: by cosine features (RBF) or one sort (energy).
+    """Compute the same without a Gram matrix, in float64: by cosine features (RBF) or by one sort (energy).
 
-    Time and memory grow with the number of scores alone. Missing outcomes are NaN here, and torch can differentiate it.
+    Time and memory grow linearly with the number of scores (up to the sort). Missing outcomes are NaN here. Autograd
+    differentiates it.
     """
     tiny = torch.finfo(torch.float64).tiny
     values = []
@@ -140,7 +148,11 @@ def large_alignment(scores: Tensor, outcomes: Tensor, *, sigma: float, config: O
 
 
 def _by_sorting(scores: Tensor, centred: Tensor) -> tuple[Tensor, Tensor]:
-    """Give l'Kl of each column and |HKH|^2 for K = -|s - s'|: sums over the gaps between neighbours."""
+    """Return l'Kl of each column and |HKH|² for K = -|s - s'|, as sums over the gaps between neighbouring scores.
+
+    With gap g_k between the sorted scores k and k + 1, L_k the sum of l up to k and b_k = k + 1 scores below the gap:
+    l'Kl = 2 Σ g_k L_k², and |HKH|² = 4 Σ_jk g_j g_k (min(b_j, b_k) (n - max(b_j, b_k)) / n)².
+    """
     order = scores.argsort()
     gaps = scores[order].diff()
     below = torch.arange(1, len(scores), dtype=scores.dtype, device=scores.device)
@@ -150,7 +162,11 @@ def _by_sorting(scores: Tensor, centred: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _by_cosines(scores: Tensor, centred: Tensor, widths: list[float]) -> tuple[Tensor, Tensor]:
-    """Give the same for a mean of RBFs: a Gaussian is its cosine sum (trapezoid rule) over a period beyond the data."""
+    """Return the same for a mean of RBFs, by cosine features.
+
+    A Gaussian equals, to float64 precision, the trapezoid rule on its Fourier transform: a cosine sum whose period
+    exceeds the range of the scores by `TAIL` bandwidths.
+    """
     features = []
     for width in widths:
         x = (scores - scores.mean()) / width
@@ -168,18 +184,19 @@ def _by_cosines(scores: Tensor, centred: Tensor, widths: list[float]) -> tuple[T
 def sorted_alignment(
     scores: Tensor, outcomes: Tensor, weights: Tensor, *, config: ObjectiveConfig
 ) -> tuple[Tensor, Tensor]:
-    """Compute the same for the energy kernel with its gradient, by one sort and without waiting for a GPU.
+    """Compute the same for the energy kernel, with its gradient, by one sort and without synchronising with the GPU.
 
     With g the gaps between neighbouring scores, n admissions that count and b of them below a gap, the squared norm of
-    the centred Gram matrix is a double sum over gaps, whose derivative by a gap is a sum of those before it and one of
-    those after it.
+    the centred Gram matrix is a double sum over gaps (`_by_sorting`). Its derivative by a gap is a sum over the gaps
+    before it plus one over those after it, so cumulative sums give all of them.
 
     Returns:
-        The value of each outcome, and the gradient of the loss, their sum by `weights`, by the scores.
+        The value of each outcome, and the gradient by the scores of the loss: minus the sum of the values weighted by
+        `weights`.
     """
     ordered, order = scores.double().sort()
     gaps = ordered.diff()
-    # A row for each outcome: a GPU sums along rows with all its threads, down a column with one.
+    # One row per outcome: a GPU sums along rows with all its threads, but down a column with one.
     mask = known_rows(outcomes, config.validity).T[:, order].double()
     y = outcomes.T[:, order].double().nan_to_num() * mask
     n = mask.sum(1, keepdim=True)
@@ -202,7 +219,7 @@ def sorted_alignment(
 
 
 class Alignments:
-    """Maximise each model's weighted sum of normalised HSIC; `sigmas` are the kernels' widths."""
+    """Maximise each model's weighted sum of normalised HSIC; `sigmas` are the bandwidths of the models' kernels."""
 
     def __init__(self, config: ObjectiveConfig, sigmas: Sequence[float | None], weights: Tensor) -> None:
         self.config, self.sigmas, self.weights = config, [sigma or 1.0 for sigma in sigmas], weights
@@ -223,22 +240,22 @@ class Alignments:
             values = large_alignment(scores, outcomes, sigma=sigma, config=self.config)
             return values.detach(), torch.autograd.grad(-(weights * values).sum(), scores)[0]
         masks = known_rows(outcomes, self.config.validity).to(scores.dtype).T
-        together = len(outcomes.T) if len(masks) == 1 else 1  # outcomes that share their rows
+        together = len(outcomes.T) if len(masks) == 1 else 1  # the number of outcomes that share a mask
         parts = outcomes.to(scores.dtype).nan_to_num().split(together, dim=1)
         values, total = [], torch.zeros_like(scores)
         for y, mask, weight in zip(parts, masks, weights.split(together)):
-            value, pull = gram_alignment(scores, y, mask, sigma=sigma, config=self.config)
-            total -= pull(weight)
+            value, backward = gram_alignment(scores, y, mask, sigma=sigma, config=self.config)
+            total -= backward(weight)
             values.append(value)
         return torch.cat(values), total
 
-    def judge(self, weights: Tensor, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def evaluate(self, weights: Tensor, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         found = [self._value(*model) for model in zip(scores, labels[0], self.sigmas)]
         values = torch.stack(found)
         return (values * weights).sum(1), values
 
     def _value(self, scores: Tensor, outcomes: Tensor, sigma: float) -> Tensor:
-        """Give the value of a whole split, in float64."""
+        """Return the value of a whole split, in float64."""
         if scores.is_cuda or self.config.widths != FACTORS.get(self.config.kernel, ()):
             return large_alignment(scores.double(), outcomes, sigma=sigma, config=self.config)
         known = np.where(known_rows(outcomes.numpy(), self.config.validity), outcomes, np.nan)
@@ -247,16 +264,19 @@ class Alignments:
 
 
 def cross_entropy(logits: Tensor, outcomes: Tensor) -> Tensor:
-    """Give the cross-entropy of each logit with its outcome, 0 where that is not known."""
+    """Return the cross-entropy of each logit with its outcome, 0 where the outcome is not known."""
     known = outcomes == outcomes
     return F.binary_cross_entropy_with_logits(logits, outcomes.nan_to_num(), reduction="none") * known
 
 
 class CrossEntropies:
-    """Minimise each model's weighted cross-entropy of its one score as the logit of every outcome that is known."""
+    """Minimise each model's weighted cross-entropy, with its one score as the logit of every known outcome.
+
+    The loss of a split is the mean over minibatches of size `batch`.
+    """
 
     def __init__(self, batch: int, weights: Tensor) -> None:
-        self.batch, self.weights = batch, weights  # a split's loss is the mean over batches of so many admissions
+        self.batch, self.weights = batch, weights
 
     def labels(self, outcomes: Tensor) -> tuple[Tensor, ...]:
         return (outcomes,)
@@ -265,11 +285,11 @@ class CrossEntropies:
         (outcomes,), logits = labels, scores[..., None]
         known = outcomes == outcomes
         _, values, rows = self._losses(self.weights, logits, outcomes)
-        share = self.weights * (1 / _least((self.weights * rows).sum(-1, keepdim=True)))
+        share = self.weights * (1 / _at_least_tiny((self.weights * rows).sum(-1, keepdim=True)))
         slopes = logits.expand_as(outcomes).sigmoid() - outcomes.nan_to_num()
         return values, (slopes * (share[:, None] * known)).sum(-1)
 
-    def judge(self, weights: Tensor, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def evaluate(self, weights: Tensor, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         (outcomes,) = labels
         fill = -scores.shape[1] % self.batch
         logits = F.pad(scores.double(), (0, fill)).unflatten(1, (-1, self.batch))[..., None]
@@ -279,26 +299,28 @@ class CrossEntropies:
 
     @staticmethod
     def _losses(weights: Tensor, logits: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Give each batch's loss, its value for each outcome, and how many admissions it is known of."""
+        """Return each batch's loss, its value for each outcome, and the number of admissions with a known outcome."""
         sums = cross_entropy(logits.expand_as(outcomes), outcomes).sum(-2)
         rows = (outcomes == outcomes).sum(-2, dtype=logits.dtype)
-        return (weights * sums).sum(-1) / _least((weights * rows).sum(-1)), sums / rows.clamp(min=1), rows
+        return (weights * sums).sum(-1) / _at_least_tiny((weights * rows).sum(-1)), sums / rows.clamp(min=1), rows
 
 
-def _least(x: Tensor) -> Tensor:
+def _at_least_tiny(x: Tensor) -> Tensor:
     return x.clamp(min=torch.finfo(x.dtype).tiny)
 
 
 class MeanLosses:
-    """Minimise a loss summed over outcomes, each a mean over the admissions where it is known: what is missing costs
-    only itself. Here a model has a score for every outcome.
+    """Minimise a loss summed over outcomes, each averaged over the admissions where it is known.
+
+    A missing outcome thus costs nothing but itself. Here a model has one score per outcome. `loss` returns the loss of
+    scores and outcomes, and its derivative by the scores.
     """
 
     def __init__(self, loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], weights: Tensor) -> None:
-        self.loss, self.weights = loss, weights  # `loss` gives the loss of scores and outcomes, and its slope
+        self.loss, self.weights = loss, weights
 
     def labels(self, outcomes: Tensor) -> tuple[Tensor, ...]:
-        """Give the outcomes, and how much each one counts."""
+        """Return the outcomes, and the weight of each: 1 / (number of known ones), or 0 where not known."""
         known = outcomes == outcomes
         return outcomes.nan_to_num(), known / known.sum(-2, keepdim=True).clamp(min=1)
 
@@ -309,10 +331,10 @@ class MeanLosses:
 
 
 def entropy(logits: Tensor, outcomes: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the cross-entropy and its slope by the logit."""
+    """Return the cross-entropy and its derivative by the logit."""
     return cross_entropy(logits, outcomes), logits.sigmoid() - outcomes
 
 
-def squares(scores: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the squared error and its slope."""
-    return (scores - wanted).square(), 2 * (scores - wanted)
+def squares(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the squared error and its derivative."""
+    return (scores - targets).square(), 2 * (scores - targets)

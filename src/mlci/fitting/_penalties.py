@@ -1,8 +1,9 @@
-"""The penalties of the recipe `table`: the regressions of a fit in, pairs of penalties and what each reached out.
+"""Choose the penalty of the recipe `table` by cross-validation within the training split.
 
-A penalty is the variance of the weights: the wider, the weaker. Wider ones are tried for as long as patients left out
-are told better, else narrower ones; then how much of the variance is common to all outcomes. A sample of the admissions
-is enough for that, and what a stopped run had tried is not tried again. Needs NumPy and SciPy.
+The penalty is the prior variance of the weights (`_ridge.Prior`); a larger variance is a weaker penalty. The search
+tries larger variances as long as the out-of-fold deviance falls, else smaller ones, and then the share of the variance
+that is common to all outcomes. A sample of the admissions suffices. The attempts are kept in the checkpoint. Needs
+NumPy and SciPy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,126 +17,128 @@ from mlci.fitting._checkpoint import Checkpoint
 from mlci.fitting._events import Clock
 from mlci.fitting._ridge import Prior, Regressions
 
-SPREAD = 4.0**-3  # the first variance of a weight that is tried; wider ones follow, or narrower ones
-STEP, MOST = 4.0, 6  # by what factor they differ, and how many at most
-ROUNDS = 8  # that are usual
-SHARES = ((0.2, 0.05), (0.85, 0.97))  # of the variance that is common to all outcomes, instead of half of it
-CHOSEN_ON = 40_000  # admissions that penalties are chosen on: variances of weights do not depend on how many there are
-ROUGH = 1e-3  # the tolerance of the regressions
+SPREAD = 4.0**-3  # the first variance to try
+STEP, MOST = 4.0, 6  # factor between successive variances, and how many are tried at most
+ROUNDS = 8  # the usual number of attempts, for progress reports
+SHARES = ((0.2, 0.05), (0.85, 0.97))  # of the variance in common to all outcomes, tried after one half
+CHOSEN_ON = 40_000  # size of the sample: the best variance does not depend on the number of admissions
+ROUGH = 1e-3  # tolerance of the regressions of the search
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A pair of penalties and what it reached."""
+class TriedPrior:
+    """A pair of variances and the out-of-fold deviance it reached."""
 
     common: float
     own: float
-    unexplained: float  # mean over outcomes of the cross-validated deviance, of that of the rate alone
-    error: float = 0.0  # its standard error, from fold to fold, where the firmest pair is asked for
+    unexplained: float  # out-of-fold deviance as a share of the deviance of the rate alone, mean over outcomes
+    error: float = 0.0  # standard error of `unexplained` over folds; calculated with `firm` alone
 
 
-def choose(
-    whole: Regressions, forms: int, options: PenaltyConfig, saved: Checkpoint, clock: Clock
-) -> tuple[list[Tried], np.ndarray]:
-    """Try variances of the weights, then how much of them is common; return all that were tried, and the best weights.
+def choose_prior(
+    regressions: Regressions, forms: int, options: PenaltyConfig, saved: Checkpoint, clock: Clock
+) -> tuple[list[TriedPrior], np.ndarray]:
+    """Search for the prior variances with the least out-of-fold deviance; return all attempts and the best weights.
 
-    Each is judged by the deviance of patients left out, as they were recorded, once their risks are calibrated.
-    `whole` holds each admission in so many `forms`, the recorded one first.
+    The deviance is that of calibrated risks of the admissions as recorded. `regressions` holds each admission in
+    `forms` forms, the recorded one first.
     """
-    sample, recorded = _sample(whole, forms, options)
+    sample, recorded = _sample(regressions, forms, options)
     former = saved.entries.get("penalties")
-    done = [Tried(*pair) for pair in former.facts] if former else []
+    done = [TriedPrior(*pair) for pair in former.facts] if former else []
     weights = np.array(former.arrays["best"]) if former else sample.start()
-    tried: list[Tried] = []
+    tried: list[TriedPrior] = []
 
-    def reached(common: float, own: float) -> Tried:
+    def attempt(common: float, own: float) -> TriedPrior:
         nonlocal weights
-        if len(tried) < len(done):  # in a run that was stopped
+        if len(tried) < len(done):  # known from the interrupted run
             tried.append(done[len(tried)])
             return tried[-1]
         found = sample.solve(Prior(common, own), weights, tolerance=ROUGH)
-        attempt = Tried(common, own, *_judged(recorded, found, by_fold=options.firm))
-        weights = found if not tried or attempt.unexplained < _best(tried).unexplained else weights
-        tried.append(attempt)
+        result = TriedPrior(common, own, *_cross_validated(recorded, found, by_fold=options.firm))
+        weights = found if not tried or result.unexplained < _best(tried).unexplained else weights
+        tried.append(result)
         saved.keep("penalties", [astuple(pair) for pair in tried], {"best": weights})
-        rounds = max(ROUNDS, len(tried))  # more, while the best lies at the edge of what was tried
-        clock.tell("penalties", len(tried), rounds, {"deviance explained": 1 - attempt.unexplained}, unit="try")
-        return attempt
+        rounds = max(ROUNDS, len(tried))
+        clock.report("penalties", len(tried), rounds, {"deviance explained": 1 - result.unexplained}, unit="try")
+        return result
 
     def improve(pairs: Iterable[tuple[float, float]]) -> bool:
-        """Go along the pairs for as long as they get better; whether any did."""
+        """Try the pairs in order until one is no better than the best so far; return whether any was better."""
         for place, pair in enumerate(pairs):
             best = _best(tried)
-            if reached(*pair).unexplained >= best.unexplained:
+            if attempt(*pair).unexplained >= best.unexplained:
                 return place > 0
         return True
 
     if options.common is not None and options.own is not None:
-        reached(options.common, options.own)
+        attempt(options.common, options.own)
         return tried, weights
-    reached(SPREAD / 2, SPREAD / 2)
+    attempt(SPREAD / 2, SPREAD / 2)
     wider = [SPREAD / 2 * STEP**power for power in range(1, MOST)]
     if not improve(zip(wider, wider)):
         narrower = [SPREAD / 2 / STEP**power for power in range(1, MOST)]
         improve(zip(narrower, narrower))
     spread = _best(tried).common + _best(tried).own
-    if whole.outcomes.shape[1] > 1:
+    if regressions.outcomes.shape[1] > 1:
         any(improve((share * spread, (1 - share) * spread) for share in shares) for shares in SHARES)
     common, own = _best(tried).common, _best(tried).own
     any(improve([(factor * common, factor * own)]) for factor in (2.0, 0.5))
     if options.firm:
         common, own = _best(tried).common, _best(tried).own
         for power in range(1, MOST):
-            if reached(common, own / 2**power) not in _near(tried):
+            if attempt(common, own / 2**power) not in _near(tried):
                 break
     return tried, weights
 
 
-def preferred(tried: Sequence[Tried], *, firm: bool) -> Tried:
-    """Take the best pair; or of those within its standard error, the one whose outcomes have least of their own.
+def preferred_prior(tried: Sequence[TriedPrior], *, firm: bool) -> TriedPrior:
+    """Return the best pair; with `firm`, the one of least variance `own` within a standard error of the best.
 
-    >>> tried = [Tried(0.1, 0.2, 0.60, 0.02), Tried(0.1, 0.1, 0.61, 0.02), Tried(0.1, 0.05, 0.63, 0.02)]
-    >>> preferred(tried, firm=False).own, preferred(tried, firm=True).own
+    >>> tried = [TriedPrior(0.1, 0.2, 0.60, 0.02), TriedPrior(0.1, 0.1, 0.61, 0.02), TriedPrior(0.1, 0.05, 0.63, 0.02)]
+    >>> preferred_prior(tried, firm=False).own, preferred_prior(tried, firm=True).own
     (0.2, 0.1)
     """
     near = _near(tried) if firm else []
     return min(near or [_best(tried)], key=lambda pair: (pair.own, pair.unexplained))
 
 
-def _sample(whole: Regressions, forms: int, options: PenaltyConfig) -> tuple[Regressions, Regressions]:
-    """Return what penalties are tried on, every so many admissions in all their forms; and these as recorded."""
-    admissions = len(whole.presence) // forms
-    every = 1 if options.firm else -(-admissions // CHOSEN_ON)  # what firmness costs does depend on how many there are
+def _sample(regressions: Regressions, forms: int, options: PenaltyConfig) -> tuple[Regressions, Regressions]:
+    """Return every k-th admission in all its forms, and the same admissions as recorded."""
+    admissions = len(regressions.presence) // forms
+    every = 1 if options.firm else -(-admissions // CHOSEN_ON)  # the standard error does depend on the sample's size
     rows = np.arange(0, admissions, every)
     rows = np.concatenate([form * admissions + rows for form in range(forms)])
-    sample = whole.take(rows, options.folds)
-    if sample.level.any():  # so rare that the sample misses it
-        rows = np.arange(len(whole.presence))
-        sample = whole.take(rows, options.folds)
+    sample = regressions.take(rows, options.folds)
+    if sample.single_class.any():  # an outcome too rare for the sample: take all admissions
+        rows = np.arange(len(regressions.presence))
+        sample = regressions.take(rows, options.folds)
     return sample, sample if forms == 1 else sample.take(np.arange(len(rows) // forms), sample.count)
 
 
-def _judged(sample: Regressions, weights: np.ndarray, *, by_fold: bool) -> tuple[float, float]:
-    """Tell what is left unexplained in patients left out, mean over outcomes; if asked, its standard error by folds."""
+def _cross_validated(sample: Regressions, weights: np.ndarray, *, by_fold: bool) -> tuple[float, float]:
+    """Return the share of the out-of-fold deviance left unexplained; with `by_fold`, its standard error as well."""
     log_odds = sample.log_odds(weights)
-    calibration = calibrate_all(log_odds, sample.outcomes, sample.weight, sample.kinds)
+    calibration = calibrate_all(log_odds, sample.outcomes, sample.weight, sample.outcome_families)
 
-    def judged(rows: slice | np.ndarray) -> float:
+    def left(rows: slice | np.ndarray) -> float:
         weight = None if sample.weight is None else sample.weight[rows]
-        return float(unexplained(log_odds[rows], sample.outcomes[rows], calibration, sample.kinds, weight).mean())
+        return float(
+            unexplained(log_odds[rows], sample.outcomes[rows], calibration, sample.outcome_families, weight).mean()
+        )
 
     if not by_fold:
-        return judged(slice(None)), 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):  # a fold without events gives no error, and the best is kept
-        parts = [judged(sample.folds == fold) for fold in range(sample.count)]
-    return judged(slice(None)), float(np.std(parts, ddof=1) / np.sqrt(len(parts)))
+        return left(slice(None)), 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):  # a fold without events: the error is NaN, the best is kept
+        parts = [left(sample.folds == fold) for fold in range(sample.count)]
+    return left(slice(None)), float(np.std(parts, ddof=1) / np.sqrt(len(parts)))
 
 
-def _best(tried: Sequence[Tried]) -> Tried:
+def _best(tried: Sequence[TriedPrior]) -> TriedPrior:
     return min(tried, key=lambda pair: pair.unexplained)
 
 
-def _near(tried: Sequence[Tried]) -> list[Tried]:
-    """Keep those within a standard error of the best."""
+def _near(tried: Sequence[TriedPrior]) -> list[TriedPrior]:
+    """Return the attempts within one standard error of the best."""
     best = _best(tried)
     return [pair for pair in tried if pair.unexplained <= best.unexplained + best.error]

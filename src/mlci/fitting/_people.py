@@ -1,8 +1,8 @@
-"""Age and sex beside the codes: rows of the risks, never of the score.
+"""Age and sex in the risks of the recipe `table` (never in the score).
 
-In come log-odds by codes of regressions that have not seen their admission, outcomes, ages and sexes; out come, for
-each outcome, a shift, a slope and what each band of age and each sex adds. The score stays codes alone; who gives
-neither age nor sex gets the risk by codes alone. Needs NumPy and SciPy.
+For each outcome the risk gets a shift, a slope of the log-odds by codes, and a term for each band of age and each sex,
+fitted on out-of-fold log-odds. The score uses codes alone. Without age and sex, the risk is that by codes alone. Needs
+NumPy and SciPy.
 """
 
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-AGES = np.array([0, 18, 30, 40, 50, 60, 70, 80, 90])  # where bands begin
+AGES = np.array([0, 18, 30, 40, 50, 60, 70, 80, 90])  # lower limits of the bands
 SEXES = ("F", "M")
 ROWS = (
     *(f"age {low} to {high - 1}" for low, high in zip(AGES.tolist(), AGES.tolist()[1:])),
     f"age {AGES[-1]} and over",
     *(f"sex {sex}" for sex in SEXES),
 )
-UNKNOWN = -1  # in the place of a row
-UNDECIDED, SPREAD = 10.0, 1.0  # priors: events behind shift and slope as they are, and the variance of a row
+UNKNOWN = -1  # in place of a row's number
+PRIOR_EVENTS, SPREAD = 10.0, 1.0  # precision of the prior of shift and slope, and prior variance of a row
 
 
 def rows_of(age: Sequence | np.ndarray | None, sex: Sequence | np.ndarray | None, many: int) -> np.ndarray:
-    """Return the rows of each admission: of its age and of its sex, `UNKNOWN` where that is not known.
+    """Return the numbers of the rows of each admission's age and sex in `ROWS`, `UNKNOWN` where not known.
 
     >>> rows_of([71.0, None], ["F", "?"], 2).tolist()
     [[6, 9], [-1, -1]]
@@ -42,16 +42,16 @@ def rows_of(age: Sequence | np.ndarray | None, sex: Sequence | np.ndarray | None
 def fit_people(
     log_odds: np.ndarray, outcomes: np.ndarray, rows: np.ndarray, weight: np.ndarray | None = None
 ) -> np.ndarray:
-    """Fit shift, slope and rows of each outcome's risk.
+    """Fit shift, slope and rows of each outcome's risk, by penalised logistic regression.
 
     Args:
-        log_odds: admissions x outcomes, by codes.
+        log_odds: admissions x outcomes, by codes, out of fold.
         outcomes: admissions x outcomes: 0, 1, NaN where not known.
-        rows: of each admission, as `rows_of` gives them.
-        weight: how much each admission counts, where they count unequally.
+        rows: of each admission, as `rows_of` returns them.
+        weight: sampling weight of each admission, if they differ.
 
     Returns:
-        An array of 2 + len(ROWS) x outcomes: the log-odds of a risk are the first row, plus the second times the
+        An array of 2 + len(ROWS) x outcomes. The log-odds of a risk are the first row, plus the second row times the
         log-odds by codes, plus the rows of the admission's age and sex.
     """
     present = np.zeros((len(rows), len(ROWS)), dtype=np.float32)
@@ -63,13 +63,13 @@ def fit_people(
 
 
 def _fitted(log_odds: np.ndarray, outcome: np.ndarray, present: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    from scipy.special import expit  # who scores needs no SciPy
+    from scipy.special import expit  # not at the top: scoring does without SciPy
 
     known = ~np.isnan(outcome)
     x, y, mass = log_odds[known], outcome[known].astype(np.float64), mass[known]
     centre = float(x.mean())
     basis = np.column_stack([np.ones_like(x), x - centre, present[known]])
-    prior = np.array([UNDECIDED, UNDECIDED, *[1 / SPREAD] * len(ROWS)])
+    prior = np.array([PRIOR_EVENTS, PRIOR_EVENTS, *[1 / SPREAD] * len(ROWS)])
     found = np.zeros(basis.shape[1])
     for _ in range(100):
         risk = expit(x + basis @ found)
@@ -83,13 +83,13 @@ def _fitted(log_odds: np.ndarray, outcome: np.ndarray, present: np.ndarray, mass
 
 @dataclass(frozen=True)
 class People:
-    """What age and sex add to risks: the array that `fit_people` gives."""
+    """The terms of age and sex in risks: the array that `fit_people` returns."""
 
     values: np.ndarray
 
     def added(self, rows: np.ndarray) -> np.ndarray:
-        """Return what each admission's age and sex add to the log-odds of each risk; NaN where neither is known."""
-        table = np.vstack([self.values[2:], np.zeros_like(self.values[:1])])  # the last row: not known
+        """Return the terms of each admission's age and sex in the log-odds of each risk; NaN where neither is known."""
+        table = np.vstack([self.values[2:], np.zeros_like(self.values[:1])])  # the last row is for unknown
         return np.where((rows == UNKNOWN).all(axis=1)[:, None], np.nan, table[rows].sum(axis=1))
 
     def log_odds(self, by_codes: np.ndarray, added: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ class People:
         return self.values[0] + self.values[1] * by_codes + added
 
     def recalibrated(self, place: int, shift: float, slope: float) -> "People":
-        """Return the same with another shift and slope of one outcome's log-odds."""
+        """Return the terms after a further shift and slope of one outcome's log-odds."""
         values = self.values.copy()
         values[:, place] *= slope
         values[0, place] += shift

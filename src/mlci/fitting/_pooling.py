@@ -1,6 +1,7 @@
-"""Pool the features of admissions' tokens by torch: look them up, average them, take the largest.
+"""Pool the features of the tokens of each admission, in torch: look them up, average them, take the maximum.
 
-In come flat tokens and a table with a row for each distinct one; out comes a row per admission, with its gradient.
+The input is a table with one row per distinct token, the row of each token (`where`), and `offsets` that say where each
+admission begins. The output has one row per admission. All functions can be differentiated.
 """
 
 import math
@@ -14,18 +15,19 @@ from torch.nn import functional as F
 from mlci.tokens import PAD
 
 
-def looked_up(embedding: nn.Embedding, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the embeddings of the distinct ids, and which of them each id has.
+def lookup_distinct(embedding: nn.Embedding, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the embeddings of the distinct ids, and which of these rows each id has.
 
     Args:
-        embedding: of all ids; that of padding is always among those returned, so that there is one.
-        ids: of tokens.
+        embedding: the embedding layer. The row of padding is always returned, so that there is at least one.
+        ids: ids of tokens.
 
-    >>> table, row = looked_up(nn.Embedding(10, 4), torch.tensor([7, 2, 7]))
+    >>> table, row = lookup_distinct(nn.Embedding(10, 4), torch.tensor([7, 2, 7]))
     >>> table.shape, row
     (torch.Size([3, 4]), tensor([2, 1, 2]))
 
-    On a GPU all embeddings are taken: counting the distinct ids would make the host wait for the device at every step.
+    On a GPU the whole embedding is returned: finding the distinct ids would make the host wait for the device at every
+    step.
     """
     if ids.is_cuda:
         return embedding.weight, ids
@@ -39,8 +41,8 @@ def rows_of(ids: Tensor, offsets: Tensor) -> Tensor:
     """Return the number of the admission that each token belongs to.
 
     Args:
-        ids: of all tokens, flat.
-        offsets: where each admission begins in them, and the end.
+        ids: ids of all tokens, flat.
+        offsets: where each admission begins in `ids`, and the end.
 
     >>> rows_of(torch.tensor([7, 2, 5]), torch.tensor([0, 2, 2, 3]))
     tensor([0, 0, 2])
@@ -50,12 +52,12 @@ def rows_of(ids: Tensor, offsets: Tensor) -> Tensor:
 
 
 def softmax_within(logits: Tensor, rows: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Return softmax weights over the tokens of each admission together with a logit of the admission's own.
+    """Return softmax weights over the tokens of each admission and one extra logit of the admission.
 
     Args:
         logits: of each token.
         rows: the admission of each token.
-        own: of each admission; -inf for none. Their weights are returned second.
+        own: the extra logit of each admission; -inf for none. Its weight is returned second.
 
     >>> softmax_within(torch.zeros(3), torch.tensor([0, 0, 1]), torch.tensor([-torch.inf, 0.0]))
     (tensor([0.5000, 0.5000, 0.5000]), tensor([0.0000, 0.5000]))
@@ -67,11 +69,11 @@ def softmax_within(logits: Tensor, rows: Tensor, own: Tensor) -> tuple[Tensor, T
 
 
 def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-    """Return for each admission the sum of its rows of a table.
+    """Return for each admission the weighted sum of its rows of a table.
 
     Args:
         where: the row of each token.
-        table: a row per distinct token.
+        table: one row per distinct token.
         offsets: where each admission begins in `where`, and the end.
         weights: of each token.
 
@@ -83,17 +85,17 @@ def weighted_sum(where: Tensor, table: Tensor, offsets: Tensor, weights: Tensor)
     )
 
 
-def averaged(how: str, table: Tensor, logits: Tensor | None, where: Tensor, offsets: Tensor) -> Tensor:
-    """Return for each admission its rows of a table, pooled.
+def average_pool(how: str, table: Tensor, logits: Tensor | None, where: Tensor, offsets: Tensor) -> Tensor:
+    """Return for each admission the mean, sum or softmax-weighted mean of its rows of a table.
 
     Args:
-        how: mean or sum, where there are no logits.
-        table: a row per distinct token.
-        logits: of each row, whose softmax is the weights; None for none.
+        how: "mean" or "sum"; used if `logits` is None.
+        table: one row per distinct token.
+        logits: of each row, whose softmax gives the weights; None for an unweighted average.
         where: the row of each token.
         offsets: where each admission begins in `where`, and the end.
 
-    >>> averaged("sum", torch.eye(2), None, torch.tensor([0, 1]), torch.tensor([0, 2, 2]))
+    >>> average_pool("sum", torch.eye(2), None, torch.tensor([0, 1]), torch.tensor([0, 2, 2]))
     tensor([[1., 1.],
             [0., 0.]])
     """
@@ -104,26 +106,26 @@ def averaged(how: str, table: Tensor, logits: Tensor | None, where: Tensor, offs
     return weighted_sum(where, table, offsets, weights)
 
 
-INDEX = 29  # bits that a float32 leaves free at the end of a float64
+INDEX = 29  # lowest bits of a float64's mantissa, which are 0 after conversion from float32
 _csr = partial(torch.sparse_csr_tensor, check_invariants=False)
-with warnings.catch_warnings():  # torch says once in a process that these tensors may still change
+with warnings.catch_warnings():  # torch warns once per process that sparse CSR tensors are in beta
     warnings.simplefilter("ignore")
     _csr([0], [], torch.empty(0), (0, 0))
 
 
-def largest(where: Tensor, table: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each feature's largest value among the tokens of an admission, 0 without any, and its row of the table.
+def max_pool(where: Tensor, table: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each feature's maximum over the tokens of an admission (0 without tokens), and the table row that has it.
 
     Args:
         where: the row of each token.
-        table: a row per distinct token.
+        table: one row per distinct token; not negative. For a maximum of 0 the returned row is arbitrary.
         offsets: where each admission begins in `where`, and the end.
 
-    >>> largest(torch.tensor([0, 1]), torch.tensor([[1.0, 0.0], [0.5, 2.0]]), torch.tensor([0, 2]))
+    >>> max_pool(torch.tensor([0, 1]), torch.tensor([[1.0, 0.0], [0.5, 2.0]]), torch.tensor([0, 2]))
     (tensor([[1., 2.]]), tensor([[0, 1]]))
 
-    `table` is not negative; the row of a 0 may be any. On the CPU torch's own kernel goes value by value. So there the
-    row's number is written behind the digits of the value, and one fast maximum over such pairs finds both.
+    On the CPU torch's own kernel is slow. There, values are converted to float64 and the row's number is written into
+    the free lowest bits, so one fast maximum finds both the value and its row.
     """
     if table.is_cuda or table.dtype != torch.float32:
         best, _, _, winners = torch.embedding_bag(table, where, offsets, mode=2, include_last_offset=True)
@@ -133,15 +135,15 @@ def largest(where: Tensor, table: Tensor, offsets: Tensor) -> tuple[Tensor, Tens
     ones = torch.ones(len(where), dtype=torch.float64)
     best = torch.sparse.mm(_csr(offsets, where, ones, (len(offsets) - 1, len(table))), pairs, "amax")
     winners = best.view(torch.int64) & (2**INDEX - 1)
-    return best.float(), winners.clamp_(max=len(table) - 1)  # a NaN has no row
+    return best.float(), winners.clamp_(max=len(table) - 1)  # the bits of a NaN are not a row
 
 
-class Largest(torch.autograd.Function):
-    """`largest` with a backward pass that scatters to all winners at once."""
+class MaxPool(torch.autograd.Function):
+    """`max_pool` as a torch function: backward scatters the gradient to the winning rows."""
 
     @staticmethod
     def forward(ctx, where: Tensor, table: Tensor, offsets: Tensor) -> Tensor:
-        best, winners = largest(where, table, offsets)
+        best, winners = max_pool(where, table, offsets)
         ctx.save_for_backward(winners, best)
         ctx.rows = len(table)
         return best
@@ -149,5 +151,5 @@ class Largest(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         winners, best = ctx.saved_tensors
-        grad = grad * (best > 0)  # nobody wins with a zero
+        grad = grad * (best > 0)  # a maximum of 0 has no gradient: it is no token's, or a ReLU's zero
         return None, grad.new_zeros(ctx.rows, grad.shape[1]).scatter_add_(0, winners, grad), None

@@ -1,7 +1,7 @@
-"""Who has which token: a sparse matrix of 0 and 1, multiplied some rows at a time.
+"""The token matrix: a sparse 0/1 matrix of admissions x tokens, multiplied with dense matrices in blocks of rows.
 
-In come the tokens of a split, in memory or on disk; out come products with dense matrices. A token counts once for an
-admission, however often it was recorded. Needs NumPy and SciPy.
+The tokens may be in memory or memory-mapped. A token counts once per admission, however often it was recorded. Needs
+NumPy and SciPy.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ from scipy import sparse
 from mlci.base.ordered import sort_runs
 from mlci.tokens import Tokens
 
-ROWS = 16_384  # admissions multiplied at once: their log-odds stay in a core's cache
+ROWS = 16_384  # admissions in a block: their log-odds fit into a core's cache
 
 
 @dataclass(frozen=True)
 class Presence:
-    """Row i has a 1 in the columns `ids[offsets[i] : offsets[i + 1]]`, which are sorted and differ from each other."""
+    """Row i has a 1 in the columns `ids[offsets[i] : offsets[i + 1]]`, which are sorted and distinct."""
 
     ids: np.ndarray  # int32; a memory map if the tokens are one
     offsets: np.ndarray  # int64, one more than rows
@@ -27,7 +27,7 @@ class Presence:
 
     @classmethod
     def of(cls, tokens: Tokens, columns: int) -> "Presence":
-        """Drop what an admission has twice; of tokens on disk the result is a file beside theirs, found again."""
+        """Return the matrix of the tokens; for memory-mapped tokens it is cached in a file next to theirs."""
         if not isinstance(tokens.ids, np.memmap):
             parts = list(_distinct(tokens, columns))
             ids = np.concatenate([part for part, _ in parts]) if parts else np.empty(0, np.int32)
@@ -46,7 +46,7 @@ class Presence:
         return len(self.offsets) - 1
 
     def blocks(self, kind: type) -> Iterator[tuple[slice, sparse.csr_array]]:
-        """Yield rows of the matrix, some at a time, with values of this kind; the column numbers are not copied."""
+        """Yield blocks of rows as sparse matrices with values of this kind; the column numbers are not copied."""
         largest = max(np.diff(self.offsets[::ROWS], append=self.offsets[-1]), default=0)
         ones = np.ones(largest, kind)
         for start in range(0, len(self), ROWS):
@@ -57,17 +57,17 @@ class Presence:
             yield rows, sparse.csr_array(parts, shape=(len(pointers) - 1, self.columns))
 
     def times(self, weights: np.ndarray) -> np.ndarray:
-        """Return the sum of the weights (a row per token) of each admission's tokens."""
+        """Return the product with `weights` (one row per token): for each admission, the sum over its tokens."""
         return np.concatenate([weights[:0], *(block @ weights for _, block in self.blocks(np.float64))])
 
     def take(self, rows: np.ndarray) -> "Presence":
-        """Keep these admissions, in memory."""
+        """Return these rows, in memory."""
         tokens = Tokens(self.ids, self.offsets).take(rows)
         return Presence(tokens.ids, tokens.offsets, self.columns)
 
 
 def _distinct(tokens: Tokens, columns: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the distinct tokens of some admissions at a time, in order, and how many each admission has."""
+    """Yield, for blocks of admissions, their distinct tokens in order and the number that each admission has."""
     for start in range(0, len(tokens), ROWS):
         offsets = tokens.offsets[start : start + ROWS + 1]
         counts = np.diff(offsets)

@@ -1,8 +1,9 @@
-"""Several processes that train one model together, as `torchrun` starts them: who takes what, and what they exchange.
+"""Data parallelism: several processes, started by `torchrun`, that train one model together.
 
-Every process holds the same weights and draws the same batches. Each scores its share of a batch, the scores are put
-together so that the loss sees all of them, and the gradients are summed: a step is that of one process, up to rounding.
-Whoever needs to know the others is given a `Group`; without torchrun it is `ALONE`. Torch is imported when needed.
+Every process holds the same weights and draws the same minibatches. Each computes the scores of its share of a
+minibatch; the scores are gathered, so that the loss sees all of them; and the gradients are summed. A step is thus that
+of one process, up to rounding. Functions take a `Group` of processes; without torchrun it is `ALONE`. Torch is imported
+when needed.
 """
 
 import contextlib
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
 
 
 class OwnError(InputError):
-    """Wrong for this process, and perhaps for no other."""
+    """An error of this process, perhaps of no other."""
 
 
 class LostError(OwnError):
-    """Another process is gone."""
+    """Another process has ended."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that work together: how many, and which of them this one is."""
+    """The processes that work together: their number, and the rank of this one."""
 
     rank: int = 0
     count: int = 1
 
     def share(self, rows: int) -> slice:
-        """Say which of so many rows are this process's.
+        """Return this process's share of so many rows.
 
         >>> Group(rank=1, count=2).share(25)
         slice(12, 25, None)
@@ -46,7 +47,7 @@ class Group:
         return slice(rows * self.rank // self.count, rows * (self.rank + 1) // self.count)
 
     def gather(self, own: "Tensor", rows: int) -> "Tensor":
-        """Bring together the scores of all rows, from each process's own."""
+        """Gather the scores of all rows from the processes' shares."""
         if self.count == 1:
             return own
         whole = own.new_zeros(rows, *own.shape[1:])
@@ -55,7 +56,7 @@ class Group:
         return whole
 
     def sum(self, own: np.ndarray) -> np.ndarray:
-        """Sum the arrays of all processes into this one's."""
+        """Sum the arrays of all processes, in place."""
         if self.count > 1:
             import torch
 
@@ -63,7 +64,7 @@ class Group:
         return own
 
     def sum_gradients(self, parameters: "Iterable[torch.nn.Parameter]") -> None:
-        """Sum the gradients of all processes, each through its own scores: that is the gradient of the whole batch."""
+        """Sum the gradients of all processes, each by its own scores: the result is that of the whole minibatch."""
         if self.count == 1:
             return
         import torch
@@ -75,7 +76,7 @@ class Group:
             part.copy_(summed.view_as(part))
 
     def agree(self, fact: str) -> None:
-        """Refuse to go on unless all processes say the same."""
+        """Raise an error unless `fact` is the same in all processes."""
         if self.count == 1:
             return
         import torch
@@ -89,7 +90,7 @@ class Group:
             )
 
     def wait(self) -> None:
-        """Go on when all processes are here."""
+        """Wait until all processes are here."""
         self.agree("here")
 
     def _reduce(self, tensor: "Tensor", *, largest: bool = False) -> None:
@@ -108,7 +109,7 @@ ALONE = Group()
 
 
 def world() -> Group:
-    """Find everybody that torchrun started and `joined` brought together, or this process alone."""
+    """Return the group of processes that torchrun started and `joined` initialised, or this process alone."""
     if "torch.distributed" in sys.modules:
         from torch import distributed as dist
 
@@ -119,7 +120,7 @@ def world() -> Group:
 
 @contextlib.contextmanager
 def own_errors() -> Iterator[None]:
-    """Say of what is wrong in the block that it is wrong for this process: each works for itself there."""
+    """Turn errors of the block into those of this process alone: each process works by itself there."""
     try:
         yield
     except InputError as error:
@@ -127,7 +128,7 @@ def own_errors() -> Iterator[None]:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that this machine does not have."""
+    """Raise an error for a device that this machine does not have."""
     if device == "cpu":
         return
     import torch
@@ -140,9 +141,9 @@ def check_device(device: str) -> None:
 
 @contextlib.contextmanager
 def joined(device: str) -> Iterator[tuple[str, Group]]:
-    """Meet the other processes of a torchrun, if that is how this one was started.
+    """Initialise the process group if torchrun started this process.
 
-    Gives the device of this process and the group. What is wrong for all of them is told by the first alone.
+    Yields the device of this process and the group. An error that all processes have is reported by the first alone.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield device, ALONE
@@ -157,7 +158,7 @@ def joined(device: str) -> Iterator[tuple[str, Group]]:
             raise InputError(f"process {place + 1} on this machine needs a GPU of its own, and there are {there}.")
         device = f"cuda:{place}"
         torch.cuda.set_device(device)
-    # Facts travel as tensors of the host, whatever trains: torch itself would join the GPUs alone.
+    # CPU tensors are exchanged as well (`agree`, `sum`), so gloo is needed next to NCCL.
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo")
     group = world()
     try:

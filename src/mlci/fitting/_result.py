@@ -1,7 +1,7 @@
-"""What a fit gives: weights, and a record of what was tried, kept and reached. Needs no torch.
+"""The result of a fit: the weights, and a record of what was tried, chosen and reached. Needs no torch.
 
-Each recipe has a record of its own. Its `shown` turns it into titled tables and curves, which the model file holds and
-the command line, report and page print without asking which recipe it was.
+Each recipe has a record class of its own. Its `shown` turns it into titled tables and curves, which the model file
+holds and which command line, report and page display without knowing the recipe.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class RecordTable:
-    """A small table; the first cell of a row says what it is about."""
+    """A small table; the first cell of a row names what the row is about."""
 
     title: str
     columns: tuple[str, ...]
@@ -24,7 +24,7 @@ class RecordTable:
 
 @dataclass(frozen=True)
 class RecordCurve:
-    """A value after each epoch, a line per name; `kept` is the epoch, from 1, whose weights are in the model."""
+    """A value after each epoch, one line per name; `kept` is the epoch, from 1, whose weights are in the model."""
 
     title: str
     unit: str
@@ -34,54 +34,61 @@ class RecordCurve:
 
 @dataclass(frozen=True)
 class Record:
-    """How a fit went, ready to be shown."""
+    """How a fit went, ready for display."""
 
-    summary: str  # what was kept and what it reached, in a few words
+    summary: str  # what was chosen and how good it is, in a few words
     tables: tuple[RecordTable, ...] = ()
     curves: tuple[RecordCurve, ...] = ()
 
 
 class RecipeRecord(Protocol):
-    """What a recipe keeps about a fit; frozen."""
+    """The record of a recipe's fit; frozen."""
 
     def shown(self) -> Record: ...
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What a recipe gives: arrays that score, with larger meaning sicker, and how they came about."""
+    """The result of a recipe: the arrays that score (larger means sicker), and how they came about.
+
+    The out-of-fold arrays serve to fit risk curves, cutoffs and percentiles on training admissions without optimism.
+    """
 
     state: dict[str, np.ndarray]
     weights: dict[str, float]  # how much each outcome counted; 0 for one that was left out
     record: RecipeRecord
     seconds: float = field(compare=False)
-    honest: np.ndarray | None = field(default=None, compare=False)  # training scores as if the outcomes were not seen
-    crossed: np.ndarray | None = field(default=None, compare=False)  # validation scores by the parts behind `honest`
+    out_of_fold: np.ndarray | None = field(
+        default=None, compare=False
+    )  # training scores as if the outcomes were not seen
+    valid_by_fold: np.ndarray | None = field(
+        default=None, compare=False
+    )  # validation scores by the parts behind `out_of_fold`
     log_odds: np.ndarray | None = field(default=None, compare=False)  # of each outcome, likewise
-    held_out: np.ndarray | None = field(default=None, compare=False)  # risks of validation admissions, likewise
+    valid_risks: np.ndarray | None = field(default=None, compare=False)  # risks of validation admissions, likewise
     bandwidth: float | None = None  # of the kernel by which the score was learned, where it has one
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch reached."""
+    """The results of one epoch."""
 
-    objective: tuple[float, ...]  # mean over batches, per outcome
-    validation: tuple[float, ...]  # per outcome
-    quality: float  # what epochs are compared by, larger is better
+    objective: tuple[float, ...]  # training value of each outcome, mean over minibatches
+    validation: tuple[float, ...]  # validation value of each outcome
+    quality: float  # by which epochs are compared; larger is better
 
 
 @dataclass(frozen=True)
-class Trained:
-    """One model's way: the kept epoch (from 1), its quality on the validation split, the kernel's sigma."""
+class TrainingLog:
+    """The history of one model's training: its best epoch (from 1), that epoch's quality, the kernel's bandwidth."""
 
     epoch: int = 0
     quality: float = -np.inf
     bandwidth: float | None = None
     history: tuple[Epoch, ...] = ()
 
-    def after(self, epoch: Epoch, improvement: float) -> "Trained":
-        """Add an epoch, which is kept if it is better by more than `improvement`."""
+    def with_epoch(self, epoch: Epoch, improvement: float) -> "TrainingLog":
+        """Return the log with one more epoch, which becomes the best if it is better by more than `improvement`."""
         longer = replace(self, history=(*self.history, epoch))
         if epoch.quality > self.quality + improvement:
             return replace(longer, epoch=len(longer.history), quality=epoch.quality)
@@ -90,12 +97,12 @@ class Trained:
 
 @dataclass(frozen=True)
 class PaperRecord:
-    """Of the recipe `paper`: every fit of Stage 1, and that of Stage 2."""
+    """Record of the recipe `paper`: the log of every model of Stage 1, and of that of Stage 2."""
 
-    stage1: dict[str, Trained]  # by the outcome it learned
-    stage2: Trained
-    weights: dict[str, float]  # of the same outcomes in Stage 2
-    orientation: int  # -1: the score was turned around
+    stage1: dict[str, TrainingLog]  # by outcome
+    stage2: TrainingLog
+    weights: dict[str, float]  # of each outcome in Stage 2
+    orientation: int  # -1: the score was negated
     measure: str = "nHSIC"
 
     def shown(self) -> Record:
@@ -126,13 +133,13 @@ class PaperRecord:
 
 @dataclass(frozen=True)
 class DeepRecord:
-    """Of the recipe `deep`: the ensemble that learned the risks, and the encoder that learned its score."""
+    """Record of the recipe `deep`: the ensemble that learned the risks, and the encoder that learned its score."""
 
     members: int
     strength: dict[str, float]  # squared distance correlation of each outcome's risk with the anchor, on validation
     weights: dict[str, float]
     history: tuple[Epoch, ...]  # of the encoder: squared error in training, R² on validation
-    # Of each outcome's risk: cross-entropy of ensemble and encoder on validation, shift and slope; {} in former files.
+    # For each outcome: validation cross-entropy of ensemble and encoder, shift and slope; {} in files of old versions.
     kept: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property

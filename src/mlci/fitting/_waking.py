@@ -1,11 +1,14 @@
-"""Wake a GPU while Python imports torch: its driver takes 0.2 to 0.3 s, in which others may have Python's lock."""
+"""Initialise a GPU's driver while Python imports torch.
+
+The driver takes 0.2 to 0.3 s, during which other threads can hold the GIL.
+"""
 
 import ctypes
 import threading
 
 
 def wake(device: str) -> threading.Thread:
-    """Make the driver's context on a GPU in a thread aside; what fails there will fail in torch too, which says it.
+    """Create the driver's context on a GPU in a background thread; if that fails, torch fails later with a message.
 
     >>> wake("cpu").join()
     """

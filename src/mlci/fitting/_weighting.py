@@ -1,4 +1,4 @@
-"""Which outcomes take part in a fit, and how much each counts. Needs no torch."""
+"""Which outcomes take part in a fit, and the paper's weights of Stage 2. Needs no torch."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,10 @@ from mlci.fitting._data import Split
 
 
 def stage2_weights(strength: Sequence[float] | np.ndarray, config: WeightConfig) -> np.ndarray:
-    """Weigh outcomes by a capped inverse power of their strengths, so that weak ones are not drowned; the mean is 1.
+    """Return the paper's Stage-2 weights of outcomes with these validation strengths h_t, scaled to mean 1.
+
+    They are (h_max / max(h_t, epsilon)) ** gamma, clipped to [1 / clip, clip] (paper, Two-stage weighting; appendix
+    Optimization and training protocol), so that outcomes with a weak signal are not drowned.
 
     >>> stage2_weights([0.4, 0.1], WeightConfig()).round(3)
     array([0.828, 1.172])
@@ -21,7 +24,7 @@ def stage2_weights(strength: Sequence[float] | np.ndarray, config: WeightConfig)
 
 
 def check_values(split: Split, where: str) -> None:
-    """Refuse a split without admissions, and outcomes other than 0, 1 and NaN; `where` names the split."""
+    """Raise an error for a split without admissions, or outcomes other than 0, 1 and NaN; `where` names the split."""
     if not len(split):
         raise InputError(f"The {where} split has no admissions; a fit needs some.")
     wrong = split.outcomes[~np.isnan(split.outcomes) & (split.outcomes != 0) & (split.outcomes != 1)]
@@ -30,7 +33,7 @@ def check_values(split: Split, where: str) -> None:
 
 
 def with_classes(train: Split, *, omit: bool = False) -> list[str]:
-    """Name the outcomes that have both classes in the training split; refuse others unless they may be omitted."""
+    """Return the outcomes with both classes in the training split; others raise an error unless `omit` drops them."""
     found = []
     for name, column in zip(train.names, train.outcomes.T):
         classes = np.unique(column[~np.isnan(column)])
@@ -45,14 +48,14 @@ def with_classes(train: Split, *, omit: bool = False) -> list[str]:
 def check_outcomes(
     train: Split, valid: Split, *, anchor: str | None = None, together: bool = False, omit: bool = False
 ) -> list[str]:
-    """Name the outcomes that take part; what would make a fit meaningless is told before it begins.
+    """Return the outcomes that take part; raise an error for data that would make a fit meaningless.
 
     Args:
         train: the split to learn from.
-        valid: the split that judges.
-        anchor: the outcome that must have both classes in both splits, where one is needed.
-        together: only admissions with all outcomes known count.
-        omit: leave an outcome without both classes out, rather than refuse the fit.
+        valid: the validation split.
+        anchor: an outcome that must have both classes in both splits, if one is needed.
+        together: only admissions with all outcomes known count (the paper's intersection validity).
+        omit: drop outcomes without both classes, instead of raising an error.
     """
     splits = {"training": train, "validation": valid}
     for name, split in splits.items():
@@ -69,7 +72,7 @@ def check_outcomes(
 
 
 def _check_together(split: Split, where: str, wanted: Sequence[str | None]) -> None:
-    """Refuse a split where an outcome loses a class, because admissions count only with all outcomes known."""
+    """Raise an error if an outcome loses a class because only admissions with all outcomes known count."""
     known = ~np.isnan(split.outcomes)
     for name, column in zip(split.names, split.outcomes.T):
         for value in (0, 1):

@@ -1,11 +1,18 @@
-"""The recipe `deep`: tokens and outcomes of two splits in, the weights of one encoder out.
+"""The recipe `deep`: turn tokens and outcomes into the weights of one encoder that gives a score and the risks.
 
-What an alignment can reach depends on an admission only through the risks of its outcomes. So an ensemble learns these
-first, one logit per outcome (`_ensemble`); then a small network collapses them to one score by kernel alignment
-(`_teaching`); then one DeepSets, which begins as the first member ended, learns that score from codes, so that model
-file and scoring are those of the paper's recipe; and heads on it (`_heads`) learn the ensemble's risks, which the same
-pass then gives. What is drawn at random is a function of (seed, step, epoch); members that a stopped run had finished
-are not trained again.
+How well a score can align with the outcomes depends on an admission only through its risks p(x) = E[y | x]. So the
+recipe learns the risks first:
+
+1. An ensemble of encoders learns one logit per outcome. Each member is trained without one fold of patients
+   (`_ensemble`).
+2. A small network collapses the logits of all outcomes to one score by kernel alignment with the outcomes
+   (`_collapse`).
+3. One encoder (DeepSets) learns that score from the codes by regression (`distil`). It starts from the weights of the
+   first member. Model file and scoring are then the same as for the recipe `paper`.
+4. Heads on that encoder learn the ensemble's risks, so that one forward pass gives the score and all risks (`_heads`).
+
+All random choices are functions of (seed, step, epoch). Members that an interrupted run had finished are not trained
+again.
 """
 
 import hashlib
@@ -22,36 +29,36 @@ from mlci.base.errors import InputError
 from mlci.config import DeepConfig
 from mlci.fitting import _heads, _loop
 from mlci.fitting._checkpoint import Checkpoint, open_checkpoint
-from mlci.fitting._collapse import check_importance
+from mlci.fitting._collapse import CollapsedScore, collapse_to_score
+from mlci.fitting._context import DISTIL, HEADS, FitContext
 from mlci.fitting._data import Split, Splits, folds_by_subject
-from mlci.fitting._ensemble import Member, Posteriors, by_entropy, members, rounds
+from mlci.fitting._ensemble import Member, Posteriors, cross_entropy_metric, schedule_members, train_members
 from mlci.fitting._events import Clock, Event
-from mlci.fitting._given import DISTIL, HEADS, Given
 from mlci.fitting._processes import ALONE, Group, own_errors
 from mlci.fitting._result import DeepRecord, Epoch, Fit
-from mlci.fitting._teaching import Taught, teach
+from mlci.fitting._soft_labels import check_importance
 from mlci.fitting._weighting import check_outcomes
 from mlci.fitting.encoders import DeepSets, loaded
 
-PASSING = 0.5  # what an epoch costs in which the encoder stays as it is, beside one in which it learns
+FROZEN_COST = 0.5  # time of an epoch with the encoder frozen, relative to one in which it is trained
 
 
 def fit_splits(splits: Splits, **options: Any) -> Fit:
     """Fit the weights of an index.
 
     Args:
-        splits: what it learns from.
-        options: of `fit`.
+        splits: the data to learn from.
+        options: passed on to `fit`.
 
     Returns:
-        As `fit` does.
+        The fit, as `fit` returns it.
 
     >>> from mlci.config import DistilConfig, PosteriorConfig
     >>> from mlci.tokens import Tokens, Vocabulary
     >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
     >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
-    >>> pace = {"batch": 4, "learning_rate": 0.02}
-    >>> posterior, distilled = PosteriorConfig(members=2, epochs=1, **pace), DistilConfig(epochs=9, **pace)
+    >>> schedule = {"batch": 4, "learning_rate": 0.02}
+    >>> posterior, distilled = PosteriorConfig(members=2, epochs=1, **schedule), DistilConfig(epochs=9, **schedule)
     >>> splits = Splits(Vocabulary(("I50", "E11"), (10, 10)), (10,), {"mortality": "died"}, "file", split, split)
     >>> fit_splits(splits, config=DeepConfig(posterior=posterior, distil=distilled), seed=1).weights
     {'mortality': 1.0}
@@ -70,30 +77,30 @@ def fit(
     checkpoint: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Fit:
-    """Fit the recipe; no patient of the training split is in two folds.
+    """Fit the recipe; all admissions of a training patient are in the same fold.
 
     Args:
         train: the split to learn from.
-        valid: the split that tells how well each step went.
-        config: every constant.
-        seed: the same seed gives the same bits on the CPU.
+        valid: the validation split, which measures the quality of each step.
+        config: settings of the recipe.
+        seed: random seed; the same seed gives bit-for-bit the same result on the CPU.
         device: cpu, cuda or cuda:N.
         group: the processes that share the members.
-        checkpoint: a file; members that were finished before an interruption are not trained again.
-        on_event: called with each epoch.
+        checkpoint: a file from which an interrupted fit continues; members that were finished are not trained again.
+        on_event: called after each epoch.
 
     Returns:
-        A fit whose `honest` is the score from risks of members that have not seen the admission, which is what risk
-        curves must be drawn on, and whose `log_odds` are of those members too.
+        The fit. Its `out_of_fold` is the score made of out-of-fold risks, on which risk curves must be fitted; its
+        `log_odds` are out of fold too.
 
     >>> from mlci.config import DistilConfig, PosteriorConfig
     >>> from mlci.tokens import Tokens
     >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
     >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
-    >>> pace = {"batch": 4, "learning_rate": 0.02}
-    >>> posterior, distilled = PosteriorConfig(members=2, epochs=1, **pace), DistilConfig(epochs=9, **pace)
+    >>> schedule = {"batch": 4, "learning_rate": 0.02}
+    >>> posterior, distilled = PosteriorConfig(members=2, epochs=1, **schedule), DistilConfig(epochs=9, **schedule)
     >>> found = fit(split, split, config=DeepConfig(posterior=posterior, distil=distilled), seed=1)
-    >>> bool(found.honest[::2].min() > found.honest[1::2].max())  # those who died score higher
+    >>> bool(found.out_of_fold[::2].min() > found.out_of_fold[1::2].max())  # those who died score higher
     True
     """
     _check(train, valid, config)
@@ -102,70 +109,72 @@ def fit(
         raise InputError("All training admissions are of one subject; members that leave some out need several.")
     facts = ("deep, begun by a member", asdict(config), seed, hashlib.sha256(folds.tobytes()).hexdigest())
     saved = open_checkpoint(checkpoint, train, valid, *facts, group=group)
-    left = range(len(saved.entries), config.posterior.members)
-    given = Given(config, seed, torch.device(device))
-    epochs = len(rounds(given, left, group.count)) * config.posterior.epochs
-    clock = Clock(given.seen * epochs + config.distil.epochs + PASSING * config.heads.epochs, on_event)
-    given = replace(given, tell=clock.tell)
-    threads = torch.get_num_threads() if given.device.type == "cpu" else 1
+    untrained = range(len(saved.entries), config.posterior.members)
+    context = FitContext(config, seed, torch.device(device))
+    epochs = len(schedule_members(context, untrained, group.count)) * config.posterior.epochs
+    clock = Clock(context.member_share * epochs + config.distil.epochs + FROZEN_COST * config.heads.epochs, on_event)
+    context = replace(context, report=clock.report)
+    threads = torch.get_num_threads() if context.device.type == "cpu" else 1
     with _loop.torch_threads(1):
-        posteriors, begun = _learn_risks(given, train, valid, folds, left, saved, group=group, threads=threads)
-        with own_errors():  # each process does the same
-            taught = teach(given, posteriors, train, valid)
-            state, history = distil(given, train, valid, taught, begun)
-            if not history[-1].quality > 0:  # this is so for NaN, too
+        posteriors, start = _learn_risks(context, train, valid, folds, untrained, saved, group=group, threads=threads)
+        with own_errors():  # every process repeats these steps by itself
+            collapsed = collapse_to_score(context, posteriors, train, valid)
+            state, history = distil(context, train, valid, collapsed, start)
+            if not history[-1].quality > 0:  # true for NaN as well
                 raise InputError(
                     "The encoder did not learn the collapsed score; raise distil.epochs or lower distil.learning_rate."
                 )
-            heads = _keep_risks(given, train, valid, posteriors, state)
-    weights = dict(zip(train.names, taught.weights.tolist()))
-    _, [before] = by_entropy(valid)(torch.from_numpy(posteriors.ensemble[None, len(train) :]))
-    kept = dict(zip(train.names, zip(before, heads.entropy, *heads.state["calibration"].T.tolist())))
+            heads = _fit_heads(context, train, valid, posteriors, state)
+    weights = dict(zip(train.names, collapsed.weights.tolist()))
+    _, [ensemble_entropy] = cross_entropy_metric(valid)(torch.from_numpy(posteriors.ensemble[None, len(train) :]))
+    kept = dict(zip(train.names, zip(ensemble_entropy, heads.entropy, *heads.state["calibration"].T.tolist())))
     return Fit(
         state | heads.state,
         weights,
-        DeepRecord(config.posterior.members, dict(zip(train.names, taught.strength)), weights, history, kept),
+        DeepRecord(config.posterior.members, dict(zip(train.names, collapsed.strength)), weights, history, kept),
         seconds=clock.seconds,
-        honest=taught.honest,
-        crossed=taught.crossed,
-        log_odds=posteriors.honest,
-        held_out=heads.held_out,
+        out_of_fold=collapsed.out_of_fold,
+        valid_by_fold=collapsed.valid_by_fold,
+        log_odds=posteriors.out_of_fold,
+        valid_risks=heads.valid_risks,
     )
 
 
 def _learn_risks(
-    given: Given,
+    context: FitContext,
     train: Split,
     valid: Split,
     folds: np.ndarray,
-    left: range,
+    untrained: range,
     saved: Checkpoint,
     *,
     group: Group,
     threads: int,
 ) -> tuple[Posteriors, Mapping[str, np.ndarray]]:
-    """Train the members that are `left`; return what these and the saved ones say, and the weights of the first."""
-    said = [Member.of(saved.entries[f"member {number}"].arrays) for number in range(left.start)]
-    # Not held by a name: who stops in the loop lets go of the members that are being trained beside it.
-    for number, member in zip(left, members(given, train, [valid], folds, left, group=group, threads=threads)):
-        said.append(member if number == 0 else Member(member.logits, {}))
-        saved.keep(f"member {number}", None, said[-1].arrays if saved.writes else {})
+    """Train the `untrained` members; return the logits of all members, and the weights of the first one."""
+    members = [Member.of(saved.entries[f"member {number}"].arrays) for number in range(untrained.start)]
+    # The generator is not bound to a name: an exception in this loop then closes it, which cancels the other members.
+    for number, member in zip(
+        untrained, train_members(context, train, [valid], folds, untrained, group=group, threads=threads)
+    ):
+        members.append(member if number == 0 else Member(member.logits, {}))
+        saved.keep(f"member {number}", None, members[-1].arrays if saved.writes else {})
     saved.entries.clear()
-    return Posteriors(np.stack([member.logits for member in said]), folds), said[0].weights
+    return Posteriors(np.stack([member.logits for member in members]), folds), members[0].weights
 
 
 def distil(
-    given: Given, train: Split, valid: Split, taught: Taught, begun: Mapping[str, np.ndarray]
+    context: FitContext, train: Split, valid: Split, collapsed: CollapsedScore, start: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], tuple[Epoch, ...]]:
-    """Teach one encoder the score.
+    """Train one encoder to reproduce the collapsed score from codes (knowledge distillation by regression).
 
     Args:
-        given: the config, the seed and the device.
+        context: the config, the seed and the device.
         train: the training split.
         valid: the validation split.
-        taught: the score of both.
-        begun: weights to begin with, as a member has them; the others, of the last layer, begin at 0. If there are
-            none, all are drawn at random.
+        collapsed: the score of both splits.
+        start: initial weights, as a member has them; weights of other names (of the last layer) start at 0. If empty,
+            all weights are initialised at random.
 
     Returns:
         The encoder's weights, and R² on the validation split after each epoch.
@@ -175,46 +184,50 @@ def distil(
     >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
     >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
     >>> score = np.tile([1.0, -1.0], 10)
-    >>> taught = Taught(score, score, score, score[None], np.ones(1), [1.0], lambda logits: logits[:, 0])
-    >>> given = Given(DeepConfig(distil=DistilConfig(epochs=9, batch=4, learning_rate=0.02)), seed=1)
-    >>> distil(given, split, split, taught, {})[1][-1].quality > 0.5
+    >>> collapsed = CollapsedScore(score, score, score, score[None], np.ones(1), [1.0], lambda logits: logits[:, 0])
+    >>> context = FitContext(DeepConfig(distil=DistilConfig(epochs=9, batch=4, learning_rate=0.02)), seed=1)
+    >>> distil(context, split, split, collapsed, {})[1][-1].quality > 0.5
     True
     """
 
-    def judge(scores: Tensor) -> tuple[list[float], list[list[float]]]:
-        error = scores.cpu().numpy().ravel() - taught.valid
-        r2 = float(1 - np.mean(error**2) / np.var(taught.valid))
+    def metric(scores: Tensor) -> tuple[list[float], list[list[float]]]:
+        error = scores.cpu().numpy().ravel() - collapsed.valid
+        r2 = float(1 - np.mean(error**2) / np.var(collapsed.valid))
         return [r2], [[r2]]
 
-    wanted = replace(train, outcomes=taught.train.astype(np.float32)[:, None], names=("score",))
-    rows, seeds = [np.arange(len(train))], [(given.seed, DISTIL)]
-    tell = given.teller("distil", given.config.distil.epochs, loss="squared error")
-    engine, [record] = given.learn("distil", wanted, rows, seeds, (valid, judge), tell, begun=begun)
-    return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, record.history
+    regression = replace(train, outcomes=collapsed.train.astype(np.float32)[:, None], names=("score",))
+    rows, seeds = [np.arange(len(train))], [(context.seed, DISTIL)]
+    on_epoch = context.epoch_reporter("distil", context.config.distil.epochs, loss="squared error")
+    engine, [log] = context.learn("distil", regression, rows, seeds, (valid, metric), on_epoch, start=start)
+    return {name: weight[0].cpu().numpy().copy() for name, weight in engine.state().items()}, log.history
 
 
-def _keep_risks(
-    given: Given, train: Split, valid: Split, posteriors: Posteriors, state: dict[str, np.ndarray]
+def _fit_heads(
+    context: FitContext, train: Split, valid: Split, posteriors: Posteriors, state: dict[str, np.ndarray]
 ) -> _heads.LearnedHeads:
-    """Teach the encoder that holds the score the ensemble's risks as well; what it has learned stays."""
-    config, options = given.config, given.config.heads
-    said = _heads.Said(posteriors.source(config.distil.source), posteriors.honest, posteriors.logits[:, len(train) :])
-    encoder = loaded(config.encoder, {name: torch.from_numpy(array).to(given.device) for name, array in state.items()})
+    """Train heads for the ensemble's risks on the encoder, whose weights stay frozen."""
+    config, options = context.config, context.config.heads
+    ensemble = _heads.EnsembleLogits(
+        posteriors.training_logits(config.distil.source), posteriors.out_of_fold, posteriors.logits[:, len(train) :]
+    )
+    encoder = loaded(
+        config.encoder, {name: torch.from_numpy(array).to(context.device) for name, array in state.items()}
+    )
     assert isinstance(encoder, DeepSets)
-    return _heads.learn(
+    return _heads.fit_heads(
         encoder,
-        said,
+        ensemble,
         (train, valid),
         options=options,
-        seed=(given.seed, HEADS),
-        judge=by_entropy(valid),
-        tell=given.teller("risks of the one encoder", options.epochs, work=PASSING),
-        stack=given.stacks(options.batch),
+        seed=(context.seed, HEADS),
+        metric=cross_entropy_metric(valid),
+        on_epoch=context.epoch_reporter("risks of the one encoder", options.epochs, work=FROZEN_COST),
+        stack=context.trains_stacked(options.batch),
     )
 
 
 def _check(train: Split, valid: Split, config: DeepConfig) -> None:
-    """Tell what would make a fit meaningless before it begins."""
+    """Raise an error for data or settings that would make a fit meaningless."""
     if config.encoder.name != "deepsets":
         raise InputError(f"encoder.name is {config.encoder.name!r}; the recipe deep distils into 'deepsets'.")
     check_outcomes(train, valid, anchor=config.selection.anchor)

@@ -1,7 +1,12 @@
-"""Set encoders: flat tokens in, one score per admission out.
+"""Set encoders: turn the tokens of admissions into one score each.
 
-A token's features depend on its id alone, so they are computed once per distinct token of a batch and looked up from
-there; admissions are pooled by offsets, without padding. Every encoder ends in `rho`, whose last layer is linear.
+An encoder takes all tokens of a batch as one flat tensor `ids`, and `offsets` that say where each admission begins. The
+features phi(e_j) of a token depend on its id alone, so they are computed once per distinct token of the batch and then
+looked up. Admissions are pooled by offsets, without padding (except in the Set Transformer). Every encoder ends in
+`rho`, a network whose last layer is linear.
+
+`DeepSets` is the paper's encoder (appendix, DeepSets architecture for a single scalar score); the others are its
+baselines.
 """
 
 import math
@@ -16,15 +21,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mlci.config import EncoderConfig
-from mlci.fitting._pooling import Largest, averaged, looked_up, rows_of, softmax_within, weighted_sum
+from mlci.fitting._pooling import MaxPool, average_pool, lookup_distinct, rows_of, softmax_within, weighted_sum
 from mlci.tokens import PAD, UNK, Tokens
 
-TRITON = find_spec("triton") is not None  # for the kernels of our own
-SCORING = 4_096  # admissions scored at once; few enough for encoders that pad
+TRITON = find_spec("triton") is not None  # needed by `_engines.kernels`
+SCORING = 4_096  # admissions scored at once; limits the memory of encoders that pad
 
 
 def mlp(*widths: int) -> list[nn.Module]:
-    """Return linear layers from each of the `widths` to the next, with a ReLU after each.
+    """Return linear layers from each of the `widths` to the next, each followed by a ReLU.
 
     >>> nn.Sequential(*mlp(4, 8, 2))(torch.zeros(1, 4)).shape
     torch.Size([1, 2])
@@ -33,12 +38,12 @@ def mlp(*widths: int) -> list[nn.Module]:
 
 
 class Encoder(nn.Module):
-    """What the training loop needs: `forward(ids, offsets)`, and a last layer that can turn the score around."""
+    """Base class of encoders: `forward(ids, offsets)`, and a linear last layer by which the score can be negated."""
 
     rho: nn.Sequential
 
     def negate(self) -> None:
-        """Make every score its negative.
+        """Make every score its negative, by negating the last layer.
 
         >>> model = build(EncoderConfig(width=4), 10)
         >>> before = predict(model, tokens := Tokens(np.array([2]), np.array([0, 1])))
@@ -53,7 +58,7 @@ class Encoder(nn.Module):
 
 
 class Dropout(nn.Dropout):
-    """Dropout that draws from a generator of its own, if it has one, so that models learn side by side.
+    """Dropout with its own random generator, if it has one, so that models can be trained in parallel reproducibly.
 
     >>> drop = Dropout(0.5)
     >>> drop.generator = torch.Generator().manual_seed(1)
@@ -64,28 +69,28 @@ class Dropout(nn.Dropout):
     generator: torch.Generator | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        """Give a random part of what comes in, made larger, in training; all of it otherwise."""
+        """Return the input; in training, with a random share of it set to 0 and the rest scaled up."""
         if not self.training or not self.p:
             return input
         return input * self.mask(torch.empty_like(input))
 
     def mask(self, room: Tensor) -> Tensor:
-        """Return `room`, filled with what a tensor of its shape is multiplied by in training."""
-        return dropping(room, self.p, self.generator)
+        """Return `room`, filled with the random factors that an input of its shape is multiplied by in training."""
+        return dropout_mask(room, self.p, self.generator)
 
 
-def dropping(room: Tensor, share: float, generator: torch.Generator | None = None) -> Tensor:
-    """Return `room`, a random share of it zeros, the rest so large that the mean is 1.
+def dropout_mask(room: Tensor, share: float, generator: torch.Generator | None = None) -> Tensor:
+    """Return `room`, filled with a dropout mask: 0 for a random share of the entries, 1 / (1 - share) for the others.
 
     Args:
-        room: a tensor to fill.
-        share: how much is zero.
-        generator: what draws; without it torch's own.
+        room: the tensor to fill.
+        share: the probability of 0.
+        generator: a random generator; without it, torch's global one.
 
-    >>> dropping(torch.empty(2), 0.0)
+    >>> dropout_mask(torch.empty(2), 0.0)
     tensor([1., 1.])
 
-    On the CPU sixteen bits are drawn for each number, in a sixth of the time that torch takes for it.
+    On the CPU 16 random bits are drawn per entry, which takes a sixth of the time of torch's `bernoulli_`.
     """
     if room.is_cuda:
         return room.bernoulli_(1 - share, generator=generator).div_(1 - share)
@@ -95,10 +100,10 @@ def dropping(room: Tensor, share: float, generator: torch.Generator | None = Non
 
 
 class DeepSets(Encoder):
-    """rho(LayerNorm(pool(phi(embedding)))); the paper pools by mean and max, side by side.
+    """rho(LayerNorm(pool(phi(embedding)))); the paper pools by mean and max, concatenated.
 
-    An admission without codes pools to zero, the least value that phi can take. With several `outputs` an admission has
-    a row of them; `dropout` is of what enters rho's hidden layers.
+    An admission without codes pools to zero, the least value of phi (which ends in a ReLU). With several `outputs`, an
+    admission has one row of them; `dropout` is applied to the input of rho's hidden layers.
     """
 
     def __init__(
@@ -130,16 +135,16 @@ class DeepSets(Encoder):
         return self.rho[-1](self.hidden(ids, offsets)).squeeze(1)
 
     def hidden(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        """Return what enters the last layer, a row per admission.
+        """Return the input of the last layer, one row per admission.
 
         Args:
-            ids: of all tokens, flat.
-            offsets: where each admission begins in them, and the end.
+            ids: ids of all tokens, flat.
+            offsets: where each admission begins in `ids`, and the end.
 
         >>> DeepSets(10, width=4).hidden(torch.tensor([2, 3]), torch.tensor([0, 2])).shape
         torch.Size([1, 4])
         """
-        table, where = looked_up(self.embedding, ids)
+        table, where = lookup_distinct(self.embedding, ids)
         features = self.phi(table)
         pooled = torch.cat([self._pool(how, features, where, offsets) for how in self.poolings], dim=1)
         hidden = self.norm(pooled)
@@ -148,19 +153,19 @@ class DeepSets(Encoder):
         return hidden
 
     def _pool(self, how: str, table: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
-        """Pool the features of each admission's tokens; gates are the weights of an average, too."""
+        """Pool the features of each admission's tokens; the pooling "gated" is an average weighted by gates."""
         if how == "max":
-            return Largest.apply(where, table, offsets)
+            return MaxPool.apply(where, table, offsets)
         logits = None
         if how == "attention":
             logits = table @ self.query / math.sqrt(len(self.query))
         elif how == "gated":
             logits = F.logsigmoid(self.gate(table)).squeeze(1)
-        return averaged(how, table, logits, where, offsets)
+        return average_pool(how, table, logits, where, offsets)
 
 
 class RiskHeads(nn.Module):
-    """Log-odds that are further outputs of an encoder's last layer, with a weight of each token besides."""
+    """Log-odds of several outcomes on a frozen encoder: linear in its last hidden layer, plus a weight per token."""
 
     LEARNED = ("tokens", "weight", "bias")
 
@@ -173,7 +178,7 @@ class RiskHeads(nn.Module):
         self.bias = nn.Parameter(intercepts.clone())
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        """Give a row of log-odds for each admission."""
+        """Return one row of log-odds per admission."""
         with torch.no_grad():
             hidden = self.encoder.hidden(ids, offsets)
         tokens = F.embedding_bag(ids, self.tokens, offsets, mode="sum", include_last_offset=True)
@@ -181,7 +186,7 @@ class RiskHeads(nn.Module):
 
 
 class BagMLP(Encoder):
-    """A multilayer perceptron on the sum of the codes' embeddings."""
+    """A multilayer perceptron on the sum of the token embeddings."""
 
     def __init__(self, vocabulary_size: int, *, width: int = 128) -> None:
         super().__init__()
@@ -194,7 +199,7 @@ class BagMLP(Encoder):
 
 
 class AttentionMIL(Encoder):
-    """Attention pooling of the embeddings themselves: each code's logit is linear in its embedding."""
+    """Attention pooling of embeddings (multiple-instance learning); attention logits are linear in the embeddings."""
 
     def __init__(self, vocabulary_size: int, *, width: int = 128) -> None:
         super().__init__()
@@ -204,13 +209,13 @@ class AttentionMIL(Encoder):
         self.rho = nn.Sequential(*mlp(width, width), nn.Linear(width, 1))
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        table, where = looked_up(self.embedding, ids)
-        average = averaged("softmax", table, self.attention(table).squeeze(1), where, offsets)
+        table, where = lookup_distinct(self.embedding, ids)
+        average = average_pool("softmax", table, self.attention(table).squeeze(1), where, offsets)
         return self.rho(self.norm(average)).squeeze(1)
 
 
 class DeepCross(Encoder):
-    """Deep and cross network on the mean embedding: two cross layers beside a tower of two, joined by one layer."""
+    """Deep and cross network on the mean embedding: two cross layers and a two-layer tower, then a linear layer."""
 
     def __init__(self, vocabulary_size: int, *, width: int = 128, layers: int = 2) -> None:
         super().__init__()
@@ -229,10 +234,11 @@ class DeepCross(Encoder):
 
 
 class StarGAT(Encoder):
-    """Graph attention on a star: a centre that sees all codes of the admission, codes that see themselves and it.
+    """Graph attention on a star: the centre attends to all codes of the admission, a code to itself and the centre.
 
-    The centre starts at zero, so after the first layer a code's features still depend on the code alone; and of the
-    second layer only the centre is read. So codes live in a table here too, and the star needs no edges.
+    The centre starts at zero, so after the first layer the features of a code still depend on the code alone, and only
+    the centre is read after the second layer. So features can be computed once per distinct token here too, and no
+    edges are stored.
     """
 
     def __init__(self, vocabulary_size: int, *, width: int = 128) -> None:
@@ -240,7 +246,7 @@ class StarGAT(Encoder):
         self.embedding = nn.Embedding(vocabulary_size, width, padding_idx=PAD)
         self.first = nn.Linear(width, width, bias=False)
         self.second = nn.Linear(width, width, bias=False)
-        # Additive attention of each layer: how much a node gives (row 0) and how much it asks for (row 1).
+        # Additive attention of each layer: the terms of the source node (row 0) and of the target node (row 1).
         self.attention = nn.Parameter(torch.empty(2, 2, width))
         self.norm = nn.LayerNorm(width)
         self.rho = nn.Sequential(*mlp(width, width, width), nn.Linear(width, 1))
@@ -248,7 +254,7 @@ class StarGAT(Encoder):
             nn.init.xavier_uniform_(weight)
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        table, where = looked_up(self.embedding, ids)
+        table, where = lookup_distinct(self.embedding, ids)
         rows = rows_of(ids, offsets)
         table = self.first(table)
         give, ask = self.attention[0]
@@ -266,10 +272,10 @@ class StarGAT(Encoder):
 
 
 class _AttentionBlock(nn.Module):
-    """Multi-head attention and a small perceptron, each added to its input and normalised (post-norm).
+    """Multi-head attention and a feed-forward network, each with a residual connection and LayerNorm (post-norm).
 
-    `attention` holds the weights and defines what is computed; the methods know besides that tokens are rows to be
-    looked up: `at` (admissions x longest) is the row of each place, `absent` marks the places that hold none.
+    `attention` holds the weights and defines what is computed. The methods exploit that tokens are rows of a table:
+    `at` (admissions x longest) is the table row of each place, and `absent` marks the places that hold no token.
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -279,9 +285,10 @@ class _AttentionBlock(nn.Module):
         self.feed = nn.Sequential(*mlp(width, width), nn.Linear(width, width))
 
     def gather(self, points: Tensor, rows: Tensor, at: Tensor, absent: Tensor) -> Tensor:
-        """Let the same few points read from the tokens of each admission: admissions x points x width.
+        """Let the same few points attend to the tokens of each admission: admissions x points x width.
 
-        A row's key meets the same queries everywhere, so keys and queries are one matrix.
+        The queries are the same for all admissions, so the products of queries and keys are one matrix applied to the
+        table.
         """
         heads, width = self.attention.num_heads, points.shape[1]
         (ask, key, value), (ask_shift, key_shift, value_shift) = self._weights(width)
@@ -294,7 +301,7 @@ class _AttentionBlock(nn.Module):
         return self._finish(points, (weights @ values.transpose(1, 2)).transpose(1, 2).flatten(2))
 
     def spread(self, rows: Tensor, at: Tensor, place: Tensor, points: Tensor) -> Tensor:
-        """Let each token, which stands at a `place`, read from the points of its admission: tokens x width."""
+        """Let each token, which stands at a `place`, attend to the points of its admission: tokens x width."""
         heads, width = self.attention.num_heads, rows.shape[1]
         (ask, *weights), (ask_shift, *shifts) = self._weights(width)
         asked = _look_up(F.linear(rows, ask, ask_shift) / math.sqrt(width // heads), at)
@@ -304,7 +311,7 @@ class _AttentionBlock(nn.Module):
         return self._finish(rows.index_select(0, at.flatten()[place]), read.index_select(0, place))
 
     def _weights(self, width: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Give the weights and shifts of queries, keys and values."""
+        """Return the weights and biases of queries, keys and values."""
         return self.attention.in_proj_weight.split(width), self.attention.in_proj_bias.split(width)
 
     def _finish(self, queries: Tensor, read: Tensor) -> Tensor:
@@ -317,10 +324,10 @@ def _look_up(rows: Tensor, at: Tensor) -> Tensor:
 
 
 class SetTransformer(Encoder):
-    """Two blocks of attention through 16 inducing points, then pooling by attention from one seed.
+    """Two blocks of attention through 16 inducing points, then pooling by attention from one seed vector.
 
-    Codes look at each other here, so for the attention itself, and for nothing else, admissions are padded, to the
-    longest of the batch. One without codes has the score of a single UNK, which is added to every batch.
+    Tokens attend to each other here, so for the attention alone, admissions are padded to the longest of the batch. An
+    admission without codes has the score of a single UNK token, which is appended to every batch.
     """
 
     def __init__(self, vocabulary_size: int, *, width: int = 128, points: int = 16, heads: int = 4) -> None:
@@ -338,10 +345,10 @@ class SetTransformer(Encoder):
         counts, admission = offsets.diff(), rows_of(ids, offsets)
         longest = int(counts.max())
         place = torch.arange(len(ids), device=ids.device) + admission * longest - offsets[admission]
-        # An admission without codes keeps one place, so that its softmax is defined; what comes of it is not used.
+        # An admission without codes keeps one place, so that its softmax is defined; its result is not used.
         absent = torch.arange(longest, device=ids.device) >= counts.clamp(min=1)[:, None]
 
-        hidden, row = looked_up(self.embedding, ids)
+        hidden, row = lookup_distinct(self.embedding, ids)
         scores = self.read(hidden, row, place, absent)
         return torch.where(counts[:-1] > 0, scores[:-1], scores[-1])
 
@@ -350,8 +357,8 @@ class SetTransformer(Encoder):
 
         Args:
             hidden: the embeddings of distinct tokens.
-            row: which of them each token has.
-            place: where each token stands among all places, admission after admission.
+            row: the row of `hidden` of each token.
+            place: where each token stands among all places (admissions x longest, flattened).
             absent: admissions x longest, whether a place is empty.
 
         >>> where, absent = torch.tensor([0, 1]), torch.tensor([[False, False]])  # one admission of two codes
@@ -362,11 +369,11 @@ class SetTransformer(Encoder):
         def at(row: Tensor) -> Tensor:
             return row.new_zeros(absent.numel()).scatter(0, place, row).view(absent.shape)
 
-        where, everyone = at(row), at(torch.arange(len(row), device=row.device))
+        where, all_rows = at(row), at(torch.arange(len(row), device=row.device))
         blocks = cast(Iterable[tuple[_AttentionBlock, _AttentionBlock]], zip(self.gather, self.spread))
         for points, (gather, spread) in zip(self.points, blocks):
             hidden = spread.spread(hidden, where, place, gather.gather(points, hidden, where, absent))
-            where = everyone
+            where = all_rows
         return self.rho(self.pool.gather(self.seed, hidden, where, absent)).flatten()
 
 
@@ -381,12 +388,12 @@ ENCODERS = {
 
 
 def build(config: EncoderConfig, vocabulary_size: int, **options: Any) -> Encoder:
-    """Return a new encoder, drawn from torch's current random state.
+    """Return a new encoder whose weights are drawn from torch's current random state.
 
     Args:
         config: which encoder, and its width.
-        vocabulary_size: how many tokens it knows.
-        options: the encoder's own.
+        vocabulary_size: the number of tokens.
+        options: further options of that encoder.
 
     >>> build(EncoderConfig(width=4), 100).embedding
     Embedding(100, 4, padding_idx=0)
@@ -396,10 +403,10 @@ def build(config: EncoderConfig, vocabulary_size: int, **options: Any) -> Encode
     return ENCODERS[config.name](vocabulary_size, width=config.width, **options)
 
 
-def on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
+def tensors_on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
     """Return the ids and offsets of `tokens` as tensors on a `device`.
 
-    >>> on(torch.device("cpu"), Tokens(np.array([7, 2]), np.array([0, 2])))
+    >>> tensors_on(torch.device("cpu"), Tokens(np.array([7, 2]), np.array([0, 2])))
     (tensor([7, 2]), tensor([0, 2]))
     """
     ids, offsets = (torch.tensor(array, dtype=torch.int64) for array in (tokens.ids, tokens.offsets))
@@ -408,12 +415,12 @@ def on(device: torch.device, tokens: Tokens) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor:
-    """Return the scores of admissions, in order; of a model with several outputs, a row of them each.
+    """Return the scores of admissions, in order; for a model with several outputs, one row of them each.
 
     Args:
         model: an encoder.
-        tokens: of the admissions.
-        rows: which of them; without it all.
+        tokens: the tokens of the admissions.
+        rows: a slice of the admissions; None: all.
 
     >>> predict(build(EncoderConfig(), 100), Tokens(np.array([7, 2]), np.array([0, 2, 2]))).shape
     torch.Size([2])
@@ -421,36 +428,36 @@ def predict(model: Encoder, tokens: Tokens, rows: slice | None = None) -> Tensor
     device, training, scores = next(model.parameters()).device, model.training, []
     first, last = (0, len(tokens)) if rows is None else (rows.start, rows.stop)
     model.eval()
-    for start in range(first, max(last, first + 1), SCORING):  # at least once, perhaps with none
+    for start in range(first, max(last, first + 1), SCORING):  # at least one pass, even without admissions
         offsets = tokens.offsets[start : min(start + SCORING, last) + 1]
         some = Tokens(tokens.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
-        scores.append(model(*on(device, some)))
+        scores.append(model(*tensors_on(device, some)))
     model.train(training)
     return torch.cat(scores)
 
 
 def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
-    """Return an encoder with given weights; torch's random state stays as it was.
+    """Return an encoder with the given weights; torch's random state is unchanged.
 
     Args:
         config: which encoder.
-        state: its weights, taken as they are; others may be among them.
+        state: its weights, which are not copied; other arrays in it are ignored.
 
     >>> loaded(EncoderConfig(pooling="sum"), build(EncoderConfig(pooling="sum"), 100).state_dict()).poolings
     ['sum']
     """
-    with torch.random.fork_rng([]):  # on the meta device, whose kernels import torch's compiler, nothing would be drawn
+    with torch.random.fork_rng([]):  # the meta device would draw nothing, but it imports torch's compiler
         model = build(config, len(state["embedding.weight"]))
     model.load_state_dict({name: state[name] for name in model.state_dict()}, assign=True)
     return model
 
 
 def shapes(config: EncoderConfig, vocabulary_size: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each array of an encoder's weights; nothing is allocated.
+    """Return the shape of each array of an encoder's weights, without allocating them.
 
     Args:
         config: which encoder.
-        vocabulary_size: how many tokens it knows.
+        vocabulary_size: the number of tokens.
 
     >>> shapes(EncoderConfig(), 100)["embedding.weight"]
     (100, 128)
@@ -464,8 +471,8 @@ def score(config: EncoderConfig, state: Mapping[str, np.ndarray], tokens: Tokens
 
     Args:
         config: which encoder.
-        state: its weights, as a fit gave them.
-        tokens: of the admissions.
+        state: its weights, as a fit returns them.
+        tokens: the tokens of the admissions.
         device: cpu, cuda or cuda:N.
 
     >>> state = {name: weight.numpy() for name, weight in build(EncoderConfig(), 100).state_dict().items()}

@@ -1,11 +1,14 @@
-"""Move the weights of a table towards a hospital's own admissions, as far as these speak for it.
+"""Adapt the weights of a table to a hospital's own admissions, as far as the data support it.
 
-In come a table and admissions with outcomes; out come new weights, and log-odds of the admissions by tables that have
-not seen them. Six tables are made: the one that came in, as it is and recalibrated; two whose difference to all or half
-of it is fitted, drawn towards 0 by the ridge of `_ridge`; and two of the own admissions alone, one of which lets
-outcomes lend to each other. What comes out is their mixture (`_blend`), whose shares patients left out decide: a
-hospital like those of the table keeps it, one from another world learns anew, and who lies between gets both.
-A token of few own admissions does not move by itself, so that no weight tells of a person.
+Six candidate tables are made:
+
+- the shipped table, as it is and recalibrated;
+- two that add to all or to half of the recalibrated table a fitted difference, shrunk to 0 by the ridge of `_ridge`;
+- two learned from the own admissions alone, one of them with outcomes recalibrated jointly.
+
+The result is a mixture of the six (`_blend`) whose shares minimise the out-of-fold deviance. So a hospital like those
+that the table was made from keeps it, and a very different hospital gets a new one. A token that few of the own
+admissions have does not get a difference of its own, so that no weight discloses anything about one patient.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,16 +17,17 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 
 from mlci.config import PenaltyConfig
-from mlci.fitting._blend import Weighed, blend, lending, recalibrated
+from mlci.fitting._blend import CandidateTable, blend, recalibrated, recalibrated_jointly
 from mlci.fitting._data import Split, folds_by_subject
 from mlci.fitting._penalties import CHOSEN_ON, ROUGH
 from mlci.fitting._presence import Presence
 from mlci.fitting._ridge import Prior, Regressions
-from mlci.fitting.table import FINE, RARITY
+from mlci.fitting.table import RARITY, TOLERANCE
 
-SPREADS = tuple(4.0**power for power in range(-6, 1))  # variances of a weight or of a difference, from firm to loose
-EVEN, MORE, LESS = 0.5, (0.9, 0.98), (0.1,)  # shares of the variance that all outcomes have in common
-WORSE = 1e-3  # of the deviance: what is worse than the best by this is not gone on from
+SPREADS = tuple(4.0**power for power in range(-6, 1))  # variances to try for a weight or a difference, increasing
+EVEN, MORE, LESS = 0.5, (0.9, 0.98), (0.1,)  # shares of the variance in common to all outcomes, to try
+WORSE = 1e-3  # the search ends when the relative deviance is worse than the best by this
+# The names of the candidates, as model files record them.
 SHIPPED, RECALIBRATED, MOVED, HALF, OWN, LENT = (
     "as it was",
     "recalibrated",
@@ -36,23 +40,23 @@ SHIPPED, RECALIBRATED, MOVED, HALF, OWN, LENT = (
 
 @dataclass(frozen=True)
 class Moved:
-    """A table that has moved; its outcomes are those of the split that it was moved to."""
+    """An adapted table; its outcomes are those of the split that it was adapted to."""
 
     weights: np.ndarray  # tokens x outcomes
     intercepts: np.ndarray
-    honest: np.ndarray  # log-odds of the admissions by tables that left them out
-    sources: tuple[int, ...]  # which outcome of the table each began with
-    shares: dict[str, float]  # of each table in the mixture
-    unexplained: dict[str, float]  # by each table alone, of the deviance of patients left out
+    out_of_fold: np.ndarray  # out-of-fold log-odds of the admissions
+    sources: tuple[int, ...]  # for each outcome, the outcome of the shipped table that it was made from
+    shares: dict[str, float]  # of each candidate in the mixture
+    unexplained: dict[str, float]  # share of the out-of-fold deviance that each candidate alone leaves unexplained
 
     @property
     def own(self) -> float:
-        """The share that owes nothing to the table that came in."""
+        """The share of the candidates that do not use the shipped table."""
         return self.shares[OWN] + self.shares[LENT]
 
     @property
     def stayed(self) -> bool:
-        """Whether the order of admissions is the former one: nothing was learned but shifts and slopes."""
+        """Whether each outcome orders admissions as before, because nothing but shifts and slopes was learned."""
         return self.shares[SHIPPED] + self.shares[RECALIBRATED] > 1 - 1e-9
 
 
@@ -67,61 +71,61 @@ def move(
     seed: int,
     folds: int = PenaltyConfig().folds,
 ) -> Moved:
-    """Fit the weights that suit a hospital, beginning with a table.
+    """Fit the weights that suit a hospital, starting from a table.
 
     Args:
-        split: what is learned from; its tokens are the rows of the table.
-        weights: of the table, tokens x its outcomes; a token that is new to it has weights of 0.
-        intercepts: of its outcomes.
-        sources: for each outcome of the split, the outcome of the table that it is; None for a new one, which begins
-            with the outcome of the table that tells most of it.
-        parents: of each token, the next shorter beginning of the same code that is a token; 0 for none.
-        least: own admissions that a token must have to move.
-        seed: of the folds.
-        folds: of patients.
+        split: the data to learn from; its tokens are the rows of the table.
+        weights: of the table, tokens x its outcomes; a token that is new to the table has weights of 0.
+        intercepts: of the table's outcomes.
+        sources: for each outcome of the split, its column in the table; None for a new outcome, which starts from the
+            table's outcome that predicts it best.
+        parents: for each token, the next shorter prefix of the same code that is a token; 0 for none.
+        least: the number of own admissions that a token needs for its weight to change by itself.
+        seed: seed of the folds.
+        folds: number of folds of patients.
 
     Returns:
-        The weights, and how they are mixed.
+        The adapted table, with the shares of the candidates in it.
 
     >>> from mlci.tokens import Tokens
     >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
     >>> split = Split(tokens, np.tile([[1.0], [0.0]], (10, 1)).astype(np.float32), ("mortality",), 4)
     >>> weights, parents = np.array([[0.0], [0.0], [1.0], [-1.0]]), np.zeros(4, int)
     >>> found = move(split, weights, np.zeros(1), sources=[0], parents=parents, least=5, seed=1)
-    >>> [float(weight) > 2 for weight in found.weights[2:, 0] * [1, -1]]  # all agree with the table, and more so
+    >>> [float(weight) > 2 for weight in found.weights[2:, 0] * [1, -1]]  # the data agree with the table, and more so
     [True, True]
     """
     outcomes, presence = np.asarray(split.outcomes, np.float64), Presence.of(split.tokens, len(weights))
-    told = presence.times(weights) + intercepts
-    columns = [_likest(told, column) if source is None else source for column, source in zip(outcomes.T, sources)]
-    shipped = Weighed(weights[:, columns], intercepts[columns], told[:, columns])
-    part = folds_by_subject(split, folds, seed=seed)
-    active, whole = _regressions(presence, outcomes, parents, least, part, folds + 1)
-    lines = recalibrated(shipped.honest, outcomes)
-    full = Weighed(shipped.weights @ lines.matrix.T, lines(shipped.intercepts), lines(shipped.honest))
-    half, none = (Weighed(*(part * share for part in astuple(full))) for share in (0.5, 0.0))
-    own = _moved(whole, active, none)
+    log_odds = presence.times(weights) + intercepts
+    columns = [_closest(log_odds, column) if source is None else source for column, source in zip(outcomes.T, sources)]
+    shipped = CandidateTable(weights[:, columns], intercepts[columns], log_odds[:, columns])
+    fold_of = folds_by_subject(split, folds, seed=seed)
+    active, regressions = _regressions(presence, outcomes, parents, least, fold_of, folds + 1)
+    lines = recalibrated(shipped.out_of_fold, outcomes)
+    full = CandidateTable(shipped.weights @ lines.matrix.T, lines(shipped.intercepts), lines(shipped.out_of_fold))
+    half, none = (CandidateTable(*(part * share for part in astuple(full))) for share in (0.5, 0.0))
+    own = _with_difference(regressions, active, none)
     tables = {
         SHIPPED: shipped,
-        RECALIBRATED: shipped.through(recalibrated, outcomes, part),
-        MOVED: _moved(whole, active, full).through(recalibrated, outcomes, part),
-        HALF: _moved(whole, active, half).through(recalibrated, outcomes, part),
-        OWN: own.through(recalibrated, outcomes, part),
-        LENT: own.through(lending, outcomes, part),
+        RECALIBRATED: shipped.cross_fitted(recalibrated, outcomes, fold_of),
+        MOVED: _with_difference(regressions, active, full).cross_fitted(recalibrated, outcomes, fold_of),
+        HALF: _with_difference(regressions, active, half).cross_fitted(recalibrated, outcomes, fold_of),
+        OWN: own.cross_fitted(recalibrated, outcomes, fold_of),
+        LENT: own.cross_fitted(recalibrated_jointly, outcomes, fold_of),
     }
     mixed, shares = blend(list(tables.values()), outcomes)
     return Moved(
         weights=mixed.weights,
         intercepts=mixed.intercepts,
-        honest=mixed.honest,
+        out_of_fold=mixed.out_of_fold,
         sources=tuple(columns),
         shares=dict(zip(tables, shares.tolist())),
-        unexplained={name: float(_loss(table.honest, outcomes).mean()) for name, table in tables.items()},
+        unexplained={name: float(_loss(table.out_of_fold, outcomes).mean()) for name, table in tables.items()},
     )
 
 
-def _likest(table: np.ndarray, outcome: np.ndarray) -> int:
-    """Return the outcome of the table whose log-odds tell most of a new outcome."""
+def _closest(table: np.ndarray, outcome: np.ndarray) -> int:
+    """Return the outcome of the table whose log-odds predict a new outcome best."""
     known = outcome[:, None]
     losses = [_loss(recalibrated(column, known)(column), known).mean() for column in table.T[:, :, None]]
     return int(np.argmin(losses))
@@ -130,41 +134,42 @@ def _likest(table: np.ndarray, outcome: np.ndarray) -> int:
 def _regressions(
     presence: Presence, outcomes: np.ndarray, parents: np.ndarray, least: int, folds: np.ndarray, count: int
 ) -> tuple[np.ndarray, Regressions]:
-    """Return the tokens that enough admissions have, and regressions on these alone, numbered from 1 in their order."""
-    many = np.bincount(presence.ids, minlength=presence.columns)
-    active = np.flatnonzero(many >= least)
+    """Return the tokens that enough admissions have, and regressions on these alone, numbered from 1."""
+    counts = np.bincount(presence.ids, minlength=presence.columns)
+    active = np.flatnonzero(counts >= least)
     number = np.zeros(presence.columns, np.int32)
     number[active] = np.arange(1, len(active) + 1)
     kept = number[presence.ids] > 0
     row = np.repeat(np.arange(len(presence)), np.diff(presence.offsets))[kept]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(presence)))])
-    some = Presence(number[presence.ids[kept]], offsets, len(active) + 1)
-    own = np.concatenate([[1], many[active]]).astype(np.float64)
-    tightness = (own / np.exp(np.average(np.log(own), weights=own))) ** RARITY
-    above = np.concatenate([[0], number[parents[active]]])  # a beginning has as many admissions, at least
-    return active, Regressions(some, outcomes.astype(np.float32), folds, above, tightness, count)
+    active_presence = Presence(number[presence.ids[kept]], offsets, len(active) + 1)
+    own = np.concatenate([[1], counts[active]]).astype(np.float64)
+    penalty_factors = (own / np.exp(np.average(np.log(own), weights=own))) ** RARITY
+    above = np.concatenate([[0], number[parents[active]]])  # a prefix has at least as many admissions, so it is active
+    return active, Regressions(active_presence, outcomes.astype(np.float32), folds, above, penalty_factors, count)
 
 
-def _moved(whole: Regressions, active: np.ndarray, table: Weighed) -> Weighed:
-    """Return the table with the difference to it that the admissions speak for."""
-    beside = replace(whole, offset=table.honest if table.honest.any() else None)
-    fitted = beside.solve(_chosen(beside), beside.start(), tolerance=FINE)
+def _with_difference(regressions: Regressions, active: np.ndarray, table: CandidateTable) -> CandidateTable:
+    """Return the table plus the penalised difference to it that is fitted to the admissions."""
+    from_table = replace(regressions, offset=table.out_of_fold if table.out_of_fold.any() else None)
+    fitted = from_table.solve(_chosen_prior(from_table), from_table.start(), tolerance=TOLERANCE)
     weights, difference = table.weights.copy(), fitted[:, -1]
     weights[active] += difference[1:]
-    return Weighed(weights, table.intercepts + difference[0], beside.log_odds(fitted))
+    return CandidateTable(weights, table.intercepts + difference[0], from_table.log_odds(fitted))
 
 
-def _chosen(whole: Regressions) -> Prior:
-    """Choose how far weights may spread, and how much of that is common to all outcomes, by patients left out.
+def _chosen_prior(regressions: Regressions) -> Prior:
+    """Choose the variance of the weights, and its share in common to all outcomes, by cross-validation.
 
-    Of what lies within a standard error of the best, the firmest is taken: it orders others' admissions better.
+    Of the attempts within one standard error of the best, the one with the least variance is taken: it orders
+    admissions of other patients better.
     """
-    rows = np.arange(0, len(whole.outcomes), -(-len(whole.outcomes) // CHOSEN_ON))
-    sample = whole.take(rows, whole.count - 1)
+    rows = np.arange(0, len(regressions.outcomes), -(-len(regressions.outcomes) // CHOSEN_ON))
+    sample = regressions.take(rows, regressions.count - 1)
     tried: list[_Try] = []
 
-    def along(pairs: Iterable[tuple[float, float]]) -> _Try:
-        """Try pairs of a share in common and a spread, until one is clearly worse than the best; the best of all."""
+    def search(pairs: Iterable[tuple[float, float]]) -> _Try:
+        """Try pairs of share and variance until one is clearly worse than the best; return the best of all so far."""
         weights = min(tried, key=_Try.mean).weights if tried else sample.start()
         for common, spread in pairs:
             weights = sample.solve(_prior(common, spread), weights, tolerance=ROUGH)
@@ -175,21 +180,23 @@ def _chosen(whole: Regressions) -> Prior:
                 break
         return min(tried, key=_Try.mean)
 
-    best = along((EVEN, spread) for spread in SPREADS)
-    best = along([(common, best.spread) for common in MORE])
+    best = search((EVEN, spread) for spread in SPREADS)
+    best = search([(common, best.spread) for common in MORE])
     if best.common == EVEN:
-        best = along([(common, best.spread) for common in LESS])
-    best = along([(best.common, best.spread * factor) for factor in (2.0, 0.5)])
-    near = [attempt for attempt in tried if (behind := attempt.loss - best.loss).mean() <= _error(behind)]
+        best = search([(common, best.spread) for common in LESS])
+    best = search([(best.common, best.spread * factor) for factor in (2.0, 0.5)])
+    near = [attempt for attempt in tried if (excess := attempt.loss - best.loss).mean() <= _error(excess)]
     firmest = min(near, key=lambda attempt: (attempt.spread, attempt.mean()))
     return _prior(firmest.common, firmest.spread)
 
 
 @dataclass(frozen=True)
 class _Try:
-    common: float  # share of the variance that outcomes have in common
+    """A prior that was tried, with its out-of-fold losses and the fitted weights."""
+
+    common: float  # share of the variance in common to all outcomes
     spread: float  # the variance
-    loss: np.ndarray  # of each admission
+    loss: np.ndarray  # out-of-fold deviance of each admission
     weights: np.ndarray
 
     def mean(self) -> float:
@@ -206,9 +213,9 @@ def _error(values: np.ndarray) -> float:
 
 
 def _loss(log_odds: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
-    """Return the deviance of each admission over all outcomes, of the mean deviance of the rates alone.
+    """Return each admission's deviance over all outcomes, relative to the mean deviance of the rates alone.
 
-    Outcomes add up as they are: common ones, whose deviance is known best, decide more than rare ones.
+    The deviances of the outcomes are summed without weights, so frequent outcomes count more than rare ones.
     """
     total, null = np.zeros(len(log_odds)), 0.0
     for column, outcome in zip(log_odds.T, outcomes.T):

@@ -1,11 +1,16 @@
-"""The recipe `table`: tokens and outcomes of two splits in, a weight for each token and outcome out, and a curve each.
+"""The recipe `table`: turn tokens and outcomes into a weight per token and outcome, and one curve per outcome.
 
-An admission's log-odds of an outcome are an intercept plus the weights of its tokens: category, prefix and full code,
-each counted once. The weights are those of one penalised regression (`_ridge`), whose penalties are chosen by
-cross-validation within the training split (`_penalties`). Regressions that leave out a fold of patients each give
-log-odds of admissions that they have not seen; on these, each outcome's risk is calibrated and the curves are fitted
-whose sum is the score (`_curves`). Needs NumPy and SciPy, no torch. The same data and seed give the same bits, and what
-a stopped run had finished is not done again.
+The log-odds of an outcome are an intercept plus the weights of the admission's tokens (category, prefix and full code),
+each counted once. The score is a sum of rising curves, one of each outcome's log-odds. A fit has four steps:
+
+1. Choose the penalties by cross-validation within the training split (`_penalties`).
+2. Solve the penalised regressions (`_ridge`): one on all training admissions, whose weights are the table, and one
+   without each fold of patients, which give out-of-fold log-odds of the training admissions.
+3. Calibrate each outcome's risk on the out-of-fold log-odds (`_calibrate`).
+4. Fit the curves on the out-of-fold log-odds (`_curves`).
+
+Needs NumPy and SciPy, not torch. The same data and seed give bit-for-bit the same result. A run that was interrupted
+continues from its checkpoint.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,42 +25,42 @@ from mlci.base.errors import InputError
 from mlci.config import TableConfig
 from mlci.fitting._calibrate import calibrate_all, unexplained
 from mlci.fitting._checkpoint import open_checkpoint
-from mlci.fitting._collapse import check_importance, outcome_weights, soften
 from mlci.fitting._copies import COUNT, MASS, copies
 from mlci.fitting._curves import Curves, fit_curves
 from mlci.fitting._data import Split, Splits, folds_by_subject
 from mlci.fitting._events import Clock, Event
 from mlci.fitting._families import KINDS
 from mlci.fitting._numbers import Targets, Thresholds
-from mlci.fitting._penalties import ROUNDS, Tried, choose, preferred
+from mlci.fitting._penalties import ROUNDS, TriedPrior, choose_prior, preferred_prior
 from mlci.fitting._people import fit_people
 from mlci.fitting._presence import Presence
 from mlci.fitting._processes import Group
 from mlci.fitting._result import Fit, Record, RecordTable
 from mlci.fitting._ridge import Prior, Regressions
+from mlci.fitting._soft_labels import check_importance, outcome_weights, soften
 from mlci.fitting._weighting import check_values, with_classes
 from mlci.tokens import SPECIAL, Tokens
 
-FREE = 1e-3  # of the usual penalty: what holds the level of a form of admissions
-RARITY = 0.3  # the penalty of a token grows with the number of its admissions to this power
-FINE = 1e-6  # the tolerance of the regressions
+FORM_PENALTY = 1e-3  # penalty factor of the tokens that mark the forms of an admission (`_copies`): nearly free
+RARITY = 0.3  # a token's penalty is proportional to (the number of admissions that have it) ** RARITY
+TOLERANCE = 1e-6  # of the final regressions, as a share of the deviance
 
 
 @dataclass(frozen=True)
 class TableRecord:
-    """Of the recipe `table`: the penalties that were tried and kept, and what the risks reached."""
+    """Record of a fit of the recipe `table`: the penalties tried and chosen, and the quality of the risks."""
 
-    tried: tuple[Tried, ...]
-    kept: Tried
-    weights: dict[str, float]  # of the outcomes in the score
-    unexplained: dict[str, float]  # of each outcome's deviance, in patients left out
-    calibration: dict[str, tuple[float, float]]
-    left_out: str = "patients"  # what a fold leaves out, in a word
+    tried: tuple[TriedPrior, ...]
+    kept: TriedPrior
+    weights: dict[str, float]  # how much each outcome counts in the score
+    unexplained: dict[str, float]  # share of each outcome's deviance that is left, out of fold
+    calibration: dict[str, tuple[float, float]]  # shift and slope of each outcome's log-odds
+    left_out: str = "patients"  # what a fold leaves out: patients, clusters or admissions
 
     def shown(self) -> Record:
-        """Return what was kept and what it reached, and what was tried, as text and tables.
+        """Return the record as text and tables.
 
-        >>> kept = Tried(0.1, 0.01, 0.8)
+        >>> kept = TriedPrior(0.1, 0.01, 0.8)
         >>> record = TableRecord((kept,), kept, {"died": 1.0}, {"died": 0.8}, {"died": (0.0, 1.0)})
         >>> record.shown().summary.split("; ")[1]
         '20.0% of the deviance explained in patients left out'
@@ -63,7 +68,7 @@ class TableRecord:
         reached = tuple(
             (name, self.weights[name], 1 - self.unexplained[name], *self.calibration[name]) for name in self.weights
         )
-        best = preferred(self.tried, firm=False)
+        best = preferred_prior(self.tried, firm=False)
         firmest = f" (the firmest within a standard error, {best.error:.1%}, of the best, {1 - best.unexplained:.1%})"
         return Record(
             f"weights with a variance of {self.kept.common:.2g} in common and {self.kept.own:.2g} of an outcome's own; "
@@ -94,16 +99,16 @@ class TableRecord:
 
 
 def fit_splits(splits: Splits, *, device: str, group: Group, **options: Any) -> Fit:
-    """Fit the table of an index, by the processor and in one process.
+    """Fit a table, on the CPU and in one process.
 
     Args:
-        splits: what it learns from.
-        device: cpu; any other is an `InputError`.
-        group: of one process; any other is an `InputError`.
-        options: of `fit`.
+        splits: the data to learn from.
+        device: "cpu"; anything else raises an `InputError`.
+        group: a group of one process; a larger one raises an `InputError`.
+        options: passed on to `fit`.
 
     Returns:
-        As `fit` does.
+        The fit, as `fit` returns it.
 
     >>> from mlci.tokens import Tokens, Vocabulary
     >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
@@ -120,7 +125,7 @@ def fit_splits(splits: Splits, *, device: str, group: Group, **options: Any) -> 
     return fit(splits.train, splits.valid, parents=splits.vocabulary.parents, **options)
 
 
-@single_thread()  # several would round the last digits otherwise, and the weights are the same on any machine
+@single_thread()  # sums split among BLAS threads are rounded differently; one thread gives the same weights anywhere
 def fit(
     train: Split,
     valid: Split,
@@ -134,20 +139,22 @@ def fit(
     """Fit a table.
 
     Args:
-        train: what is learned from.
-        valid: not learned from; its scores are for whoever reads the fit.
-        config: tokens, penalties and curves.
-        seed: of the folds, the one thing that is drawn.
-        parents: of each token, the next shorter beginning of the same code that is a token; 0 for none. With
-            them the same weights are found sooner; `config.copies` needs them.
-        checkpoint: a file from which an interrupted fit goes on.
-        on_event: called with each step.
+        train: the split to learn from.
+        valid: the validation split. Nothing is learned from it; the fit returns its scores by the regressions of the
+            folds.
+        config: settings of the recipe.
+        seed: seed of the folds, the only random choice (and of the codes dropped from copies, with `config.copies`).
+        parents: for each token, the next shorter prefix of the same code that is a token; 0 for none. With parents the
+            solver converges faster to the same weights. `config.copies` needs them.
+        checkpoint: a file from which an interrupted fit continues.
+        on_event: called after each step.
 
     Returns:
-        `state` with `weights` (tokens x outcomes), `intercepts`, `calibration` (outcomes x 2: the risk is
-        expit(a + b * log-odds)), `people` where the split knows age or sex (`fit_people`), `knots` and `heights`
-        (outcomes x points) of the curves whose sum is the score; `log_odds` and `honest`, the training scores, of
-        regressions that have not seen the admission; `crossed`, the validation scores of these.
+        A fit. Its `state` has `weights` (tokens x outcomes), `intercepts`, `calibration` (outcomes x 2: the risk is
+        expit(a + b * log-odds)), `knots` and `heights` (outcomes x points) of the curves whose sum is the score, and
+        `people` (see `fit_people`) if the split has age or sex. `log_odds` and `out_of_fold` are the out-of-fold
+        log-odds and scores of the training admissions. `valid_by_fold` holds the scores of the validation admissions by
+        each of the regressions that leave out a fold.
 
     >>> from mlci.tokens import Tokens
     >>> tokens = Tokens(np.tile([2, 3], 10).astype(np.int32), np.arange(21))
@@ -162,73 +169,76 @@ def fit(
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject, or one cluster; folds of these need several.")
     saved = open_checkpoint(checkpoint, train, valid, asdict(config), seed, np.bincount(folds).tolist())
-    mass, forms = train.weight, COUNT if config.copies else 1
+    mass, forms = train.weight, COUNT if config.copies else 1  # forms of each admission in the regressions
     targets = Targets.of(np.asarray(train.outcomes), train.names, train.numbers, mass)
     tokens = copies(train.tokens, parents, seed=seed) if config.copies else train.tokens
     clock = Clock(ROUNDS + 7.0, on_event)
-    whole = _regressions(train, targets, tokens, folds, parents, config.penalty.folds + 1)
-    _check_folds(whole, targets.names, train.words)
-    tried, start = choose(whole, forms, config.penalty, saved, clock)
-    kept = preferred(tried, firm=config.penalty.firm)
-    begin = np.repeat(start.mean(axis=1, keepdims=True), whole.count, axis=1)
-    weights = whole.solve(Prior(kept.common, kept.own), begin, tolerance=FINE)
-    honest = whole.log_odds(weights)[: len(train)]  # of admissions as they are
-    clock.tell("weights", 1, 1, {"deviance explained": 1 - kept.unexplained}, work=6)
-    learned = weights[: train.vocabulary_size]  # the levels of copies stay behind
-    found = _fit(train, targets, honest, learned[:, -1], config, tried, clock)
-    return replace(found, crossed=_crossed(found.state, learned[:, :-1], valid.tokens))
+    regressions = _regressions(train, targets, tokens, folds, parents, config.penalty.folds + 1)
+    _check_folds(regressions, targets.names, train.fold_unit)
+    tried, start = choose_prior(regressions, forms, config.penalty, saved, clock)
+    kept = preferred_prior(tried, firm=config.penalty.firm)
+    warm_start = np.repeat(start.mean(axis=1, keepdims=True), regressions.count, axis=1)
+    weights = regressions.solve(Prior(kept.common, kept.own), warm_start, tolerance=TOLERANCE)
+    out_of_fold = regressions.log_odds(weights)[: len(train)]  # of the admissions as recorded, not of their copies
+    clock.report("weights", 1, 1, {"deviance explained": 1 - kept.unexplained}, work=6)
+    weights = weights[: train.vocabulary_size]  # without those of the tokens that mark copies
+    fitted = _calibrate_and_collapse(train, targets, out_of_fold, weights[:, -1], config, tried, clock)
+    return replace(fitted, valid_by_fold=_scores_by_fold(fitted.state, weights[:, :-1], valid.tokens))
 
 
-def _fit(
+def _calibrate_and_collapse(
     train: Split,
     targets: Targets,
-    honest: np.ndarray,
+    out_of_fold: np.ndarray,
     final: np.ndarray,
     config: TableConfig,
-    tried: list[Tried],
+    tried: list[TriedPrior],
     clock: Clock,
 ) -> Fit:
-    """Calibrate what the regressions found, and collapse it to one score."""
+    """Calibrate the risks and fit the curves on out-of-fold log-odds; return the fit.
+
+    `final` are the weights on all training admissions, with the intercepts in the row of token 0.
+    """
     mass = train.weight
-    calibration = calibrate_all(honest, targets.outcomes, mass, targets.families)
+    calibration = calibrate_all(out_of_fold, targets.outcomes, mass, targets.families)
     people = {}
     if train.people is not None:
-        people = {"people": fit_people(honest[:, : targets.binary], train.outcomes, train.people, mass)}
+        people = {"people": fit_people(out_of_fold[:, : targets.binary], train.outcomes, train.people, mass)}
     options, names = config.curve, targets.names
     alpha = outcome_weights(
-        targets.halves(mass), names, balance=options.balance, importance=options.importance, weight=mass
+        targets.dichotomised(mass), names, balance=options.balance, importance=options.importance, weight=mass
     )
-    labels, counted = _aligned(honest, targets, calibration, alpha, options.observed, mass)
-    curves = fit_curves(honest, labels, counted, points=options.points, straight=options.straight, mass=mass)
-    clock.tell("curves", 1, 1, {}, work=clock.left)
-    rest = unexplained(honest, targets.outcomes, calibration, targets.families, mass)
+    labels, label_weights = _alignment_labels(out_of_fold, targets, calibration, alpha, options.observed, mass)
+    curves = fit_curves(out_of_fold, labels, label_weights, points=options.points, straight=options.straight, mass=mass)
+    clock.report("curves", 1, 1, {}, work=clock.left)
+    left = unexplained(out_of_fold, targets.outcomes, calibration, targets.families, mass)
     return Fit(
         state={
             "weights": np.concatenate([np.zeros_like(final[:1]), final[1:]]),
             "intercepts": final[0].copy(),
-            "calibration": targets.scaled_back(calibration),
+            "calibration": targets.calibration_in_units(calibration),
             "knots": curves.knots,
             "heights": curves.heights,
             **people,
-            **_kinds(targets),
+            **_kind_codes(targets),
         },
         weights=dict(zip(train.names, alpha.tolist())),
         record=TableRecord(
             tried=tuple(tried),
-            kept=preferred(tried, firm=config.penalty.firm),
+            kept=preferred_prior(tried, firm=config.penalty.firm),
             weights=dict(zip(names, alpha.tolist())),
-            unexplained=dict(zip(names, rest.tolist())),
+            unexplained=dict(zip(names, left.tolist())),
             calibration={name: (float(a), float(b)) for name, (a, b) in zip(names, calibration)},
-            left_out=train.words,
+            left_out=train.fold_unit,
         ),
         seconds=clock.seconds,
-        honest=curves(honest),
-        log_odds=honest,
+        out_of_fold=curves(out_of_fold),
+        log_odds=out_of_fold,
     )
 
 
-def _crossed(state: Mapping[str, np.ndarray], parts: np.ndarray, tokens: Tokens) -> np.ndarray:
-    """Return scores by each of the regressions that leave out a fold."""
+def _scores_by_fold(state: Mapping[str, np.ndarray], parts: np.ndarray, tokens: Tokens) -> np.ndarray:
+    """Return the scores of admissions by each of the regressions that leave out a fold: folds x admissions."""
     presence, curves = Presence.of(tokens, len(parts)), Curves(state["knots"], state["heights"])
     return np.stack([curves(presence.times(part) + part[0]) for part in np.moveaxis(parts, 1, 0)])
 
@@ -237,11 +247,11 @@ def score(state: Mapping[str, np.ndarray], tokens: Tokens) -> np.ndarray:
     """Score admissions with the arrays of a fit.
 
     Args:
-        state: the arrays.
-        tokens: of the admissions.
+        state: the arrays of the fit.
+        tokens: the tokens of the admissions.
 
     Returns:
-        One number per admission, in order.
+        One score per admission, in order.
 
     >>> arrays = {"weights": np.array([[0.0], [0.0], [2.0]]), "intercepts": np.array([-1.0])}
     >>> arrays |= {"knots": np.array([[-1.0, 1.0]]), "heights": np.array([[0.0, 0.5]])}
@@ -252,29 +262,35 @@ def score(state: Mapping[str, np.ndarray], tokens: Tokens) -> np.ndarray:
     return Curves(state["knots"], state["heights"])(log_odds)
 
 
-def _aligned(
-    honest: np.ndarray,
+def _alignment_labels(
+    out_of_fold: np.ndarray,
     targets: Targets,
     calibration: np.ndarray,
     alpha: np.ndarray,
     observed: float,
     weight: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the score is aligned with, and how much each part counts: outcomes, and the thresholds of numbers."""
-    binary, asked = targets.binary, calibration[:, 0] + calibration[:, 1] * honest
-    labels = [soften(asked[:, :binary], targets.outcomes[:, :binary], observed=observed)]
-    counted = [alpha[:binary]]
+    """Return the labels that the score is aligned with, and the weight of each.
+
+    A binary outcome is one column, mixed with its risk (`soften`). A number becomes one column per threshold
+    (`Thresholds`).
+    """
+    binary, calibrated = targets.binary, calibration[:, 0] + calibration[:, 1] * out_of_fold
+    labels = [soften(calibrated[:, :binary], targets.outcomes[:, :binary], observed=observed)]
+    label_weights = [alpha[:binary]]
     for place in range(binary, len(targets.names)):
-        found = Thresholds.of(targets.outcomes[:, place], weight)
-        lines = calibrate_all(np.repeat(honest[:, [place]], found.beyond.shape[1], axis=1), found.beyond, weight)
-        own = lines[:, 0] + lines[:, 1] * honest[:, [place]]
-        labels.append(soften(own, found.beyond, observed=observed))
-        counted.append(alpha[place] * found.weights)
-    return np.hstack(labels), np.concatenate(counted)
+        thresholds = Thresholds.of(targets.outcomes[:, place], weight)
+        lines = calibrate_all(
+            np.repeat(out_of_fold[:, [place]], thresholds.indicators.shape[1], axis=1), thresholds.indicators, weight
+        )
+        log_odds = lines[:, 0] + lines[:, 1] * out_of_fold[:, [place]]
+        labels.append(soften(log_odds, thresholds.indicators, observed=observed))
+        label_weights.append(alpha[place] * thresholds.weights)
+    return np.hstack(labels), np.concatenate(label_weights)
 
 
-def _kinds(targets: Targets) -> dict[str, np.ndarray]:
-    """Return the kind of each outcome, by its place in `KINDS`, where some are numbers."""
+def _kind_codes(targets: Targets) -> dict[str, np.ndarray]:
+    """Return the kind of each outcome as its position in `KINDS`; nothing if all outcomes are binary."""
     if not targets.scales:
         return {}
     return {"kinds": np.array([KINDS.index(family.kind) for family in targets.families], dtype=np.float64)}
@@ -283,48 +299,49 @@ def _kinds(targets: Targets) -> dict[str, np.ndarray]:
 def _regressions(
     train: Split, targets: Targets, tokens: Tokens, folds: np.ndarray, parents: np.ndarray, count: int
 ) -> Regressions:
-    """Return one regression for each fold left out, and one of all; `tokens` may hold each admission in several forms.
+    """Return the regressions: one without each fold, and with `count` = folds + 1 a last one on all admissions.
 
-    Of several forms, each has a level of its own, and the weights of categories are drawn towards their mean: what is
-    learned of a category in few admissions is that it is a further diagnosis.
+    `tokens` may hold each admission in several forms (`_copies`), one form after another. Each further form then has an
+    intercept of its own, and the weights of categories are shrunk towards their mean instead of 0: a category seen in
+    few admissions is then taken for an average further diagnosis.
     """
     forms = len(tokens) // len(train)
     presence = Presence.of(tokens, train.vocabulary_size + forms - 1)
     weight = None if train.weight is None else np.tile(train.weight, forms)
-    alike = None
+    shrunk_to_mean = None
     if forms > 1:
         weight = np.repeat(MASS, len(train)) * (1.0 if weight is None else weight)
-        alike = np.flatnonzero(parents == 0)[len(SPECIAL) :]
+        shrunk_to_mean = np.flatnonzero(parents == 0)[len(SPECIAL) :]
         parents = np.pad(parents, (0, forms - 1))
-    many, outcomes = _counted(presence, weight), np.tile(targets.outcomes, (forms, 1))
-    tightness = (many / np.exp(np.average(np.log(many), weights=many))) ** RARITY
-    tightness[train.vocabulary_size :] = FREE
-    options = {"weight": weight, "families": targets.families, "alike": alike}
-    return Regressions(presence, outcomes, np.tile(folds, forms), parents, tightness, count, **options)
+    counts, outcomes = _token_counts(presence, weight), np.tile(targets.outcomes, (forms, 1))
+    penalty_factors = (counts / np.exp(np.average(np.log(counts), weights=counts))) ** RARITY
+    penalty_factors[train.vocabulary_size :] = FORM_PENALTY
+    options = {"weight": weight, "families": targets.families, "shrunk_to_mean": shrunk_to_mean}
+    return Regressions(presence, outcomes, np.tile(folds, forms), parents, penalty_factors, count, **options)
 
 
-def _counted(presence: Presence, weight: np.ndarray | None) -> np.ndarray:
-    """Return how many admissions have each token, each counting as much as its weight; 1 where none has it."""
+def _token_counts(presence: Presence, weight: np.ndarray | None) -> np.ndarray:
+    """Return the number of admissions that have each token (the sum of their weights), at least 1 where none has it."""
     if weight is None:
         return np.maximum(np.bincount(presence.ids, minlength=presence.columns), 1).astype(np.float64)
     repeated = np.repeat(weight, np.diff(presence.offsets))
-    many = np.bincount(presence.ids, repeated, minlength=presence.columns)
-    return np.where(many > 0, many, 1.0)
+    counts = np.bincount(presence.ids, repeated, minlength=presence.columns)
+    return np.where(counts > 0, counts, 1.0)
 
 
-def _check_folds(whole: Regressions, names: Sequence[str], words: str) -> None:
-    """Refuse an outcome that cannot be learned without one of the folds."""
-    for name, level, column in zip(names, whole.level, whole.outcomes.T):
-        if level:
+def _check_folds(regressions: Regressions, names: Sequence[str], fold_unit: str) -> None:
+    """Raise an error if an outcome has a single class once some fold is left out."""
+    for name, single_class, column in zip(names, regressions.single_class, regressions.outcomes.T):
+        if single_class:
             known = column[~np.isnan(column)]
             raise InputError(
-                f"{name}: {int(known.sum())} of {len(known)} admissions have it, and without one fold of {words} those "
-                "left are all alike; give more admissions, or leave the outcome out."
+                f"{name}: {int(known.sum())} of {len(known)} admissions have it, and without one fold of {fold_unit} "
+                "all those left have the same value; give more admissions, or leave the outcome out."
             )
 
 
 def _check(train: Split, config: TableConfig) -> None:
-    """Refuse what would make a fit meaningless before it begins."""
+    """Raise an error for data or settings that would make a fit meaningless."""
     check_values(train, "training")
     with_classes(train)
     numbers = () if train.numbers is None else train.numbers.names

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mlci.base.names import FORMER_RECIPES
-from mlci.fitting._result import DeepRecord, Epoch, PaperRecord, Trained
+from mlci.fitting._result import DeepRecord, Epoch, PaperRecord, TrainingLog
 
 GONE = ("stage1", "stage2", "orientation", "bandwidth", "anchor")
 
@@ -26,5 +26,5 @@ def renewed(card: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "recipe": recipe, "record": asdict(record.shown())}
 
 
-def _trained(facts: Mapping[str, Any]) -> Trained:
-    return Trained(**{**facts, "history": tuple(Epoch(**epoch) for epoch in facts["history"])})
+def _trained(facts: Mapping[str, Any]) -> TrainingLog:
+    return TrainingLog(**{**facts, "history": tuple(Epoch(**epoch) for epoch in facts["history"])})

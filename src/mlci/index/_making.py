@@ -48,16 +48,16 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
     data = {"train": splits.train, "valid": splits.valid}
     scorer = scorer_of(fit.state, splits.vocabulary, card["config"])
     # What was cross-fitted takes the place of what the index itself says of admissions that it learned from.
-    known = {} if fit.honest is None else {"train": Reading(fit.honest, fit.log_odds)}
+    known = {} if fit.out_of_fold is None else {"train": Reading(fit.out_of_fold, fit.log_odds)}
     readings = {part: known.get(part) or _read(scorer, taken) for part, taken in data.items()}
     scores = {part: reading.score for part, reading in readings.items()}
     mass = {part: taken.weight for part, taken in data.items()}
-    scores["train"] = as_shipped(scores["train"], scores["valid"], fit.crossed, mass["train"], mass["valid"])
+    scores["train"] = as_shipped(scores["train"], scores["valid"], fit.valid_by_fold, mass["train"], mass["valid"])
     labels = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}
-    halves = halved(splits.valid.together, len(splits.valid))
+    halves = halved(splits.valid.fold_groups, len(splits.valid))
     weights = list(fit.weights.values())
-    evidence = Evidence(scores, labels, names, weights, honest=fit.honest is not None, halves=halves, mass=mass)
-    own = scorer.risks(readings["valid"]) if fit.held_out is None else fit.held_out
+    evidence = Evidence(scores, labels, names, weights, honest=fit.out_of_fold is not None, halves=halves, mass=mass)
+    own = scorer.risks(readings["valid"]) if fit.valid_risks is None else fit.valid_risks
     chosen, judged = evidence.cutoff(), dict(zip(names, own.T))
     for place, name in enumerate(names):
         risk = evidence.judged(labels["valid"][:, place], place) if name not in judged else None

@@ -14,9 +14,9 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions
 from mlci.config import CurveConfig
-from mlci.fitting._collapse import outcome_weights, soften
 from mlci.fitting._curves import fit_curves
 from mlci.fitting._data import Split
+from mlci.fitting._soft_labels import outcome_weights, soften
 from mlci.fitting.move import Moved, move
 from mlci.index._aggregates import LEAST
 from mlci.index._extend import extended
@@ -62,10 +62,10 @@ def update(model: Model, admissions: Admissions, labels: Mapping[str, np.ndarray
     shipped = model.read(admissions).log_odds
     assert shipped is not None  # a table has them
     state = _state(model.state, moved, [places.get(name) for name in columns], outcomes, shipped)
-    log_odds = np.column_stack([shipped, moved.honest[:, [n not in own for n in names]]])
-    log_odds[:, [columns.index(name) for name in names]] = moved.honest
+    log_odds = np.column_stack([shipped, moved.out_of_fold[:, [n not in own for n in names]]])
+    log_odds[:, [columns.index(name) for name in names]] = moved.out_of_fold
     score = TableScorer(state, vocabulary).score(log_odds)
-    bands = {name: smooth(moved.honest[:, place], labels[name], least=LEAST) for name, place in places.items()}
+    bands = {name: smooth(moved.out_of_fold[:, place], labels[name], least=LEAST) for name, place in places.items()}
     after = replace(
         model,
         state=state,
@@ -121,8 +121,8 @@ def _state(
     options = CurveConfig()
     names = [str(place) for place in range(outcomes.shape[1])]
     weights = outcome_weights(outcomes, names, balance=options.balance, importance={})
-    labels = soften(moved.honest, outcomes, observed=options.observed)
-    fresh = fit_curves(moved.honest, labels, weights, points=options.points)
+    labels = soften(moved.out_of_fold, outcomes, observed=options.observed)
+    fresh = fit_curves(moved.out_of_fold, labels, weights, points=options.points)
     share = moved.own + (1 - moved.own) * len(outcomes) / (len(outcomes) + HALFWAY)
     share = 0.0 if moved.stayed else share
     state = {name: [] for name in ("weights", "intercepts", "calibration", "knots", "heights")}
@@ -131,7 +131,7 @@ def _state(
         known = column < len(former["intercepts"])
         before = former["knots"][source], former["heights"][source] * known
         if place is not None:
-            before = _carried(before[0], shipped[:, source], moved.honest[:, place]), before[1]
+            before = _carried(before[0], shipped[:, source], moved.out_of_fold[:, place]), before[1]
         flat = np.linspace(before[0][0], before[0][-1], options.points), np.zeros(options.points)
         own = flat if place is None else (fresh.knots[place], fresh.heights[place])
         points = _apart(np.concatenate([before[0], own[0]]))

@@ -1,7 +1,7 @@
-"""The passes of DeepSets with mean and max pooling, the encoder of both recipes, written out for the CPU.
+"""Hand-written forward and backward pass of DeepSets with mean and max pooling (the default encoder), for the CPU.
 
-There a step is so short that recording it for autograd and filling a gradient of the whole vocabulary would cost as
-much as the matrix products.
+A step there is so short that recording it for autograd, and filling a gradient as large as the vocabulary, would cost
+as much as the matrix products.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlci.fitting._pooling import largest
+from mlci.fitting._pooling import max_pool
 from mlci.fitting.encoders import DeepSets
 from mlci.tokens import PAD, Tokens
 
@@ -19,21 +19,22 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Batch:
-    """The tokens of some admissions, laid out for a step; made of them alone, so that it can be made ahead."""
+    """The tokens of a minibatch, prepared for a step; made of the tokens alone, so that it can be prepared ahead."""
 
-    tokens: np.ndarray  # the distinct ones
-    where: Tensor  # the place of each token among them
-    offsets: Tensor
-    holders: Tensor  # who has each of the distinct ones: admissions, one after another
-    held: Tensor  # where those of each begin
-    share: Tensor  # of a token in the mean of its admission, a row each
-    masks: tuple[Tensor, ...]  # what enters each hidden layer is multiplied by; none where nothing is dropped
+    tokens: np.ndarray  # the distinct tokens
+    where: Tensor  # for each token, its index among the distinct ones
+    offsets: Tensor  # where each admission begins in `where`, and the end
+    holders: Tensor  # the admissions that have each distinct token, one token after another
+    held: Tensor  # where the admissions of each distinct token begin in `holders`, and the end
+    share: Tensor  # 1 / (number of tokens) of each admission, as a column
+    masks: tuple[Tensor, ...]  # dropout masks of the inputs of the hidden layers; empty without dropout
 
 
 class ByHand:
-    """Forward through a DeepSets, and the scores' gradient back into every weight.
+    """Forward through a DeepSets, and backward from the gradient by the scores to all weights.
 
-    `sparse`: nobody else adds to the gradients, so that only the last step's rows of the embeddings' are not zero.
+    `sparse`: nothing else adds to the gradients, so only the embedding rows of the last step need to be set back to
+    zero.
     """
 
     def __init__(self, model: DeepSets, *, sparse: bool = True) -> None:
@@ -48,9 +49,9 @@ class ByHand:
         self.batch: Batch | None = None
 
     def lay_out(self, tokens: Tokens) -> Batch:
-        """Find the distinct tokens, where each token stands among them, and who has each; draw what is dropped."""
+        """Prepare a batch: find the distinct tokens, and which admissions have each; draw the dropout masks."""
         number = np.full(len(self.embedding), -1)
-        number[PAD] = 0  # always among them, so that there is one
+        number[PAD] = 0  # padding is always included, so that there is at least one
         number[tokens.ids] = 0
         distinct = np.flatnonzero(number == 0)
         number[distinct] = np.arange(len(distinct))
@@ -75,7 +76,7 @@ class ByHand:
         self.table = self.phi[1].forward(self.second).relu_()
         bags = (self.table, batch.where, batch.offsets)
         mean = torch.embedding_bag(*bags, mode=0, include_last_offset=True)[0]
-        best, self.winners = largest(batch.where, self.table, batch.offsets)
+        best, self.winners = max_pool(batch.where, self.table, batch.offsets)
         self.pooled = torch.cat([mean.mul_(batch.share), best], dim=1)
         norm = self.model.norm
         self.normed, *self.moments = torch.native_layer_norm(
@@ -88,7 +89,7 @@ class ByHand:
         return self.rho[2].forward(self.fourth).squeeze(1)
 
     def _dropped(self, layer: int, x: Tensor) -> Tensor:
-        """Return what enters a hidden layer; also its gradient on the way back."""
+        """Apply the dropout mask of a hidden layer, to its input or to the gradient by its input."""
         assert self.batch is not None
         return x * self.batch.masks[layer] if self.batch.masks else x
 
@@ -111,9 +112,9 @@ class ByHand:
         self.gradient[self.batch.tokens] = back.numpy()
 
     def _unpooled(self, back: Tensor) -> Tensor:
-        """Bring the gradient to the distinct tokens: a mean's to all who are in it, a maximum's to its winner.
+        """Return the gradient by the distinct tokens' features: the mean passes it to all tokens, the max to winners.
 
-        At zero, ReLU lets nothing through.
+        The gradient through a maximum of 0 is 0, as for a ReLU.
         """
         batch, width = self.batch, len(self.columns)
         assert batch is not None
@@ -126,27 +127,30 @@ class ByHand:
 
 
 class _Linear:
-    """A linear layer with weights and gradients at hand: to find them in the model takes as long as a small product."""
+    """A linear layer with direct references to its weights and gradients.
+
+    Attribute lookups in a module cost as much as a small matrix product.
+    """
 
     def __init__(self, layer) -> None:
         self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
-        self.turned = self.weight.T
+        self.transposed = self.weight.T
         self.by_weight, self.by_bias = layer.weight.grad, layer.bias.grad
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.addmm(self.bias, x, self.turned)
+        return torch.addmm(self.bias, x, self.transposed)
 
     def back(self, x: Tensor, gradient: Tensor) -> Tensor:
-        """Pass a gradient back: into the weights' gradients, and on to what came in."""
+        """Write the gradients by weight and bias; return the gradient by the input."""
         torch.mm(gradient.T, x, out=self.by_weight)
         torch.sum(gradient, 0, out=self.by_bias)
         return torch.mm(gradient, self.weight)
 
 
-def takes(model: nn.Module) -> bool:
-    """Say whether this is a model that goes by hand."""
+def supports(model: nn.Module) -> bool:
+    """Return whether the hand-written passes cover this model."""
     if not isinstance(model, DeepSets) or model.poolings != ["mean", "max"]:
         return False
-    if (len(model.phi), len(model.rho)) != (4, 5):  # two layers and three, each but the last with its ReLU
+    if (len(model.phi), len(model.rho)) != (4, 5):  # two and three linear layers, each but the last with a ReLU
         return False
     return model.embedding.weight.device.type == "cpu"

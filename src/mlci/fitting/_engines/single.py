@@ -1,6 +1,6 @@
-"""One model, trained step by step: by autograd, or for the paper's encoder on the CPU by hand.
+"""The engine of one model, trained step by step: by autograd, or on the CPU by hand-written passes where they exist.
 
-In come a model, what it reads and what it is after; several processes may share each step.
+Several processes may share each step.
 """
 
 import threading
@@ -17,17 +17,17 @@ from mlci.codes.streams import ahead
 from mlci.fitting._backward import backward
 from mlci.fitting._data import Split
 from mlci.fitting._engines import by_hand
-from mlci.fitting._loop import Pace, Stopped, torch_seed
+from mlci.fitting._loop import Cancelled, Schedule, torch_seed
 from mlci.fitting._objectives import Objective
 from mlci.fitting._processes import ALONE, Group
-from mlci.fitting.encoders import DeepSets, Dropout, on, predict
+from mlci.fitting.encoders import DeepSets, Dropout, predict, tensors_on
 from mlci.tokens import Tokens
 
 
 class Autograd:
-    """A step's two passes through any module, which takes the tensors of a batch.
+    """Forward and backward pass of any module, by autograd.
 
-    `parameters` are what an optimiser moves, with their gradients.
+    `parameters` are the weights that the optimiser updates.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -43,8 +43,8 @@ class Autograd:
         backward(self.scores, gradient)
 
 
-def thin(tokens: Tokens, share: float, rng: np.random.Generator) -> Tokens:
-    """Leave out a random `share` of the tokens."""
+def drop_tokens(tokens: Tokens, share: float, rng: np.random.Generator) -> Tokens:
+    """Drop a random `share` of the tokens (token dropout)."""
     kept = rng.random(len(tokens.ids)) >= share
     return Tokens(tokens.ids[kept], np.concatenate([[0], np.cumsum(kept)])[tokens.offsets])
 
@@ -53,25 +53,25 @@ class Single:
     """The engine of one model.
 
     Args:
-        passes: the model's two passes.
-        take: gives what the forward pass is given of some admissions; it may draw at random.
+        passes: the model's forward and backward pass.
+        take: prepares the input of the forward pass for some admissions; it may use the random generator.
         outcomes: of all admissions.
-        pace: how the model walks through them.
-        seed: of their order, and of what is dropped.
-        rows: the admissions that it learns from (all, if None).
-        rng: the generator of an epoch, instead of the seed's.
+        schedule: batch size and settings of the optimiser.
+        seed: seed of the order of admissions, and of dropout.
+        rows: the admissions to train on (None: all).
+        rng: gives the generator of an epoch, instead of one made of `seed` and the epoch.
         group: the processes that share each step.
-        stop: set, the training ends.
+        stop: cancels the training when set.
     """
 
-    pause = 0.0  # seconds between checkpoints
+    checkpoint_interval = 0.0  # seconds between checkpoints
 
     def __init__(
         self,
         passes: Autograd | by_hand.ByHand,
         take: Callable[[np.ndarray, np.random.Generator], Any],
         outcomes: np.ndarray,
-        pace: Pace,
+        schedule: Schedule,
         seed: tuple[int, ...],
         *,
         rows: np.ndarray | None = None,
@@ -83,29 +83,29 @@ class Single:
         self.seed, self.group, self.stop = seed, group, stop
         self.rows = np.arange(len(outcomes)) if rows is None else rows
         self.rng = rng or (lambda epoch: np.random.default_rng((*seed, epoch)))
-        self.cuts = pace.cuts(len(self.rows))
-        self.optimiser = pace.optimiser(passes.parameters, len(self.cuts) - 1)
+        self.bounds = schedule.batch_bounds(len(self.rows))
+        self.optimiser = schedule.optimiser(passes.parameters, len(self.bounds) - 1)
         self.device = passes.parameters[0].device
         self.objective: Objective | None = None
 
-    def aim(self, objective: Objective) -> None:
+    def set_objective(self, objective: Objective) -> None:
         self.objective = objective
 
-    def epoch(self, number: int) -> Tensor:
+    def train_epoch(self, number: int) -> Tensor:
         rng, objective = self.rng(number), self.objective
         assert objective is not None
         self.model.train()
-        draws = torch.Generator(self.device).manual_seed(torch_seed(*self.seed, number))
+        generator = torch.Generator(self.device).manual_seed(torch_seed(*self.seed, number))
         for part in self.model.modules():
             if isinstance(part, Dropout):
-                part.generator = draws
+                part.generator = generator
         order = self.rows[rng.permutation(len(self.rows))]
         total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=self.device)
-        batches = [order[first:last] for first, last in pairwise(self.cuts)]
-        taken = ahead(self.take(rows[self.group.share(len(rows))], rng) for rows in batches)
-        for rows, batch in zip(batches, taken):
+        batches = [order[first:last] for first, last in pairwise(self.bounds)]
+        prepared = ahead(self.take(rows[self.group.share(len(rows))], rng) for rows in batches)  # in another thread
+        for rows, batch in zip(batches, prepared):
             if self.stop is not None and self.stop.is_set():
-                raise Stopped
+                raise Cancelled
             own = self.group.share(len(rows))
             outcomes = torch.from_numpy(self.outcomes[rows]).to(self.device)
             scores = self.group.gather(self.passes.forward(batch), len(rows))
@@ -114,7 +114,7 @@ class Single:
             self.group.sum_gradients(self.passes.parameters)
             self.optimiser.step()
             total += values
-        return total / (len(self.cuts) - 1)
+        return total / (len(self.bounds) - 1)
 
     def predict(self, split: Split) -> Tensor:
         own = predict(self.model, split.tokens, self.group.share(len(split)))  # pyright: ignore[reportArgumentType]
@@ -127,26 +127,35 @@ class Single:
         self.model.load_state_dict({name: weight[0] for name, weight in state.items()})
 
 
-def of_tokens(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], **options: Any) -> Single:
-    """Make the engine of an encoder, by autograd; a share of the tokens is left out at random."""
+def autograd_engine(
+    model: nn.Module, split: Split, schedule: Schedule, seed: tuple[int, ...], **options: Any
+) -> Single:
+    """Make the engine of an encoder with autograd; tokens are dropped as the schedule says."""
     device = next(model.parameters()).device
-    return Single(Autograd(model), _reader(split, pace, partial(on, device)), split.outcomes, pace, seed, **options)
+    return Single(
+        Autograd(model),
+        _reader(split, schedule, partial(tensors_on, device)),
+        split.outcomes,
+        schedule,
+        seed,
+        **options,
+    )
 
 
-def quickest(model: nn.Module, split: Split, pace: Pace, seed: tuple[int, ...], **options: Any) -> Single:
-    """Make the engine of an encoder, by hand where that is written out."""
-    if not by_hand.takes(model):
-        return of_tokens(model, split, pace, seed, **options)
+def fastest_engine(model: nn.Module, split: Split, schedule: Schedule, seed: tuple[int, ...], **options: Any) -> Single:
+    """Make the engine of an encoder: with hand-written passes if they support it, else with autograd."""
+    if not by_hand.supports(model):
+        return autograd_engine(model, split, schedule, seed, **options)
     sparse = options.get("group", ALONE).count == 1
     passes = by_hand.ByHand(cast(DeepSets, model), sparse=sparse)
-    return Single(passes, _reader(split, pace, passes.lay_out), split.outcomes, pace, seed, **options)
+    return Single(passes, _reader(split, schedule, passes.lay_out), split.outcomes, schedule, seed, **options)
 
 
-def _reader(split: Split, pace: Pace, lay_out: Callable[[Tokens], Any]) -> Callable[..., Any]:
-    """Make what takes the tokens of some admissions, without those that are left out."""
+def _reader(split: Split, schedule: Schedule, lay_out: Callable[[Tokens], Any]) -> Callable[..., Any]:
+    """Return a function that prepares the tokens of some admissions, after token dropout."""
 
     def take(rows: np.ndarray, rng: np.random.Generator) -> Any:
         tokens = split.tokens.take(rows)
-        return lay_out(thin(tokens, pace.token_dropout, rng) if pace.token_dropout else tokens)
+        return lay_out(drop_tokens(tokens, schedule.token_dropout, rng) if schedule.token_dropout else tokens)
 
     return take

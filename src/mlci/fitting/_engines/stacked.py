@@ -1,8 +1,8 @@
-"""Several models of one shape trained at once: every step one set of kernels, on CUDA recorded as a graph and replayed.
+"""The engine of several models of one shape, trained at once: one set of kernels per step, on CUDA recorded as a graph.
 
-In come models and the admissions each learns from. Each keeps its own objective, batch order and learning rate, so that
-it differs from a model trained on its own by rounding, and by the hidden units that are dropped. The processor draws
-the next epoch while the device trains.
+Each model keeps its own objective, order of admissions and learning rate. So it differs from the same model trained
+alone only by rounding, and by which hidden units dropout drops. The CPU draws the next epoch's random numbers while the
+device trains.
 """
 
 import gc
@@ -18,20 +18,20 @@ from torch import Tensor
 from mlci.config import EncoderConfig
 from mlci.fitting._backward import backward
 from mlci.fitting._data import Split
-from mlci.fitting._engines.layout import EpochSteps, Resident, thinned
+from mlci.fitting._engines.layout import EpochSteps, Resident, with_tokens_dropped
 from mlci.fitting._engines.stacked_adamw import StackedAdamW, stacked_rates
-from mlci.fitting._engines.stacks import build
-from mlci.fitting._loop import Pace, seeded
+from mlci.fitting._engines.stacked_models import build
+from mlci.fitting._loop import Schedule, seeded
 from mlci.fitting._objectives import LARGE, Objective
 from mlci.fitting.encoders import TRITON, Encoder, RiskHeads
 
-AHEAD = 16_384  # steps laid out at once, counted for each model: what the device holds does not grow with the split
-PAYS = ("cuda",)  # kinds of device where a step is mostly launching kernels
-LAZY = ("cuda",)  # and where a step moves no more rows of a table than it uses
+AHEAD = 16_384  # steps (times models) laid out at once, which bounds the memory on the device
+STACKED_DEVICES = ("cuda",)  # device types on which stacking pays: a step there is mostly kernel launches
+LAZY_DEVICES = ("cuda",)  # device types on which a step updates only the embedding rows that it uses
 
 
 def stackable(encoder: EncoderConfig, batch: int) -> bool:
-    """Say whether models of this kind can be trained at once: sets with an average of codes, alone or with their max.
+    """Return whether such models can be trained at once: DeepSets with an average (and a max), or Set Transformers.
 
     >>> stackable(EncoderConfig(pooling="attention+max"), 256), stackable(EncoderConfig(pooling="max"), 256)
     (True, False)
@@ -41,17 +41,17 @@ def stackable(encoder: EncoderConfig, batch: int) -> bool:
     return (sets or encoder.name == "set_transformer") and batch <= LARGE
 
 
-def pays(encoder: EncoderConfig, batch: int, device: torch.device) -> bool:
-    """Say whether they are best trained at once on this device: a GPU, for whose kernels Triton is needed."""
-    able = device.type in PAYS and (device.type != "cuda" or TRITON)
+def prefers_stacking(encoder: EncoderConfig, batch: int, device: torch.device) -> bool:
+    """Return whether such models are best trained at once on this device: on a GPU with Triton."""
+    able = device.type in STACKED_DEVICES and (device.type != "cuda" or TRITON)
     return able and stackable(encoder, batch)
 
 
 @contextmanager
 def tensor_cores() -> Iterator[None]:
-    """Let a GPU round the factors of matrix products to 10 bits (TF32) in the block; sums keep theirs.
+    """Let a GPU round the factors of matrix products to 10 bits (TF32) in the block; sums stay in float32.
 
-    A step of twelve fits is a fifth shorter, and what they reach differs by less than from seed to seed.
+    A step of twelve fits is a fifth shorter, and the results differ by less than from seed to seed.
     """
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -62,67 +62,69 @@ def tensor_cores() -> Iterator[None]:
 
 
 class Stacked:
-    """The engine of several models; `rows` are the admissions that each learns from (all, if None).
+    """The engine of several models; `rows` are the admissions that each is trained on (None: all).
 
-    All have as many steps of as many admissions: what one lacks is filled with the empty admission, which counts
-    nothing, and a step of that alone moves nothing.
+    All models take the same number of steps of the same size. Missing admissions are filled by the empty admission,
+    which has no outcomes, and a step of nothing but that changes no weights.
     """
 
-    pause = 10.0  # seconds between checkpoints
+    checkpoint_interval = 10.0  # seconds between checkpoints
 
     def __init__(
         self,
         models: Sequence[Encoder | RiskHeads],
         split: Split,
-        pace: Pace,
+        schedule: Schedule,
         seeds: Sequence[tuple[int, ...]],
         *,
         rows: Sequence[np.ndarray] | None = None,
     ) -> None:
-        self.device, self.seeds, self.pace = next(models[0].parameters()).device, seeds, pace
+        self.device, self.seeds, self.schedule = next(models[0].parameters()).device, seeds, schedule
         self.split, self.train = split, Resident.of(split, self.device)
         self.rows = [np.arange(len(split))] * len(models) if rows is None else rows
         self.stack = build(models, max(1, int(split.tokens.counts.max())))
-        sizes = [pace.size(len(own)) for own in self.rows]
+        sizes = [schedule.batch_size(len(own)) for own in self.rows]
         self.counts = [-(-len(own) // size) for own, size in zip(self.rows, sizes)]
         self.batch, self.most = max(sizes), max(self.counts)
-        self.slots = []  # where in the grid of steps x batch each admission of a model stands
+        self.slots = []  # for each model, the position of each of its admissions in the grid of steps x batch
         for own, size in zip(self.rows, sizes):
             place = torch.arange(len(own))
             self.slots.append(place // size * self.batch + place % size)
-        tables = self.stack.tables if self.device.type in LAZY else ()
-        self.optimiser = StackedAdamW(self.stack.weights, partial(stacked_rates, pace, self.counts), tables)
+        tables = self.stack.tables if self.device.type in LAZY_DEVICES else ()
+        self.optimiser = StackedAdamW(self.stack.weights, partial(stacked_rates, schedule, self.counts), tables)
         if tables:
-            self.stack.looked_up = self.optimiser.pick
+            self.stack.row_lookup = self.optimiser.look_up
         self.residents: dict[int, tuple[Split, Resident]] = {id(split): (split, self.train)}
         self.threads, self.ahead = ThreadPoolExecutor(), {}
-        self.tokens = [int(split.tokens.counts[own].sum()) for own in self.rows] if pace.token_dropout else []
+        self.tokens = [int(split.tokens.counts[own].sum()) for own in self.rows] if schedule.token_dropout else []
 
-    def aim(self, objective: Objective) -> None:
+    def set_objective(self, objective: Objective) -> None:
         self.steps, self.room = Steps(self.stack.weights, self.stack.scores, objective, self.optimiser), (0, 0)
 
-    def epoch(self, number: int) -> Tensor:
+    def train_epoch(self, number: int) -> Tensor:
         draws = [drawing.result() for drawing in self.ahead.pop(number, None) or self._draw(number)]
-        if self.pace.cycle is None or number < self.pace.cycle:
+        if self.schedule.cycle is None or number < self.schedule.cycle:
             self.ahead = {number + 1: self._draw(number + 1)}
         data, orders = self._laid_out(draws)
         dropping = seeded(*self.seeds[0], number, device=self.device) if self.stack.dropout else nullcontext()
         labels, total = self.steps.objective.labels, torch.zeros_like(self.steps.total)
         with tensor_cores(), dropping:
-            for part in orders.split(max(1, AHEAD // len(orders)) * self.batch, dim=1):  # laid out some at a time
+            for part in orders.split(max(1, AHEAD // len(orders)) * self.batch, dim=1):
                 layout = EpochSteps.of(data, part, self.batch, self.split.vocabulary_size, labels, self.room)
                 self.room = layout.room
                 total += self.steps.run(layout.parts, labels=len(layout.labels))
         return total / torch.tensor(self.counts, device=self.device)[:, None]
 
     def _laid_out(self, draws: list[tuple[np.ndarray, np.ndarray | None]]) -> tuple[Resident, Tensor]:
-        """Give the admissions, thinned if they are to be, and the order of each model's, models x places."""
-        if not self.pace.token_dropout and len({len(order) for order, _ in draws}) == 1:  # nothing to fill
+        """Return the admissions (after token dropout) and each model's order of them, models x places."""
+        if (
+            not self.schedule.token_dropout and len({len(order) for order, _ in draws}) == 1
+        ):  # all models have the same number of admissions
             return self.train, torch.from_numpy(np.stack([order for order, _ in draws])).to(self.device)
         data, places = self.train, [torch.from_numpy(order) for order, _ in draws]
-        if self.pace.token_dropout:
+        if self.schedule.token_dropout:
             order, kept = (torch.from_numpy(np.concatenate(part)).to(self.device) for part in zip(*draws))
-            data = thinned(self.train, order, kept)
+            data = with_tokens_dropped(self.train, order, kept)
             places = torch.arange(len(order)).split([len(own) for own in self.rows])
         orders = torch.full((len(self.rows), self.most * self.batch), len(data))
         for own, slots, place in zip(orders, self.slots, places):
@@ -130,7 +132,7 @@ class Stacked:
         return data, orders.to(self.device)
 
     def _draw(self, epoch: int) -> list[Future]:
-        share = self.pace.token_dropout
+        share = self.schedule.token_dropout
 
         def draw(own: np.ndarray, seed: tuple[int, ...], tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
             rng = np.random.default_rng((*seed, epoch))
@@ -154,12 +156,12 @@ class Stacked:
 
 
 class Steps:
-    """Steps of an optimiser; on CUDA one step is recorded and replayed.
+    """Steps of an optimiser; on CUDA one step is recorded as a graph and replayed.
 
     Args:
-        weights: what it moves, by name.
-        scores: gives scores from what a step is given.
-        objective: what they are after.
+        weights: the weights to train, by name.
+        scores: computes the scores from the tensors of a step.
+        objective: the objective of the models.
         optimiser: of the weights.
     """
 
@@ -178,20 +180,20 @@ class Steps:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def run(self, parts: tuple[Tensor, ...], *, labels: int) -> Tensor:
-        """Take the steps laid out along the first axis of all parts, of which the last so many are labels.
+        """Take the steps that are laid out along the first axis of all `parts`, of which the last `labels` are labels.
 
         Returns:
             The sum over steps of each model's and outcome's value.
         """
         steps = len(parts[0])
-        self.optimiser.begin(steps)
+        self.optimiser.begin_run(steps)
         if self.parts is None or not self.parts.take(parts):
             self.parts, self.labels = Packed(parts), labels
             self.graph = self._recorded() if self.cuda else None
         self.total.zero_()
         for _ in range(steps):
             self.graph.replay() if self.graph else self._step()
-        self.optimiser.settle(steps)
+        self.optimiser.end_run(steps)
         return self.total.clone()
 
     def _step(self) -> None:
@@ -204,7 +206,7 @@ class Steps:
         self.total += values
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
-        """Record a step; the steps that warm up the libraries leave no trace in the weights."""
+        """Record a step as a CUDA graph; the warm-up steps that this needs leave no trace in the weights."""
         kept = [weight.detach().clone() for weight in self.weights.values()]
         moments = {name: value.clone() for name, value in self.optimiser.kept().items()}
         side = torch.cuda.Stream()
@@ -221,13 +223,13 @@ class Steps:
             for weight, value in zip(self.weights.values(), kept):
                 weight.copy_(value)
             self.optimiser.load(moments)
-            self.optimiser.forget()
+            self.optimiser.discard_run()
         return graph
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Collect no garbage in the block: to put away another graph would spoil the one that is being recorded."""
+    """Disable garbage collection in the block: destroying another graph would invalidate the one being recorded."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -238,7 +240,7 @@ def uncollected() -> Iterator[None]:
 
 
 class Packed:
-    """What the steps are given, the parts of a step one behind another, so that a step is fetched by one launch."""
+    """The tensors of all steps, those of one step packed into a row of bytes that one kernel launch fetches."""
 
     ALIGNED = 16  # bytes
 
@@ -251,7 +253,7 @@ class Packed:
         self.take(parts)
 
     def take(self, parts: tuple[Tensor, ...]) -> bool:
-        """Take the parts of other steps, if there is room for them and they are of the same kinds; say whether."""
+        """Store the tensors of other steps if they have the same shapes and fit; return whether they were stored."""
         steps = len(parts[0])
         if [(part.shape[1:], part.dtype) for part in parts] != self.kinds or steps > len(self.bytes):
             return False
@@ -260,7 +262,7 @@ class Packed:
         return True
 
     def of(self, step: Tensor) -> list[Tensor]:
-        """Give the parts of a step."""
+        """Return the tensors of a step."""
         row = self.bytes.index_select(0, step).squeeze(0)
         found = zip(self.kinds, self.starts, self.sizes)
         return [row[start : start + size].view(kind).view(shape) for (shape, kind), start, size in found]

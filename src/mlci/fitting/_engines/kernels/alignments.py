@@ -1,4 +1,13 @@
-"""The alignment with its gradient, in three launches instead of torch's seventy."""
+"""The alignment with its gradient (`_objectives.gram_alignment`) in three kernel launches instead of torch's seventy.
+
+The Gram matrix is never stored: each kernel recalculates the tiles that it needs. A *problem* is one model with the
+outcomes that share a mask: all outcomes (intersection validity), or one. Its `columns` (n x W) are the mask, then each
+outcome's centred profile, then zeros.
+
+1. `_products`: the Gram matrix times the columns.
+2. `_squares`: the squared norm of the centred Gram matrix.
+3. `_gradients`: the values and the gradient by the scores.
+"""
 
 from collections.abc import Sequence
 
@@ -14,7 +23,7 @@ ROWS, TILE = 16, 256  # pairs of scores are taken ROWS x TILE at a time
 
 @triton.jit
 def _pairs(gap, precisions, FACTORS: tl.constexpr):
-    """Give the kernel of score differences less one, and its derivative (`_objectives.kernel_less_one`)."""
+    """Return the kernel of score differences less 1, and its derivative (`_objectives.kernel_less_one`)."""
     if FACTORS == 0:  # energy
         value, slope = -tl.abs(gap), tl.where(gap > 0, -1.0, tl.where(gap < 0, 1.0, 0.0))
     else:
@@ -23,7 +32,7 @@ def _pairs(gap, precisions, FACTORS: tl.constexpr):
             precision = tl.load(precisions + factor)
             x = gap * gap * (-precision / 2)
             power = tl.exp(x)
-            # Near zero by its series, so that near-equal scores keep their digits.
+            # Near zero by the series of expm1, so that nearly equal scores keep their digits.
             value += tl.where(x > -0.03, x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4))), power - 1) / FACTORS
             slope -= power * precision * gap / FACTORS
     return value, slope
@@ -53,7 +62,7 @@ def _products(
 
 @triton.jit
 def _halves(columns, products, problem, n, W: tl.constexpr, B: tl.constexpr):
-    """Count the rows that count; also halve the mean of the Gram matrix over them."""
+    """Return the number of rows that count, and half of the mean of the Gram matrix over them."""
     count, total = 0.0, 0.0
     for start in range(0, n, B):
         rows = start + tl.arange(0, B)
@@ -69,7 +78,7 @@ def _halves(columns, products, problem, n, W: tl.constexpr, B: tl.constexpr):
 def _centred(
     scores, columns, products, precisions, rows, others, n, count, half, FACTORS: tl.constexpr, W: tl.constexpr
 ):
-    """Centre the Gram matrix between some rows and others of one problem; also give the kernel's derivative."""
+    """Return a tile of the centred Gram matrix (some rows x others of one problem), and the kernel's derivative."""
     gap = (
         tl.load(scores + rows, mask=rows < n, other=0.0)[:, None]
         - tl.load(scores + others, mask=others < n, other=0.0)[None, :]
@@ -89,7 +98,7 @@ def _squares(
     scores, columns, precisions, products, squares, n, groups,
     FACTORS: tl.constexpr, W: tl.constexpr, R: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """Sum the squares of the centred Gram matrix, over R rows of one problem."""
+    """Sum the squares of the centred Gram matrix over R rows of one problem."""
     problem, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     count, half = _halves(columns, products, problem, n, W, B)
     scores += problem // groups * n
@@ -110,7 +119,7 @@ def _gradients(
     scores, columns, precisions, products, squares, units, pulls, values, gradient, n, groups, blocks, floor,
     FACTORS: tl.constexpr, W: tl.constexpr, R: tl.constexpr, B: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Give the values of one problem, and the gradient of their sum weighted by `pulls` for R of its scores."""
+    """Return the values of one problem, and R entries of the gradient of their sum weighted by `pulls`."""
     problem, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     count, half = _halves(columns, products, problem, n, W, B)
     scores += problem // groups * n
@@ -152,8 +161,15 @@ def _gradients(
 def alignment(
     scores: Tensor, columns: Tensor, units: Tensor, *, precisions: Tensor, floor: float, pulls: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Normalised HSIC of each fit's scores (fits x admissions) with its outcomes, as fits x problems x W like `units`;
-    and the gradient of their sum weighted by `pulls`, if given.
+    """Return the normalised HSIC of each model's scores with its outcomes, and the gradient of their weighted sum.
+
+    Args:
+        scores: models x admissions.
+        columns: models x problems x admissions x W, as `StackedAlignments.labels` returns them.
+        units: models x problems x W: 1 / l'l of each outcome, 0 where it does not count.
+        precisions: models x widths: 1 / bandwidth².
+        floor: the least norm of the centred Gram matrix.
+        pulls: the weight of each value in the gradient, like `units`; None: no gradient.
     """
     fits, n = scores.shape
     groups, width = units.shape[1:]
@@ -186,16 +202,17 @@ class StackedAlignments:
         self.among(self.pulls)[:] = -weights
 
     def among(self, problems: Tensor) -> Tensor:
-        """Pick fits x outcomes out of fits x problems x W."""
+        """Select models x outcomes from models x problems x W."""
         alone = self.config.validity != "intersection"
         return problems[:, :, 1] if alone else problems[:, 0, 1 : 1 + self.weights.shape[1]]
 
     def labels(self, outcomes: Tensor) -> tuple[Tensor, Tensor]:
-        """Prepare what an alignment needs of outcomes (... x admissions x outcomes, NaN where not known).
+        """Prepare outcomes (... x admissions x outcomes, NaN where not known) for `alignment`.
 
-        Returns the columns of each problem, ... x problems x admissions x W: which admissions count, then each outcome
-        less its mean over them; and ... x problems x W: one over each outcome's sum of squares, 0 where it does not
-        count. A problem is all outcomes, judged where all are known, or one of them.
+        Returns:
+            The columns of each problem (... x problems x admissions x W): the mask of the admissions that count, then
+            each outcome less its mean over them; and ... x problems x W: one over each outcome's sum of squares, 0
+            where it does not count.
         """
         known = outcomes == outcomes
         if self.config.validity == "intersection":
@@ -219,6 +236,6 @@ class StackedAlignments:
         values, gradient = alignment(scores, *labels, **facts)
         return self.among(values), gradient
 
-    def judge(self, weights: Tensor, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def evaluate(self, weights: Tensor, scores: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         values, _ = alignment(scores, *labels, precisions=self.precisions, floor=self.config.floor)
         return (self.among(values) * weights).sum(1), self.among(values)

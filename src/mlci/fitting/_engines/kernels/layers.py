@@ -1,18 +1,18 @@
-"""Hidden layers of several fits, ReLU(x W' + b): one launch each way."""
+"""Hidden layers of several models, ReLU(x W' + b): one kernel launch each way."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-FORTH, BACK = (64, 64), (128, 64)  # outputs and inputs of a tile at most, either way
+FORTH, BACK = (64, 64), (128, 64)  # largest tile (outputs, inputs) of the forward and the backward pass
 TALL = 64  # rows of a tile
-PROGRAMS = 264  # that share a layer's rows on the way back, over all fits: two for each multiprocessor of an H200
+PROGRAMS = 264  # programs that share the backward pass of all models: two per multiprocessor of an H200
 
 
 @triton.jit
 def _dot(a, b, total, PRECISION: tl.constexpr):
-    """Add a product; tensor cores cut factors off after 10 bits, which would make all products smaller: round first."""
+    """Add a product to `total`, with rounded factors: tensor cores truncate them to 10 bits, which would bias it."""
     if PRECISION == "tf32":
         a = ((a.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
         b = ((b.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
@@ -24,7 +24,7 @@ def _forward(
     x, weight, bias, y, rows, inputs, OUTPUTS: tl.constexpr, PRECISION: tl.constexpr, R: tl.constexpr,
     N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """Give R rows and N columns of one fit."""
+    """Compute R rows and N columns of one model."""
     fit, line = tl.program_id(0).to(tl.int64), tl.program_id(1) * R + tl.arange(0, R)
     wide, deep = tl.program_id(2) * N + tl.arange(0, N), tl.arange(0, K)
     real, column = (line < rows)[:, None], wide < OUTPUTS
@@ -47,7 +47,7 @@ def _backward(
     gradient, y, x, weight, by_x, by_weight, by_bias, rows, share, inputs, OUTPUTS: tl.constexpr,
     FURTHER: tl.constexpr, PRECISION: tl.constexpr, R: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """Take `share` rows of one fit and K of its inputs: give the gradient by them, add to that by their weights."""
+    """For `share` rows of one model and K of its inputs, compute the gradient by them and add that by their weights."""
     fit, begin, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * share, tl.program_id(2)
     gradient += fit * rows * OUTPUTS
     y += fit * rows * OUTPUTS
@@ -71,17 +71,17 @@ def _backward(
             sums += tl.sum(passed, axis=0)
             if FURTHER:
                 back = _dot(passed, factor, tl.zeros([R, K], dtype=tl.float32), PRECISION)
-                if first > 0:  # what this program gave for other outputs
+                if first > 0:  # add to what this program stored for other outputs
                     back += tl.load(by_x + place, mask=there, other=0.0)
                 tl.store(by_x + place, back, mask=there)
-        tl.debug_barrier()  # what was given is there to be read
+        tl.debug_barrier()  # all stores are visible before they are read
         tl.atomic_add(by_weight + fit * OUTPUTS * inputs + matrix, total, mask=inside, sem="relaxed")
         if column == 0:
             tl.atomic_add(by_bias + fit * OUTPUTS + wide, sums, mask=wide < OUTPUTS, sem="relaxed")
 
 
 def _options(inputs: int, outputs: int, most: tuple[int, int]) -> dict:
-    """Give a kernel's options; a tile has at most so many outputs and inputs."""
+    """Return a kernel's options; a tile has at most `most` outputs and inputs."""
     tiles = {
         name: min(limit, max(16, triton.next_power_of_2(size)))
         for name, limit, size in zip("NK", most, (outputs, inputs))
@@ -91,7 +91,7 @@ def _options(inputs: int, outputs: int, most: tuple[int, int]) -> dict:
 
 
 def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute `stacks.layer` on a GPU."""
+    """Compute `stacked_models.layer` on a GPU."""
     x = x.contiguous()
     (fits, rows, inputs), outputs = x.shape, weight.shape[1]
     y, options = x.new_empty(fits, rows, outputs), _options(inputs, outputs, FORTH)
@@ -103,7 +103,7 @@ def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def layer_back(
     gradient: Tensor, saved: tuple[Tensor, ...], further: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Compute `stacks.layer_back` on a GPU; gradients that weight and bias have already are added to instead."""
+    """Compute `stacked_models.layer_back` on a GPU, adding to gradients that weight and bias already have."""
     x, weight, bias, y = saved
     x, gradient = x.contiguous(), gradient.contiguous()
     (fits, rows, inputs), outputs = x.shape, weight.shape[1]
@@ -118,5 +118,5 @@ def layer_back(
 
 
 def into(weight: Tensor) -> Tensor:
-    """Give what a kernel adds a weight's gradient to: the one there is, else zeros."""
+    """Return the tensor to which a kernel adds a weight's gradient: the existing gradient, or zeros."""
     return torch.zeros_like(weight) if weight.grad is None else weight.grad

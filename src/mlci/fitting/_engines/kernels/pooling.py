@@ -1,4 +1,4 @@
-"""Pooling the codes of admissions with the normalisation that follows, in one launch each way."""
+"""Pooling of the codes of admissions with the LayerNorm that follows, in one kernel launch each way."""
 
 import torch
 import triton
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mlci.fitting._engines.kernels.layers import into
 
-CODES = 16  # codes of an admission that are pooled at a time
+CODES = 16  # codes of an admission that are processed at a time
 EPSILON = tl.constexpr(1e-5)  # of torch's LayerNorm
 
 
@@ -104,7 +104,7 @@ def _unpool(
     mean = (mean - level - unit * tilt) * scale
     if not (SUMS or WEIGHTED):
         mean /= tl.maximum(end - begin, 1).to(tl.float32)
-    average = 0.0  # of what the rows would change
+    average = 0.0  # Σ share * (row · gradient), the term that the softmax's backward subtracts
     if WEIGHTED:
         mass = tl.load(masses + bag)
         for start in range(begin, end, C):
@@ -129,9 +129,9 @@ def _unpool(
 
 
 class Pool(torch.autograd.Function):
-    """`stacks.pooled` on a GPU. The gradient of a max goes to its winner alone.
+    """`stacked_models.pool_and_normalise` on a GPU.
 
-    Gradients that the norm has already are added to.
+    The gradient of a maximum goes to its winner alone. Gradients that the norm's weights already have are added to.
     """
 
     @staticmethod

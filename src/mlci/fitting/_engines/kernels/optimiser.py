@@ -1,4 +1,4 @@
-"""Steps of AdamW for several fits, each with its own rates: of all weights, or of the rows of a table that are used."""
+"""Steps of AdamW for several models, each with its own rates: of all weights, or of the table rows that are used."""
 
 import triton
 import triton.language as tl
@@ -6,13 +6,13 @@ from torch import Tensor
 
 from mlci.tokens import PAD
 
-UNROLLED = 4  # steps made up for at a time, so that they do not wait for each other
-NEVER = tl.constexpr(PAD)  # the token that is never moved: it fills what is left of a step, many times over
+UNROLLED = 4  # missed steps that are made up for in one unrolled loop body
+NEVER = tl.constexpr(PAD)  # padding is never updated: it fills the end of a step, many times over
 
 
 @triton.jit
 def _moved(weight, gradient, first, second, rates, real):
-    """Take the step of `stacked_adamw.adamw`, by the row of rates at this place, if it is `real`."""
+    """Take a step of `stacked_adamw.adamw` with this row of rates, if it is `real`."""
     first += (gradient - first) * tl.load(rates + 1, mask=real, other=0.0)
     second += (gradient * gradient - second) * tl.load(rates + 2, mask=real, other=0.0)
     root = tl.sqrt(second) * tl.load(rates + 4, mask=real, other=0.0)
@@ -37,7 +37,7 @@ def _adamw(weight, gradient, moment, square, owners, rates, step, fits, size, B:
 
 
 def adamw(flat: tuple[Tensor, ...], rates: Tensor, step: Tensor) -> None:
-    """Take the step of `stacked_adamw.adamw` on a GPU."""
+    """Take a step of `stacked_adamw.adamw` on a GPU."""
     size, fits = len(flat[0]), rates.shape[1]
     _adamw[(triton.cdiv(size, 1024),)](*flat, rates, step, fits, size, B=1024)
 
@@ -47,7 +47,7 @@ def _bring(
     weight, moment, square, seen, tokens, picked, rates, step, fits, vocabulary, width,
     PICK: tl.constexpr, D: tl.constexpr, UNROLLED: tl.constexpr,
 ):  # fmt: skip
-    """Bring a row to this step: those that did not use it had no gradient for it, but moments move it on."""
+    """Bring a row up to this step: in the steps that did not use it its gradient was 0, but its moments move it on."""
     place, wide = tl.program_id(0).to(tl.int64), tl.arange(0, D)
     token = tl.load(tokens + place) if PICK else place
     inside, at = wide < width, token * width + wide
@@ -88,30 +88,30 @@ def _move(weight, moment, square, seen, tokens, gradient, rates, step, fits, voc
         tl.store(seen + token, (now + 1).to(tl.int32))
 
 
-def bring(table: tuple[Tensor, ...], tokens: Tensor, rates: Tensor, step: Tensor) -> Tensor:
-    """Bring the rows of these tokens to a step, and give them.
+def catch_up(table: tuple[Tensor, ...], tokens: Tensor, rates: Tensor, step: Tensor) -> Tensor:
+    """Bring the rows of these tokens up to a step, and return them.
 
     Args:
-        table: weight, moment and square, fits x tokens x width, and the step to which each row was brought.
-        tokens: numbered through all fits, each at most once, but for padding.
-        rates: steps x fits x 5, as `stacked_adamw.adamw` has them.
-        step: which one.
+        table: weight and moments (models x tokens x width), and the step to which each row is up to date.
+        tokens: numbered through all models, each at most once except padding.
+        rates: steps x models x 5, as `stacked_adamw.adamw` takes them.
+        step: which row of `rates`.
     """
     picked = table[0].new_empty(tokens.numel(), table[0].shape[2])
     _bring[(tokens.numel(),)](*table, tokens, picked, rates, step, **_sizes(table[0]), PICK=True, UNROLLED=UNROLLED)
     return picked
 
 
-def settle(table: tuple[Tensor, ...], rates: Tensor, step: Tensor) -> None:
-    """Bring all rows to a step."""
+def catch_up_all(table: tuple[Tensor, ...], rates: Tensor, step: Tensor) -> None:
+    """Bring all rows up to a step."""
     fits, vocabulary, _ = table[0].shape
     _bring[(fits * vocabulary,)](
         *table, table[0], table[0], rates, step, **_sizes(table[0]), PICK=False, UNROLLED=UNROLLED
     )
 
 
-def move(table: tuple[Tensor, ...], tokens: Tensor, gradient: Tensor, rates: Tensor, step: Tensor) -> None:
-    """Take the step of the rows of these tokens, which `bring` gave, by their gradient."""
+def update_rows(table: tuple[Tensor, ...], tokens: Tensor, gradient: Tensor, rates: Tensor, step: Tensor) -> None:
+    """Take the step of the rows of these tokens, which `catch_up` returned, by their gradient."""
     _move[(tokens.numel(),)](*table, tokens, gradient.contiguous(), rates, step, **_sizes(table[0]))
 
 

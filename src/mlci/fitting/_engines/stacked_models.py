@@ -1,7 +1,7 @@
 """Several encoders as one: their weights stacked, with a leading axis for the models.
 
-In come encoders and tokens, out come scores, models x admissions. A single encoder leaves a GPU idle: its kernels are
-shorter than their launches. Stacked, a step is one set of kernels for all models.
+A single encoder leaves a GPU idle, because its kernels are shorter than their launches. Stacked, a step is one set of
+kernels for all models. Scores are models x admissions.
 """
 
 import math
@@ -16,11 +16,11 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from mlci.fitting._engines.layout import Resident
-from mlci.fitting._pooling import Largest, averaged
-from mlci.fitting.encoders import DeepSets, Encoder, RiskHeads, SetTransformer, dropping
+from mlci.fitting._pooling import MaxPool, average_pool
+from mlci.fitting.encoders import DeepSets, Encoder, RiskHeads, SetTransformer, dropout_mask
 from mlci.tokens import UNK
 
-SCORED = 2**21  # admissions scored at once, counted for each model: what the device holds does not grow with the split
+SCORED = 2**21  # admissions (times models) scored at once, which bounds the memory on the device
 
 
 def kernels():
@@ -30,7 +30,7 @@ def kernels():
 
 
 def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute ReLU(x W' + b) for each fit."""
+    """Compute ReLU(x W' + b) for each model."""
     if x.is_cuda:
         return kernels().layer(x, weight, bias)
     return torch.baddbmm(bias[:, None], x, weight.mT).relu_()
@@ -39,7 +39,7 @@ def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def layer_back(
     gradient: Tensor, saved: tuple[Tensor, ...], further: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Give the gradients by x, where it goes `further`, by the weight and by the bias; `saved` are these and y."""
+    """Return the gradients of `layer` by x (if `further`), weight and bias; `saved` are x, weight, bias and y."""
     if gradient.is_cuda:
         return kernels().layer_back(gradient, saved, further)
     x, weight, _, y = saved
@@ -48,7 +48,7 @@ def layer_back(
 
 
 class Layer(torch.autograd.Function):
-    """`layer`, with its gradients."""
+    """`layer` as a torch function."""
 
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -61,8 +61,8 @@ class Layer(torch.autograd.Function):
         return layer_back(gradient, ctx.saved_tensors, ctx.needs_input_grad[0])
 
 
-class Pick(torch.autograd.Function):
-    """Rows of a table, each at most once except for rows without a gradient, so that it is a copy both ways."""
+class GatherRows(torch.autograd.Function):
+    """Rows of a table, each at most once (except padding, which has no gradient): backward is a copy as well."""
 
     @staticmethod
     def forward(ctx, table: Tensor, rows: Tensor) -> Tensor:
@@ -76,55 +76,55 @@ class Pick(torch.autograd.Function):
         return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_copy_(0, rows, gradient), None
 
 
-def pooled(
+def pool_and_normalise(
     table: Tensor, logits: Tensor | None, where: Tensor, offsets: Tensor, weight: Tensor, bias: Tensor,
     sums: bool, most: bool,
 ) -> Tensor:  # fmt: skip
-    """Average each bag's rows, with their max beside it, and normalise: fits x admissions x features.
+    """Pool each admission's rows (an average, and the max if `most`), then LayerNorm: models x admissions x features.
 
-    The average is by a softmax of `logits` if given; with `sums` it is the sum instead.
+    The average is weighted by a softmax of `logits` if given; with `sums` it is the sum instead.
     """
     where = where[: int(offsets[-1])]
-    features = averaged("sum" if sums else "mean", table, logits, where, offsets)
-    features = torch.cat([features, Largest.apply(where, table, offsets)], dim=1) if most else features
+    features = average_pool("sum" if sums else "mean", table, logits, where, offsets)
+    features = torch.cat([features, MaxPool.apply(where, table, offsets)], dim=1) if most else features
     features = features.view(len(weight), -1, weight.shape[1])
     return torch.addcmul(bias[:, None], F.layer_norm(features, features.shape[-1:]), weight[:, None])
 
 
 class Stack(ABC):
-    """The weights of several encoders, with a leading axis for the fits."""
+    """The weights of several encoders, with a leading axis for the models."""
 
-    padded = False  # an admission takes as many places as the longest
-    dropout = 0.0  # share of hidden units
-    tables: tuple[str, ...] = ()  # weights with a row for each token, of which a step uses those of its own alone
-    looked_up: Callable[[Tensor, str], Tensor] | None = None  # an optimiser's way to give these rows
+    padded = False  # whether admissions are padded to the longest
+    dropout = 0.0  # share of hidden units that are dropped
+    tables: tuple[str, ...] = ()  # weights with one row per token, of which a step uses those of its tokens
+    row_lookup: Callable[[Tensor, str], Tensor] | None = None  # the optimiser's function that returns these rows
 
     def __init__(self, models: Sequence[Encoder], longest: int) -> None:
-        self.longest = longest  # codes of an admission in training
+        self.longest = longest  # number of codes of the longest training admission
         states = [model.state_dict() for model in models]
         self.weights = {name: torch.stack([state[name] for state in states]).requires_grad_() for name in states[0]}
 
     @abstractmethod
     def _features(self, rows: Callable[[str], Tensor]) -> tuple[Tensor, ...]:
-        """Give the features of tokens; `rows` gives theirs of a weight that has one for each (fits x tokens x ...)."""
+        """Return the features of tokens; `rows` returns the tokens' rows of a weight (models x tokens x ...)."""
 
     @abstractmethod
     def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
-        """Score admissions, fits x admissions; `where` counts the tokens of all fits."""
+        """Return the scores of admissions, models x admissions; `where` counts the tokens of all models."""
 
     def scores(self, tokens: Tensor, where: Tensor, offsets: Tensor) -> Tensor:
-        """Score one step of a layout, fits x batch."""
+        """Return the scores of one step of a layout, models x batch."""
         return self._scores(self._features(partial(self._pick, tokens)), where, offsets, self.longest)
 
     def _pick(self, tokens: Tensor, name: str) -> Tensor:
-        """Give the rows of a weight that belong to tokens of all fits."""
-        if self.looked_up and name in self.tables:
-            return self.looked_up(tokens, name)
-        return Pick.apply(self.weights[name].flatten(0, 1), tokens.flatten()).view(*tokens.shape, -1)
+        """Return the rows of a weight that belong to the tokens of all models."""
+        if self.row_lookup and name in self.tables:
+            return self.row_lookup(tokens, name)
+        return GatherRows.apply(self.weights[name].flatten(0, 1), tokens.flatten()).view(*tokens.shape, -1)
 
     @torch.no_grad()
     def predict(self, data: Resident) -> Tensor:
-        """Score a split, fits x admissions, from the features of the whole vocabulary."""
+        """Return the scores of a split, models x admissions, from the features of the whole vocabulary."""
         features = self._features(self.weights.__getitem__)
         fits, size = self.weights["embedding.weight"].shape[:2]
         fit = torch.arange(fits, device=data.ids.device)[:, None]
@@ -147,10 +147,10 @@ class Stack(ABC):
             weight.copy_(state[name])
 
 
-class Sets(Stack):
-    """Several DeepSets; with several outputs, scores are fits x admissions x outputs.
+class StackedDeepSets(Stack):
+    """Several DeepSets; with several outputs, scores are models x admissions x outputs.
 
-    Hidden units are dropped where a gradient is wanted; in a recorded step, torch draws them anew at each replay.
+    Dropout applies where a gradient is wanted; in a recorded step, torch draws a new mask at each replay.
     """
 
     tables = ("embedding.weight",)
@@ -160,10 +160,10 @@ class Sets(Stack):
         self.dropout = models[0].dropout.p
         device = models[0].embedding.weight.device
         self.sums, self.most = models[0].poolings[0] == "sum", "max" in models[0].poolings
-        self._pool = kernels().Pool.apply if device.type == "cuda" else pooled
+        self._pool = kernels().Pool.apply if device.type == "cuda" else pool_and_normalise
 
     def _features(self, rows: Callable[[str], Tensor]) -> tuple[Tensor, ...]:
-        """Give phi's features, and the logits of the softmax where tokens are averaged by one; all fits' rows."""
+        """Return phi's features, and the logits of the softmax if tokens are averaged with one, of all models."""
         table = self._mlp("phi", rows("embedding.weight"), 2)
         if "query" in self.weights:
             logits = torch.bmm(table, self.weights["query"][..., None]) / math.sqrt(table.shape[-1])
@@ -177,7 +177,7 @@ class Sets(Stack):
         return self._linear("rho.4", self._hidden(features, where, offsets)).squeeze(2)
 
     def _hidden(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor) -> Tensor:
-        """Give what enters the last layer."""
+        """Return the input of the last layer."""
         table, logits = features if len(features) == 2 else (*features, None)
         norm = (self.weights["norm.weight"], self.weights["norm.bias"])
         normed = self._pool(table, logits, where, offsets, *norm, self.sums, self.most)
@@ -186,7 +186,7 @@ class Sets(Stack):
     def _mlp(self, name: str, x: Tensor, layers: int, dropout: float = 0.0) -> Tensor:
         for layer in range(0, 2 * layers, 2):
             if dropout:
-                x = F.dropout(x, dropout) if x.is_cuda else x * dropping(torch.empty_like(x), dropout)
+                x = F.dropout(x, dropout) if x.is_cuda else x * dropout_mask(torch.empty_like(x), dropout)
             x = Layer.apply(x, self.weights[f"{name}.{layer}.weight"], self.weights[f"{name}.{layer}.bias"])
         return x
 
@@ -194,8 +194,8 @@ class Sets(Stack):
         return torch.baddbmm(self.weights[f"{name}.bias"][:, None], x, self.weights[f"{name}.weight"].mT)
 
 
-class Heads(Sets):
-    """Several DeepSets that stay as they are, with heads that learn: scores are fits x admissions x outcomes."""
+class StackedRiskHeads(StackedDeepSets):
+    """Several frozen DeepSets with heads that are trained: scores are models x admissions x outcomes."""
 
     tables = ("tokens",)
 
@@ -214,15 +214,15 @@ class Heads(Sets):
         *encoded, table = features
         with torch.no_grad():
             hidden = self._hidden(tuple(encoded), where, offsets)
-        # What fills the places of a step belongs to no admission: it is summed in a last row, which is left out.
+        # The filling at the end of a step belongs to no admission: it is summed into a last row, which is dropped.
         bag = torch.searchsorted(offsets, torch.arange(len(where), device=where.device), right=True) - 1
         sums = table.new_zeros(len(offsets), table.shape[1]).index_add(0, bag, table.index_select(0, where))[:-1]
         linear = torch.baddbmm(self.weights["bias"][:, None], hidden, self.weights["weight"].mT)
         return linear + sums.view_as(linear)
 
 
-class Transformers(Stack):
-    """Several Set Transformers. A graph has fixed shapes, so here admissions are padded to the longest of all."""
+class StackedSetTransformers(Stack):
+    """Several Set Transformers, padded to the longest training admission because a CUDA graph has fixed shapes."""
 
     padded = True
 
@@ -231,7 +231,7 @@ class Transformers(Stack):
         self._read = vmap(partial(functional_call, _Reader(models[0])), in_dims=(0, (0, 0, None, 0)))
 
     def _features(self, rows: Callable[[str], Tensor]) -> tuple[Tensor, ...]:
-        """Give the embeddings, before them UNK's: an admission without codes has a single UNK."""
+        """Return the embeddings, preceded by that of UNK: an admission without codes has a single UNK."""
         return (torch.cat([self.weights["embedding.weight"][:, UNK, None], rows("embedding.weight")], dim=1),)
 
     def _scores(self, features: tuple[Tensor, ...], where: Tensor, offsets: Tensor, longest: int) -> Tensor:
@@ -248,7 +248,7 @@ class Transformers(Stack):
 
 
 class _Reader(nn.Module):
-    """`SetTransformer.read` as a module's call."""
+    """`SetTransformer.read` as the forward of a module, for `functional_call`."""
 
     def __init__(self, model: SetTransformer) -> None:
         super().__init__()
@@ -259,9 +259,9 @@ class _Reader(nn.Module):
 
 
 def build(models: Sequence[Encoder | RiskHeads], longest: int) -> Stack:
-    """Stack models, which learn from admissions of at most `longest` codes."""
+    """Stack models, which are trained on admissions of at most `longest` codes."""
     if isinstance(models[0], DeepSets):
-        return Sets(cast(Sequence[DeepSets], models), longest)
+        return StackedDeepSets(cast(Sequence[DeepSets], models), longest)
     if isinstance(models[0], RiskHeads):
-        return Heads(cast(Sequence[RiskHeads], models), longest)
-    return Transformers(cast(Sequence[SetTransformer], models), longest)
+        return StackedRiskHeads(cast(Sequence[RiskHeads], models), longest)
+    return StackedSetTransformers(cast(Sequence[SetTransformer], models), longest)
