@@ -12,7 +12,7 @@ class Fits:
 
     # A run that is to be killed brings its own end with it: a test beside it might come too late, when all is done.
     PROGRAM = """
-import json, os, signal, sys, mlci.index.learning, mlci.index._making, mlci.fitting.deep, mlci.fitting.paper
+import json, os, signal, sys, mlci.index.learning, mlci.index._model_of_fit, mlci.fitting.deep, mlci.fitting.paper
 from mlci.cli import main
 def end(seconds, checkpoint):
     if checkpoint is None:

@@ -1,6 +1,7 @@
 """On a cluster: what a Spark frame gives is what a file gives on one machine, bit for bit."""
 
 import doctest
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -66,10 +67,10 @@ def test_files_are_scored_as_the_local_ones(place, spark, tmp_path):
     found = mlci.spark.score_files(spark, model, str(tmp_path / "many.parquet"), str(tmp_path / "scores"))
     assert (tmp_path / "scores" / "_SUCCESS").exists()
     assert pq.read_table(tmp_path / "scores").equals(pq.read_table(tmp_path / "scores.parquet"))
-    for name in ("admissions", "codes", "unknown", "few", "empty", "stripped", "unsaid", "foreign", "missing"):
+    for name in ("admissions", "codes", "unknown", "few", "empty", "stripped", "unversioned", "foreign", "missing"):
         assert getattr(found, name) == getattr(tally, name), name
-    assert found.misread() == tally.misread()
-    with pytest.raises(InputError, match="is there already"):
+    assert found.problems() == tally.problems()
+    with pytest.raises(InputError, match="exists already"):
         mlci.spark.score_files(spark, model, str(tmp_path / "many.parquet"), str(tmp_path / "scores"))
 
 
@@ -163,7 +164,7 @@ def test_age_and_sex_count_as_they_do_locally(spark, tmp_path):
         frame = spark.read.parquet(str(tmp_path / f"{name}.parquet")).repartition(3)
         found = in_order(mlci.spark.score(frame, model).toArrow())
         assert found.equals(in_order(pq.read_table(tmp_path / "scores.parquet")))
-    with pytest.raises(UserWarning, match="there is no sex: they count without it"):
+    with pytest.raises(UserWarning, match="the data have no sex: they are computed without it"):
         mlci.spark.score(frame.drop("sex"), model)
 
 
@@ -183,6 +184,26 @@ def test_the_first_codes_by_seq_num_count(place, spark):
     assert one != mlci.spark.score(frame.drop("seq_num"), model).first()["score"]
 
 
+def test_columns_that_look_like_codes_and_are_not_read_are_reported(place, spark, tmp_path):
+    """The same warning as on one machine, once, on the driver."""
+    model = load_model(place / "model.safetensors")
+    rows = {"admission_id": [1, 2], "icd_version": [10, 10], "DX1": ["I50.9", "N17.9"], "I10_DX1": ["E11.9", None]}
+    path, scored = str(tmp_path / "visits.parquet"), tmp_path / "scores.parquet"
+    pq.write_table(pa.table(rows), path, row_group_size=1)
+    [said] = score_file(model, path, scored).of_file
+    assert "I10_DX1" in said
+    frame = spark.read.parquet(path)
+    for work in (
+        lambda: mlci.spark.score(frame, model),
+        lambda: mlci.spark.indices(frame, "charlson"),
+        lambda: mlci.spark.score_files(spark, model, path, str(tmp_path / "scores")),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            work()
+        assert [str(warning.message) for warning in caught if warning.category is UserWarning] == [said]
+
+
 def test_a_frame_that_cannot_do_is_refused_before_any_work(place, spark):
     path = place / "model.safetensors"
     frame = spark.createDataFrame([(1, 4280, ["I10"])], "admission_id int, number int, codes array<string>")
@@ -192,7 +213,7 @@ def test_a_frame_that_cannot_do_is_refused_before_any_work(place, spark):
         mlci.spark.score(frame.drop("admission_id"), path)
     with pytest.raises(InputError, match="codes must be text, since numbers lose leading zeros"):
         mlci.spark.score(frame.selectExpr("admission_id", "number AS code"), path)
-    with pytest.raises(InputError, match="lacks the column icd_version; say icd_version=9 or 10"):
+    with pytest.raises(InputError, match="lacks the column icd_version; pass icd_version=9 or 10"):
         mlci.spark.indices(frame)
     with pytest.raises(InputError, match="no admission has the split train"):
         mlci.spark.indices(frame.selectExpr("*", "'test' AS split"), icd_version=10)

@@ -1,11 +1,11 @@
-"""The same scores on a Spark cluster: a Spark frame of admissions in, a lazy Spark frame of scores out.
+"""Score on a Spark cluster: turn a Spark frame of admissions into a lazy Spark frame of scores.
 
-Admissions come as elsewhere (`mlci.codes.layout`): a list of codes, a column for each, or a row for each. The work is
-done by `mapInArrow`, so each executor runs the very functions that score a file on one machine, and the results are the
-same bits. The model travels inside the task, which Spark broadcasts; executors need this package, but no torch.
+All layouts of admissions are supported (`mlci.codes.layout`): a list of codes, one column per code, or one row per
+code. `mapInArrow` runs on each executor the same functions that score a file on one machine, so results are bit-for-bit
+identical. The model is part of the task, which Spark broadcasts. Executors need this package, but no torch.
 
-Where admissions lie in Parquet files, `score_files` lets Spark say who scores which part and nothing else: executors
-read and write the files themselves, and no row passes through Java.
+For admissions in Parquet files, `score_files` uses Spark only to schedule the parts: executors read and write the files
+themselves, and no row passes through Java.
 """
 
 import warnings
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WHERE = "the frame"
-COUNTS = ("admissions", "codes", "unknown", "few", "empty", "stripped", "unsure", "unsaid")  # of a tally, which add up
+COUNTS = ("admissions", "codes", "unknown", "few", "empty", "stripped", "unsure", "unversioned")  # add up
 FOREIGN = {"icd_9": 9, "icd_10": 10}
 SPARK = {"i": "integer", "f": "double", "b": "boolean"}  # types by NumPy's kinds
 
@@ -52,17 +52,18 @@ def score(
 ) -> "DataFrame":
     """Score the admissions of a Spark frame.
 
-    Of an admission with more codes than the model takes, the first count: by the column `seq_num` where rows are codes.
-    The columns `age` and `sex` count where the model's risks take them; a missing one is told by a warning.
+    If an admission has more codes than the model counts, the first ones count; with one row per code, the column
+    `seq_num` gives their order. If the model's risks depend on age and sex, the columns `age` and `sex` are read, and a
+    warning reports a missing one. Another warning names columns that look like codes by their names but are not read.
 
     Args:
-        df: admissions in any layout that `mlci.codes.layout` understands.
+        df: admissions in any layout of `mlci.codes.layout`.
         model: a `Model`, or a model file that the driver can read.
-        icd_version: 9 or 10 for the codes whose version the frame does not say.
-        id: the column of admissions, where its name does not speak for itself.
-        codes: the column or columns of codes, likewise.
-        poa: all codes, or only those present on admission, with a warning where the model was made for other ones; by
-            default those that it was made for.
+        icd_version: 9 or 10, for codes whose version the frame does not state.
+        id: the column of admission identifiers, if its name is not recognised.
+        codes: the column or columns of codes, if their names are not recognised.
+        poa: count all codes, or only those present on admission. The default is what the model was made for; a warning
+            reports another choice.
 
     Returns:
         A lazy frame of `admission_id` and the columns of `mlci score`.
@@ -75,8 +76,8 @@ def score(
     model, counting = _made_for(model, poa)
     carry = [name for name in model.people if name in df.columns]
     missing = tuple(name for name in model.people if name not in carry)
-    for doubt in Tally(model, missing=missing).doubts():
-        warnings.warn(doubt, stacklevel=2)
+    for sentence in Tally(model, missing=missing).warnings():
+        warnings.warn(sentence, stacklevel=2)
     layout, rows = _rows(df, icd_version, id, codes, poa=counting, carry=carry)
     columns = replace(model).columns(Admissions.from_lists([]))
     types = {name: SPARK[values.dtype.kind] for name, values in columns.items()}
@@ -94,26 +95,26 @@ def score_files(
     codes: str | Sequence[str] | None = None,
     poa: str | None = None,
 ) -> Tally:
-    """Score Parquet files of one row per admission; Spark gives out the work, and no row passes through Java.
+    """Score Parquet files of one row per admission; Spark only schedules the parts, and no row passes through Java.
 
-    Each task reads some row groups of a file, scores them as `mlci score` does and writes one file. These appear
-    together, and `_SUCCESS` after them, once all tasks are done; else nothing appears. Columns that are names of
-    folders (`year=2024`) are not read. How many identifiers come again is not told, as `mlci score` does of one file:
-    no task sees those of the others.
+    Each task reads some row groups of a file, scores them as `mlci score` does and writes one file. When all tasks are
+    done, their files appear together, followed by `_SUCCESS`; if one fails, nothing appears. Partition columns in
+    folder names (`year=2024`) are not read. A warning names columns that look like codes by their names but are not
+    read. Unlike `mlci score`, repeated identifiers are not reported, because no task sees those of the others.
 
     Args:
         spark: a session.
         model: a `Model`, or a model file that the driver can read.
-        source: a Parquet file or a folder of them: a path that all executors see, or a URI as `pyarrow.fs` takes it
-            (`s3://`, `gs://`, `abfs://`, `hdfs://`).
-        target: a folder, likewise, that does not exist or is empty.
-        icd_version: 9 or 10 for the codes whose version the files do not say.
-        id: the column of admissions, where its name does not speak for itself.
-        codes: the column or columns of codes, likewise.
+        source: a Parquet file or a folder of them: a path that all executors see, or a URI that `pyarrow.fs`
+            understands (`s3://`, `gs://`, `abfs://`, `hdfs://`).
+        target: a folder, as a path or URI of the same kind, that does not exist or is empty.
+        icd_version: 9 or 10, for codes whose version the files do not state.
+        id: the column of admission identifiers, if its name is not recognised.
+        codes: the column or columns of codes, if their names are not recognised.
         poa: which codes count, as in `score`.
 
     Returns:
-        How far the admissions are what the model was made for; `misread` tells it in sentences.
+        A tally of the admissions; its method `problems` returns warnings about them.
 
     >>> import mlci, tempfile
     >>> from pyarrow import parquet
@@ -122,12 +123,15 @@ def score_files(
     ...     parquet.write_table(visits, f"{folder}/visits.parquet")
     ...     files = (f"{folder}/visits.parquet", f"{folder}/scores")
     ...     tally = score_files(spark, mlci.load("us2010").model_, *files, icd_version=10)
-    ...     tally.admissions, tally.misread(), len(parquet.read_table(files[1]))
+    ...     tally.admissions, tally.problems(), len(parquet.read_table(files[1]))
     (2, [], 2)
     """
     model, counting = _made_for(model, poa)
     named = {"id": id, "codes": codes, "poa": counting}
     parts = parts_of(source, **named)
+    unread = tuple(dict.fromkeys(part.unread for part in parts if part.unread))
+    for sentence in unread:
+        warnings.warn(sentence, stacklevel=2)
     schema = ", ".join(f"{name} long" for name in (*COUNTS, *FOREIGN))
     with publishing(target) as folder:
         work = partial(_score_parts, model, parts, folder, {"icd_version": icd_version, **named})
@@ -135,7 +139,7 @@ def score_files(
     totals: dict[str, Any] = {name: sum(row[name] for row in rows) for name in (*COUNTS, *FOREIGN)}
     foreign = Counter({version: many for name, version in FOREIGN.items() if (many := totals.pop(name))})
     missing = tuple(name for name in model.people if name not in parts[0].names)
-    return Tally(model, **totals, foreign=foreign, missing=missing)
+    return Tally(model, **totals, foreign=foreign, missing=missing, of_file=unread)
 
 
 def indices(
@@ -152,18 +156,19 @@ def indices(
 ) -> "DataFrame":
     """Score the admissions of a Spark frame by published indices, all in one pass.
 
-    CCI+ECI, where both are asked for, needs means and deviations of the training split (of all admissions where there
-    is none): a job of its own, which runs at once.
+    If both Charlson and Elixhauser are requested, their combination CCI+ECI needs means and standard deviations of the
+    training split (of all admissions if there is no split). These take a Spark job of their own, which runs
+    immediately. A warning names columns that look like codes by their names but are not read.
 
     Args:
-        df: admissions in any layout that `mlci.codes.layout` understands.
-        index: one or several names of `mlci indices --list`.
-        icd_version: 9 or 10 for the codes whose version the frame does not say.
-        id: the column of admissions, where its name does not speak for itself.
-        codes: the column or columns of codes, likewise.
-        weights: further sets of weights, as `mlci indices --weights` names them.
-        hierarchy: whether a severe form of a disease displaces its milder one.
-        flags: add a column per comorbidity.
+        df: admissions in any layout of `mlci.codes.layout`.
+        index: one or several names from `mlci indices --list`.
+        icd_version: 9 or 10, for codes whose version the frame does not state.
+        id: the column of admission identifiers, if its name is not recognised.
+        codes: the column or columns of codes, if their names are not recognised.
+        weights: further sets of weights, by the names of `mlci indices --weights`.
+        hierarchy: whether the severe form of a disease suppresses its milder form.
+        flags: add one column per comorbidity.
         poa: all codes, only those present on admission, or ahrq, as in `mlci indices --poa`.
 
     Returns:
@@ -180,7 +185,7 @@ def indices(
     pair = pair_of(columns)
     layout, rows = _rows(df, icd_version, id, codes, carry=("split",), poa=reading(poa))
     if icd_version is None and layout.version is None:
-        raise InputError(f"{WHERE}: lacks the column icd_version; say icd_version=9 or 10 for all codes.")
+        raise InputError(f"{WHERE}: lacks the column icd_version; pass icd_version=9 or 10 for all codes.")
     split = [name for name in rows.columns if name == "split"]
     nothing = np.zeros((rules(names).words, 0), dtype=np.uint64)
     empty = rules(names).scores(nothing, columns) | (rules(names).flags(nothing) if flags else {})
@@ -208,7 +213,7 @@ def indices(
 
 
 def _made_for(model: str | Path | Model, poa: str | None) -> tuple[Model, str]:
-    """Return the model, without what it keeps in memory, and which codes count; a warning where that is new to it."""
+    """Return the model without cached values, and which codes count; warn if the model was made for others."""
     model = replace(model if isinstance(model, Model) else load_model(model))
     counting = reading(poa or model.vocabulary.poa, (ALL, ONLY))
     if counting != model.vocabulary.poa:
@@ -225,15 +230,15 @@ def _rows(
     poa: str,
     carry: Sequence[str] = (),
 ) -> tuple[Layout, "DataFrame"]:
-    """Find the layout, select the columns, bring each admission's rows together, and refuse columns of wrong types."""
+    """Find the layout, select its columns, check their types and bring each admission's rows together."""
     layout = find_layout(df.columns, WHERE, id=id, codes=codes, poa=poa)
+    if layout.doubt:
+        warnings.warn(layout.doubt, stacklevel=3)
     order = [name for name in ("seq_num",) if name in df.columns and layout.form == "long"]
     wanted = [*layout.columns, *order, *(name for name in carry if name in df.columns)]
     rows = df.select(*dict.fromkeys(wanted))
     named = {"id": layout.id, "codes": layout.codes}
-    as_admissions(
-        rows.limit(0).toArrow(), icd_version=icd_version, poa=poa, **named
-    )  # refuses columns of the wrong types
+    as_admissions(rows.limit(0).toArrow(), icd_version=icd_version, poa=poa, **named)  # checks the columns' types
     if layout.form == "long":
         rows = rows.repartition(str(layout.id)).sortWithinPartitions(str(layout.id), *order)
     return layout, rows
@@ -249,7 +254,7 @@ def _schema(df: "DataFrame", layout: Layout, types: dict[str, str]) -> Any:
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Put batches together: Spark sends 10,000 rows at a time, and what is done once for each batch costs most then."""
+    """Merge batches: Spark sends 10,000 rows at a time, too few to amortise the fixed cost of a batch."""
     gathered: list[pa.RecordBatch] = []
     for batch in batches:
         gathered.append(batch)

@@ -73,13 +73,23 @@ def test_a_table_holds_no_formula(files, mlci_cli):
     [
         (("-o", "page.pdf"), "page.pdf: the name must end in .html"),
         (("-o", "cohort.parquet"), "cohort.parquet: the name must end in .html"),
-        (("--by", "ward"), "no column ward"),
-        (("--score", "points"), "has no numeric column points"),
-        (("--split", "later"), "later"),
+        (("--by", "ward"), "cohort.parquet: the cohort has no column ward"),
+        (("--by", "split", "--split", "test"), "cohort.parquet: column split: has 1 groups"),
+        (("--outcome", "sepsis"), "cohort.parquet: the cohort has no outcome 'sepsis'"),
+        (("--adjust", "ward"), "cohort.parquet: the cohort has no column ward"),
+        (("--weights", "hospital"), "cohort.parquet: column hospital: is not numeric"),
+        (("--score", "points"), "scores.csv: has no numeric column points"),
+        (("--split", "later"), "cohort.parquet: there is no split 'later'"),
     ],
 )
 def test_bad_words_are_told(files, mlci_cli, options, message):
     assert message in mlci_cli(*WORDS, *options, code=2).stderr
+
+
+def test_scores_that_rank_no_group_are_not_compared(files, mlci_cli):
+    said = mlci_cli(*WORDS[:4], "admission_id", *WORDS[5:]).stdout
+    assert "0 of 4,060 groups" in said
+    assert "nan" not in said
 
 
 def test_two_treatments(files, mlci_cli, sketched):
@@ -95,6 +105,7 @@ def test_two_treatments(files, mlci_cli, sketched):
     assert set(pd.read_csv(files / "t.csv")["method"]) == {"none", "weighting", "regression"}
     for wrong in ((), ("--by", "hospital", "--treatment", "old")):
         assert "give either --by or --treatment" in mlci_cli(*words, *wrong, code=2).stderr
+    assert "cohort.parquet: column hospital: has 6 " in mlci_cli(*words, "--treatment", "hospital", code=2).stderr
 
 
 def test_inputs_are_never_overwritten(files, mlci_cli):

@@ -107,7 +107,7 @@ def test_what_was_typed_wrong_is_told(mlci_cli):
         (["E11.9", "XX1.2", "FF4.44"], "fewer than half"),
         (["I50.9", "--icd-version", "year"], "--icd-version must be 9 or 10"),
         (["I50.9", "--id", "visit"], "need a file"),
-        (["I50.9", "--age", "70"], "do not take age"),
+        (["I50.9", "--age", "70"], "do not depend on age"),
         (["I50.9", "--age", "70", "-o", "why.csv"], "leave out -o"),
         (["visits.csv"], "needs -o"),
         (["visits.csv", "-o", "why.csv", "--sex", "F"], "need typed codes"),

@@ -210,7 +210,7 @@ def bad(**changes):
         (bad(long_stay=[0, 1]), {}, "has 2 values for 1500 admissions"),
         (bad(mortality=None), {}, "anchor 'mortality' is not among the outcomes long_stay"),
         ([1, 2], {}, "has 2 values for 1500 admissions"),
-        (None, {}, "needs outcomes beside the codes"),
+        (None, {}, "needs outcomes with the codes"),
         (OUTCOMES, {"split": ["train"] * 1500}, "validation split has no admissions"),
         (OUTCOMES, {"split": ["train"]}, "split: has 1 values for 1500"),
     ],
@@ -223,15 +223,15 @@ def test_bad_outcomes_are_told_in_one_sentence(outcomes, options, message):
 def test_other_bad_input():
     with pytest.raises(InputError, match=r"each admission needs a list of texts"):
         untrained().score([[38.9]])
-    with pytest.raises(InputError, match="no outcome sepsis; there is mortality, long_stay"):
+    with pytest.raises(InputError, match="no outcome sepsis; it has mortality, long_stay"):
         MLCI(outcomes=["sepsis"]).fit(toy_cohort(50))
-    with pytest.raises(InputError, match="recipe is 'best'; allowed is table, deep, paper"):
+    with pytest.raises(InputError, match="recipe is 'best'; allowed are table, deep, paper"):
         MLCI(recipe="best").fit(toy_cohort(50))
     with pytest.raises(InputError, match="device is 'abacus'"):
         MLCI(device="abacus").fit(toy_cohort(50))
     with pytest.raises(InputError, match="name is 'gru'; allowed is 'deepsets'"):
         MLCI(config=PaperConfig(encoder=EncoderConfig(name="gru"))).fit(toy_cohort(50))
-    with pytest.raises(InputError, match="holds its own outcomes"):
+    with pytest.raises(InputError, match="has its own outcomes"):
         MLCI().fit(toy_cohort(50), OUTCOMES)
 
 
@@ -255,7 +255,7 @@ def test_without_a_validation_split_bands_rest_on_what_was_cross_fitted():
     model = MLCI(config=config).fit(lists, coins, icd_version=10, split=["train"] * 300).model_
     band, seen = (
         model.bands["mortality"],
-        smooth(model.read(model.taken(lists, icd_version=10)).log_odds[:, 0], coins["mortality"]),
+        smooth(model.read(model.as_admissions(lists, icd_version=10)).log_odds[:, 0], coins["mortality"]),
     )
     assert np.ptp(seen.logit) > 3
     assert np.ptp(band.logit) < 1  # of what was not seen nothing is known

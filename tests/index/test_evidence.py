@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from mlci.index import _making
+from mlci.index import _model_of_fit
 from mlci.index._evidence import ENOUGH, Evidence, halved
-from mlci.index.learning import Asked, learn
+from mlci.index.learning import FitSettings, learn
 from mlci.judging import theory
 from mlci.measures.discrimination import calibration
 from toys import threads_of_blas
@@ -21,12 +21,14 @@ def draw(rng, n: int, memory: float) -> tuple[np.ndarray, np.ndarray]:
     return severity + memory * labels.mean(axis=1), labels
 
 
-def evidence(*, valid: int = 2_000, honest: bool = False, memory: float = 3.0, seed: int = 0, **options) -> Evidence:
+def evidence(
+    *, valid: int = 2_000, cross_fitted: bool = False, memory: float = 3.0, seed: int = 0, **options
+) -> Evidence:
     rng = np.random.default_rng(seed)
     parts = {"train": draw(rng, 4_000, memory), "valid": draw(rng, valid, 0.0)}
     scores, labels = ({name: part[place] for name, part in parts.items()} for place in (0, 1))
     halves = halved(np.arange(valid) // 2, valid)
-    settings = {"names": NAMES, "weights": [1.0, 1.0], "honest": honest, "halves": halves}
+    settings = {"names": NAMES, "weights": [1.0, 1.0], "cross_fitted": cross_fitted, "halves": halves}
     return Evidence(scores, labels, **(settings | options))
 
 
@@ -53,7 +55,7 @@ def test_the_held_out_certificate_is_that_of_new_admissions():
 
 
 def test_cross_fitted_scores_take_all_admissions():
-    found = evidence(honest=True, memory=0.0)
+    found = evidence(cross_fitted=True, memory=0.0)
     assert found.splits == ("train", "valid")
     assert found.words == "training and validation admissions"
     assert found.in_sample() == []
@@ -81,10 +83,10 @@ def test_an_outcome_that_the_cutoff_leaves_out_is_named():
 def test_risks_of_validation_admissions_come_from_the_other_half():
     found = evidence(valid=400)
     labels = found.labels["valid"]
-    risk = found.judged(labels[:, 1], 1)
+    risk = found.held_out_risk(labels[:, 1], 1)
     changed = labels[:, 1].copy()
     changed[found.halves] = 1 - changed[found.halves]
-    again = found.judged(changed, 1)
+    again = found.held_out_risk(changed, 1)
     assert risk is not None
     assert again is not None
     np.testing.assert_array_equal(risk[found.halves], again[found.halves])
@@ -94,7 +96,7 @@ def test_risks_of_validation_admissions_come_from_the_other_half():
 
 def test_a_model_is_made_by_one_thread_of_blas(monkeypatch):
     """So that its last digits do not depend on the machine's cores."""
-    seen = threads_of_blas(monkeypatch, _making, "counted")
+    seen = threads_of_blas(monkeypatch, _model_of_fit, "counted")
     with threadpool_limits(2, user_api="blas"):
-        learn(Asked(), [["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)
+        learn(FitSettings(), [["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)
     assert set(seen) == {1}

@@ -69,5 +69,5 @@ def test_a_notebook_shows_the_table():
 
 
 def test_one_text_in_place_of_a_list_is_refused():
-    with pytest.raises(InputError, match="a list of codes is needed"):
+    with pytest.raises(InputError, match="expected a list of codes"):
         TABLES["plain"].explain("I50.9 N17.9", icd_version=10)

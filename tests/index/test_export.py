@@ -130,11 +130,11 @@ def test_the_command_writes_all_three_forms(tmp_path):
 @pytest.mark.parametrize(
     ("model", "name", "options", "words"),
     [
-        (random_model(), "w.csv", {}, "only a table"),
+        (random_model(), "w.csv", {}, "only models of the recipe table"),
         (PLAIN, "w.txt", {}, r"\.csv, \.xlsx or \.sql"),
         (PLAIN, "w.sql", {"dialect": "oracle"}, "allowed are duckdb"),
-        (PLAIN, "w.sql", {"table": "x; DROP TABLE y"}, "no name of a table"),
-        (random_table(primary=True), "w.csv", {}, "rows of its own"),
+        (PLAIN, "w.sql", {"table": "x; DROP TABLE y"}, "not a valid table name"),
+        (random_table(primary=True), "w.csv", {}, "separate rows for the first code"),
         (RARE, "w.xlsx", {}, "no code has at least 10 training admissions behind it; --all-rows"),
     ],
 )

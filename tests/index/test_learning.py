@@ -20,12 +20,12 @@ def test_a_stop_does_not_wait_for_what_is_imported_beside(monkeypatch, stop):
         assert begun.wait(PATIENCE)
         raise stop
 
-    monkeypatch.setattr(learning, "_recipe", importing)
+    monkeypatch.setattr(learning, "_fit_function", importing)
     monkeypatch.setattr(learning, "read_cohort", reading)
     late = threading.Timer(20, go_on.set)  # so that a failure ends
     late.start()
     with pytest.raises(stop):
-        learning.learn(learning.Asked(), "cohort.parquet")
+        learning.learn(learning.FitSettings(), "cohort.parquet")
     assert not go_on.is_set()
     go_on.set()
     late.cancel()

@@ -150,7 +150,7 @@ def test_a_later_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "FORMATS", (1, 2, 3))
     random_model().save(tmp_path / "m")
     monkeypatch.undo()
-    with pytest.raises(InputError, match=r"model format 3; mlci .* reads formats 1 to 2"):
+    with pytest.raises(InputError, match=r"its model format is 3; mlci .* reads formats 1 to 2"):
         load_model(tmp_path / "m")
 
 

@@ -38,7 +38,7 @@ def test_the_maker_says_what_only_the_maker_knows(mlci_cli, tmp_path):
     mlci.load(tmp_path / "own.safetensors").save(tmp_path / "again.safetensors", about={"data": "Ward 3"})
     again = facts(load_model(tmp_path / "again.safetensors"))
     assert (again["Data"], again["Dates"]) == ("Ward 3; ICD-10", "2019 to 2023")
-    with pytest.raises(InputError, match="none of data, dates, licence"):
+    with pytest.raises(InputError, match="is not allowed; allowed are data, dates, licence"):
         described(model, {"limits": "none"})
 
 
@@ -47,7 +47,7 @@ def test_limits_are_those_of_the_file_and_of_its_own_figures():
     assert any("not for decisions about one patient" in limit for limit in found)
     few = replace(random_model(), card={**random_model().card, "positives": {"mortality": None, "long stay": 12}})
     assert limits(few)[-2:] == [
-        "In-hospital mortality: fewer than 10 events in training; its risks are rough.",
-        "Long stay: 12 events in training; its risks are rough.",
+        "In-hospital mortality: fewer than 10 events in training; its risks are imprecise.",
+        "Long stay: 12 events in training; its risks are imprecise.",
     ]
     assert "| In-hospital mortality | died | fewer than 10 | not said |" in model_card(few)

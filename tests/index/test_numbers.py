@@ -87,7 +87,7 @@ def test_sql_and_csv_know_the_numbers_and_a_workbook_says_that_it_does_not(hospi
     parts = pd.read_csv(tmp_path / "weights_curves.csv").set_index("outcome")["part"]
     assert "expected, log" in set(parts["days"])
     assert "risk" in set(parts["mortality"])
-    with pytest.raises(InputError, match="a workbook knows no outcomes that are numbers"):
+    with pytest.raises(InputError, match="a workbook cannot hold numeric outcomes"):
         export(index.model_, tmp_path / "weights.xlsx")
 
 
@@ -97,14 +97,14 @@ def test_risks_are_recalibrated_and_numbers_stay(hospital, index):
     assert moved.expected(moved.read(cohort.admissions()))["days"].mean() == pytest.approx(
         index.table(cohort)["expected_days"].mean()
     )
-    with pytest.raises(InputError, match="knows no outcomes that are numbers"):
+    with pytest.raises(InputError, match="does not support numeric outcomes"):
         recalibrate(index.model_, cohort, update="weights")
 
 
 @pytest.mark.parametrize(
     ("recipe", "numeric", "message"),
     [
-        ("deep", ["days"], "the recipe deep learns from outcomes that happen or not; numbers are for table"),
+        ("deep", ["days"], "the recipe deep does not accept numeric outcomes; the recipe table does"),
         ("table", ["absent"], "no numeric column absent"),
         ("table", ["mortality"], "is an outcome of the cohort already"),
     ],

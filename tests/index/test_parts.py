@@ -65,19 +65,19 @@ def test_what_fails_leaves_nothing(tmp_path):
 
 def test_what_is_there_is_not_overwritten(folder):
     for target in (folder, folder / "b.parquet"):
-        with pytest.raises(InputError, match="is there already; name a folder"), publishing(str(target)):
+        with pytest.raises(InputError, match="exists already; name a folder"), publishing(str(target)):
             pass
 
 
 def test_what_cannot_be_scored_in_parts_is_refused(folder, tmp_path):
-    with pytest.raises(InputError, match="no Parquet file is there"):
+    with pytest.raises(InputError, match="contains no Parquet file"):
         parts_of(str(tmp_path / "absent"))
     rows = {"admission_id": [1, 1, 2], "code": ["A000", "A001", "A000"], "icd_version": [10] * 3}
     pq.write_table(pa.table(rows), folder / "c.parquet")
-    with pytest.raises(InputError, match=r"c\.parquet: has a row for each code"):
+    with pytest.raises(InputError, match=r"c\.parquet: has one row per code"):
         parts_of(str(folder))
     pq.write_table(pa.table({"admission_id": [1, 1, 2], "icd10": ["A000", "A001", "A000"]}), folder / "c.parquet")
-    with pytest.raises(InputError, match=r"c\.parquet: has a row for each code"):
+    with pytest.raises(InputError, match=r"c\.parquet: has one row per code"):
         parts_of(str(folder))
 
 

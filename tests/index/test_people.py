@@ -78,9 +78,11 @@ def test_the_score_is_that_of_codes_alone_and_the_risk_knows_more(cohort, index)
 
 def test_risks_are_those_by_codes_where_nobody_says_age_or_sex(cohort, index):
     lists = [["I50.9", "I10"]]
-    with pytest.warns(UserWarning, match="take age and sex, and there is no age or sex: they are those by codes alone"):
+    with pytest.warns(
+        UserWarning, match="depend on age and sex, but the data have no age or sex: they are computed from codes only"
+    ):
         found = index.risk(lists, icd_version=10)
-    reading = index.model_.read(index.model_.taken(lists, icd_version=10))
+    reading = index.model_.read(index.model_.as_admissions(lists, icd_version=10))
     shift, slope = index.model_.state["calibration"][0]
     np.testing.assert_allclose(found["mortality"], 1 / (1 + np.exp(-(shift + slope * reading.log_odds[:, 0]))))
 
@@ -96,11 +98,13 @@ def test_a_file_is_scored_with_its_columns_and_told_if_one_is_missing(cohort, in
     words = ["score", str(tmp_path / "m.safetensors")]
     done = CliRunner().invoke(cli, [*words, str(tmp_path / "all.parquet"), "-o", str(tmp_path / "s.csv")])
     assert done.exit_code == 0
-    assert "take age" not in done.stderr
+    assert "depend on age" not in done.stderr
     scored = pd.read_csv(tmp_path / "s.csv")
     np.testing.assert_allclose(scored["risk_mortality"], loaded.risk(judged)["mortality"], rtol=1e-12)
     done = CliRunner().invoke(cli, [*words, str(tmp_path / "no_sex.parquet"), "-o", str(tmp_path / "t.csv")])
-    assert "the model's risks take age and sex, and there is no sex: they count without it" in done.stderr
+    assert (
+        "the model's risks depend on age and sex, but the data have no sex: they are computed without it" in done.stderr
+    )
     np.testing.assert_array_equal(pd.read_csv(tmp_path / "t.csv")["score"], scored["score"])
 
 
@@ -114,7 +118,7 @@ def test_an_explanation_adds_up_to_the_risk(index):
     frame = pd.DataFrame({"codes": [["I50.9", "I10"]], "icd_version": [10], "age": [81], "sex": ["F"]})
     risk = index.risk(frame)["mortality"][0]
     assert np.log(risk / (1 - risk)) == pytest.approx(found.risk_log_odds["mortality"], abs=1e-9)
-    with pytest.raises(InputError, match="do not take age"):
+    with pytest.raises(InputError, match="do not depend on age"):
         mlci.load("us2010").explain(["I50.9"], icd_version=10, age=81)
 
 
@@ -125,7 +129,7 @@ def test_the_page_takes_age_and_sex(index):
     }
     assert case[30.0] < case[85.0]
     said = read_case(index, "I50.9 I10", version=10).doubts
-    assert any("take age and sex" in sentence for sentence in said)
+    assert any("depend on age and sex" in sentence for sentence in said)
 
 
 def test_the_api_takes_age_and_sex(index):
@@ -138,11 +142,11 @@ def test_the_api_takes_age_and_sex(index):
 
         frame = pd.DataFrame({"codes": [["I50.9", "I10"]], "icd_version": [10], "age": [81], "sex": ["F"]})
         assert asked(age=[81], sex=["F"]) == (index.risk(frame)["mortality"][0], [])
-        assert "there is no sex: they count without it." in asked(age=[81])[1][0]
-        assert "there is no age or sex: they are those by codes alone." in asked(age=[None])[1][0]
+        assert "the data have no sex: they are computed without it." in asked(age=[81])[1][0]
+        assert "the data have no age or sex: they are computed from codes only." in asked(age=[None])[1][0]
         several = web.post("/api/score", json={"admissions": [["I10"], ["I10"]], "age": [81]})
         assert several.status_code == 422
-        assert several.json()["detail"] == "age: 1 values for 2 admissions; each needs its own, or null."
+        assert several.json()["detail"] == "age: 1 values for 2 admissions; pass one value, or null, for each."
 
 
 def test_a_card_counts_what_the_risks_take(cohort, index):
@@ -171,13 +175,13 @@ def test_recalibration_keeps_what_age_and_sex_say(cohort, index):
     row = recalibrate(index.model_, fewer).table.iloc[0]
     assert abs(row["expected_after"] - row["observed"]) < abs(row["expected_before"] - row["observed"]) / 2
     assert row["auroc_after"] == pytest.approx(row["auroc_before"], abs=1e-6)
-    with pytest.raises(InputError, match="cannot move without a new fit"):
+    with pytest.raises(InputError, match="updating its weights needs a new fit"):
         recalibrate(index.model_, fewer, update="weights")
 
 
 def test_exports_list_the_rows_and_give_the_risks_by_codes(index, tmp_path):
     said = export(index.model_, tmp_path / "weights.csv")
-    assert any("by codes alone" in sentence for sentence in said)
+    assert any("depend on codes only" in sentence for sentence in said)
     listed = curves(index.model_).set_index("part")
     assert {*ROWS} <= {*listed.index}
     assert listed.loc["sex F", "y"] == pytest.approx(index.model_.state["people"][2 + ROWS.index("sex F"), 0])
@@ -185,7 +189,7 @@ def test_exports_list_the_rows_and_give_the_risks_by_codes(index, tmp_path):
 
 def test_settings_that_the_data_cannot_answer_are_refused(cohort, tmp_path):
     lacking = Cohort(without(cohort, "sex"), cohort.source, cohort.outcomes, cohort.attrition, cohort.notes)
-    with pytest.raises(InputError, match=r"people\.sex is set, and the data have no column sex"):
+    with pytest.raises(InputError, match=r"people\.sex is set, but the data have no column sex"):
         mlci.MLCI(config=PEOPLE).fit(lacking)
     cohort.write(tmp_path / "c.parquet")
     with pytest.raises(InputError, match="leave memory_map out"):
@@ -205,7 +209,7 @@ def test_a_row_for_the_number_of_codes_or_the_first_one(cohort, option, tmp_path
     for codes, score in zip(lists[:4], scores):
         found = index.explain(codes, icd_version=10)
         assert found.base_score + sum(effect.effect for effect in found) == pytest.approx(score, abs=1e-9)
-    with pytest.raises(InputError, match="which no export knows"):
+    with pytest.raises(InputError, match="they cannot be exported"):
         export(index.model_, tmp_path / "w.csv")
     if option == "number_of_codes":
         rows = dict(zip(vocabulary.tokens, index.model_.state["weights"][2:, 0]))

@@ -8,7 +8,7 @@ from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.maps import counterparts
 from mlci.index._carry import _codes
 from mlci.index.model import load_model
-from mlci.index.ready import DATA, PAPERS, judged, model_path, ready_made
+from mlci.index.ready import DATA, DOCUMENTS, judged, model_path, ready_made
 from mlci.index.tally import Tally
 
 
@@ -19,7 +19,7 @@ def test_a_ready_made_index_is_loaded_by_its_name(tmp_path):
     assert score[0] < score[1] < score[2]
     index.save(tmp_path / "mine.safetensors")
     assert model_path(tmp_path / "mine.safetensors") == tmp_path / "mine.safetensors"
-    with pytest.raises(InputError, match="ready-made are us2010, us2010-early"):
+    with pytest.raises(InputError, match="ready-made indices are us2010, us2010-early"):
         mlci.load("us1910")
 
 
@@ -55,7 +55,7 @@ def test_the_papers_of_a_ready_made_index_come_with_the_package(mlci_cli, tmp_pa
         assert words in card
     mlci_cli("models", "us2010", "-o", "papers")
     written = {path.name: path for path in (tmp_path / "papers").iterdir()}
-    assert set(written) == {"us2010.safetensors", *PAPERS}
+    assert set(written) == {"us2010.safetensors", *DOCUMENTS}
     frame = pd.read_csv(written["weights.csv"], dtype={"code": str})
     assert len(frame) == len(load_model(written["us2010.safetensors"]).vocabulary.tokens)
     assert written["model_card.md"].read_text() == card
@@ -70,7 +70,7 @@ def test_the_model_card_of_an_own_index_is_in_its_file(mlci_cli, tmp_path):
     card = mlci_cli("models", "own.safetensors").stdout
     assert "# Model card: own" in card
     assert "In-hospital mortality" in card
-    assert "its risks are rough" in card  # few events
+    assert "its risks are imprecise" in card  # few events
     assert load_model(tmp_path / "own.safetensors").card["about"]["licence"] == "not said"
 
 
@@ -83,8 +83,8 @@ def test_a_code_younger_than_the_maps_counts_by_the_older_code():
 def test_a_code_without_version_is_said_where_the_index_has_two():
     data = as_admissions([["I50.9", "N17.9"]])
     model = load_model(model_path("us2010"))
-    first, *_ = Tally(model).add(data).doubts()
-    assert first == "2 of 2 codes have no ICD version; the model knows ICD-9 and ICD-10: say which."
+    first, *_ = Tally(model).add(data).warnings()
+    assert first == "2 of 2 codes have no ICD version, and the model knows ICD-9 and ICD-10: state the version."
 
 
 def test_the_export_of_a_shipped_index_leaves_nothing_out(mlci_cli, tmp_path):
@@ -136,14 +136,14 @@ def test_a_carried_code_has_the_weights_of_its_counterparts():
 
 def test_admissions_unlike_those_of_training_are_told():
     model = load_model(model_path("us2010"))
-    for codes, word in ((["J9601", "A419", "R6521"], "graver"), (["O80", "Z370"], "milder")):
+    for codes, word in ((["J9601", "A419", "R6521"], "more severe"), (["O80", "Z370"], "milder")):
         data = as_admissions([codes] * 200, icd_version=10)
         columns = model.columns(data)
-        told = Tally(model).add(data, columns).doubts()
+        told = Tally(model).add(data, columns).warnings()
         assert any(f"these are {word}" in sentence for sentence in told)
     same = as_admissions([["J9601", "A419"]] * 50, icd_version=10)
     columns = model.columns(same)
-    assert Tally(model).add(same, columns).doubts() == []  # too few to say
+    assert Tally(model).add(same, columns).warnings() == []  # too few to say
 
 
 def test_codes_that_tell_no_icd_version_are_refused(tmp_path, mlci_cli):

@@ -121,9 +121,9 @@ def test_weights_stay_where_the_model_is_right():
 
 
 def test_the_weights_of_a_network_cannot_move():
-    with pytest.raises(InputError, match="moves the weights of a table"):
+    with pytest.raises(InputError, match="needs a model of the recipe table"):
         recalibrate(random_model(), hospital(500, shift=1.0, slope=1.0), update="weights")
-    with pytest.raises(InputError, match="allowed is risks or weights"):
+    with pytest.raises(InputError, match="allowed are risks and weights"):
         recalibrate(MODEL, hospital(200, shift=1.0, slope=1.0), update="codes")
 
 
@@ -132,7 +132,7 @@ def test_a_model_with_moved_weights_is_a_model_file(mlci_cli, tmp_path, sketched
     elsewhere(800).write(tmp_path / "cohort.parquet")
     words = ["recalibrate", "m.safetensors", "cohort.parquet", "-o", "mine.safetensors", "--update", "weights"]
     told = mlci_cli(*words, "--page", "page.html").stderr
-    assert "The weights are a mixture, by patients left out: the table" in told
+    assert "The weights are a mixture, chosen on left-out patients: the table" in told
     assert "AUROC" in (tmp_path / "page.html").read_text()
     mlci_cli("score", "mine.safetensors", "cohort.parquet", "-o", "scores.csv")
     again = recalibrate(load_model(tmp_path / "mine.safetensors"), elsewhere(800), update="weights").model

@@ -42,7 +42,7 @@ def test_strictly_nothing_that_is_not_understood_counts_and_too_little_has_no_sc
     table = pd.read_parquet(tmp_path / "s.parquet")
     assert table["score"].isna().tolist() == [False, True, False, True, True]
     assert (tally.few, tally.empty) == (2, 1)
-    assert tally.doubts(strict=True)[-2:] == [
+    assert tally.warnings(strict=True)[-2:] == [
         "of 2 of 5 admissions fewer than half of the codes are understood: they have no score.",
         "1 of 5 admissions have no code and therefore no score.",
     ]
@@ -110,7 +110,7 @@ def test_identifiers_that_come_again_are_counted(ids, many, kind, suffix, held, 
     write(tmp_path / f"wide.{suffix}", index=False)
     tally = score_file(random_model(), tmp_path / f"wide.{suffix}", tmp_path / "s.parquet", icd_version=10)
     told = "3 of 6 rows have the identifier of an earlier row: each row counts as an admission of its own."
-    assert [said for said in tally.misread() if "earlier row" in said] == ([told] if many else [])
+    assert [said for said in tally.problems() if "earlier row" in said] == ([told] if many else [])
     assert pq.read_table(tmp_path / "s.parquet")["admission_id"].to_pylist() == frame["admission_id"].tolist()
 
 

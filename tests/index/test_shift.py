@@ -56,10 +56,10 @@ def test_parts_add_up():
 
 def test_risks_that_do_not_come_true_are_told():
     rng, risk = np.random.default_rng(1), np.full(1000, 0.05)
-    assert Agreement.of(risk, (rng.random(1000) < 0.05).astype(float)).told("mortality") == ""
-    told = Agreement.of(risk, (rng.random(1000) < 0.2).astype(float)).told("mortality")
+    assert Agreement.of(risk, (rng.random(1000) < 0.05).astype(float)).warning("mortality") == ""
+    told = Agreement.of(risk, (rng.random(1000) < 0.2).astype(float)).warning("mortality")
     assert told.startswith("the mean risk of in-hospital mortality is 5.0%, and ")
-    assert Agreement.of(risk[:50], np.ones(50)).told("mortality") == ""
+    assert Agreement.of(risk[:50], np.ones(50)).warning("mortality") == ""
 
 
 def test_mimic_is_unlike_the_survey_and_says_so(demos, mlci_cli, tmp_path, sketched):
@@ -88,7 +88,8 @@ def test_a_recalibrated_index_takes_the_hospital_for_its_measure():
     before = load_model(mlci.index.ready.model_path("us2010"))
     after = recalibrate(before, cohort).model
     told = [
-        Tally(model).add(cohort.admissions(), model.columns(cohort.admissions())).doubts() for model in (before, after)
+        Tally(model).add(cohort.admissions(), model.columns(cohort.admissions())).warnings()
+        for model in (before, after)
     ]
     assert any("the mix of codes" in sentence for sentence in told[0])
     assert not any("the mix of codes" in sentence for sentence in told[1])

@@ -48,21 +48,21 @@ def test_outcomes_as_array_series_and_frame(index):
     assert [*both.model_.outcomes] == ["outcome_0", "outcome_1"]
     assert [part.shape for part in both.predict_proba(CODES)] == [(400, 2)] * 2
     assert index.transform(CODES).shape == (400, 1)
-    with pytest.raises(mlci.InputError, match="an array of one or two dimensions"):
+    with pytest.raises(mlci.InputError, match="expected an array of one or two dimensions"):
         mlci.MLCI(recipe="table").fit(CODES, np.zeros((2, 2, 2)))
 
 
 def test_lists_of_several_outcomes_are_columns_or_refused():
-    from mlci.index._taken import _columns
+    from mlci.index._inputs import _columns
 
     rows = [[0, 1], [1, 0], [1, None]]
     for given in (rows, [tuple(row) for row in rows], [np.array(row, dtype=object) for row in rows]):
         found = _columns(given, 3)
         assert list(found) == ["outcome_0", "outcome_1"]
         np.testing.assert_array_equal(found["outcome_1"], [1, 0, np.nan])
-    with pytest.raises(mlci.InputError, match="2 rows for 3 admissions; a row for each admission is needed, or a dict"):
+    with pytest.raises(mlci.InputError, match="2 rows for 3 admissions; pass one row per admission, or a dict"):
         _columns([[0, 1, 1], [1, 0, 0]], 3)
-    with pytest.raises(mlci.InputError, match="the rows are of different length"):
+    with pytest.raises(mlci.InputError, match="the rows differ in length"):
         _columns([[0, 1], [1]], 2)
 
 

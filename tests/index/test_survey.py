@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
-from mlci.index._survey import told
+from mlci.index._survey import design_words
 from mlci.index.estimator import MLCI, load
 
 CONFIG = {"penalty": {"common": 0.05, "own": 0.05, "folds": 2}}
@@ -62,8 +62,8 @@ def test_the_file_says_that_and_by_what_it_was_weighted(fits, tmp_path):
     weighted.save(tmp_path / "model.safetensors")
     model = load(tmp_path / "model.safetensors").model_
     assert model.card["survey"]["weights"] == "weight"
-    assert told(model.card).startswith("weighted by weight, worth ")
-    assert told(model.card).endswith("; clusters by hospital")
+    assert design_words(model.card).startswith("weighted by weight, effective sample size ")
+    assert design_words(model.card).endswith("; clusters by hospital")
     assert model.cutoff == weighted.model_.cutoff
     assert "survey" not in plain.model_.card
     plain.save(tmp_path / "plain.safetensors")
@@ -102,11 +102,11 @@ def test_equal_weights_change_no_weight_of_a_token():
 @pytest.mark.parametrize(
     ("recipe", "options", "message"),
     [
-        ("deep", {"weights": "weight"}, "the recipe deep counts every admission once; weights are for table"),
-        ("paper", {"weights": "weight"}, "the recipe paper counts every admission once"),
+        ("deep", {"weights": "weight"}, "the recipe deep does not accept weights; the recipe table does"),
+        ("paper", {"weights": "weight"}, "the recipe paper does not accept weights"),
         ("table", {"weights": "codes"}, "column codes: is not numeric"),
         ("table", {"weights": [1.0, 2.0]}, "weight: has 2 values for 1600 admissions"),
-        ("table", {"weights": [-1.0] * 1600}, "some are empty or negative"),
+        ("table", {"weights": [-1.0] * 1600}, "some are missing or negative"),
         ("table", {"cluster": "absent"}, "no column absent"),
     ],
 )

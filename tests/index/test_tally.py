@@ -13,7 +13,7 @@ def test_unknown_codes_are_counted():
     np.testing.assert_array_equal(model.columns(admissions)["unknown_share"], [0.5, np.nan, 1, 0])
 
     def doubts_of(admissions):
-        return Tally(model).add(admissions).doubts()
+        return Tally(model).add(admissions).warnings()
 
     assert doubts_of(as_admissions([["A000", "ZZZ9"], []], icd_version=10)) == []
     assert doubts_of(admissions)[0].startswith("of 1 of 4 admissions fewer than half of the codes are understood")
@@ -27,10 +27,10 @@ def test_what_is_suspected_or_ruled_out_is_told():
     admissions = as_admissions([["A000", "I21.4 A"], ["I50.9V"]], icd_version=10)
     tally = Tally(random_model()).add(admissions).add(admissions)
     assert (tally.codes, tally.unsure) == (4, 2)
-    assert tally.misread()[0].startswith("2 codes are marked as suspected (V) or ruled out (A)")
-    assert tally.misread()[1].startswith("2 codes end in A or V, and count as present")
+    assert tally.problems()[0].startswith("2 codes are marked as suspected (V) or ruled out (A)")
+    assert tally.problems()[1].startswith("2 codes end in A or V, and count as present")
     swedish = as_admissions([["I48.9B"]], icd_version=10)
-    assert "end in A or V" not in " ".join(tally.add(swedish).misread())
+    assert "end in A or V" not in " ".join(tally.add(swedish).problems())
 
 
 def test_batches_that_share_their_codes_may_differ_in_icd_version():

@@ -5,7 +5,7 @@ from mlci.base.errors import InputError
 from mlci.cohort import build_cohort
 from mlci.index import vary
 from mlci.index.estimator import MLCI
-from mlci.index.vary import _drawn, resample_training
+from mlci.index.vary import _bootstrap, resample_training
 from mlci.measures.discrimination import auroc
 
 
@@ -38,11 +38,11 @@ def test_new_fits_lie_around_each_other(fitted, tmp_path, monkeypatch):
 
 def test_what_cannot_be_done_is_said(fitted):
     index, cohort = fitted
-    with pytest.raises(InputError, match="2 and more"):
+    with pytest.raises(InputError, match="2 or more"):
         resample_training(index.model_, cohort, cohort, times=1)
-    with pytest.raises(InputError, match="lacks a split train or valid"):
+    with pytest.raises(InputError, match="lacks the split train or valid"):
         resample_training(index.model_, cohort.split("test"), cohort, times=2)
-    with pytest.raises(InputError, match=r"the cohort that it was learned from"):
+    with pytest.raises(InputError, match=r"the cohort that the index was fitted to"):
         resample_training(index.model_, cohort.where(np.arange(len(cohort)) % 2 == 0), cohort, times=2)
     assert np.isfinite(index.score(cohort)).all()
 
@@ -52,6 +52,6 @@ def test_a_draw_keeps_both_classes_of_a_rare_outcome(fitted):
     train = cohort.split("train")
     rare = np.flatnonzero(train.labels("mortality")[:, 0] == 1)[:2]  # a draw lacks both in one of seven times
     few = train.where(np.isin(np.arange(len(train)), rare) | (train.labels("mortality")[:, 0] == 0))
-    drawn = [_drawn(few, np.random.default_rng(seed), "subject_id", ["mortality"]) for seed in range(30)]
+    drawn = [_bootstrap(few, np.random.default_rng(seed), "subject_id", ["mortality"]) for seed in range(30)]
     assert all(any(table["mortality"].to_pylist()) for table in drawn)
     assert all(table.num_rows > 0.7 * len(few) for table in drawn)

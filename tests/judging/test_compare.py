@@ -201,7 +201,7 @@ def test_a_group_that_nobody_else_can_judge_is_told(cohort):
 
 
 def test_a_score_of_another_length_is_told(cohort):
-    with pytest.raises(mlci.InputError, match="score: has 3 admissions and the cohort has 4060"):
+    with pytest.raises(mlci.InputError, match="score: has 3 admissions, but the cohort has 4060"):
         compare(cohort, [1.0, 2.0, 3.0], by="hospital", outcome="mortality")
 
 

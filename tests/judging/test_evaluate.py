@@ -129,7 +129,7 @@ def test_bad_input_is_named(hospital):
         evaluate({"mine": [0.0, np.nan]}, {"death": [0, 1]})
     with pytest.raises(InputError, match=r"death\[0\]: a number is not 0, 1 or null"):
         evaluate({"mine": [0.0, 1.0]}, {"death": [7, 1]})
-    with pytest.raises(InputError, match="b: has 1 admissions and a has 2"):
+    with pytest.raises(InputError, match="b: has 1 admissions, but a has 2"):
         evaluate({"a": [0.0, 1.0], "b": [1.0]}, {"death": [0, 1]})
     with pytest.raises(InputError, match="groups: has 3 admissions"):
         evaluate(scores, labels, groups=[1, 2, 3])
@@ -201,7 +201,7 @@ def test_command_refuses_in_one_sentence(hospital, tmp_path, mlci_cli):
 
 
 def test_subgroups_of_another_length_are_refused():
-    with pytest.raises(InputError, match="by: sex has 3 admissions and the score has 4"):
+    with pytest.raises(InputError, match="by: sex has 3 admissions, but the score has 4"):
         judge([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], by={"sex": ["F", "M", "F"]}, resamples=0)
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mlci.judging.evaluate import judge
-from mlci.judging.groups import LEAST, by_group, interactions, small, told
+from mlci.judging.groups import LEAST, by_group, interactions, shown_groups, small
 from mlci.measures.discrimination import auroc
 
 
@@ -82,7 +82,7 @@ def test_no_count_below_ten_can_be_told_from_a_row_or_from_all_less_the_rows(see
     ward = rng.choice(list("ABCDE"), 400, p=rng.dirichlet(np.ones(5)))
     died = (rng.random(400) < rng.uniform(0.02, 0.6)).astype(float)
     died[rng.random(400) < 0.1] = np.nan
-    shown = told(ward, died)
+    shown = shown_groups(ward, died)
     for kind in (0, 1):
         counts = [int((died[inside] == kind).sum()) for _, inside in shown]
         left = int((died == kind).sum()) - sum(counts)

@@ -249,7 +249,7 @@ def test_outcomes_that_are_never_known_together_give_way_to_those_known_most():
     rest = np.where(np.arange(len(score)) < 300, np.nan, outcomes[:, 0])
     found = theory.diagnose(score, np.column_stack([rest, mostly]), ["mortality", "long_stay"])
     assert found.outcomes == ("mortality",)
-    assert found.left_out["long_stay"].endswith("and nowhere known beside all the others")
+    assert found.left_out["long_stay"].endswith("and never known together with the others")
 
 
 def test_an_outcome_of_weight_zero_stands_aside():
@@ -267,10 +267,10 @@ def test_an_outcome_of_weight_zero_stands_aside():
     ("score", "outcomes", "options", "said"),
     [
         ([1, 1, 1], [0, 1, 1], {}, "all scores are equal"),
-        ([1, 2, 3], [1, 1, 1], {}, "no outcome can be judged: a: it is always present in 3 admissions"),
+        ([1, 2, 3], [1, 1, 1], {}, "no outcome can be evaluated: a: it is always present in 3 admissions"),
         ([1, 2], [0, 1, 1], {}, "2 scores for 3 admissions"),
-        ([1, 2, 3], [0, 1, 1], {"weights": [-1.0]}, "one number per outcome, 0 or more"),
-        ([1, 2, 3], [0, 1, 1], {"protocol": "best"}, "allowed are exact, paper"),
+        ([1, 2, 3], [0, 1, 1], {"weights": [-1.0]}, "one number of 0 or more per outcome"),
+        ([1, 2, 3], [0, 1, 1], {"protocol": "best"}, "allowed are exact and paper"),
     ],
 )
 def test_bad_input_is_said(score, outcomes, options, said):
@@ -343,7 +343,7 @@ def test_broken_laws_are_seen_to_fail():
     assert "not 0 or 1" in checks.label_kernel(three).verdict
     # What is called the best for J1 is worse than the score itself.
     flat = np.random.default_rng(0).permutation(setting.score)
-    assert "no maximum" in checks.retention(setting, flat).verdict
+    assert "not a maximum" in checks.retention(setting, flat).verdict
     assert checks.Check("x", 1.0, "≥", 2.0).verdict == "FAILS by 1"
 
 

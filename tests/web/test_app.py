@@ -374,7 +374,7 @@ def test_about_shows_held_out_figures_and_the_real_port(web, address):
     assert "Fewer than 100 events, so weak: in-hospital mortality" in said
     assert "Dates none: computed" in said
     assert "Licence of the data free of rights of others" in said
-    assert "The training admissions are computed: it is no index for patients." in said
+    assert "The training admissions are synthetic: the index is not for real patients." in said
     assert f"curl -H 'content-type: application/json' {address}/api/score" in said
     assert web.get("/api/model").json()["validation"]["mortality"]["n"] == 900
 

@@ -14,7 +14,7 @@ from mlci.benchmark import models as baselines
 from mlci.benchmark.models import Baseline, Learned, Parts, Result
 from mlci.cohort import Cohort
 from mlci.fitting._data import Splits
-from mlci.index._making import model_of
+from mlci.index._model_of_fit import model_of
 
 
 def keep(path: Path, model: Baseline, seed: int, result: Result, parts: Parts, cohort: Cohort) -> None:

@@ -1,6 +1,19 @@
 """Read the admissions that a command evaluates: those of the chosen splits of a cohort file."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Name the file in every `InputError` that the block raises about its contents."""
+    from mlci.base.errors import InputError, name_of
+
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{name_of(path)}: {error}") from error
 
 
 def read_judged(path: str | Path, split: str):
@@ -10,7 +23,8 @@ def read_judged(path: str | Path, split: str):
 
     judged = read_cohort(path)
     if split != "all":
-        judged = judged.split(*split.split(","))
+        with naming(path):
+            judged = judged.split(*split.split(","))
     if not len(judged):
         raise InputError(f"{path}: has no admission in the split {split}; try --split all.")
     return judged

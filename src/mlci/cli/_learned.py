@@ -25,4 +25,4 @@ def given(path: str):
 
 def _scored(model, *cohorts):
     """Return the scores of cohorts, without warnings that one part of a cohort differs from another."""
-    return tuple(model.score(model.taken(cohort)) for cohort in cohorts)
+    return tuple(model.score(model.as_admissions(cohort)) for cohort in cohorts)

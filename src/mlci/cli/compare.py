@@ -59,7 +59,7 @@ def command(cohort, scores, output, by, treatment, columns, adjust, split, suppr
 
     from mlci.base.errors import InputError
     from mlci.base.files import atomic
-    from mlci.cli._judged import read_judged
+    from mlci.cli._judged import naming, read_judged
     from mlci.judging.scores import read_models
 
     if (by is None) == (treatment is None):
@@ -70,7 +70,11 @@ def command(cohort, scores, output, by, treatment, columns, adjust, split, suppr
         check_output(output, inputs=[*scores, cohort], force=force)
     models, judged = read_models(scores, read_judged(cohort, split), columns=columns)
     options |= {"adjust": adjust.split(",") if adjust else None, "suppress": suppress}
-    found, table = _treated(judged, models, treatment, options) if treatment else _grouped(judged, models, by, options)
+    with naming(cohort):
+        if treatment:
+            found, table = _treated(judged, models, treatment, options)
+        else:
+            found, table = _grouped(judged, models, by, options)
     if not quiet:
         _print_effects(found) if treatment else _print(found)
     if output is None:
@@ -133,7 +137,7 @@ def _print(found) -> None:
             click.echo(f"Adjusted by {model}, {len(part):,} of {total:,} groups lie beyond the 99.8% limits.")
         if part:
             show(f"{found.outcome} by {found.by}, adjusted by {model}", heads[1:], part)
-    for row in found.changes.itertuples():
+    for row in found.changes[found.changes["groups"] > 0].itertuples():
         click.echo(
             f"{row.model} and {row.versus}: {row.other_verdict} of {row.groups} groups have a different verdict, "
             f"{row.far:.0%} move ten ranks or more."

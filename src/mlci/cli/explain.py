@@ -75,7 +75,7 @@ def _file(model, source, output, age, sex, force, quiet, column_options) -> None
         )
     if not quiet:
         click.echo(f"{output}: {tally.codes:,} codes of {tally.admissions:,} admissions. {_sums(index)}", err=True)
-    for doubt in tally.doubts():
+    for doubt in tally.warnings():
         click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
 
 

@@ -131,13 +131,13 @@ def command(
     settings = replace(settings, tokens=tokens)
 
     from mlci.fitting._processes import joined
-    from mlci.index.learning import Asked, learn
+    from mlci.index.learning import FitSettings, learn
     from mlci.index.modelcard import described
 
     checkpoint = target.with_name(f".{target.name}.checkpoint")
     folder = target.with_name(f".{target.name}.tokens") if memory_map else None
     with joined(device) as (device, group), _progress(quiet or group.rank > 0) as on_event:
-        asked = Asked(recipe, settings, outcomes or None, anchor, seed, device, few_events)
+        asked = FitSettings(recipe, settings, outcomes or None, anchor, seed, device, few_events)
         model = learn(asked, cohort, checkpoint=checkpoint, memory_map=folder, on_event=on_event, **data_options)
         if group.rank:
             return
@@ -151,7 +151,7 @@ def command(
 
 def _print_summary(target, model, cohort: str) -> None:
     """Print what was fitted, and notes on outcomes and codes."""
-    from mlci.index._enough import in_words
+    from mlci.index._few_events import in_words
 
     click.echo(f"{target}: {_summary(model)}", err=True)
     for note in (*in_words(model.card), *_poa_note(cohort, model)):
@@ -203,9 +203,9 @@ def _summary(model) -> str:
 
 def _survey_note(card) -> str:
     """Return how the training admissions were sampled, if that was taken into account."""
-    from mlci.index._survey import told
+    from mlci.index._survey import design_words
 
-    design = told(card)
+    design = design_words(card)
     return f" ({design})" if design else ""
 
 

@@ -160,7 +160,7 @@ def command(
     from mlci.codes.lookback import LookBack
     from mlci.codes.scoring import write_scores
     from mlci.codes.years import ByYear
-    from mlci.index._looking import days_of_file
+    from mlci.index._look_back import days_of_file
 
     if carry and look_back is None:
         raise click.UsageError("--carry needs --look-back DAYS.")

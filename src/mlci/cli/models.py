@@ -36,9 +36,9 @@ def command(model: str | None, output: str | None, force: bool) -> None:
     if output is None:
         click.echo(card, nl=False)
         return
-    from mlci.index.ready import PAPERS, unpack
+    from mlci.index.ready import DOCUMENTS, unpack
 
-    check_folder(output, [path.name, *PAPERS], inputs=[path], force=force)
+    check_folder(output, [path.name, *DOCUMENTS], inputs=[path], force=force)
 
     for written in unpack(path, card, output):
         click.echo(str(written))

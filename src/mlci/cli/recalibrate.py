@@ -36,12 +36,12 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
         check_output(path, inputs=[model, cohort], force=force)
     import mlci
     from mlci.base.files import atomic
-    from mlci.index._looking import doubt
+    from mlci.index._look_back import look_back_warnings
     from mlci.index.model import load_model
     from mlci.index.recalibrate import EVENTS, moved_words, recalibrate
 
     data, former = mlci.read_cohort(cohort), load_model(model)
-    for warning in doubt(former, data.look_back):
+    for warning in look_back_warnings(former, data.look_back):
         click.echo(f"mlci: warning: {warning}", err=True)
     done = recalibrate(former, data, update=update)
     done.model.save(output)

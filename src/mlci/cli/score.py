@@ -42,8 +42,7 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **column
     """
     import time
 
-    from mlci.index._looking import days_of_file
-    from mlci.index._looking import doubt as looking
+    from mlci.index._look_back import days_of_file, look_back_warnings
     from mlci.index.model import load_model
     from mlci.index.scoring import score_file
 
@@ -83,7 +82,7 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **column
     if not quiet:
         seconds = time.perf_counter() - start
         click.echo(f"{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)
-    for doubt in (*tally.doubts(strict=strict), *looking(index, days_of_file(admissions))):
+    for doubt in (*tally.warnings(strict=strict), *look_back_warnings(index, days_of_file(admissions))):
         click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
     if tally.few and not strict:
         click.echo("mlci: --strict writes no score for such admissions.", err=True)

@@ -1,7 +1,7 @@
-"""What a model file may tell of its training admissions: figures behind which at least ten of them stand.
+"""Disclosure control: the aggregates of training admissions that a model file may hold, each over at least ten of them.
 
-A file with every quantile of a small cohort would give back the score of each member, and whoever knows a patient's
-codes could then tell that the patient was one of them.
+A file with every quantile of a small cohort would disclose the score of each member. Anyone who knows a patient's codes
+could then infer that the patient was in the training data.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from mlci.tokens import SPECIAL
 
 LEAST = 10  # admissions behind every figure
 MOST_STEPS = 1000
-AT_ONCE = 100_000  # admissions, as tokens may lie on disk
+AT_ONCE = 100_000  # admissions per batch, because tokens may be on disk
 
 
 def quantiles(scores: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """Return evenly spaced quantiles of the scores, from least to greatest, each a mean of ten neighbours or more.
+    """Return evenly spaced quantiles of the scores, from smallest to largest, each a mean of ten or more neighbours.
 
-    Steps are at least ten admissions wide, so that no admission counts in two of them. With weights, quantiles are even
-    in weight: each is the mean of that ten in which its share of the weight is reached.
+    Quantiles are at least ten admissions apart, so that no admission counts in two of them. With weights, they are
+    evenly spaced in weight: each is the mean of the block of ten in which its share of the weight is reached.
 
     >>> quantiles(np.arange(40.0)).tolist()
     [4.5, 14.5, 24.5, 34.5]
@@ -47,17 +47,18 @@ def as_shipped(
     weight: np.ndarray | None = None,
     other: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return training scores as the index that ships gives them to admissions it has not seen.
+    """Return training scores with the distribution that the final index gives to new admissions.
 
-    Scores from cross-fitted parts of an index spread otherwise than the whole one's (its members are noisier, its folds
-    more shrunk), and those of admissions it was learned from too far. So they move as the parts' scores of validation
-    admissions must move to spread like those of the index itself.
+    Cross-fitted scores have another spread than those of the final index: single members are noisier, and folds are
+    shrunk more. In-sample scores spread too widely. So the training scores are quantile-matched: they get the transform
+    that maps the cross-fitted scores of the validation admissions to the final index's scores of the same admissions.
 
     Args:
-        scores: of training admissions, by parts of the index that have not seen them.
-        unseen: of validation admissions, by the index that ships.
-        crossed: of the same, by the parts (parts x admissions); None: `scores` stand for them.
-        weight, other: how much training and validation admissions count, where they count unequally.
+        scores: out-of-sample scores of the training admissions.
+        unseen: scores of the validation admissions by the final index.
+        crossed: scores of the validation admissions by the cross-fitted parts (parts x admissions); None takes `scores`
+            in their place.
+        weight, other: survey weights of the training and the validation admissions, if any.
 
     >>> round(float(as_shipped(np.arange(1000.0), np.arange(1000.0) / 2).std()))
     148
@@ -71,15 +72,15 @@ def as_shipped(
 
 
 def counted(names: Sequence[str], outcomes: np.ndarray) -> dict[str, int]:
-    """Return admissions with each outcome, but for those that fewer than ten have, or lack."""
+    """Return the number of events of each outcome, except outcomes that fewer than ten admissions have, or lack."""
     events, known = np.nansum(outcomes, axis=0), np.sum(~np.isnan(outcomes), axis=0)
     return {name: int(many) for name, many, of in zip(names, events, known) if min(many, of - many) >= LEAST}
 
 
 def tokens_of_one_patient(train: Split) -> int:
-    """Return how many tokens of the vocabulary occur in the admissions of a single patient alone.
+    """Count the tokens of the vocabulary that occur in the admissions of only one patient.
 
-    They would tell that this patient is among the training admissions to whoever knows the patient's codes.
+    Such a token discloses to anyone who knows the patient's codes that the patient is in the training data.
     """
     rows = np.arange(len(train))
     patients = rows if train.subjects is None else np.unique(train.subjects, return_inverse=True)[1]
@@ -93,7 +94,7 @@ def tokens_of_one_patient(train: Split) -> int:
 
 
 def without_small_cells(cutoff: Cutoff) -> Cutoff:
-    """Return the cutoff without the contrasts of small groups; fewer than ten beyond it (or below) count as none."""
+    """Return the cutoff without contrasts of fewer than ten admissions; a tail of fewer than ten is rounded to none."""
     tail = cutoff.tail if LEAST <= cutoff.tail <= cutoff.n - LEAST else cutoff.n * round(cutoff.share)
     large = tuple(contrast for contrast in cutoff.contrasts if min(_cells(contrast)) >= LEAST)
     return replace(cutoff, tail=tail, contrasts=large)

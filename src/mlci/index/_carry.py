@@ -1,9 +1,9 @@
 """Carry a table from ICD-9-CM to ICD-10-CM by the General Equivalence Mappings.
 
-In comes a model whose tokens are ICD-9-CM; out comes one that knows ICD-10-CM as well. An ICD-10 code gets the weights
-of its ICD-9 counterparts: codes that only together say the same add up, alternatives are averaged by how often each was
-recorded. A category and a prefix get the mean of the codes below them, likewise, so that WHO codes, codes younger than
-the maps and codes cut short count too; a full code gets what is left, where that is worth a row.
+Turn a model with ICD-9-CM tokens into one that also knows ICD-10-CM. An ICD-10 code gets the weights of its ICD-9
+counterparts. Counterparts that are equivalent only in combination add up; alternatives are averaged, weighted by how
+often each was recorded. A category and a prefix get the weighted mean of the codes below them, so that WHO codes, codes
+newer than the maps and truncated codes count too. A full code gets a row for the remainder, if that is large enough.
 """
 
 from collections import Counter
@@ -18,21 +18,21 @@ from mlci.index._extend import extended
 from mlci.index.model import Model
 from mlci.tokens import UNK
 
-RARE = 5  # admissions that a counterpart without a row of its own stands for
-WORTH, OFTEN = 0.1, 1.0  # log-odds beside its prefix, and admissions, that a full code must have to get a row
+RARE = 5  # admissions assumed for a counterpart without a row of its own
+WORTH, OFTEN = 0.1, 1.0  # least difference in log-odds from its prefix, and admissions, for a row of a full code
 
 
 @dataclass(frozen=True)
 class _Carried:
-    """What one ICD-10 code is worth."""
+    """The weights of one ICD-10 code."""
 
     weights: np.ndarray
-    often: float  # recorded, as far as its counterparts tell
+    often: float  # estimated number of admissions, from its counterparts
     support: int
 
 
 def carry(model: Model) -> Model:
-    """Return the same model, with rows for ICD-10-CM beside those for ICD-9-CM."""
+    """Return the model with rows for ICD-10-CM in addition to those for ICD-9-CM."""
     codes = _codes(model)
     short, middle, _ = sorted(model.vocabulary.depths)
     rows: dict[str, tuple[np.ndarray, int]] = {}
@@ -55,7 +55,7 @@ def carry(model: Model) -> Model:
 
 
 def _codes(model: Model) -> dict[str, _Carried]:
-    """Return the ICD-10 codes of the maps that have a counterpart which the model knows, or are one's counterpart."""
+    """Return the ICD-10 codes that the maps, forward or backward, connect to an ICD-9 code which the model knows."""
     ways = {code: [way.codes for way in counterparts(code, 10)] for code in mapped_codes(10)}
     back: dict[str, list[tuple[str, ...]]] = {}
     for code in mapped_codes(9):

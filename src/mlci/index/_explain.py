@@ -1,9 +1,10 @@
-"""What each recorded code of an admission does: its share of the log-odds and of the score, or the score without it.
+"""Attribute an admission's score to its recorded codes: exact shares for a table, leave-one-out effects for a network.
 
-In come a model and admissions; out come numbers, one row per recorded code. A table's shares are exact and add up: the
-weight of a token is split evenly among the codes that bring it, and a code's share of the score is its share of each
-outcome's log-odds times that curve's mean slope between the admission and one without codes. A network is no sum:
-there every code is left out in turn and the admission read again.
+Turn a model and admissions into numbers, one row per recorded code. The shares of a table are exact and add up. The
+weight of a token is split evenly among the codes that share it. A code's share of the score is its share of each
+outcome's log-odds, times the mean slope of that outcome's curve between an admission without codes and this one
+(integrated gradients, or Aumann-Shapley values). A network is not a sum, so each code is left out in turn and the
+admission is scored again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,27 +21,27 @@ from mlci.index._table import TableScorer, along
 from mlci.index.model import Model
 from mlci.tokens import PAD, PRINCIPAL, UNK, Vocabulary, positions
 
-NEAR = 1e-10  # log-odds so near to those without codes that the curve's slope is taken there
+NEAR = 1e-10  # if log-odds are this close to those without codes, the curve's slope is taken at that point
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What one recorded code does to an admission's score."""
+    """The effect of one recorded code on an admission's score."""
 
     code: str
     title: str | None
     known: bool  # in the vocabulary
-    effect: float  # its share of the score where shares add up, else the score minus the score without it
+    effect: float  # for a table its share of the score, else the score minus the score without it
     score_without: float
-    log_odds: Mapping[str, float] | None  # its effect on each outcome's log-odds, likewise, where the index has them
+    log_odds: Mapping[str, float] | None  # the same for each outcome's log-odds, if the index has them
 
 
 @dataclass(frozen=True)
 class Explanation(Sequence[Effect]):
     """The effects of an admission's codes, in recorded order; `base` is an admission without codes.
 
-    Where `additive`, the score is `base_score` plus all effects, and likewise for each outcome's log-odds; else an
-    effect is what changes when the code is left out.
+    If `additive`, the score is `base_score` plus all effects, and the log-odds of each outcome are a sum of the same
+    form. Otherwise an effect is the change when the code is left out.
     """
 
     effects: tuple[Effect, ...]
@@ -49,7 +50,7 @@ class Explanation(Sequence[Effect]):
     log_odds: Mapping[str, float] | None
     base_log_odds: Mapping[str, float] | None
     additive: bool = False
-    # Of each outcome's risk, where the index has them: expit(shift + slope * log-odds + what age and sex add).
+    # Log-odds of each outcome's risk, if the index has them: shift + slope * log-odds + what age and sex add.
     risk_log_odds: Mapping[str, float] | None = None
     calibration: Mapping[str, tuple[float, float]] | None = None  # shift and slope
     people: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # band of age, sex -> what it adds
@@ -90,10 +91,16 @@ def _row(code: str, title: str, value: float, bar: float, parts: list[float]) ->
 
 
 def shares(model: Model, admissions: Admissions, reading: Reading, *, without: Reading | None = None) -> Reading:
-    """Return what each recorded code of each admission, of which `reading` is, does to its score and log-odds.
+    """Return the effect of each recorded code on its admission's score and log-odds.
 
-    A row is a recorded code, as `Admissions.indices` has them. `without`, if it is at hand, spares a network what
-    `without_each` says.
+    Args:
+        model: an index.
+        admissions: normalised codes.
+        reading: the model's reading of the admissions.
+        without: the result of `without_each`, if it has been computed already; only networks need it.
+
+    Returns:
+        One row per recorded code, in the order of `Admissions.indices`.
     """
     if isinstance(model.scorer, TableScorer):
         return _split(model.scorer, admissions, reading)
@@ -105,7 +112,13 @@ def shares(model: Model, admissions: Admissions, reading: Reading, *, without: R
 
 
 def effects_of(model: Model, admissions: Admissions, reading: Reading) -> tuple[Effect, ...]:
-    """Return what each recorded code of each admission, of which `reading` is, does, in the order of `indices`."""
+    """Return an `Effect` for each recorded code, in the order of `Admissions.indices`.
+
+    Args:
+        model: an index.
+        admissions: normalised codes.
+        reading: the model's reading of the admissions.
+    """
     without = without_each(model, admissions, reading)
     found = shares(model, admissions, reading, without=without)
     titles, known = titles_of(model, admissions), model.known(admissions)
@@ -122,12 +135,12 @@ def effects_of(model: Model, admissions: Admissions, reading: Reading) -> tuple[
 
 
 def by_outcome(model: Model, log_odds: np.ndarray | None, rows: int) -> list[dict[str, float] | None]:
-    """Return each row of log-odds by the outcomes' names; None where there are none."""
+    """Return each row of log-odds as a dictionary by outcome; None if there are no log-odds."""
     return [None] * rows if log_odds is None else [dict(zip(model.learned, row)) for row in log_odds.tolist()]
 
 
 def titles_of(model: Model, admissions: Admissions) -> list[str | None]:
-    """Return what each code is called; one without a version is taken for the model's where that has one alone."""
+    """Return the title of each code; a code without a version is read in the model's version if that has only one."""
     from mlci.codes.icd import VERSIONS, titles
 
     alone = model.icd_versions[0] if len(model.icd_versions) == 1 else 0
@@ -147,6 +160,7 @@ def _repeated(reading: Reading, counts: np.ndarray) -> Reading:
 
 
 def _split(scorer: TableScorer, admissions: Admissions, reading: Reading) -> Reading:
+    """Return each recorded code's exact share of its admission's score and log-odds."""
     weights, counts = scorer.state["weights"], np.diff(admissions.offsets)
     row = np.repeat(np.arange(len(counts)), counts)
     brought = _tokens(scorer.vocabulary, admissions, row)
@@ -155,20 +169,20 @@ def _split(scorer: TableScorer, admissions: Admissions, reading: Reading) -> Rea
     _, pair, sharing = np.unique(row[code] * np.int64(len(weights)) + tokens, return_inverse=True, return_counts=True)
     parts = weights[tokens] / sharing[pair][:, None]
     columns = [np.bincount(code, part, minlength=len(row)) for part in parts.T]
-    log_odds = np.column_stack(columns).astype(np.float64, copy=False)  # of no codes bincount counts in whole numbers
+    log_odds = np.column_stack(columns).astype(np.float64, copy=False)  # without codes, bincount returns integers
     slopes = _mean_slopes(scorer, reading.log_odds)
     return Reading((log_odds * slopes[row]).sum(axis=1), log_odds)
 
 
 def _tokens(vocabulary: Vocabulary, admissions: Admissions, row: np.ndarray) -> np.ndarray:
-    """Return the tokens that each recorded code brings, PAD elsewhere; a code that does not count brings none."""
+    """Return the tokens of each recorded code, padded with PAD; a code that does not count has none."""
     leaf = vocabulary.leaves(admissions)[admissions.indices]
     counting = np.cumsum(leaf != PAD)
     before = np.concatenate([[0], counting])[admissions.offsets[:-1]]
     place = counting - before[row]  # 1 for the first code that counts
     leaf[place > vocabulary.max_codes] = PAD
     brought = vocabulary.beginnings[leaf]
-    if vocabulary.number_of_codes:  # all codes bring it together
+    if vocabulary.number_of_codes:  # a token that all codes of the admission share
         many = vocabulary.number_tokens(np.bincount(row, leaf != PAD, minlength=len(admissions)).astype(np.int64))
         brought = np.hstack([brought, np.where(leaf != PAD, many[row], PAD)[:, None]])
     if not vocabulary.primary:
@@ -189,9 +203,14 @@ def _mean_slopes(scorer: TableScorer, log_odds: np.ndarray | None) -> np.ndarray
 
 
 def without_each(model: Model, admissions: Admissions, reading: Reading) -> Reading:
-    """Score and log-odds of admissions, of which `reading` is, without each of their codes in turn.
+    """Return the score and log-odds of admissions without each of their codes in turn.
 
-    Codes beyond the `max_codes` first never counted; when an earlier one is left out, the first of them moves up.
+    Codes beyond the first `max_codes` do not count. When an earlier one is left out, the first of these moves up.
+
+    Args:
+        model: an index.
+        admissions: normalised codes.
+        reading: the model's reading of the admissions.
     """
     without = _repeated(reading, np.diff(admissions.offsets))
     for variants, recorded in _variants(admissions, model.vocabulary.max_codes):

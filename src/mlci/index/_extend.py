@@ -1,4 +1,4 @@
-"""More rows for a table: codes that it did not know, each with its weights and the admissions behind it."""
+"""Add rows for new codes to a table, each with its weights and its number of training admissions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from mlci.tokens import SPECIAL
 
 
 def extended(model: Model, rows: Mapping[tuple[int, str], tuple[np.ndarray, int]]) -> Model:
-    """Return the model with rows of new tokens, by ICD version and text, each a weight per outcome and its support."""
+    """Return the model with new tokens; `rows` maps ICD version and text to a weight per outcome and the support."""
     if not rows:
         return model
     vocabulary, more = model.vocabulary, sorted(rows)

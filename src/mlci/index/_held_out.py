@@ -1,7 +1,7 @@
-"""What a model reached on admissions that had no part in its weights: the figures that its file and its page show.
+"""Performance on the validation split: the figures that a model file and its page show.
 
-In come scores, risks and outcomes of the validation split; out come plain numbers for the model's card. The validation
-split may have chosen when to stop, so the figures are a little kind; `mlci report` judges on a test split.
+Turn scores, risks and outcomes of the validation split into plain numbers for the model's card. If the validation split
+was used for early stopping, these figures are slightly optimistic; `mlci report` evaluates on a test split.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ def held_out(
     least: int,
     drawn: Split | None = None,
 ) -> dict[str, dict[str, float | int]]:
-    """Return the figures of each outcome of which `least` admissions or more had it, and as many did not.
+    """Return the figures of each outcome that at least `least` admissions have and at least `least` lack.
 
-    `auroc` is the score's; `observed` is the share with the outcome and `expected` the mean risk; `slope` is that of
-    the outcome on the risk's log-odds (1 is right). `_low` and `_high` bound 95% intervals. `drawn` says which
-    admissions count more than others, and which clusters belong together.
+    `auroc` is that of the score. `observed` is the event rate and `expected` the mean risk. `slope` is the calibration
+    slope (1 is ideal). `_low` and `_high` bound 95% confidence intervals. `drawn` holds the survey weights and clusters
+    of the admissions.
     """
     found = {}
     for name, outcome in zip(names, labels.T, strict=True):

@@ -1,8 +1,8 @@
-"""Score with any other network through torch: for encoders whose codes look at one another, as in a Set Transformer.
+"""Score with torch: for encoders with attention between codes, such as a Set Transformer.
 
-In come the weights of a trained encoder and flat tokens; out comes one float64 per admission. torch is optional
-(`mlci[deep]`), and such an index cannot be scored without it; it is also the slow way. Sums are torch's own: their last
-digits may depend on the company that an admission is scored in.
+Turn the weights of a trained encoder and flat tokens into one float64 per admission. Scoring such an index needs torch
+(`mlci[deep]`) and is slower than scoring with NumPy. The last digits of a score may depend on which other admissions
+are in the batch.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from mlci.tokens import Tokens, Vocabulary
 
 @dataclass(frozen=True)
 class NetworkScorer:
-    """The encoder's weights by name, and which encoder it is."""
+    """The encoder's weights by name, and its configuration."""
 
     state: Mapping[str, np.ndarray]
     encoder: EncoderConfig
@@ -31,7 +31,7 @@ class NetworkScorer:
         return self.vocabulary.encode(admissions)
 
     def read(self, tokens: Tokens) -> Reading:
-        """Return scores alone: what the encoder learned is one number."""
+        """Return scores only: the encoder has one output."""
         self._prepare()
         from mlci.fitting.encoders import score
 
@@ -39,19 +39,19 @@ class NetworkScorer:
 
     @property
     def risky(self) -> int:
-        """How many outcomes have a risk of their own: none."""
+        """The number of outcomes with a risk of their own: none."""
         return 0
 
     def risks(self, reading: Reading) -> np.ndarray:
-        """Return no columns: nothing was learned of an outcome by itself."""
+        """Return no columns: the network has no output for single outcomes."""
         return self.risk_log_odds(reading)
 
     def risk_log_odds(self, reading: Reading) -> np.ndarray:
-        """Return no columns: this network has one score and no log-odds of outcomes."""
+        """Return no columns: the network has no log-odds of outcomes."""
         return np.empty((len(reading.score), self.risky))
 
     def check(self, outcomes: int) -> None:
-        """Refuse arrays that do not fit together, of a file that somebody made by hand."""
+        """Raise ValueError if the arrays are inconsistent, as in a handmade file."""
         self._prepare()
         from mlci.fitting.encoders import shapes
 
@@ -63,6 +63,6 @@ class NetworkScorer:
             raise ValueError("weights that are not finite 32-bit numbers")
 
     def _prepare(self) -> None:
-        """Say that torch is missing, or let it find what it looks for."""
+        """Raise an error if torch is missing; make the modules that it looks for importable."""
         need("deep", to=f"score with the encoder {self.encoder.name}")
         reveal()

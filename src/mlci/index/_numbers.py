@@ -1,7 +1,4 @@
-"""Numbers that a fit learns from beside outcomes that happen or not: columns of a cohort, checked, with their kinds.
-
-Names of columns come in, alone or with `poisson` or `gaussian`; `Numbers` go out, or None where nobody asked.
-"""
+"""Numeric outcomes of a fit, such as days or cost: check the columns of a cohort and the kind of each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,17 +7,23 @@ from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.fitting._numbers import Numbers
 
-LEARNED = ("table",)  # recipes that learn from numbers
+LEARNED = ("table",)  # recipes that learn from numeric outcomes
 
 
 def numbers_of(data: Any, names: Mapping[str, str] | Sequence[str], *, recipe: str) -> Numbers | None:
-    """Return the numbers of each admission, by the names of columns."""
+    """Return the numeric outcomes of each admission, or None if `names` is empty.
+
+    Args:
+        data: a cohort.
+        names: of columns, or a mapping of each to `poisson` or `gaussian`.
+        recipe: of the fit.
+    """
     if not names:
         return None
     if recipe not in LEARNED:
-        raise InputError(f"the recipe {recipe} learns from outcomes that happen or not; numbers are for {LEARNED[0]}.")
+        raise InputError(f"the recipe {recipe} does not accept numeric outcomes; the recipe {LEARNED[0]} does.")
     if not isinstance(data, Cohort):
-        raise InputError("numeric: names columns of a cohort; codes alone have none.")
+        raise InputError("numeric: names columns of a cohort; it cannot be used with codes.")
     taken = [name for name in names if name in data.outcomes]
     if taken:
         raise InputError(f"numeric: {taken[0]} is an outcome of the cohort already; leave it out.")

@@ -1,7 +1,7 @@
-"""Age and sex of admissions, for models whose risks take them: from a cohort, a frame, or columns carried from a file.
+"""Age and sex of admissions, for models whose risks depend on them: from a cohort, a frame or the columns of a file.
 
-In come data as `mlci score` and `MLCI.risk` take them; out come the rows of `mlci.fitting._people`, or None where the
-data know neither: the risks are then those by codes alone.
+Turn the data of `mlci score` and `MLCI.risk` into rows of `mlci.fitting._people`, or None if the data have neither age
+nor sex. The risks then depend on codes only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ COLUMNS = ("age", "sex")
 
 
 def wanted(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which of age and sex a model's risks take, by the config in its card."""
+    """Return which of age and sex a model's risks depend on, by the config in its card."""
     return tuple(name for name in COLUMNS if config.get("people", {}).get(name))
 
 
 def of_table(table: Any, names: Sequence[str], where: str, rows: Sequence[int]) -> np.ndarray | None:
-    """Return the rows of an Arrow table of admissions; `rows` are the numbers by which messages call them."""
+    """Return the rows of an Arrow table of admissions; `rows` are the row numbers for error messages."""
     from mlci.sources._people import ages, sexes
 
     found = {}
@@ -32,7 +32,7 @@ def of_table(table: Any, names: Sequence[str], where: str, rows: Sequence[int]) 
 
 
 def of_data(data: Any, names: Sequence[str], many: int) -> np.ndarray | None:
-    """Return the rows of a cohort or a frame of admissions; of anything else nothing is known."""
+    """Return the rows of a cohort or a frame of admissions; None for other data."""
     if not names:
         return None
     import narwhals as nw
@@ -48,40 +48,42 @@ def of_data(data: Any, names: Sequence[str], many: int) -> np.ndarray | None:
 
 
 def needed(data: Any, names: Sequence[str]) -> np.ndarray | None:
-    """Return the same, to learn from: each of the names must be there."""
+    """Return the same for a fit, where every name must be a column of the data."""
     if not names:
         return None
     columns = getattr(getattr(data, "table", data), "column_names", None) or list(getattr(data, "columns", ()))
     for name in names:
         if name not in columns:
-            raise InputError(f"people.{name} is set, and the data have no column {name}.")
+            raise InputError(f"people.{name} is set, but the data have no column {name}.")
     return of_data(data, names, len(data))
 
 
 def of_person(names: Sequence[str], age: float | None, sex: str | None) -> np.ndarray | None:
-    """Return the rows of one person; None where nothing is said."""
+    """Return the rows of one person; None if neither age nor sex is given."""
     return of_persons(names, None if age is None else [age], None if sex is None else [sex], 1)
 
 
 def of_persons(
     names: Sequence[str], ages: Sequence[float | None] | None, sexes: Sequence[str | None] | None, many: int
 ) -> np.ndarray | None:
-    """Return the rows of so many persons, of whom ages or sexes were said in their order; None where neither was."""
-    said = {name: values for name, values in (("age", ages), ("sex", sexes)) if values is not None}
-    for name, values in said.items():
+    """Return the rows of `many` persons from their ages or sexes, in order; None if neither is given."""
+    given = {name: values for name, values in (("age", ages), ("sex", sexes)) if values is not None}
+    for name, values in given.items():
         if name not in names:
-            raise InputError(f"the risks of this index do not take {name}; its config says `people.{name}`.")
+            raise InputError(
+                f"the risks of this index do not depend on {name}; an index fitted with `people.{name}` has such risks."
+            )
         if len(values) != many:
-            raise InputError(f"{name}: {len(values)} values for {many} admissions; each needs its own, or null.")
+            raise InputError(f"{name}: {len(values)} values for {many} admissions; pass one value, or null, for each.")
     if not {*(sexes or [])} <= {*SEXES, None}:
-        raise InputError(f"sex is {' or '.join(SEXES)}.")
-    return rows_of(ages, sexes, many) if said else None
+        raise InputError(f"sex must be {' or '.join(SEXES)}.")
+    return rows_of(ages, sexes, many) if given else None
 
 
-def unsaid(names: Sequence[str], rows: np.ndarray | None) -> tuple[str, ...]:
-    """Return which of these names no admission says.
+def absent(names: Sequence[str], rows: np.ndarray | None) -> tuple[str, ...]:
+    """Return the names for which no admission has a value.
 
-    >>> unsaid(("age", "sex"), rows_of([71.0], [None], 1))
+    >>> absent(("age", "sex"), rows_of([71.0], [None], 1))
     ('sex',)
     """
     places = [(place, name) for place, name in enumerate(COLUMNS) if name in names]

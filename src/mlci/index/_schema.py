@@ -1,8 +1,8 @@
-"""What the facts of a model file must be before anything is made of them: types, lengths, ranges, order.
+"""Validate the facts in a model file's header before use: types, lengths, ranges and order.
 
-In comes JSON that anybody may have written; nothing goes out but an error that names the first place that is wrong.
-A recipe that keeps more in its card is not asked about it here; what this file names has the type that it says. The
-rules are written for pydantic's core: its models say the same, and take a tenth of a second to be made.
+The JSON may come from anywhere; an error names the first value that is wrong. A recipe may keep more in its card than
+is validated here. The schema is written for `pydantic_core`, because building equivalent pydantic models takes a tenth
+of a second.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from mlci.base.names import FORMER_RECIPES, RECIPES
 
 Schema = kinds.CoreSchema
 STRICT = kinds.CoreConfig(strict=True, allow_inf_nan=False)
-TOLERANCE = 1e-9  # a rate of 1 may come out a rounding above it
+TOLERANCE = 1e-9  # a rate of 1 may exceed it by rounding
 ANYTHING, BOOL = kinds.any_schema(), kinds.bool_schema()
 NAME = kinds.str_schema(min_length=1, max_length=200)
 TEXT = kinds.str_schema(max_length=20_000)
@@ -26,7 +26,7 @@ NUMBER = kinds.float_schema()
 SCORE = kinds.float_schema(ge=-1e9, le=1e9)
 SHARE = kinds.float_schema(ge=0, le=1)
 RATE = kinds.float_schema(ge=-TOLERANCE, le=1 + TOLERANCE)
-VERSION = kinds.literal_schema([0, 9, 10])  # 0: nobody said
+VERSION = kinds.literal_schema([0, 9, 10])  # 0: unknown
 
 
 def _list(of: Schema, least: int = 0, most: int | None = None) -> Schema:
@@ -47,7 +47,7 @@ def _facts(
     *,
     fits: Callable[[dict[str, Any]], None] | None = None,
 ) -> Schema:
-    """Return the rule of facts by name; `fits` raises ValueError where they do not go together."""
+    """Return the schema of named facts; `fits` raises ValueError if they are inconsistent."""
     fields = {name: kinds.typed_dict_field(schema, required=True) for name, schema in needed.items()}
     fields |= {name: kinds.typed_dict_field(schema, required=False) for name, schema in (optional or {}).items()}
     found = kinds.typed_dict_schema(fields, config=STRICT)
@@ -172,7 +172,7 @@ RECORD = _facts(
 # Codes of the training admissions of one ICD version.
 MAKEUP = _facts({"admissions": COUNT, "codes": COUNT, "squares": COUNT, "categories": _named(COUNT, most=100_000)})
 
-# What the fit knew of its data beside the counts.
+# What the fit knew of its data apart from the counts.
 ABOUT = _facts({"data": TEXT, "dates": TEXT, "licence": TEXT, "limits": _list(TEXT, most=100)})
 
 # The part of the card that every recipe has.
@@ -229,7 +229,7 @@ FACTS = _facts(
 
 
 def check_facts(facts: Any) -> None:
-    """Check the facts of a model file; ValueError says which place is wrong and what it should be."""
+    """Check the facts of a model file; a ValueError names the value that is wrong and what is allowed."""
     try:
         SchemaValidator(FACTS).validate_python(facts)
     except ValidationError as error:

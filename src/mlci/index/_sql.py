@@ -1,9 +1,12 @@
-"""A table as SQL: statements that make a view of scores where the diagnoses lie.
+"""Write a table as SQL: statements that create a view of scores in the database that holds the diagnoses.
 
-In comes a model that holds a table; out come the text of its tables and of the view `mlci_scores`, from a table
-(admission_id, icd_version, code) to the columns of `mlci score`. The query is written once and put into each engine's
-own words by sqlglot. Codes are looked up and summed by admission. Of two codes that are neighbours in the alphabet what
-they share was then counted twice, and is taken off again: few admissions have any of it.
+Turn a model of the recipe `table` into the SQL of its tables and of the view `mlci_scores`. The view reads a table
+(admission_id, icd_version, code) and has the columns of `mlci score`. The query is written once, and sqlglot translates
+it into each dialect.
+
+The view looks up each code's weights, which include those of its prefixes, and sums them by admission. A prefix that
+two codes of an admission share is then counted twice. Such codes are neighbours in sort order, so the view finds the
+shared prefix of each pair of neighbours and subtracts its weights. Few admissions have any.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,27 +30,27 @@ from mlci.index.model import Model
 from mlci.judging.kept import FLOOR, Isotonic, Smooth
 
 DIALECTS = ("duckdb", "postgres", "spark", "bigquery", "snowflake", "sqlite")
-HOLDS = ("duckdb", "postgres", "sqlite")  # a common table expression is made once if one says so
-STREAMED = ("recorded", "log_odds", "scored")  # DuckDB passes these on row by row; held, they would fill the memory
+MATERIALIZES = ("duckdb", "postgres", "sqlite")  # dialects with AS MATERIALIZED for common table expressions
+STREAMED = ("recorded", "log_odds", "scored")  # not materialised in DuckDB: they would fill the memory
 WEIGHTS, PERCENTILES, VIEW, ROWS = "mlci_weights", "mlci_percentiles", "mlci_scores", 500
 
 
 def script(model: Model, *, dialect: str, table: str = "diagnoses", about: Sequence[str] = ()) -> str:
-    """Return the whole script; `about` are lines of comment at its top."""
+    """Return the whole script, with the lines `about` as comments at its top."""
     return "".join(f"-- {line}\n" for line in about) + "".join(
         f"{statement};\n" for statement in statements(model, dialect, table)
     )
 
 
 def statements(model: Model, dialect: str, table: str = "diagnoses") -> Iterator[str]:
-    """Yield one after the other, without semicolons."""
+    """Yield the statements in order, without semicolons."""
     import sqlglot
     from sqlglot import exp
 
-    def written(text: str) -> str:
+    def translated(text: str) -> str:
         tree = sqlglot.parse_one(text, read="duckdb")
         for part in tree.find_all(exp.CTE):
-            if dialect not in HOLDS:
+            if dialect not in MATERIALIZES:
                 part.set("materialized", None)
             elif dialect == "duckdb" and part.alias in STREAMED:
                 part.set("materialized", False)
@@ -55,18 +58,18 @@ def statements(model: Model, dialect: str, table: str = "diagnoses") -> Iterator
 
     yield f"DROP VIEW IF EXISTS {VIEW}"
     yield f"DROP TABLE IF EXISTS {WEIGHTS}"
-    yield written(f"CREATE TABLE {WEIGHTS} ({weight_columns(model, dialect)})")
+    yield translated(f"CREATE TABLE {WEIGHTS} ({weight_columns(model, dialect)})")
     rows = list(weight_rows(model, dialect))
     for start in range(0, len(rows), ROWS):
         yield f"INSERT INTO {WEIGHTS} VALUES\n" + ",\n".join(rows[start : start + ROWS])
     if dialect == "duckdb":
         yield f"DROP TABLE IF EXISTS {PERCENTILES}"
         yield percentile_table(model, PERCENTILES)
-    yield written(_view(model, table, dialect))
+    yield translated(_view(model, table, dialect))
 
 
 def _view(model: Model, table: str, dialect: str) -> str:
-    """Write the view: codes looked up and summed by admission, what neighbours share counted once."""
+    """Write the view: weights summed by admission, with prefixes that neighbouring codes share counted once."""
     outcomes, ids = range(1, model.state["weights"].shape[1] + 1), ["id", *reversed(shorter(model))]
     names = model.learned[: len(outcomes) - len(model.numbers)]
     own = [f"risk_{name}" for name in names] + [f"expected_{name}" for name in model.numbers]
@@ -126,15 +129,15 @@ FROM scored{near}"""
 
 
 def _mean(kind: str, predictor: str) -> str:
-    """Return the risk of a predictor, or the expected number."""
+    """Return the inverse link of a linear predictor: the risk, or the expected value of a numeric outcome."""
     return {"poisson": f"EXP({predictor})", "gaussian": predictor}.get(kind, f"1 / (1 + EXP(-({predictor})))")
 
 
 def _lookup(model: Model, table: str) -> str:
-    """Write the steps that give each distinct code the row of its longest known beginning."""
+    """Write the steps that map each distinct code to the row of its longest known prefix."""
     vocabulary, depths = model.vocabulary, sorted(model.vocabulary.depths)
     versions, places = set(vocabulary.versions), range(len(depths))
-    said = f"COALESCE(icd_version, {0 if len(versions) > 1 else max(versions)})" if any(versions) else "0"
+    version = f"COALESCE(icd_version, {0 if len(versions) > 1 else max(versions)})" if any(versions) else "0"
     counted = f" AND NOT ({_ignored(model)})" if vocabulary.ignored else ""
     parts = [
         f"CASE WHEN LENGTH(code) > {before}{counted} THEN SUBSTR(code, 1, {depth}) END AS t{place}"
@@ -145,7 +148,7 @@ def _lookup(model: Model, table: str) -> str:
         for place in places
     )
     ids = ", ".join(f"m{place}.id" for place in reversed(places))
-    return f"""recorded AS (SELECT admission_id, {said} AS icd_version, code AS written FROM {table}),
+    return f"""recorded AS (SELECT admission_id, {version} AS icd_version, code AS written FROM {table}),
 distinct_codes AS MATERIALIZED (SELECT DISTINCT icd_version, written FROM recorded WHERE NOT written IS NULL),
 spelled AS (SELECT icd_version, written, {_clean("written")} AS code FROM distinct_codes),
 parts AS (
@@ -157,10 +160,11 @@ lookup AS MATERIALIZED (SELECT p.icd_version, p.written, COALESCE({ids}, p.other
 
 
 def _suspects(model: Model, dialect: str) -> tuple[str, str, str]:
-    """Write aggregates of an admission, a step, and joins that leave out rows which share nothing.
+    """Return the aggregates, the step and the joins that skip codes which cannot share a prefix (DuckDB only).
 
-    Every family has one of 127 bits. An admission with as many bits as codes has no two codes of a family; else the
-    bits that an even number of its codes have tell which, unless there are three of a kind.
+    Every family of codes is assigned one of 127 bits. An admission with as many distinct bits as codes has no two codes
+    of one family. Otherwise the bits that occur an even number of times identify the candidates; if a bit may occur
+    three times or more, all bits of the admission are candidates.
     """
     if dialect != "duckdb":
         return "", "", ""
@@ -179,7 +183,7 @@ def _suspects(model: Model, dialect: str) -> tuple[str, str, str]:
 
 
 def _percentile(model: Model, dialect: str) -> tuple[str, str]:
-    """Return the expression of the percentile, and the join that it needs, where it does."""
+    """Return the expression of the percentile and the join that it needs (empty except in DuckDB)."""
     if dialect != "duckdb":
         return steps("score", model.quantiles, np.linspace(0, 100, len(model.quantiles))), ""
     score = f"score + {number(NEAR)}"
@@ -190,7 +194,7 @@ def _percentile(model: Model, dialect: str) -> tuple[str, str]:
 
 
 def _clean(column: str) -> str:
-    """Write a code in capitals without dots, dashes and blanks: all that every engine can do."""
+    """Normalise a code: upper case without dots, dashes and spaces. More would not work in every engine."""
     text = f"UPPER({column})"
     for junk in (".", "-", " "):
         text = f"REPLACE({text}, '{junk}', '')"
@@ -198,7 +202,7 @@ def _clean(column: str) -> str:
 
 
 def _ignored(model: Model) -> str:
-    """Return whether a code counts as not recorded."""
+    """Return the condition under which a code is ignored."""
     rules = [text.split(":") for text in model.vocabulary.ignored]
     return (
         " OR ".join(f"(icd_version = {version} AND code LIKE '{beginning}%')" for version, beginning in rules)
@@ -207,7 +211,7 @@ def _ignored(model: Model) -> str:
 
 
 def lines(x: str, knots: np.ndarray, heights: np.ndarray) -> str:
-    """Return a piecewise-linear curve whose end slopes go on; most admissions lie in its first pieces."""
+    """Return a piecewise-linear curve, extrapolated linearly; its first pieces hold most admissions."""
     slopes = np.diff(heights) / np.diff(knots)
     texts = [f"{number(h - slope * k)} + {number(slope)} * {x}" for k, h, slope in zip(knots, heights, slopes)]
     cases = "".join(f"WHEN {x} < {number(knot)} THEN {text} " for knot, text in zip(knots[1:-1], texts))
@@ -215,7 +219,7 @@ def lines(x: str, knots: np.ndarray, heights: np.ndarray) -> str:
 
 
 def steps(x: str, knots: Sequence[float] | np.ndarray, heights: Sequence[float] | np.ndarray) -> str:
-    """Return what is linear between knots and constant beyond the ends, as `numpy.interp`."""
+    """Return a curve that is linear between knots and constant beyond the ends, like `numpy.interp`."""
     knots, heights = np.asarray(knots, dtype=float), np.asarray(heights, dtype=float)
     parts = list(pieces(knots, heights))
     texts = [f"{number(height)} + {number(slope)} * ({x} - ({number(begin)}))" for begin, height, slope in parts]
@@ -223,7 +227,7 @@ def steps(x: str, knots: Sequence[float] | np.ndarray, heights: Sequence[float] 
 
 
 def _chosen(x: str, knots: Sequence[float] | np.ndarray, texts: Sequence[str]) -> str:
-    """Choose the text of the piece that x lies in, a half of them at a time; all but the first begin at a knot."""
+    """Choose the piece that contains x, by bisection in nested CASE expressions; all but the first start at a knot."""
     if len(texts) == 1:
         return texts[0]
     half = len(texts) // 2
@@ -232,7 +236,7 @@ def _chosen(x: str, knots: Sequence[float] | np.ndarray, texts: Sequence[str]) -
 
 
 def _curve(x: str, curve: Isotonic | Smooth) -> str:
-    """Return the risk along the score."""
+    """Return a risk curve as a function of the score."""
     if isinstance(curve, Isotonic):
         return steps(x, curve.score, curve.risk)
     logit = lines(x, curve.score, curve.logit)

@@ -1,8 +1,8 @@
-"""The tables that the SQL of a table reads: weights and, on DuckDB, percentiles, as rows of text.
+"""Write the tables that the SQL view reads: `mlci_weights` and, for DuckDB, `mlci_percentiles`, as text.
 
-In comes a model that holds a table; out come the columns and the rows of `mlci_weights` and `mlci_percentiles`. What
-can be reckoned once is reckoned here: a row of weights holds all that a code adds whose longest known beginning it is,
-so that a code is looked up once, and two codes share what the row of their longest common beginning holds.
+A row of `mlci_weights` is a code or a code prefix, and already includes the weights of its own prefixes. So each code
+is looked up once, by its longest known prefix, and two codes have in common what the row of their longest common prefix
+holds.
 """
 
 from collections import Counter
@@ -15,17 +15,17 @@ import numpy as np
 from mlci.index.model import Model
 from mlci.tokens import SPECIAL, UNK
 
-Key = tuple[int, str]  # ICD version and a beginning of codes
+Key = tuple[int, str]  # ICD version and a code prefix
 STRANGE: Key = (0, "")  # the family of unknown codes
-NOTHING, UNKNOWN, IGNORED = 0, 1, 2  # rows of weights for what is no code, no known code, not to be counted
-FIRST = 10  # the first beginning's: where no number is left out, DuckDB does not look rows up by their place
-BITS = 127  # of the largest whole number that DuckDB has
-CELLS, FAR = 16_384, 1e30  # cells of scores that DuckDB looks percentiles up in; beyond every score
-NEAR = 1e-9  # engines sum in any order: a score so little below a knot, or the cutoff, is on it
+NOTHING, UNKNOWN, IGNORED = 0, 1, 2  # rows of weights for text without a code, unknown codes and ignored codes
+FIRST = 10  # id of the first prefix; without the gap in the ids DuckDB does not look rows up by position
+BITS = 127  # of DuckDB's largest integer type
+CELLS, FAR = 16_384, 1e30  # score intervals by which DuckDB looks percentiles up; a bound beyond every score
+NEAR = 1e-9  # tolerance at knots and the cutoff, because engines sum in any order
 
 
 def number(value: float) -> str:
-    """Return a literal of 64 bits: with an exponent, or some engines would read a decimal."""
+    """Return a 64-bit floating-point literal; without an exponent some engines would read a decimal."""
     return f"{value:.16e}"
 
 
@@ -43,10 +43,9 @@ def weight_columns(model: Model, dialect: str) -> str:
 
 
 def weight_rows(model: Model, dialect: str) -> Iterator[str]:
-    """Yield the rows of the weights, numbered in the order of the alphabet.
+    """Yield the rows of the weights, numbered in sort order, so that codes with a common prefix are neighbours.
 
-    Codes that share a beginning are neighbours by it. On DuckDB a row has the bit of its family, which is its shortest
-    known beginning.
+    For DuckDB a row also has the bit of its family, which is its shortest known prefix.
     """
     vocabulary, weights, depths = model.vocabulary, model.state["weights"], sorted(model.vocabulary.depths)
     keys = list(zip(vocabulary.versions, vocabulary.tokens))
@@ -73,13 +72,13 @@ def weight_rows(model: Model, dialect: str) -> Iterator[str]:
 
 
 def _path(version: int, code: str, depths: Sequence[int], known: Container[Key]) -> list[Key]:
-    """List the known beginnings of a code, the shortest first, itself last."""
-    beginnings = [(version, code[:depth]) for depth in depths if depth < len(code)]
-    return [*(key for key in beginnings if key in known), (version, code)]
+    """List the known prefixes of a code, the shortest first, the code itself last."""
+    prefixes = [(version, code[:depth]) for depth in depths if depth < len(code)]
+    return [*(key for key in prefixes if key in known), (version, code)]
 
 
 def _bits(families: Counter[Key]) -> dict[Key, int]:
-    """Give each family one of the bits, the least used one, so that frequent families have theirs for themselves."""
+    """Assign each family a bit, always the least used one, so that frequent families do not share theirs."""
     used, bits = [(0, bit) for bit in range(BITS)], {}
     for family, times in families.most_common():
         load, bits[family] = used[0]
@@ -88,9 +87,9 @@ def _bits(families: Counter[Key]) -> dict[Key, int]:
 
 
 def percentile_table(model: Model, name: str) -> str:
-    """Write the statement that makes a table of percentiles: linear pieces, in all cells of scores that they touch.
+    """Write the statement that creates a table of percentiles: linear pieces, listed under every cell they touch.
 
-    DuckDB looks a row up faster than it evaluates a thousand cases.
+    In DuckDB a lookup is faster than a CASE expression with a thousand branches.
     """
     low, high, scale = _range(model)
 
@@ -110,7 +109,7 @@ def percentile_table(model: Model, name: str) -> str:
 
 
 def cell_of(model: Model, score: str) -> str:
-    """Write the number of a score's cell: their range is cut into even ones, and one lies on each side of it."""
+    """Write the number of a score's cell: cells of equal width over the range, and one more on each side of it."""
     low, high, scale = _range(model)
     return (
         f"CASE WHEN {score} < {number(low)} THEN -1 WHEN {score} >= {number(high)} THEN {CELLS} "
@@ -119,13 +118,13 @@ def cell_of(model: Model, score: str) -> str:
 
 
 def _range(model: Model) -> tuple[float, float, float]:
-    """Return where cells begin and end, and how many lie in a unit."""
+    """Return the range of the cells, and the number of cells per unit."""
     low, high = float(model.quantiles[0]), float(model.quantiles[-1])
     return low, high, CELLS / (high - low) if high > low else 1.0
 
 
 def pieces(knots: np.ndarray, heights: np.ndarray) -> Iterator[tuple[float, float, float]]:
-    """Yield where each linear piece begins, its height there and its slope; the last goes on level."""
+    """Yield the start of each linear piece, its height there and its slope; the last piece is constant."""
     for at in np.flatnonzero(np.diff(knots) > 0):
         yield knots[at], heights[at], (heights[at + 1] - heights[at]) / (knots[at + 1] - knots[at])
     yield knots[-1], heights[-1], 0.0

@@ -1,7 +1,4 @@
-"""How the admissions of a fit were drawn: weights and clusters of a cohort, or beside codes; and what its card says.
-
-Names of columns or plain values come in, checked arrays go out. A recipe that cannot take them says so.
-"""
+"""The survey design of a fit: check weights and clusters, given as columns or values, and describe them in the card."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,27 +10,29 @@ from mlci.cohort import Cohort
 from mlci.fitting._data import Splits
 from mlci.measures.weighted import effective
 
-WEIGHTED = ("table",)  # recipes that learn from admissions which count unequally
+WEIGHTED = ("table",)  # recipes that accept survey weights
 
 
-def drawn_by(
+def design_of(
     data: Any, weights: str | Sequence[float] | None, cluster: str | Sequence | None, *, recipe: str, many: int
 ) -> dict[str, Any]:
-    """Return `weight` and `clusters` of each admission, None where nobody asked."""
+    """Return `weight` and `clusters` of each admission; None if not given."""
     if weights is not None and recipe not in WEIGHTED:
-        raise InputError(f"the recipe {recipe} counts every admission once; weights are for {', '.join(WEIGHTED)}.")
+        raise InputError(f"the recipe {recipe} does not accept weights; the recipe {', '.join(WEIGHTED)} does.")
     found: dict[str, Any] = {"weight": None, "clusters": None}
-    for name, given in (("weight", weights), ("clusters", cluster)):
-        if given is None:
+    for name, source in (("weight", weights), ("clusters", cluster)):
+        if source is None:
             continue
-        if isinstance(given, str):
+        if isinstance(source, str):
             if not isinstance(data, Cohort):
-                raise InputError(f"{name}: {given} names a column of a cohort; beside codes give a value for each.")
+                raise InputError(
+                    f"{name}: {source!r} can only name a column of a cohort; with codes, pass one value per admission."
+                )
             from mlci.judging._carried import column, weights_of
 
-            found[name] = weights_of(data, given) if name == "weight" else column(data, given)
+            found[name] = weights_of(data, source) if name == "weight" else column(data, source)
             continue
-        values = np.asarray(given)
+        values = np.asarray(source)
         if values.shape != (many,):
             raise InputError(f"{name}: has {len(values)} values for {many} admissions.")
         found[name] = values
@@ -41,13 +40,13 @@ def drawn_by(
     if weight is not None:
         weight = weight.astype(np.float64)
         if not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
-            raise InputError("weights: some are empty or negative, or all are 0; a weight is a number from 0.")
+            raise InputError("weights: some are missing or negative, or all are 0; a weight is a number of 0 or more.")
         found["weight"] = weight
     return found
 
 
 def in_words(splits: Splits, weights: Any, cluster: Any) -> dict[str, Mapping[str, Any]]:
-    """Return what a model's card says of it: names of columns, and how many equal admissions the weights are worth."""
+    """Return the card's entry on the design: the columns, and the effective number of admissions (Kish)."""
     weight, facts = splits.train.weight, {}
     if weight is not None:
         facts |= {"weights": weights if isinstance(weights, str) else "given", "worth": round(effective(weight))}
@@ -56,12 +55,15 @@ def in_words(splits: Splits, weights: Any, cluster: Any) -> dict[str, Mapping[st
     return {"survey": facts} if facts else {}
 
 
-def told(card: Mapping[str, Any]) -> str:
-    """Return what a model's card says of how its admissions were drawn, in words; nothing where each counted once.
+def design_words(card: Mapping[str, Any]) -> str:
+    """Describe the survey design that a model's card records; empty if there is none.
 
-    >>> told({"survey": {"weights": "weight", "worth": 60_000}})
-    'weighted by weight, worth 60,000 of equal weight'
+    >>> design_words({"survey": {"weights": "weight", "worth": 60_000}})
+    'weighted by weight, effective sample size 60,000'
     """
-    facts = card.get("survey", {})
-    said = [f"weighted by {facts['weights']}, worth {facts['worth']:,} of equal weight"] if "weights" in facts else []
-    return "; ".join(said + ([f"clusters by {facts['cluster']}"] if "cluster" in facts else []))
+    facts, parts = card.get("survey", {}), []
+    if "weights" in facts:
+        parts.append(f"weighted by {facts['weights']}, effective sample size {facts['worth']:,}")
+    if "cluster" in facts:
+        parts.append(f"clusters by {facts['cluster']}")
+    return "; ".join(parts)

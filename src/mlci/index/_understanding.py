@@ -1,8 +1,8 @@
-"""What is not understood is not scored: the one rule that page, API, report and `mlci score --strict` follow.
+"""The rule of page, API, report and `mlci score --strict`: an admission needs half of its codes understood for a score.
 
-In come admissions and the deepest token that a vocabulary has for each of their codes; out comes, per admission, the
-share of its codes that is understood and whether that is enough for a score. A code is understood if the model has seen
-it or one of its beginnings, or leaves it out on purpose because it tells an outcome.
+Turn admissions, and the deepest token that a vocabulary has for each of their codes, into the share of each admission's
+codes that is understood and whether that is enough for a score. A code is understood if the model was trained with it
+or one of its prefixes, or ignores it on purpose because it reveals an outcome.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy as np
 from mlci.codes.admissions import Admissions
 from mlci.tokens import PAD, UNK
 
-LEAST_UNDERSTOOD = 0.5  # share of an admission's recorded codes below which it gets no score
+LEAST_UNDERSTOOD = 0.5  # share of an admission's recorded codes that a score requires
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,16 @@ class Understanding:
     """One value per admission, in order."""
 
     share: np.ndarray  # of its recorded codes; NaN without codes
-    enough: np.ndarray  # whether it may have a score: half of its codes are understood, and one at least counts
+    enough: np.ndarray  # for a score: half of its codes are understood, and at least one counts
 
     def diluted(self, counts: np.ndarray, more: int) -> "Understanding":
-        """Return the same if `more` diagnoses were recorded beside the `counts` codes, none of them understood."""
+        """Return the same with `more` diagnoses, none of them understood, in addition to the `counts` codes."""
         share = np.nan_to_num(self.share) * counts / (counts + more)
         return Understanding(share, self.enough & (share >= LEAST_UNDERSTOOD))
 
 
 def understanding(admissions: Admissions, leaves: np.ndarray) -> Understanding:
-    """Return how far each admission is understood; `leaves` is `Vocabulary.leaves` of the distinct codes.
+    """Return the share of each admission that is understood; `leaves` is `Vocabulary.leaves` of the distinct codes.
 
     >>> admissions = Admissions.from_lists([["I509", "WHAT"], ["WHAT"], []])
     >>> understanding(admissions, np.array([2, UNK])).enough
@@ -41,20 +41,20 @@ def understanding(admissions: Admissions, leaves: np.ndarray) -> Understanding:
     return Understanding(share, (share >= LEAST_UNDERSTOOD) & (understood > admissions.count(leaves == PAD)))
 
 
-def hardly(admissions: Admissions, leaves: np.ndarray, unknown_share: np.ndarray | None = None) -> int:
-    """Count the admissions with codes of which fewer than half are understood: the same share, without its array.
+def poorly_understood(admissions: Admissions, leaves: np.ndarray, unknown_share: np.ndarray | None = None) -> int:
+    """Count the admissions with codes of which fewer than half are understood.
 
     Args:
         admissions: normalised codes.
         leaves: `Vocabulary.leaves` of the distinct codes.
-        unknown_share: `Model.unknown_share` of the admissions, where it is at hand.
+        unknown_share: `Model.unknown_share` of the admissions, if it has been computed already.
 
-    >>> hardly(Admissions.from_lists([["I509", "WHAT"], ["WHAT"], []]), np.array([2, UNK]))
+    >>> poorly_understood(Admissions.from_lists([["I509", "WHAT"], ["WHAT"], []]), np.array([2, UNK]))
     1
     """
     unknown = leaves == UNK
     if not unknown.any():
         return 0
-    if unknown_share is not None and PAD not in leaves:  # no code is left out on purpose: what is unknown is all
+    if unknown_share is not None and PAD not in leaves:  # no code is ignored: not understood means unknown
         return int((unknown_share > 1 - LEAST_UNDERSTOOD).sum())
     return int((admissions.count(unknown) > (1 - LEAST_UNDERSTOOD) * admissions.counts).sum())

@@ -1,9 +1,9 @@
-"""A table whose weights move towards a hospital's own admissions: `mlci recalibrate --update weights`.
+"""Update the weights of a table with a hospital's own admissions: `mlci recalibrate --update weights`.
 
-In come a model that holds a table, and admissions with outcomes; out come the model with moved weights, risks and
-curves, and scores of the admissions by regressions that have not seen them. Outcomes of the model that
-the hospital does not have, or too seldom, keep their weights; outcomes that are new get weights of their own. Codes
-that the model does not know become rows where at least ten admissions have them.
+Turn a model of the recipe `table`, and admissions with outcomes, into a model with new weights, risks and curves, and
+cross-fitted scores of the admissions. Outcomes of the model that the hospital lacks, or has too few events of, keep
+their weights; new outcomes get weights of their own. A code that is new to the model gets a row if at least ten
+admissions have it.
 """
 
 from collections.abc import Mapping
@@ -25,26 +25,26 @@ from mlci.index.model import Model
 from mlci.judging.smooth import smooth
 from mlci.tokens import MANY, Vocabulary
 
-HALFWAY = 20_000  # own admissions that count as much for the curves of the score as those the model was made from
-LEAST_SLOPE = 0.01  # of a calibration: a table that tells nothing of an outcome has no less
+HALFWAY = 20_000  # own admissions that count as much for the score's curves as the model's training admissions
+LEAST_SLOPE = 0.01  # lower bound of a calibration slope
 
 
 @dataclass(frozen=True)
 class Updated:
-    """The model, and the scores of the admissions it learned from, by regressions that have not seen them."""
+    """The model, and the cross-fitted scores of the admissions that it was updated with."""
 
     model: Model
     score: np.ndarray
 
 
 def update(model: Model, admissions: Admissions, labels: Mapping[str, np.ndarray], subjects: np.ndarray) -> Updated:
-    """Move the model's weights, risks and curves; `labels` are the outcomes to learn from, NaN where not known."""
+    """Update the model's weights, risks and curves; `labels` are the outcomes to learn from, NaN if unknown."""
     if not isinstance(model.scorer, TableScorer):
         recipe = model.card["recipe"]
-        raise InputError(f"--update weights moves the weights of a table; a model of the recipe {recipe} has none.")
+        raise InputError(f"--update weights needs a model of the recipe table; this one is of the recipe {recipe}.")
     if model.numbers:
         raise InputError(
-            f"--update weights knows no outcomes that are numbers; the model has {', '.join(model.numbers)}."
+            f"--update weights does not support numeric outcomes; the model has {', '.join(model.numbers)}."
         )
     model = _with_new_rows(_calibrated(model), admissions)
     own, names = list(model.outcomes)[: len(model.state["intercepts"])], list(labels)
@@ -78,7 +78,7 @@ def update(model: Model, admissions: Admissions, labels: Mapping[str, np.ndarray
 
 
 def _calibrated(model: Model) -> Model:
-    """Return the same model with its calibration inside weights, intercepts and curves."""
+    """Return the same model with its calibration absorbed into weights, intercepts and curves."""
     shift, slope = model.state["calibration"].T
     slope = np.maximum(slope, LEAST_SLOPE)
     state = {
@@ -92,7 +92,7 @@ def _calibrated(model: Model) -> Model:
 
 
 def _with_new_rows(model: Model, admissions: Admissions) -> Model:
-    """Return the model with rows of 0 for the tokens that it does not know and ten admissions have."""
+    """Return the model with rows of 0 for new tokens that at least ten admissions have."""
     known = model.vocabulary
     seen = Vocabulary.fit(
         admissions,
@@ -113,10 +113,11 @@ def _with_new_rows(model: Model, admissions: Admissions) -> Model:
 def _state(
     former: Mapping[str, np.ndarray], moved: Moved, places: list[int | None], outcomes: np.ndarray, shipped: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of the new model; `places` says which moved outcome each of its outcomes is, None: none.
+    """Return the arrays of the new model; `places` maps each of its outcomes to a column of `moved`, or to None.
 
-    Its curves are a mixture of the former ones, carried from the `shipped` log-odds to the new ones, and of those that
-    the own admissions ask for: by how many these are, and at least by the share that learned from them alone.
+    Its curves are a mixture of the former curves, transformed from the `shipped` log-odds to the new ones, and of
+    curves fitted to the own admissions. The share of the latter grows with the number of own admissions, and is at
+    least the share of the weights that were learned from them alone.
     """
     options = CurveConfig()
     names = [str(place) for place in range(outcomes.shape[1])]
@@ -139,19 +140,19 @@ def _state(
         state["heights"].append((1 - share) * curve(points, *before) + share * curve(points, *own))
         state["weights"].append(former["weights"][:, column] if place is None else moved.weights[:, place])
         state["intercepts"].append(former["intercepts"][column] if place is None else moved.intercepts[place])
-        state["calibration"].append([0.0, 1.0])  # the former's is inside its weights, and what moved is calibrated
+        state["calibration"].append([0.0, 1.0])  # absorbed by the former weights; the new ones are calibrated
     found = {name: np.stack(columns) for name, columns in state.items()}
     return {**found, "weights": np.ascontiguousarray(found["weights"].T)}
 
 
 def _carried(knots: np.ndarray, former: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
-    """Return knots among the former log-odds, put where as many standard deviations from the mean are now."""
+    """Move knots of the former log-odds to the same number of standard deviations from the mean of the new ones."""
     slope = log_odds.std() / max(float(former.std()), 1e-9)
     return log_odds.mean() + max(slope, LEAST_SLOPE) * (knots - former.mean())
 
 
 def _apart(knots: np.ndarray) -> np.ndarray:
-    """Return the knots in order, none upon another."""
+    """Return the knots in strictly increasing order."""
     knots = np.sort(knots)
     steps = 1e-4 * max(float(np.ptp(knots)), 1e-6) * np.arange(len(knots))
     return np.maximum.accumulate(knots - steps) + steps

@@ -1,7 +1,7 @@
-"""A table as a workbook that scores: typed codes in, risks and score out, by formulas that anybody can follow.
+"""Write a table as a workbook that computes risks and score from typed codes, by formulas that anyone can follow.
 
-In come a model and its weights; out comes an .xlsx file with the sheets Score (type here), Weights, Curves and About.
-Formulas are plain ones that Excel and LibreOffice share.
+The .xlsx file has the sheets Score (for typing codes), Weights, Curves and About. Its formulas work in both Excel and
+LibreOffice.
 """
 
 from collections.abc import Sequence
@@ -32,11 +32,11 @@ def write_workbook(
     """Write the workbook.
 
     Args:
-        model: one that holds a table.
-        path: where to.
-        table: its weights, as `export.weights` gives them.
-        about: what a reader should know.
-        typed: ICD version and code of those that stand in the fields at first; else one, as an example.
+        model: of the recipe `table`.
+        path: of the file.
+        table: the weights, from `export.weights`.
+        about: notes for the reader, one per line.
+        typed: ICD version and code of each field that is filled in; by default one example.
     """
     try:
         import xlsxwriter
@@ -58,7 +58,7 @@ def write_workbook(
 
 
 def _weights(sheet: Any, model: Model, table: pd.DataFrame, bold: Any) -> None:
-    """Key (ICD version and code), code, title, admissions, a weight per outcome; in order of the key, for lookups."""
+    """Write key (ICD version and code), code, title, admissions and a weight per outcome, sorted by key for lookups."""
     learned = list(table.columns[4:])
     for column, name in enumerate(["key", "icd_version", "code", "title", "admissions", *learned]):
         sheet.write_string(0, column, name, bold)
@@ -77,7 +77,7 @@ def _weights(sheet: Any, model: Model, table: pd.DataFrame, bold: Any) -> None:
 
 
 def _curves(sheet: Any, model: Model, bold: Any) -> None:
-    """Write three columns per outcome: knot, and the change of slope there; then the percentiles' points."""
+    """Write two columns per outcome, knots and the change of slope at each; then the points of the percentiles."""
     outcomes = list(model.outcomes)[: model.state["weights"].shape[1]]
     for place, name in enumerate(outcomes):
         knots, heights = model.state["knots"][place], model.state["heights"][place]
@@ -107,9 +107,9 @@ def _curves(sheet: Any, model: Model, bold: Any) -> None:
 
 
 def _score(sheet: Any, model: Model, last: int, typed: Sequence[tuple[int, str]], formats: dict[str, Any]) -> None:
-    """Write the sheet that scores: a line per code, above them the log-odds and risks, on top score and percentile.
+    """Write the sheet Score: score and percentile at the top, then log-odds and risks, then one line per code.
 
-    `last` is the last row of the sheet of weights.
+    `last` is the last row of the sheet Weights.
     """
     outcomes, depths = list(model.outcomes)[: model.state["weights"].shape[1]], sorted(model.vocabulary.depths)
     sheet.write_string("A1", "Type ICD codes, one per line, with or without dots.", formats["bold"])
@@ -131,7 +131,7 @@ def _score(sheet: Any, model: Model, last: int, typed: Sequence[tuple[int, str]]
 
 
 def _line(sheet: Any, model: Model, row: int, last: int, depths: Sequence[int], outcomes: int) -> None:
-    """Write the formulas of one code: its plain text, the row of each beginning, and what these add to log-odds."""
+    """Write the formulas of one code: its normalised text, the row of each prefix, and what these add to log-odds."""
     plain = f'SUBSTITUTE(SUBSTITUTE(SUBSTITUTE(UPPER(B{row}),".",""),"-","")," ","")'
     if model.vocabulary.ignored:
         ignored = _letter(2 * outcomes + 2)
@@ -140,7 +140,7 @@ def _line(sheet: Any, model: Model, row: int, last: int, depths: Sequence[int], 
     sheet.write_formula(row - 1, 2, f"={plain}", None, "")
     places = []
     for place, (before, depth) in enumerate(zip([0, *depths], depths)):
-        # The row of the weight, once for an admission: 0 where the beginning came before or has no weight.
+        # The row of the prefix's weight; 0 if it has none.
         key = f'$A{row}&":"&LEFT($C{row},{depth})'
         match = f"IFERROR(MATCH({key},Weights!$A$2:$A${last},0),0)"
         sheet.write_formula(row - 1, 3 + place, f"=IF(LEN($C{row})>{before},{match},0)", None, 0)
@@ -157,7 +157,7 @@ def _line(sheet: Any, model: Model, row: int, last: int, depths: Sequence[int], 
 
 
 def _log_odds(sheet: Any, model: Model, depths: Sequence[int], outcomes: int, formats: dict[str, Any]) -> None:
-    """Write per outcome, in rows 3 to 5: the log-odds of all codes, the risk, and its part of the score."""
+    """Write for each outcome, in rows 3 to 5, the log-odds of all codes, the risk, and its part of the score."""
     points, known = len(model.state["knots"][0]) - 2, _known(depths)
     sheet.write_string("A3", "Log-odds")
     sheet.write_string("A4", "Risk")
@@ -178,7 +178,7 @@ def _log_odds(sheet: Any, model: Model, depths: Sequence[int], outcomes: int, fo
 
 
 def _summary(sheet: Any, model: Model, depths: Sequence[int], outcomes: int, formats: dict[str, Any]) -> None:
-    """Write row 2: the score, its percentile, and how many codes are unknown."""
+    """Write row 2: the score, its percentile, and the number of unknown codes."""
     sheet.write_string("D2", "Score", formats["bold"])
     parts = "+".join(f"{_letter(4 + len(depths) + k)}5" for k in range(outcomes))
     sheet.write_formula("E2", f"={parts}", formats["number"], 0)
@@ -198,13 +198,13 @@ def _summary(sheet: Any, model: Model, depths: Sequence[int], outcomes: int, for
 
 
 def _known(depths: Sequence[int]) -> str:
-    """Return the range that says of each code whether the model knows it."""
+    """Return the range with a flag for each code: whether the model knows it."""
     column = _letter(3 + len(depths))
     return f"${column}${FIRST}:${column}${FINAL}"
 
 
 def _letter(place: int) -> str:
-    """Return the name of a column by its place from 0: A, B, ..., AA."""
+    """Return the name of a column by its index from 0: A, B, ..., AA."""
     from xlsxwriter.utility import xl_col_to_name
 
     return xl_col_to_name(place)

@@ -1,12 +1,11 @@
 """How to cite the method and the software, and how to describe a model in a methods section.
 
-A model comes in, text goes out. Every number in the paragraph is the model's own; what its file does not hold is left
-out rather than guessed.
+Every number in the description comes from the model file; what the file does not hold is left out.
 """
 
 import mlci
 from mlci.base.names import words
-from mlci.index._looking import days_of
+from mlci.index._look_back import days_of
 from mlci.index.model import Model
 from mlci.index.modelcard import NOT_SAID, facts
 
@@ -45,14 +44,14 @@ def bibtex() -> str:
 
 
 def methods(model: Model) -> str:
-    """Describe a model in the words of a methods section.
+    """Describe a model in the style of a methods section.
 
     Args:
         model: of any recipe.
 
     Returns:
-        One paragraph: software and recipe, training data with dates and counts, outcomes with their rules and events,
-        the ICD versions that the codes were written in, and the AUROC on admissions kept apart.
+        One paragraph: software and recipe, training data with dates and counts, ICD versions of the codes, outcomes
+        with their rules and events, and the AUROC on held-out admissions.
 
     >>> from mlci.index.estimator import load
     >>> "recipe table, seed 2010." in methods(load("us2010").model_)
@@ -62,7 +61,7 @@ def methods(model: Model) -> str:
     counts = {part: f"{number:,}" for part, number in card.get("admissions", {}).items()}
     data = f"It was fitted on {counts.get('train', 'an unstated number of')} admissions"
     chosen = counts.get("valid", "0")
-    data += f", with {chosen} more for choices made on the way" if chosen != "0" else ""
+    data += f", with {chosen} more for validation" if chosen != "0" else ""
     data += _of_what(model)
     versions = " and ".join(f"ICD-{version}" for version in sorted(model.icd_versions) if version)
     outcomes = [_outcome(name, rule, card.get("positives", {}).get(name)) for name, rule in model.outcomes.items()]
@@ -73,24 +72,24 @@ def methods(model: Model) -> str:
         data,
         f"Codes were {versions}." if versions else "",
         "Only codes present on admission count." if model.vocabulary.poa == "only" else "",
-        f"Codes of a patient's earlier admissions of the last {looked:g} days count too." if looked else "",
+        f"Codes of the patient's earlier admissions in the last {looked:g} days count too." if looked else "",
         f"Outcomes: {'; '.join(outcomes)}.",
         _reached(model),
-        f"Admissions with a score of {model.cutoff.score:.3g} or more are called high severity.",
+        f"Admissions with a score of {model.cutoff.score:.3g} or more were classified as high severity.",
     )
     return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _of_what(model: Model) -> str:
-    """Return whose admissions they were, and from when, as far as the file says."""
-    said = facts(model)
-    whose, dates = said["Data"].rpartition("; ")[0], said["Dates"]
+    """Return the source and dates of the admissions, as far as the file states them."""
+    known = facts(model)
+    whose, dates = known["Data"].rpartition("; ")[0], known["Dates"]
     when = "" if dates == NOT_SAID else f"; {dates}"
     return f" ({whose}{when})." if model.card.get("source") or model.card.get("about") else "."
 
 
 def _reached(model: Model) -> str:
-    """Return how well the score orders admissions kept apart, by outcome."""
+    """Return the AUROC of the score on held-out admissions, by outcome."""
     card, found = model.card, model.card.get("validation") or {}
     areas = [
         f"{words(name)} {facts['auroc']:.3f} (95% interval {facts['auroc_low']:.3f} to {facts['auroc_high']:.3f})"

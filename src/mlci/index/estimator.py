@@ -1,7 +1,7 @@
-"""The index: fit it on a cohort, score admissions, read risks, see what each code contributed, keep it as a file.
+"""The estimator: fit an index on a cohort, score admissions, read risks, explain scores and save the model file.
 
-In come a `Cohort`, or codes (lists of lists, pandas, polars or Arrow frames) with outcomes; out come scores and frames.
-Torch is imported to fit `deep` and `paper`, never to fit `table` nor to score.
+Input is a `Cohort`, or codes (lists of lists; pandas, polars or Arrow frames) with outcomes. Output is arrays and data
+frames. Torch is imported to fit `deep` and `paper`, but not to fit `table`.
 """
 
 import warnings
@@ -24,11 +24,11 @@ from mlci.cohort import Cohort
 from mlci.config import DeepConfig, PaperConfig, TableConfig, config_from
 from mlci.fitting._people import ROWS, UNKNOWN
 from mlci.index._explain import Explanation, by_outcome, effects_of
-from mlci.index._looking import doubt
-from mlci.index._people import of_data, of_person, unsaid
+from mlci.index._look_back import look_back_warnings
+from mlci.index._people import absent, of_data, of_person
 from mlci.index._reading import Reading
 from mlci.index.importance import importance
-from mlci.index.learning import Asked, learn
+from mlci.index.learning import FitSettings, learn
 from mlci.index.model import Model, load_model
 from mlci.index.modelcard import described
 from mlci.index.ready import model_path
@@ -37,18 +37,24 @@ from mlci.index.tally import Tally
 
 
 class MLCI(TransformerMixin, BaseEstimator):
-    """A machine-learned comorbidity index, with the manners of scikit-learn.
+    """A machine-learned comorbidity index that follows the conventions of scikit-learn.
 
-    `fit(X, y)` takes codes and outcomes, `transform` gives the score as one column for a `Pipeline`,
-    `decision_function` and `predict_proba` serve scorers (`cross_val_score(index, codes, died, scoring="roc_auc")`). X
-    is a frame or lists of codes, never a matrix of numbers, so that of `check_estimator` the checks of parameters, tags
-    and cloning apply alone.
+    `fit(X, y)` takes codes and outcomes. `transform` returns the score as one column for a `Pipeline`.
+    `decision_function` and `predict_proba` serve scorers (`cross_val_score(index, codes, died, scoring="roc_auc")`).
+    X is a frame or lists of codes, never a matrix of numbers. Therefore only the checks of `check_estimator` for
+    parameters, tags and cloning apply.
 
-    `recipe` is `table`, `deep` or `paper` (None: that of the config, else `table`); `config` is the `TableConfig`,
-    `DeepConfig` or `PaperConfig` that belongs to it, a dictionary of its sections or a TOML file (None: its defaults).
-    `outcomes` names those to learn from (None: all). `anchor` names the outcome that orients the score and, in the
-    paper's recipe, judges Stage 1 (None: the config's); a table needs none, as its score rises with the risk of every
-    outcome. `few_events` says whether to learn from outcomes that fewer than five training admissions have, or lack.
+    Args:
+        recipe: `table`, `deep` or `paper`. None takes the recipe of the config, or `table` without a config.
+        config: the `TableConfig`, `DeepConfig` or `PaperConfig` of the recipe, a dictionary of its sections, or a TOML
+            file. None takes the defaults.
+        outcomes: the outcomes to learn from. None takes all.
+        anchor: the outcome that orients the score and, in the recipe `paper`, by which Stage 1 is evaluated. None takes
+            the config's. The recipe `table` needs none: its score rises with the risk of every outcome.
+        seed: of all random numbers of the fit.
+        device: `cpu`, or a torch device such as `cuda` for the recipes `deep` and `paper`.
+        few_events: whether to learn from outcomes with fewer than five training admissions that have them, or fewer
+            than five that lack them.
     """
 
     model_: Model
@@ -90,34 +96,47 @@ class MLCI(TransformerMixin, BaseEstimator):
         """Learn the index from admissions with outcomes.
 
         Args:
-            data: a `Cohort`, the name of its file, or codes: lists of lists, or a pandas, polars or Arrow frame.
-            outcomes: beside codes, a frame or a dict of columns of 0, 1 and null; a cohort has its own.
-            split: `train` or `valid` for each admission; by default one subject in eight is kept for validation.
-            subjects: whose admission each one is; by default each row is a subject of its own.
-            icd_version: 9 or 10 for the codes whose version the data do not say.
-            checkpoint: a file; an interrupted fit goes on from it where it stopped.
-            memory_map: a folder; the tokens of a cohort file are written there once and never held all in memory.
-            on_event: called with what happens while the fit runs.
-            weights: how many admissions of the population each stands for: a column of the cohort, or beside codes a
-                number each. Percentiles, risks and cutoff are then the population's. `table` alone takes them.
-            cluster: what belongs together beyond a patient, for folds: a column of the cohort, or a value each.
-            numeric: columns of the cohort with numbers to learn from as well (days, cost), or a kind for each:
-                `poisson` (from 0, log link) or `gaussian`. `table` alone takes them; their expected values are
-                columns `expected_<name>` of `table` and of `mlci score`.
+            data: a `Cohort`, the name of a cohort file, or codes: lists of lists, or a pandas, polars or Arrow frame.
+            outcomes: needed with codes: a frame or a dict of columns of 0, 1 and null. A cohort has its own.
+            split: with codes, `train` or `valid` for each admission. By default one subject in eight is kept for
+                validation.
+            subjects: with codes, the patient of each admission. By default each row is a patient of its own.
+            icd_version: 9 or 10, for codes whose version the data do not state.
+            checkpoint: a file from which an interrupted fit resumes.
+            memory_map: a folder to which the tokens of a cohort file are written once, so that they are never all in
+                memory.
+            on_event: called with each event of the fit's progress.
+            weights: survey weights, the number of admissions of the population that each admission represents: a column
+                of the cohort or, with codes, one number per admission. Percentiles, risks and cutoff then describe the
+                population. Recipe `table` only.
+            cluster: groups larger than a patient that the folds keep together: a column of the cohort or, with codes,
+                one value per admission.
+            numeric: columns of the cohort with numeric outcomes to learn from as well (days, cost), or a mapping of
+                each to `poisson` (0 or more, log link) or `gaussian`. Recipe `table` only. Their expected values are
+                the columns `expected_<name>` of `table` and `mlci score`.
 
         Returns:
-            The fitted index itself.
+            This estimator, fitted.
 
         >>> index = MLCI().fit([["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)
         >>> heart_failure, diabetes = index.score([["I50.9"], ["E11.9"]], icd_version=10)
         >>> bool(heart_failure > diabetes)
         True
         """
-        asked = Asked(**self.get_params(deep=False))
-        handed = {"split": split, "subjects": subjects, "icd_version": icd_version, "on_event": on_event}
-        handed |= {"checkpoint": checkpoint, "memory_map": memory_map}
-        handed |= {"weights": weights, "cluster": cluster, "numeric": numeric}
-        self.model_ = learn(asked, data, outcomes, **handed)
+        self.model_ = learn(
+            FitSettings(**self.get_params(deep=False)),
+            data,
+            outcomes,
+            split=split,
+            subjects=subjects,
+            icd_version=icd_version,
+            checkpoint=checkpoint,
+            memory_map=memory_map,
+            on_event=on_event,
+            weights=weights,
+            cluster=cluster,
+            numeric=numeric,
+        )
         return self
 
     def transform(self, data: Any) -> np.ndarray:
@@ -135,13 +154,13 @@ class MLCI(TransformerMixin, BaseEstimator):
         return self.score(data)[:, None]
 
     def decision_function(self, data: Any) -> np.ndarray:
-        """Score admissions under the name by which scikit-learn asks for it.
+        """Score admissions, under the method name that scikit-learn's scorers call.
 
         Args:
             data: a `Cohort`, lists of codes, or a frame.
 
         Returns:
-            One float64 per admission, as `score` gives it.
+            One float64 per admission, the same as `score`.
 
         >>> load("us2010").decision_function(pd.DataFrame({"codes": [["I50.9"], []], "icd_version": [10, 10]})).shape
         (2,)
@@ -149,13 +168,13 @@ class MLCI(TransformerMixin, BaseEstimator):
         return self.score(data)
 
     def predict_proba(self, data: Any) -> Any:
-        """Give the risk of each outcome as scikit-learn has it: a column for its absence and a column for its presence.
+        """Return the risk of each outcome in scikit-learn's form: one column for its absence, one for its presence.
 
         Args:
             data: a `Cohort`, lists of codes, or a frame.
 
         Returns:
-            An array of two columns, one row per admission; of several outcomes, a list of such arrays.
+            An array of two columns with one row per admission, or a list of such arrays if there are several outcomes.
 
         >>> risks = load("us2010").predict_proba(pd.DataFrame({"codes": [["I50.9"]], "icd_version": [10]}))
         >>> len(risks), risks[0].shape, float(risks[0].sum())
@@ -166,7 +185,7 @@ class MLCI(TransformerMixin, BaseEstimator):
 
     @property
     def classes_(self) -> np.ndarray:
-        """List what an outcome can be: 0 (it did not happen) and 1.
+        """Return the classes of an outcome: 0 (absent) and 1 (present).
 
         >>> MLCI().classes_
         array([0, 1])
@@ -191,11 +210,11 @@ class MLCI(TransformerMixin, BaseEstimator):
         return html_table(self._facts())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """Return what a notebook shows, in place of scikit-learn's box of parameters."""
+        """Return the notebook display, in place of scikit-learn's box of parameters."""
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Return what a fitted index is, in a few lines."""
+        """Return the fitted index's key facts as names and values."""
         card, cut = self._model.card, self._model.cutoff
         many = card.get("admissions", {})
         learned = ", ".join(f"{number:,} {part}" for part, number in many.items())
@@ -227,39 +246,39 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> bool(severe > mild)
         True
         """
-        admissions = self._model.taken(data, icd_version=icd_version)
+        admissions = self._model.as_admissions(data, icd_version=icd_version)
         reading = self._model.read(admissions)
         self._warn(data, admissions, reading.score, self._model.risks(reading))  # by codes alone
         return reading.score
 
     def risk(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
-        """Give the risk of each outcome.
+        """Return the risk of each outcome.
 
         Args:
             data: a `Cohort`, lists of codes, or a frame.
             icd_version: 9 or 10 for the codes whose version the data do not say.
 
         Returns:
-            A frame with a column per outcome, one row per admission, in order.
+            A frame with one column per outcome and one row per admission, in order.
 
         >>> load("us2010").risk([["I50.9", "N17.9"]], icd_version=10).columns.tolist()
         ['mortality', 'non_home_discharge', 'long_stay', 'critical_care']
         """
-        admissions = self._model.taken(data, icd_version=icd_version)
+        admissions = self._model.as_admissions(data, icd_version=icd_version)
         people = of_data(data, self._model.people, len(admissions))
         reading = self._model.read(admissions, people)
         risks = self._model.risks(reading)
-        self._warn(data, admissions, reading.score, risks, missing=unsaid(self._model.people, people))
+        self._warn(data, admissions, reading.score, risks, missing=absent(self._model.people, people))
         return pd.DataFrame(risks)
 
     def table(self, data: Any, *, icd_version: int | None = None, strict: bool = False) -> pd.DataFrame:
-        """Give all columns of a scores file, as `mlci score` writes them.
+        """Return all columns of a scores file, as `mlci score` writes them.
 
         Args:
             data: a `Cohort`, lists of codes, or a frame.
-            icd_version: 9 or 10 for the codes whose version the data do not say.
-            strict: count no code that is not understood, and give no score to an admission of which fewer than half of
-                the codes are understood.
+            icd_version: 9 or 10, for codes whose version the data do not state.
+            strict: ignore codes that the model does not understand, and give no score to an admission if it
+                understands fewer than half of the admission's codes.
 
         Returns:
             A frame of admission, score, percentile, risk of each outcome, high severity and unknown share.
@@ -268,11 +287,11 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> table[["high_severity", "unknown_share"]].to_dict("records")
         [{'high_severity': False, 'unknown_share': 0.0}]
         """
-        admissions = self._model.taken(data, icd_version=icd_version)
+        admissions = self._model.as_admissions(data, icd_version=icd_version)
         people = of_data(data, self._model.people, len(admissions))
         columns = self._model.columns(admissions, strict=strict, people=people)
         risks = {name: columns[f"risk_{name}"] for name in self._model.outcomes if f"risk_{name}" in columns}
-        missing = unsaid(self._model.people, people)
+        missing = absent(self._model.people, people)
         self._warn(data, admissions, columns["score"], risks, strict=strict, missing=missing)
         return pd.DataFrame({"admission_id": admissions.ids, **columns})
 
@@ -284,18 +303,18 @@ class MLCI(TransformerMixin, BaseEstimator):
         age: float | None = None,
         sex: str | None = None,
     ) -> Explanation:
-        """Say what each code of one admission contributes.
+        """Explain one admission: what each of its codes contributes to the score and the risks.
 
         Args:
-            codes: of the admission (or `Admissions`, of one).
+            codes: of the admission, as a list or as `Admissions` of length one.
             icd_version: 9 or 10.
-            age: in years, where the index's risks take it.
-            sex: F or M, likewise.
+            age: in years, if the index's risks depend on it.
+            sex: F or M, if the index's risks depend on it.
 
         Returns:
-            One `Effect` per recorded code. Where the recipe is `table`, effects are exact shares that add up to the
-            score; else each is the score minus the score of the admission without that code. The same holds for each
-            outcome's log-odds, where the index has them (`table`, `deep`).
+            One `Effect` per recorded code. For the recipe `table`, effects are exact shares that add up to the score.
+            For the others, an effect is the score minus the score without that code (leave-one-out). The same holds
+            for the log-odds of each outcome, if the index has them (`table`, `deep`).
 
         >>> explanation = load("us2010").explain(["I50.9", "N17.9"], icd_version=10)
         >>> [effect.title for effect in explanation]
@@ -304,13 +323,14 @@ class MLCI(TransformerMixin, BaseEstimator):
         True
         """
         if isinstance(codes, str):
-            raise InputError('explain: a list of codes is needed, as ["I50.9", "N17.9"]; got one text.')
+            raise InputError('explain: expected a list of codes such as ["I50.9", "N17.9"], got a single string.')
+        model = self._model
         ready = isinstance(codes, Admissions)
-        admissions, model = codes if ready else as_admissions([list(codes)], icd_version=icd_version), self._model
+        admissions = codes if ready else as_admissions([list(codes)], icd_version=icd_version)
         for sentence in certainty.told(admissions.unsure):
             warnings.warn(sentence, stacklevel=2)
         people = of_person(model.people, age, sex)
-        reading, base = model.read(admissions, people), model.nothing
+        reading, base = model.read(admissions, people), model.without_codes
         return Explanation(
             effects_of(model, admissions, reading),
             score=float(reading.score[0]),
@@ -322,28 +342,28 @@ class MLCI(TransformerMixin, BaseEstimator):
         )
 
     def importance(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
-        """Say what each code contributes over many admissions.
+        """Summarise what each code contributes over many admissions.
 
         Args:
             data: a `Cohort`, lists of codes, or a frame.
-            icd_version: 9 or 10 for the codes whose version the data do not say.
+            icd_version: 9 or 10, for codes whose version the data do not state.
 
         Returns:
-            A frame with a row per distinct code, the largest mean absolute effect first: in how many admissions it
-            occurs, its mean absolute effect and its mean effect.
+            A frame with one row per distinct code, the largest mean absolute effect first: the number of admissions
+            that have it, its mean absolute effect and its mean effect.
 
         >>> frame = load("us2010").importance([["I50.9", "N17.9"], ["I50.9"]], icd_version=10)
         >>> frame.set_index("code")["admissions"].to_dict()
         {'N179': 1, 'I509': 2}
         """
-        return importance(self._model, self._model.taken(data, icd_version=icd_version))
+        return importance(self._model, self._model.as_admissions(data, icd_version=icd_version))
 
     def save(self, path: str | Path, *, about: Mapping[str, str] | None = None) -> None:
         """Write the model file, which `mlci.load` and `mlci score` read.
 
         Args:
-            path: the file to write; it appears whole or not at all.
-            about: what its model card shall say of the `data`, their `dates` and `licence`, where only you know.
+            path: the file to write; the write is atomic.
+            about: `data`, `dates` and `licence` as the model card should state them.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -372,22 +392,24 @@ class MLCI(TransformerMixin, BaseEstimator):
         strict: bool = False,
         missing: tuple[str, ...] = (),
     ) -> None:
-        """Say what `mlci score` would say of these admissions; outcomes are those of a cohort."""
+        """Issue the warnings that `mlci score` would print; a cohort's outcomes are compared with the risks."""
         model = self._model
         names = [name for name in risks if name in data.outcomes] if isinstance(data, Cohort) else []
         agreements = {name: Agreement.of(risks[name], data.labels(name)[:, 0]) for name in names}
         tally = Tally(model, missing=missing).add(admissions, {"percentile": model.percentile(score)}, agreements)
-        misread = [*tally.misread(strict=strict), *(doubt(model, data.look_back) if isinstance(data, Cohort) else [])]
-        for kind, doubts in ((UserWarning, misread), (ShiftWarning, tally.unlike())):
-            for sentence in doubts:
-                warnings.warn(sentence, kind, stacklevel=3)
+        problems = tally.problems(strict=strict)
+        if isinstance(data, Cohort):
+            problems += look_back_warnings(model, data.look_back)
+        for category, sentences in ((UserWarning, problems), (ShiftWarning, tally.shift())):
+            for sentence in sentences:
+                warnings.warn(sentence, category, stacklevel=3)
 
 
 def load(path: str | Path) -> MLCI:
     """Read a model file, or a ready-made index by its name.
 
     Args:
-        path: a file as `MLCI.save` and `mlci fit` write it, or `us2010`, `us2010-early`.
+        path: a file written by `MLCI.save` or `mlci fit`, or one of the names `us2010` and `us2010-early`.
 
     Returns:
         The fitted index.
@@ -405,7 +427,7 @@ def load(path: str | Path) -> MLCI:
 
 
 def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> dict[str, Any]:
-    """Return what makes the log-odds of each risk of those by codes, for an explanation of one admission."""
+    """Return the parts of an `Explanation` that turn one admission's log-odds by codes into those of its risks."""
     if not model.scorer.risky:
         return {}
     names, found = list(model.outcomes), model.scorer.risk_log_odds(reading)[0].tolist()

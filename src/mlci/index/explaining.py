@@ -1,8 +1,8 @@
 """Explain a file: what each recorded code adds to its admission's score and to the log-odds of each outcome.
 
-In come a model and a file of admissions (`mlci.codes.streams`); out comes a table with a row for each recorded code.
-By a table rows add up: an admission begins with a row of what it has without codes, and the sum of its rows is its
-score. By a network a row is what changes when the code is left out, and nothing adds up.
+Turn a model and a file of admissions (`mlci.codes.streams`) into a table with one row per recorded code. For the
+`table` recipe rows add up: each admission starts with a row for the value without codes, and the sum of its rows is its
+score. For a network a row is the change when the code is left out, and rows do not add up.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from mlci.index.tally import Tally
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH = 8192  # admissions at a time: each has as many rows as codes, and a network reads it once for each of them
+BATCH = 8192  # admissions at a time: each has one row per code, and a network scores it again for each code
 WITHOUT = "without codes"
 
 
@@ -64,13 +64,13 @@ def explain_file(
             tally = tally.add(admissions)
             if on_batch:
                 on_batch(tally.admissions)
-        if not tally.admissions:  # a file without rows is explained without rows
+        if not tally.admissions:  # an empty file gives an empty table
             write(explained(model, Admissions.from_lists([])))
     return tally
 
 
 def explained(model: Model, admissions: Admissions) -> "pa.Table":
-    """Return a row for each recorded code, in order, and one for what an admission has without codes if rows add up.
+    """Return one row per recorded code, in order, and for a table one more per admission: the value without codes.
 
     Args:
         model: an index.
@@ -78,11 +78,11 @@ def explained(model: Model, admissions: Admissions) -> "pa.Table":
 
     Returns:
         The columns `admission_id`, `code`, `title`, `known` (to the model), `score`, and `log_odds_*` of each outcome
-        that the index has log-odds of.
+        for which the index has log-odds.
 
     >>> from mlci.index.estimator import load
     >>> model = load("us2010").model_
-    >>> visits = model.taken([["I50.9", "N17.9"], ["Z37.0"]], icd_version=10)
+    >>> visits = model.as_admissions([["I50.9", "N17.9"], ["Z37.0"]], icd_version=10)
     >>> rows = explained(model, visits).to_pandas()
     >>> rows["title"].tolist()[:3]
     ['without codes', 'Heart failure, unspecified', 'Acute kidney failure, unspecified']
@@ -102,21 +102,21 @@ def explained(model: Model, admissions: Admissions) -> "pa.Table":
         "known": model.known(admissions)[recorded],
         "score": found.score,
     }
-    without = {"code": None, "title": WITHOUT, "known": None, "score": model.nothing.score[0]}
-    if found.log_odds is not None and model.nothing.log_odds is not None:
+    without = {"code": None, "title": WITHOUT, "known": None, "score": model.without_codes.score[0]}
+    if found.log_odds is not None and model.without_codes.log_odds is not None:
         names = [f"log_odds_{name}" for name in model.learned]
         columns |= dict(zip(names, found.log_odds.T))
-        without |= dict(zip(names, model.nothing.log_odds[0]))
+        without |= dict(zip(names, model.without_codes.log_odds[0]))
     if model.additive:
         begins = admissions.offsets[:-1]
         columns = {
-            name: np.insert(_open(values), begins, without.get(name, admissions.ids))
+            name: np.insert(_nullable(values), begins, without.get(name, admissions.ids))
             for name, values in columns.items()
         }
     kinds = {"code": pa.string(), "title": pa.string(), "known": pa.bool_()}
     return pa.table({name: pa.array(values, kinds.get(name)) for name, values in columns.items()})
 
 
-def _open(values: np.ndarray) -> np.ndarray:
-    """Return values among which there may be None."""
+def _nullable(values: np.ndarray) -> np.ndarray:
+    """Return the values in a type that can hold None."""
     return values.astype(object) if values.dtype == bool else values

@@ -1,8 +1,8 @@
-"""A table on its way out: as CSV with an R script, as a workbook with formulas, as SQL.
+"""Export a table: as CSV with an R script, as a workbook with formulas, or as SQL.
 
-In come a model that holds a table and a file name whose ending says the form; out come files that give the same
-numbers as `mlci score`. What leaves a hospital has no row behind which fewer than 10 training admissions stand: such
-codes count there by their prefix or category (`fold`).
+Turn a model of the recipe `table` into files that compute the same numbers as `mlci score`; the suffix of the file name
+chooses the form. By default an export has no row with fewer than 10 training admissions, so that it may leave the
+hospital; such codes count by their prefix or category instead (`fold`).
 """
 
 from collections.abc import Callable
@@ -22,19 +22,19 @@ from mlci.index._table import TableScorer
 from mlci.index.model import Model
 from mlci.tokens import SPECIAL, UNK
 
-LEAST = 10  # training admissions behind every row that leaves a hospital
+LEAST = 10  # training admissions of every row that leaves a hospital
 FORMS = (".csv", ".xlsx", ".sql")
-PARTS = {"logistic": "risk", "poisson": "expected, log", "gaussian": "expected"}  # what x + y * predictor is
+PARTS = {"logistic": "risk", "poisson": "expected, log", "gaussian": "expected"}  # name of x + y * predictor
 
 
 @dataclass(frozen=True)
 class Folded:
-    """What leaving out the rows of rare codes changes."""
+    """The effect of leaving out the rows of rare codes."""
 
-    rows: int  # that are left out
-    of: int
-    unknown: int  # of these, categories: their codes then count as unknown
-    mean: float  # absolute weight of a row left out, over outcomes
+    rows: int  # left out
+    of: int  # all rows
+    unknown: int  # categories among the rows left out: their codes then count as unknown
+    mean: float  # absolute weight of the rows left out, over outcomes
     largest: float
 
     def __str__(self) -> str:
@@ -42,20 +42,20 @@ class Folded:
             return f"All {self.of:,} rows have at least {LEAST} training admissions behind them."
         return (
             f"{self.rows:,} of {self.of:,} rows have fewer than {LEAST} training admissions behind them and are left "
-            f"out: such codes count by their prefix or category ({self.unknown:,} categories by nothing). That changes "
+            f"out: such codes count by their prefix or category ({self.unknown:,} categories as unknown). This changes "
             f"their log-odds by {self.mean:.2f} on average and by {self.largest:.2f} at most; --all-rows keeps them, "
-            f"for use inside."
+            f"for internal use."
         )
 
 
 def fold(model: Model) -> tuple[Model, Folded]:
-    """Leave out the rows behind which fewer than `LEAST` training admissions stand.
+    """Leave out the rows with fewer than `LEAST` training admissions.
 
     Args:
-        model: one that holds a table.
+        model: of the recipe `table`.
 
     Returns:
-        The smaller model, and what leaving the rows out changes.
+        The smaller model, and the effect of leaving the rows out.
 
     >>> from mlci.index.estimator import load
     >>> model, folded = fold(load("us2010").model_)
@@ -65,22 +65,23 @@ def fold(model: Model) -> tuple[Model, Folded]:
     vocabulary = model.vocabulary
     if not vocabulary.support:
         raise InputError(
-            "the model file does not say how many admissions stand behind each code; --all-rows exports every one, for "
-            "use inside."
+            "the model file does not record the number of admissions behind each code; --all-rows exports every row, "
+            "for internal use."
         )
     rows = np.flatnonzero(np.array(vocabulary.support) >= LEAST)
     if not len(rows):
         raise InputError(
-            f"no code has at least {LEAST} training admissions behind it; --all-rows exports every one, for use inside."
+            f"no code has at least {LEAST} training admissions behind it; --all-rows exports every row, for internal "
+            "use."
         )
-    gone = np.abs(np.delete(model.state["weights"][len(SPECIAL) :], rows, axis=0))
+    removed = np.abs(np.delete(model.state["weights"][len(SPECIAL) :], rows, axis=0))
     rare = np.delete(np.array(vocabulary.tokens, dtype=object), rows)
     folded = Folded(
-        rows=len(gone),
+        rows=len(removed),
         of=len(vocabulary.tokens),
         unknown=sum(len(text) <= min(vocabulary.depths) for text in rare),
-        mean=float(gone.mean()) if len(gone) else 0.0,
-        largest=float(gone.max(initial=0)),
+        mean=float(removed.mean()) if len(removed) else 0.0,
+        largest=float(removed.max(initial=0)),
     )
     kept = replace(
         vocabulary,
@@ -93,66 +94,66 @@ def fold(model: Model) -> tuple[Model, Folded]:
 def export(
     model: Model, path: str | Path, *, dialect: str = "duckdb", table: str = "diagnoses", all_rows: bool = False
 ) -> list[str]:
-    """Write the model's table in the form that the file's name asks for.
+    """Write the model's table in the form given by the suffix of the file name.
 
     Args:
-        model: one that holds a table.
-        path: `.csv` (with the curves and an R script beside it), `.xlsx` (a workbook that scores) or `.sql`.
+        model: of the recipe `table`.
+        path: `.csv` (also writes the curves and an R script next to it), `.xlsx` (a workbook that scores) or `.sql`.
         dialect: of the SQL.
-        table: the SQL view reads admission_id, icd_version and code from it.
-        all_rows: keep the rows of rare codes too.
+        table: the table with the columns admission_id, icd_version and code that the SQL view reads.
+        all_rows: also export the rows of rare codes.
 
     Returns:
-        Sentences that a person should read before the file is used.
+        Notes that the user should read before using the file, one sentence each.
 
     >>> import tempfile
     >>> from mlci.index.estimator import MLCI
     >>> index = MLCI().fit([["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     said = export(index.model_, f"{folder}/weights.csv")
+    ...     notes = export(index.model_, f"{folder}/weights.csv")
     ...     sorted(file.name for file in Path(folder).iterdir())
     ['weights.R', 'weights.csv', 'weights_curves.csv']
     """
     path = Path(path)
     if path.suffix.lower() not in FORMS:
-        raise InputError(f"{path}: a table is written as {', '.join(FORMS[:-1])} or {FORMS[-1]}.")
+        raise InputError(f"{path}: an export is written as {', '.join(FORMS[:-1])} or {FORMS[-1]}.")
     if not isinstance(model.scorer, TableScorer):
-        raise InputError("only a table can be exported; `mlci fit --recipe table` makes one.")
+        raise InputError("only models of the recipe table can be exported; `mlci fit --recipe table` makes one.")
     if model.vocabulary.primary:
-        raise InputError("the table gives the first code of an admission rows of its own, which no export knows.")
+        raise InputError("the table has separate rows for the first code of an admission; they cannot be exported.")
     if model.vocabulary.number_of_codes:
-        raise InputError("the table gives the number of an admission's codes rows of its own, which no export knows.")
+        raise InputError("the table has rows for the number of an admission's codes; they cannot be exported.")
     if dialect not in DIALECTS:
         raise InputError(f"dialect {dialect!r} is not known; allowed are {', '.join(DIALECTS)}.")
     if not table.replace("_", "").replace(".", "").isalnum():
-        raise InputError(f"{table!r} is no name of a table; letters, digits, _ and . are allowed.")
-    said = ["Rows of rare codes are included: keep this file inside."]
+        raise InputError(f"{table!r} is not a valid table name; letters, digits, _ and . are allowed.")
+    notes = ["Rows of rare codes are included: for internal use only."]
     if not all_rows:
         model, folded = fold(model)
-        said = [str(folded)]
+        notes = [str(folded)]
     if model.vocabulary.poa == "only":
-        said += ["The index was made for codes present on admission: give it those alone."]
+        notes += ["The index was made for codes present on admission: give it only those."]
     if model.people:
-        said += ["Risks here are those by codes alone; what age and sex add to them is listed in the .csv form."]
+        notes += ["Risks in this export depend on codes only; the .csv form lists what age and sex add to them."]
     if model.numbers and path.suffix.lower() == ".xlsx":
-        told = ", ".join(model.numbers)
-        raise InputError(f"{path}: a workbook knows no outcomes that are numbers ({told}); .csv and .sql do.")
-    said += [f"Codes of an admission beyond {model.vocabulary.max_codes} count here, while `mlci score` stops there."]
+        names = ", ".join(model.numbers)
+        raise InputError(f"{path}: a workbook cannot hold numeric outcomes ({names}); .csv and .sql can.")
+    notes += [f"All codes of an admission count here; `mlci score` counts the first {model.vocabulary.max_codes} only."]
     if path.suffix.lower() == ".sql":
-        about = [f"Severity scores from {table} (admission_id, icd_version, code): SELECT * FROM mlci_scores.", *said]
+        about = [f"Severity scores from {table} (admission_id, icd_version, code): SELECT * FROM mlci_scores.", *notes]
         _write(path, lambda name: name.write_text(script(model, dialect=dialect, table=table, about=about)))
     elif path.suffix.lower() == ".xlsx":
         from mlci.index._workbook import write_workbook
 
-        _write(path, lambda name: write_workbook(model, name, weights(model), about=said))
+        _write(path, lambda name: write_workbook(model, name, weights(model), about=notes))
     else:
-        beside = [path.with_name(f"{path.stem}_curves.csv"), path.with_suffix(".R")]
+        curves_path, script_path = path.with_name(f"{path.stem}_curves.csv"), path.with_suffix(".R")
         _write(path, lambda name: weights(model).to_csv(name, index=False))
-        _write(beside[0], lambda name: curves(model).to_csv(name, index=False))
+        _write(curves_path, lambda name: curves(model).to_csv(name, index=False))
         program = files("mlci.index").joinpath("score.R").read_text()
-        _write(beside[1], lambda name: name.write_text(program.replace("weights", path.stem)))
-        said.append(f"Beside it: {beside[0].name} (what makes scores of log-odds) and {beside[1].name} (scores in R).")
-    return said
+        _write(script_path, lambda name: name.write_text(program.replace("weights", path.stem)))
+        notes.append(f"Also written: {curves_path.name} (log-odds to scores) and {script_path.name} (scores in R).")
+    return notes
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
@@ -164,10 +165,10 @@ def weights(model: Model) -> pd.DataFrame:
     """List the weights of a table.
 
     Args:
-        model: one that holds a table.
+        model: of the recipe `table`.
 
     Returns:
-        A frame with one row per code or beginning of codes: ICD version, title, admissions behind it, and the weight
+        A frame with one row per code or code prefix: ICD version, title, number of training admissions, and the weight
         for each outcome.
 
     >>> from mlci.index.estimator import load
@@ -190,17 +191,19 @@ def weights(model: Model) -> pd.DataFrame:
 
 
 def curves(model: Model) -> pd.DataFrame:
-    """List all that makes scores, percentiles and risks of log-odds, as points x, y of a part and an outcome.
+    """List everything that turns log-odds into scores, percentiles and risks, as points x, y of a part and an outcome.
 
     Args:
-        model: one that holds a table.
+        model: of the recipe `table`.
 
     Returns:
-        A frame of part, outcome, x and y. Parts are `intercept`, `unknown` (what unknown codes add), `risk` (x + y *
-        log-odds is the log-odds of the risk; of a number `expected, log` or `expected`), `score` (points of the curve),
-        `percentile` (points), `cutoff`, `ignored` (beginnings of codes that count as not recorded), `depth` (lengths of
-        the beginnings that count), and what bands of age and sexes add to risks that take them, with the shift and
-        slope that then hold.
+        A frame of part, outcome, x and y. The parts are:
+
+        - `intercept`, and `unknown` (what unknown codes add);
+        - `risk`: the log-odds of the risk are x + y * log-odds (for a numeric outcome `expected, log` or `expected`);
+        - `score` and `percentile` (points of the curves), and `cutoff`;
+        - `ignored` (prefixes of codes that do not count) and `depth` (lengths of the prefixes that count);
+        - one part per age band and sex, for risks that depend on them, with their own shift and slope.
 
     >>> from mlci.index.estimator import load
     >>> frame = curves(load("us2010").model_)

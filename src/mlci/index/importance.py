@@ -1,6 +1,6 @@
-"""Which codes move an index's score: a model and many admissions in, a frame with a row for each distinct code out.
+"""Code importance: summarise the effects of each distinct code on the score over many admissions.
 
-It stands apart from the estimator because a report needs it and does without scikit-learn.
+This is a module of its own because the report needs it without importing scikit-learn, as the estimator does.
 """
 
 import numpy as np
@@ -12,19 +12,19 @@ from mlci.index.model import Model
 
 
 def importance(model: Model, admissions: Admissions) -> pd.DataFrame:
-    """Say what each code contributes over many admissions, the largest mean absolute effect first.
+    """Summarise what each code contributes over many admissions, the largest mean absolute effect first.
 
     Args:
         model: of the index.
         admissions: to average over.
 
     Returns:
-        A row per distinct code: in how many admissions it occurs, its mean absolute effect and its mean effect.
+        One row per distinct code: the number of admissions that have it, its mean absolute effect and its mean effect.
 
     >>> from mlci.index.model import load_model
     >>> from mlci.index.ready import model_path
     >>> model = load_model(model_path("us2010"))
-    >>> frame = importance(model, model.taken([["I50.9", "N17.9"], ["I50.9"]], icd_version=10))
+    >>> frame = importance(model, model.as_admissions([["I50.9", "N17.9"], ["I50.9"]], icd_version=10))
     >>> frame.set_index("code")["admissions"].to_dict()
     {'N179': 1, 'I509': 2}
     """

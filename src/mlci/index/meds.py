@@ -1,4 +1,4 @@
-"""Predictions in the schema of meds-evaluation: a model and a cohort in, one row per admission out."""
+"""Write a model's predictions for a cohort in the schema of meds-evaluation, one row per admission."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +20,8 @@ def predictions(model: Model, cohort: Cohort, outcome: str) -> "pa.Table":
 
     Args:
         model: an index.
-        cohort: as `mlci cohort meds` makes it; admissions whose outcome is not known are left out.
-        outcome: a name that both know.
+        cohort: the output of `mlci cohort meds`; admissions whose outcome is unknown are left out.
+        outcome: of both the model and the cohort.
 
     Returns:
         One row per admission: subject_id, prediction_time, boolean_value, predicted_boolean_value (a risk of one half
@@ -41,11 +41,11 @@ def predictions(model: Model, cohort: Cohort, outcome: str) -> "pa.Table":
         if outcome not in there:
             raise InputError(f"the {name} has no outcome {outcome!r}; it has {', '.join(there)}.")
     if TIME not in cohort.table.column_names:
-        raise InputError(f"the cohort lacks the column {TIME}; `mlci cohort meds` makes one that has it.")
+        raise InputError(f"the cohort lacks the column {TIME}; `mlci cohort meds` makes a cohort with it.")
     if not pa.types.is_integer(cohort.table["subject_id"].type):
-        raise InputError("the cohort's subject_id is text; meds-evaluation takes whole numbers alone.")
+        raise InputError("the cohort's subject_id is text; meds-evaluation accepts only integers.")
     people = of_data(cohort, model.people, len(cohort))
-    risk = model.columns(model.taken(cohort), people=people)[f"risk_{outcome}"]
+    risk = model.columns(model.as_admissions(cohort), people=people)[f"risk_{outcome}"]
     table = pa.table(
         {
             "subject_id": cohort.table["subject_id"].cast(pa.int64()),
@@ -66,7 +66,7 @@ def write_predictions(model: Model, cohort: Cohort, outcome: str, target: str | 
         target: the file.
 
     Returns:
-        How many there are.
+        The number of predictions.
 
     >>> from tempfile import TemporaryDirectory
     >>> import pyarrow as pa

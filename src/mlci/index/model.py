@@ -1,9 +1,10 @@
-"""A fitted index as data: what scoring needs, kept in one safetensors file that can be read but never run.
+"""A fitted index as data: everything that scoring needs, in one safetensors file that holds no executable code.
 
-In come weights and facts from a fit, or a model file; out come scores, percentiles, risks and flags. Of the training
-data the file holds aggregates only: which codes were seen, quantiles of the scores, and one risk curve per outcome.
-Needs NumPy, safetensors and pydantic: neither torch nor scikit-learn is imported to score (but for networks whose
-codes look at one another, which torch alone can score).
+A `Model` comes from a fit or from a model file. It returns scores, percentiles, risks and flags. Of the training data
+the file holds only aggregates: the codes that occurred, quantiles of the scores, and one risk curve per outcome.
+
+Scoring needs NumPy, safetensors and pydantic; it imports neither torch nor scikit-learn. The one exception is networks
+with attention between codes, which need torch.
 """
 
 import json
@@ -38,26 +39,26 @@ if TYPE_CHECKING:
     Scorer = DeepSetsScorer | NetworkScorer | TableScorer
 
 FORMATS = (1, 2)  # that can be read; the last one is written
-KEY = "mlci"  # one key: the header's order, and so the file's bytes, then never vary
-PROBES, MOST_SCORE = 64, 1e9  # admissions that a file must be able to score, and what no score can reach
+KEY = "mlci"  # a single key, so that the order of the header, and with it the file's bytes, never varies
+PROBES, MOST_SCORE = 64, 1e9  # admissions scored to check a file, and the bound on their absolute scores
 
 
 @dataclass(frozen=True)
 class Model:
-    """Everything that turns codes into a score and a score into words about risk.
+    """Weights, vocabulary and reference figures: everything that turns codes into a score, a percentile and risks.
 
     >>> from mlci.index.estimator import load
     >>> model = load("us2010").model_
-    >>> visits = model.taken([["I50.9", "N17.9"], ["Z37.0", "ZZZ99"]], icd_version=10)
+    >>> visits = model.as_admissions([["I50.9", "N17.9"], ["Z37.0", "ZZZ99"]], icd_version=10)
     >>> reading = model.read(visits)
     >>> int(model.score(visits).argmax()), model.percentile(np.array([-np.inf, np.inf])).tolist()  # heart failure first
     (0, [0.0, 100.0])
     >>> risk, (low, high) = model.risks(reading)["mortality"], model.intervals(reading)["mortality"]
-    >>> bool(risk[0] > risk[1]), bool((low < risk).all()), model.expected(reading)  # it knows no outcomes in numbers
+    >>> bool(risk[0] > risk[1]), bool((low < risk).all()), model.expected(reading)  # no numeric outcomes
     (True, True, {})
     >>> model.known(visits).tolist(), model.unknown_share(visits).tolist(), model.understanding(visits).enough.tolist()
     ([True, True, True, False], [0.0, 0.5], [True, True])
-    >>> bool(model.read_strictly(visits).score[1] == model.read(model.taken([["Z37.0"]], icd_version=10)).score)
+    >>> bool(model.read_strictly(visits).score[1] == model.read(model.as_admissions([["Z37.0"]], icd_version=10)).score)
     True
     >>> list(model.columns(visits))[:3]
     ['score', 'percentile', 'risk_mortality']
@@ -65,13 +66,13 @@ class Model:
 
     state: Mapping[str, np.ndarray]  # the scorer's weights, oriented: larger means more severe
     vocabulary: Vocabulary
-    icd_versions: tuple[int, ...]  # of the training codes; 0 where nobody said
+    icd_versions: tuple[int, ...]  # of the training codes; 0 if unknown
     outcomes: Mapping[str, str]  # name -> rule in words; those whose log-odds the scorer gives come first
-    quantiles: np.ndarray  # of the training scores, evenly spaced from the least to the greatest
-    curves: Mapping[str, Isotonic | Smooth]  # how often each outcome happens along the score
-    cutoff: Cutoff  # where high severity begins
-    card: Mapping  # recipe, seed, config, weights, what training saw, and the record of how it went
-    bands: Mapping[str, Smooth] = field(default_factory=dict)  # how sure own log-odds are, along them
+    quantiles: np.ndarray  # of the training scores, evenly spaced from the smallest to the largest
+    curves: Mapping[str, Isotonic | Smooth]  # risk of each outcome as a function of the score
+    cutoff: Cutoff  # the score at which high severity begins
+    card: Mapping  # recipe, seed, config, task weights, training data, and the record of the fit
+    bands: Mapping[str, Smooth] = field(default_factory=dict)  # confidence bands of an outcome's own log-odds
 
     @cached_property
     def _percentiles(self) -> Pieces:
@@ -82,22 +83,22 @@ class Model:
         return scorer_of(self.state, self.vocabulary, self.card["config"])
 
     @cached_property
-    def nothing(self) -> Reading:
-        """What it reads in an admission without codes."""
+    def without_codes(self) -> Reading:
+        """The reading of an admission without codes."""
         return self.read(Admissions.from_lists([[]]))
 
-    def taken(self, data: Any, *, icd_version: int | None = None) -> Admissions:
-        """Return codes as this model takes them: all, or those present on admission.
+    def as_admissions(self, data: Any, *, icd_version: int | None = None) -> Admissions:
+        """Return the codes that this model counts: all of them, or only those present on admission.
 
         Args:
-            data: a cohort, lists or a frame; without flags it is refused where the model was made for codes present on
-                admission.
-            icd_version: of codes whose version the data do not say.
+            data: a cohort, lists or a frame. If the model counts only codes present on admission, data without
+                present-on-admission flags raise an error.
+            icd_version: 9 or 10, for codes whose version the data do not state.
         """
         return as_admissions(data, icd_version=icd_version, poa=self.vocabulary.poa)
 
     def of_cohort(self, cohort: "Cohort") -> "Cohort":
-        """Return the `cohort` as this model takes it: with all codes, or with those present on admission alone.
+        """Return the `cohort` with the codes that this model counts: all, or only those present on admission.
 
         >>> from mlci.cohort import build_cohort
         >>> from mlci.index.estimator import load
@@ -107,11 +108,11 @@ class Model:
         return cohort.present() if self.vocabulary.poa == ONLY else cohort
 
     def read(self, admissions: Admissions, people: np.ndarray | None = None) -> Reading:
-        """Return scores, and log-odds where the index has them.
+        """Return scores and, if the index has them, log-odds.
 
         Args:
             admissions: normalised codes.
-            people: rows of age and sex; with it, also what they add to the log-odds of risks.
+            people: rows of age and sex. With them, the reading includes what they add to the log-odds of risks.
         """
         reading = self.scorer.read(self.scorer.encode(admissions))
         if people is None or "people" not in self.state:
@@ -119,7 +120,7 @@ class Model:
         return replace(reading, people=People(self.state["people"]).added(people))
 
     def read_strictly(self, admissions: Admissions, people: np.ndarray | None = None) -> Reading:
-        """Return what `read` does, by those codes alone that the model understands.
+        """Return what `read` does, counting only the codes that the model understands.
 
         Args:
             admissions, people: as in `read`.
@@ -128,17 +129,17 @@ class Model:
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Which of age and sex the risks take beside codes."""
+        """Which of age and sex the risks depend on, in addition to codes."""
         return wanted(self.card["config"]) if "people" in self.state else ()
 
     @property
     def numbers(self) -> dict[str, str]:
-        """The outcomes that are numbers, in the order of the scorer's last columns: name -> kind."""
+        """The numeric outcomes, in the order of the scorer's last columns: name -> kind."""
         return dict(self.card.get("numbers") or {})
 
     @property
     def learned(self) -> list[str]:
-        """The outcomes that the scorer's columns are of: those with a risk of their own, then numbers."""
+        """The outcomes of the scorer's columns: first those with a risk of their own, then numeric ones."""
         return [*list(self.outcomes)[: self.scorer.risky], *self.numbers]
 
     @property
@@ -151,7 +152,7 @@ class Model:
         return self.read(admissions).score
 
     def risks(self, reading: Reading) -> dict[str, np.ndarray]:
-        """Return the risk of each outcome: from its own log-odds where there are such, else along the score.
+        """Return the risk of each outcome: from its own log-odds, or from its curve if the scorer has no log-odds.
 
         Args:
             reading: of the admissions.
@@ -162,12 +163,12 @@ class Model:
         }
 
     def expected(self, reading: Reading) -> dict[str, np.ndarray]:
-        """Return the expected value of each outcome that is a number, by a `reading`."""
+        """Return the expected value of each numeric outcome for a `reading`."""
         scorer = self.scorer
         return dict(zip(self.numbers, scorer.means(reading).T)) if isinstance(scorer, TableScorer) else {}
 
     def intervals(self, reading: Reading) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the 95% interval of each risk that has one: how far the reference admissions determine it.
+        """Return the 95% confidence interval of each risk that has one, given the size of the reference sample.
 
         Args:
             reading: of the admissions.
@@ -199,7 +200,11 @@ class Model:
         return np.divide(unknown, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
     def understanding(self, admissions: Admissions) -> Understanding:
-        """Return how far each of the `admissions` is understood, and whether that is enough for a score."""
+        """Return the share of each admission's codes that is understood, and whether it is enough for a score.
+
+        Args:
+            admissions: normalised codes.
+        """
         return understanding(admissions, self.vocabulary.leaves(admissions))
 
     def columns(
@@ -214,11 +219,11 @@ class Model:
 
         Args:
             admissions: normalised codes.
-            strict: whether codes that are not understood count for nothing (the recipes paper and deep otherwise read
-                them as one unknown code), and admissions with fewer than half of their codes understood have no score,
-                percentile, risk or flag: NaN, and None for the flag.
-            people: rows of age and sex, for risks that take them.
-            reading: of the admissions, if it is at hand.
+            strict: whether to ignore codes that are not understood (otherwise the recipes paper and deep read them as
+                one unknown code), and to give admissions with fewer than half of their codes understood no score,
+                percentile or risk (NaN) and no flag (None).
+            people: rows of age and sex, for risks that depend on them.
+            reading: of the admissions, if it has been computed already.
         """
         if reading is None:
             reading = self.read_strictly(admissions, people) if strict else self.read(admissions, people)
@@ -266,12 +271,12 @@ class Model:
 
 
 def scorer_of(state: Mapping[str, np.ndarray], vocabulary: Vocabulary, config: Mapping) -> "Scorer":
-    """Return the scorer that a model's arrays are made for.
+    """Return the scorer for a model's arrays.
 
     Args:
         state: the arrays.
         vocabulary: of the model.
-        config: of the model; it tells networks apart.
+        config: of the model; it identifies the kind of network.
 
     >>> from mlci.index.estimator import load
     >>> model = load("us2010").model_
@@ -294,10 +299,10 @@ def load_model(path: str | Path) -> Model:
     """Read a model file.
 
     Args:
-        path: as `Model.save` and `mlci fit` write it.
+        path: a file written by `Model.save` or `mlci fit`.
 
     Returns:
-        The model; a file that is damaged, no model or of a later format is an `InputError`.
+        The model. A file that is damaged, not a model or of a later format raises an `InputError`.
 
     >>> from mlci.index.ready import model_path
     >>> list(load_model(model_path("us2010")).outcomes)
@@ -308,9 +313,10 @@ def load_model(path: str | Path) -> Model:
     header, state = read_tensors(path, key=KEY, kind="a whole model file; `mlci fit` makes one")
     try:
         if header["format"] not in FORMATS:
-            said = header["format"] if isinstance(header["format"], int) else "an unknown kind"
-            known = f"mlci {mlci.__version__} reads formats 1 to {FORMATS[-1]}"
-            raise InputError(f"{path}: is of model format {said}; {known}.")
+            found = header["format"] if isinstance(header["format"], int) else "of an unknown kind"
+            raise InputError(
+                f"{path}: its model format is {found}; mlci {mlci.__version__} reads formats 1 to {FORMATS[-1]}."
+            )
         facts = header["facts"]
         if digest(facts, state) != header["sha256"]:
             raise InputError(f"{path}: is damaged: its contents do not match its checksum.")
@@ -324,7 +330,7 @@ def load_model(path: str | Path) -> Model:
             curves={name: curve_from(curve) for name, curve in facts["curves"].items()},
             bands={name: Smooth.from_dict(band) for name, band in facts.get("bands", {}).items()},
             cutoff=Cutoff.from_dict(facts["cutoff"]),
-            card=_renewed(facts["card"]) if header["format"] == 1 else facts["card"],
+            card=_converted(facts["card"]) if header["format"] == 1 else facts["card"],
         )
         _check(model)
     except InputError:
@@ -333,18 +339,18 @@ def load_model(path: str | Path) -> Model:
         reason = str(error) if type(error) is ValueError else type(error).__name__
         raise InputError(f"{path}: does not have the parts of a model file ({reason}).") from None
     if header["format"] < FORMATS[-1]:
-        outdated(f"{path}: model format {header['format']}", "mlci.load(path).save(path) writes the file anew")
+        outdated(f"{path}: model format {header['format']}", "mlci.load(path).save(path) writes the current format")
     return model
 
 
-def _renewed(card: Mapping) -> dict[str, Any]:
-    from mlci.index._former import renewed
+def _converted(card: Mapping) -> dict[str, Any]:
+    from mlci.index._format1 import converted
 
-    return renewed(card)
+    return converted(card)
 
 
 def _check(model: Model) -> None:
-    """Refuse a file that is whole and yet does not fit together, as one made by hand may: some score is no number."""
+    """Raise ValueError if the parts of an intact file are inconsistent (as in a handmade one) or give no score."""
     model.scorer.check(len(model.outcomes))
     if len(model.numbers) != int(np.count_nonzero(model.state.get("kinds", ()))):
         raise ValueError("numbers that the tensors do not have")

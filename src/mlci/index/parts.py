@@ -1,8 +1,8 @@
-"""Parquet files in parts that several machines score at once, wherever the files lie: a folder in, a folder out.
+"""Score a folder of Parquet files in parts, so that several machines can share the work.
 
-`parts_of` says what there is to do, `score_part` does one part as `score_file` does a file, and `publishing` lets the
-files of all parts appear together. Who works when and where is for a scheduler to say (`mlci.spark.score_files`). Paths
-are those of the machines, or URIs as `pyarrow.fs` takes them.
+`parts_of` lists the parts, `score_part` scores one part as `score_file` scores a file, and `publishing` makes the files
+of all parts appear together. A scheduler assigns the parts to machines (`mlci.spark.score_files`). Paths are those of
+the machines, or URIs that `pyarrow.fs` understands.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from mlci.index.tally import Tally
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-PART = 1 << 20  # admissions, in whole row groups
-HIDDEN = ("_", ".")  # names that readers of folders pass over begin so
+PART = 1 << 20  # admissions per part, in whole row groups
+HIDDEN = ("_", ".")  # prefixes of file and folder names that are skipped
 TEMPORARY, DONE = "_temporary", "_SUCCESS"
 
 
@@ -39,6 +39,7 @@ class Part:
     groups: tuple[int, ...]
     names: tuple[str, ...]  # of the columns
     filesystem: "FileSystem"
+    unread: str = ""  # a warning on columns that look like codes by their names but are not read
 
     def __str__(self) -> str:
         return f"{self.path} (row groups from {self.groups[0]})" if self.groups else self.path
@@ -46,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PartFolder:
-    """Where parts are written until all are done."""
+    """A temporary folder for finished parts."""
 
     path: str
     filesystem: "FileSystem"
@@ -55,16 +56,16 @@ class PartFolder:
 def parts_of(
     source: str, *, id: str | None = None, codes: str | Sequence[str] | None = None, poa: str = ALL
 ) -> list[Part]:
-    """Look at Parquet files of one row per admission, and return the parts that can be scored apart.
+    """Divide Parquet files of one row per admission into parts that can be scored separately.
 
     Args:
-        source: a file, or a folder whose files are taken with those of its folders.
-        id: the column of admissions, where its name does not speak for itself.
-        codes: the column or columns of codes, likewise.
-        poa: which codes count, as `mlci.codes.poa` names it.
+        source: a file, or a folder with files at any depth.
+        id: the column of admission identifiers, if its name is not recognised.
+        codes: the column or columns of codes, if their names are not recognised.
+        poa: which codes count, one of the names in `mlci.codes.poa`.
 
     Returns:
-        The parts, at least one for each file; files that cannot be scored so are an `InputError`.
+        The parts, at least one for each file. Files in another layout raise an `InputError`.
 
     >>> import pyarrow as pa, pyarrow.parquet as pq
     >>> with scratch() as folder:
@@ -80,21 +81,22 @@ def parts_of(
             schema, metadata = file.schema_arrow, file.metadata
         layout = find_layout(schema.names, path, id=id, codes=codes, poa=poa)
         if layout.form == "list" and not hasattr(schema.field(layout.codes[0]).type, "value_type"):
-            table = parquet_table(path, path, filesystem=filesystem)  # a text: of all codes, or of one
+            table = parquet_table(path, path, filesystem=filesystem)  # strings: all codes of an admission, or one
             layout = file_layout(table, id=id, codes=codes, poa=poa)
         if layout.form == "long":
             raise InputError(
-                f"{path}: has a row for each code; `mlci.spark.score` brings an admission's rows together."
+                f"{path}: has one row per code, not per admission; `mlci.spark.score` can read this layout."
             )
         groups: list[int] = []
         rows = 0
         for group in range(metadata.num_row_groups):
             groups.append(group)
             rows += metadata.row_group(group).num_rows
-            if rows >= PART and group < metadata.num_row_groups - 1:
-                found.append(Part(len(found), path, tuple(groups), tuple(schema.names), filesystem))
+            if rows >= PART or group == metadata.num_row_groups - 1:
+                found.append(Part(len(found), path, tuple(groups), tuple(schema.names), filesystem, layout.doubt))
                 groups, rows = [], 0
-        found.append(Part(len(found), path, tuple(groups), tuple(schema.names), filesystem))
+        if not metadata.num_row_groups:
+            found.append(Part(len(found), path, (), tuple(schema.names), filesystem, layout.doubt))
     return found
 
 
@@ -103,12 +105,12 @@ def score_part(model: Model, part: Part, folder: PartFolder, **options: Any) -> 
 
     Args:
         model: an index.
-        part: of `parts_of`.
-        folder: what `publishing` gives; the part becomes one file there. Scoring a part twice is no harm.
+        part: one of `parts_of`.
+        folder: the result of `publishing`; the part becomes one file there. Scoring a part twice is harmless.
         **options: those of `score_file`.
 
     Returns:
-        How far the admissions are what the model was made for.
+        A tally with the warnings about the admissions.
 
     >>> import pyarrow as pa, pyarrow.parquet as pq
     >>> from mlci.index.estimator import load
@@ -135,13 +137,13 @@ def score_part(model: Model, part: Part, folder: PartFolder, **options: Any) -> 
 
 @contextlib.contextmanager
 def publishing(target: str) -> Iterator[PartFolder]:
-    """Open a folder whose files appear when the block ends without an error, and `_SUCCESS` after them.
+    """Open an output folder whose files appear when the block ends without an error, followed by `_SUCCESS`.
 
     Args:
         target: a folder that does not exist, or is empty.
 
     Yields:
-        Where to write meanwhile.
+        The temporary folder to write to.
 
     >>> with scratch() as place:
     ...     with publishing(f"{place}/scores") as folder:
@@ -155,7 +157,7 @@ def publishing(target: str) -> Iterator[PartFolder]:
     there = filesystem.get_file_info(path).type
     inside = filesystem.get_file_info(FileSelector(path)) if there == FileType.Directory else []
     if inside or there not in (FileType.Directory, FileType.NotFound):
-        raise InputError(f"{target}: is there already; name a folder that does not exist, or is empty.")
+        raise InputError(f"{target}: exists already; name a folder that does not exist, or is empty.")
     temporary = f"{path}/{TEMPORARY}"
     filesystem.create_dir(temporary, recursive=True)
     try:
@@ -191,5 +193,5 @@ def _files(filesystem: "FileSystem", place: str, source: str) -> list[str]:
         if not any(name.startswith(HIDDEN) for name in PurePosixPath(path).relative_to(place).parts)
     ]
     if not shown:
-        raise InputError(f"{source}: no Parquet file is there.")
+        raise InputError(f"{source}: contains no Parquet file.")
     return shown

@@ -1,7 +1,7 @@
-"""Where a model learned what it says: whose admissions, how many, coded how, and whether they were real people.
+"""The provenance of a model: whose admissions it was trained on, how many, in which coding, and whether they are real.
 
-In comes a model; out come words that page, report and card put beside every risk. A risk is that of the hospital it was
-learned at, and of no other until it was tried there.
+Turn a model into the words that page, report and card show with every risk. A risk holds for the admissions that the
+model was trained on, and for others only after it was validated there.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ SOURCES = {  # name of a source -> whose admissions they are
     "nhds": "US short-stay hospitals, National Hospital Discharge Survey 2010",
     "mimic3": "Beth Israel Deaconess Medical Center, Boston, 2001 to 2012, MIMIC-III",
     "mimic4": "Beth Israel Deaconess Medical Center, Boston, since 2008, MIMIC-IV",
-    "synthetic": "a synthetic hospital of computed, not real, patients",
+    "synthetic": "a synthetic hospital (no real patients)",
 }
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Words and facts about the admissions a model was made from."""
+    """Facts about the admissions that a model was trained on."""
 
     where: str
     admissions: int | None  # training and validation
@@ -31,7 +31,7 @@ class Provenance:
 
 
 def provenance(model: Model) -> Provenance:
-    """Return where the risks of a `model` were learned, as far as its file says.
+    """Return the provenance of a `model`, as far as its file states it.
 
     >>> from mlci.index.estimator import load
     >>> print(provenance(load("us2010").model_))
@@ -41,7 +41,7 @@ def provenance(model: Model) -> Provenance:
     coded = [f"ICD-{version}" for version in model.icd_versions if version]
     return Provenance(
         where=SOURCES.get(
-            source, f"the data called “{source}”" if source else "admissions that the model does not name"
+            source, f"the data called “{source}”" if source else "admissions that the model file does not name"
         ),
         admissions=sum(counts.values()) or None,
         coding=" and ".join(coded) or "ICD version not said",

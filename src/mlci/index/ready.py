@@ -6,7 +6,7 @@ from mlci.base.errors import InputError
 from mlci.base.files import atomic
 
 DATA = Path(__file__).parent / "data"
-PAPERS = ("model_card.md", "report.html", "weights.R", "weights.csv", "weights_curves.csv")  # that `unpack` may write
+DOCUMENTS = ("model_card.md", "report.html", "weights.R", "weights.csv", "weights_curves.csv")  # `unpack` may write
 
 
 def ready_made() -> dict[str, Path]:
@@ -22,7 +22,7 @@ def model_path(name: str | Path) -> Path:
     """Return the file of a model.
 
     Args:
-        name: a file, a folder with one model file in it (a run of `mlci benchmark`), or the name of a ready-made one.
+        name: a file, a folder with one model file (a run of `mlci benchmark`), or the name of a ready-made index.
 
     >>> model_path("us2010").name
     'us2010.safetensors'
@@ -35,21 +35,21 @@ def model_path(name: str | Path) -> Path:
         return found[0]
     if path.exists() or str(name) not in ready:
         if not path.exists() and path.suffix != ".safetensors":
-            raise InputError(f"{name}: no such model file; ready-made are {', '.join(ready)}.")
+            raise InputError(f"{name}: no such model file; ready-made indices are {', '.join(ready)}.")
         return path
     return ready[str(name)]
 
 
 def unpack(path: Path, card: str, folder: str | Path) -> list[Path]:
-    """Write a model file, its card and, for a ready-made index that has them, its weights and report into a folder.
+    """Write a model file and its card into a folder; for some ready-made indices also their weights and report.
 
     Args:
         path: of the model file.
-        card: as `mlci.index.modelcard.model_card` writes it.
-        folder: made where there is none.
+        card: the output of `mlci.index.modelcard.model_card`.
+        folder: created if it does not exist.
 
     Returns:
-        The files, in order of name.
+        The files, sorted by name.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
@@ -60,9 +60,9 @@ def unpack(path: Path, card: str, folder: str | Path) -> list[Path]:
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    contents, papers = {}, DATA / f"{path.stem}.zip"
-    if path.parent == DATA and papers.exists():
-        with zipfile.ZipFile(papers) as archive:
+    contents, documents = {}, DATA / f"{path.stem}.zip"
+    if path.parent == DATA and documents.exists():
+        with zipfile.ZipFile(documents) as archive:
             contents = {name: archive.read(name) for name in archive.namelist()}
     contents |= {"model_card.md": card.encode(), path.name: path.read_bytes()}
     for name, content in contents.items():
@@ -72,10 +72,10 @@ def unpack(path: Path, card: str, folder: str | Path) -> list[Path]:
 
 
 def judged(name: str) -> list[dict[str, str]]:
-    """Return how a ready-made index did on the test split that its script kept apart.
+    """Return the performance of a ready-made index on its held-out test split.
 
     Args:
-        name: of the index, or of a rival that was judged beside it.
+        name: of the index, or of a baseline evaluated on the same split.
 
     Returns:
         One row per outcome and measure.

@@ -1,9 +1,10 @@
-"""Make an index this hospital's own without a new fit: its risks, percentiles and cutoff; its weights too if asked.
+"""Recalibrate an index to a hospital without a new fit: its risks, percentiles and cutoff, and optionally its weights.
 
-In come a model and a cohort with outcomes; out comes a model whose risks are those of the cohort, and how well they fit
-patients who were kept apart, before and after. Shift and slope of each risk are drawn towards the original by a prior
-that ten events outweigh. An outcome that the model does not know gets a curve over the score. What has too few events
-stays as it was. Weights stay, or move as far as the cohort speaks for it (`_update`).
+Turn a model and a cohort with outcomes into a model with risks fitted to the cohort, and report calibration and
+discrimination on held-out patients before and after. Each risk is recalibrated logistically: shift and slope are
+estimated with a prior at the original that ten events outweigh. An outcome that is new to the model gets a risk curve
+over the score. Outcomes with too few events stay as they are. Weights stay too, or move as far as the cohort supports
+it (`_update`).
 """
 
 from collections.abc import Mapping
@@ -32,33 +33,33 @@ from mlci.judging.theory import cutoff
 from mlci.measures.discrimination import auroc
 from mlci.tokens import positions
 
-EVENTS = 20  # admissions with an outcome, and without it, that a risk is recalibrated from at least
+EVENTS = 20  # least number of admissions with an outcome, and without it, to recalibrate a risk
 UPDATES = ("risks", "weights")
-EDGE = 1e-9  # a risk is never 0 or 1
+EDGE = 1e-9  # risks are clipped to this distance from 0 and 1
 
 
 @dataclass(frozen=True)
 class Recalibrated:
-    """The model, what was left as it was, and a row per outcome with the fit on patients kept apart."""
+    """The new model, the outcomes left unchanged, and a table of performance on held-out patients."""
 
     model: Model
-    kept: tuple[str, ...]  # outcomes with too few events: their risks are the former ones
+    kept: tuple[str, ...]  # outcomes with too few events, whose risks are unchanged
     table: pd.DataFrame  # outcome, events, held_out, observed; expected, log_loss and auroc before and after
 
 
-@single_thread()  # several would round the last digits otherwise, and the file is the same on any machine
+@single_thread()  # rounding depends on the number of threads; with one, the file is identical on every machine
 def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recalibrated:
     """Fit the model's risks, percentiles and cutoff to a cohort.
 
     Args:
-        model: of any recipe; of `table` where weights move.
-        cohort: admissions with outcomes, of which train and valid are learned from and test is kept to judge by.
-            Outcomes that the model has are recalibrated, others get a curve over the score.
-        update: `risks`: the weights stay, so scores stay the same; `weights`: these move too, drawn towards the
-            model's, and outcomes that the model does not know get weights of their own.
+        model: of any recipe; to update weights, of the recipe `table`.
+        cohort: admissions with outcomes. The splits train and valid are fitted, the split test is held out for
+            evaluation. Outcomes of the model are recalibrated; other outcomes get a curve over the score.
+        update: `risks` leaves the weights, and so the scores, as they are. `weights` also updates the weights, shrunk
+            towards the model's, and gives new outcomes weights of their own.
 
     Returns:
-        The new model, the outcomes that stayed as they were, and a table of the fit before and after.
+        The new model, the outcomes left unchanged, and a table of performance before and after.
 
     >>> from mlci.index.estimator import load
     >>> visits = pd.DataFrame({"visit_id": range(200), "codes": [["I50.9"], ["E11.9"]] * 100, "died": [1, 0] * 100})
@@ -69,24 +70,24 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
     (True, True)
     """
     if update not in UPDATES:
-        raise InputError(f"update is {update!r}; allowed is {' or '.join(UPDATES)}.")
+        raise InputError(f"update is {update!r}; allowed are {' and '.join(UPDATES)}.")
     cohort = model.of_cohort(cohort)
     learn, test = (_rows(cohort, parts) for parts in (("train", "valid"), ("test",)))
     names = list(cohort.outcomes)
-    labels, admissions = cohort.labels()[learn], _some(cohort.admissions(), learn)
+    labels, admissions = cohort.labels()[learn], _take(cohort.admissions(), learn)
     if not len(learn):
-        raise InputError("the cohort has no admission in its splits train and valid; risks are fitted on those.")
+        raise InputError("the cohort has no admission in its splits train and valid; risks are fitted to those.")
     enough = {name: min(np.nansum(column), np.nansum(1 - column)) >= EVENTS for name, column in zip(names, labels.T)}
     if not any(enough.values()):
         raise InputError(
-            f"none of {', '.join(names)} has {EVENTS} admissions with it and {EVENTS} without in the splits train and "
-            "valid; fewer say too little to change a risk."
+            f"none of {', '.join(names)} has {EVENTS} admissions with it and {EVENTS} without it in the splits train "
+            "and valid; fewer are too few to recalibrate a risk."
         )
     chosen = [name for name in names if enough[name]]
     known = {name: labels[:, names.index(name)] for name in chosen}
     if update == "weights":
         if model.people:
-            raise InputError("the model's risks take age and sex; its weights cannot move without a new fit.")
+            raise InputError("the model's risks depend on age and sex; updating its weights needs a new fit.")
         updated = move_weights(model, admissions, known, np.asarray(cohort.column("subject_id"))[learn])
         fitted, score = updated.model, updated.score
     else:
@@ -97,7 +98,7 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
             adjusted = reading if people is None else model.read(admissions, people[learn])
             fitted = _with_people(fitted, model, adjusted, known)
     columns = np.column_stack(list(known.values()))
-    weights = [model.card.get("weights", {}).get(name, 1.0) for name in chosen]  # those of the fit, as in every cutoff
+    weights = [model.card.get("weights", {}).get(name, 1.0) for name in chosen]  # the task weights of the fit
     weights = weights if any(weights) else None
     fitted = replace(
         fitted,
@@ -113,16 +114,16 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
         },
     )
     people = of_data(cohort, model.people, len(cohort))
-    held = _some(cohort.admissions(), test), None if people is None else people[test]
-    judged = _judge(model, fitted, held, cohort.labels()[test], names, labels)
-    return Recalibrated(fitted, tuple(name for name in names if not enough[name]), judged)
+    held_out = _take(cohort.admissions(), test), None if people is None else people[test]
+    table = _evaluate(model, fitted, held_out, cohort.labels()[test], names, labels)
+    return Recalibrated(fitted, tuple(name for name in names if not enough[name]), table)
 
 
 def _rows(cohort: Cohort, parts: tuple[str, ...]) -> np.ndarray:
     return np.flatnonzero(np.isin(cohort.column("split"), parts))
 
 
-def _some(admissions: Admissions, rows: np.ndarray) -> Admissions:
+def _take(admissions: Admissions, rows: np.ndarray) -> Admissions:
     flat, offsets = positions(admissions.offsets[rows], np.diff(admissions.offsets)[rows])
     return replace(admissions, ids=admissions.ids[rows], indices=admissions.indices[flat], offsets=offsets)
 
@@ -150,7 +151,7 @@ def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Mo
 
 
 def _with_people(fitted: Model, before: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Model:
-    """Return the model with its risks by age and sex fitted too; moved as the others where the cohort knows neither."""
+    """Return the model with its risks by age and sex recalibrated too, on the log-odds of `reading`."""
     former, people = before.risks(reading), People(before.state["people"])
     for name, label in labels.items():
         place = list(before.outcomes).index(name) if name in before.outcomes else len(people.values[0])
@@ -164,15 +165,16 @@ def _log_odds(risk: np.ndarray) -> np.ndarray:
     return logit(np.clip(risk, EDGE, 1 - EDGE))
 
 
-def _judge(
+def _evaluate(
     before: Model,
     after: Model,
-    held: tuple[Admissions, np.ndarray | None],
+    held_out: tuple[Admissions, np.ndarray | None],
     labels: np.ndarray,
     names: list[str],
     learned: np.ndarray,
 ) -> pd.DataFrame:
-    rows, risks = [], {"before": before.risks(before.read(*held)), "after": after.risks(after.read(*held))}
+    """Return observed and expected rates, log loss and AUROC of both models on the held-out admissions."""
+    rows, risks = [], {"before": before.risks(before.read(*held_out)), "after": after.risks(after.read(*held_out))}
     for place, name in enumerate(names):
         label = labels[:, place]
         known = ~np.isnan(label)
@@ -187,17 +189,17 @@ def _judge(
             loss = -np.where(label[known] == 1, np.log(risk), np.log1p(-risk))
             row[f"expected_{when}"] = float(risk.mean()) if known.any() else float("nan")
             row[f"log_loss_{when}"] = float(loss.mean()) if known.any() else float("nan")
-            told = name in found and 0 < label[known].sum() < known.sum()
-            row[f"auroc_{when}"] = auroc(risk, label[known]) if told else float("nan")
+            both_classes = name in found and 0 < label[known].sum() < known.sum()
+            row[f"auroc_{when}"] = auroc(risk, label[known]) if both_classes else float("nan")
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def moved_words(told: Mapping[str, Any]) -> str:
-    """Return a sentence that says what the new weights are a mixture of; `told` is what the model file keeps of it.
+def moved_words(updated: Mapping[str, Any]) -> str:
+    """Return a sentence on the mixture that the new weights are; `updated` is the entry of the model's card.
 
     >>> moved_words({"shares": {"as it was": 0.25, "own": 0.75, "moved": 0.0}})
-    'The weights are a mixture, by patients left out: the table as it was 25%; own 75%.'
+    'The weights are a mixture, chosen on left-out patients: the table as it was 25%; own 75%.'
     """
-    parts = [f"{name} {share:.0%}" for name, share in told["shares"].items() if share > 0]
-    return f"The weights are a mixture, by patients left out: the table {'; '.join(parts)}."
+    parts = [f"{name} {share:.0%}" for name, share in updated["shares"].items() if share > 0]
+    return f"The weights are a mixture, chosen on left-out patients: the table {'; '.join(parts)}."

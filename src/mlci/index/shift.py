@@ -1,9 +1,9 @@
-"""How far admissions are from those a model was made from: codes per admission, the mix of codes, risks that came true.
+"""Detect shift: compare admissions with those a model was trained on, by codes per admission, case mix and calibration.
 
-In come the make-up of the training admissions, as a model file keeps it, and that of the admissions at hand; out come
-sentences, or none. The make-up is an aggregate: how many codes admissions have, and how often each category of at least
-ten training admissions was recorded. A difference is told where it is large, and larger than chance makes it: the
-distance between two mixes is lessened by what a sample of that size would show by chance alone.
+Turn the make-up of the training admissions, which the model file keeps, and that of new admissions into warnings. The
+make-up is an aggregate: the number of codes per admission, and how often each category of at least ten training
+admissions was recorded. A difference is reported if it is both large and beyond chance. The distance between two mixes
+of codes is their total variation, minus its expectation under sampling alone.
 """
 
 from collections import Counter
@@ -22,20 +22,18 @@ from mlci.codes.categories import category_words
 from mlci.codes.icd import VERSIONS
 from mlci.tokens import MANY, PAD, PRINCIPAL, Tokens, Vocabulary, without
 
-ENOUGH = 100  # admissions from which a difference is told
+ENOUGH = 100  # least number of admissions for a report
 RATIO = 1.5  # of the mean numbers of codes, in either direction
-OFF = 1.25  # of observed and expected events, in either direction
-SURE = 4.0  # standard errors that it must be beyond chance
-DISTANCE = (
-    0.1  # total variation between two mixes from which they differ; between regions of a country it is under 0.07
-)
-MOVERS = 3  # categories that are named
+OFF = 1.25  # ratio of observed and expected events, in either direction
+SURE = 4.0  # standard errors
+DISTANCE = 0.1  # total variation between two mixes of codes; between regions of one country it is under 0.07
+MOVERS = 3  # categories that a report names
 CATEGORY = 3  # characters
-LEAST = 10  # training admissions behind each category that is kept
+LEAST = 10  # training admissions of each category that is kept
 
 
 class ShiftWarning(UserWarning):
-    """Admissions that are unlike those a model was made from, or outcomes unlike their risks.
+    """Admissions differ from those the model was trained on, or outcomes differ from their risks.
 
     >>> import warnings
     >>> warnings.simplefilter("ignore", ShiftWarning)  # for a hospital that knows how it differs
@@ -44,12 +42,12 @@ class ShiftWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Makeup:
-    """Of admissions coded in one ICD version: how many, and their codes by category. Parts add up."""
+    """The number of admissions coded in one ICD version, and their codes by category; instances can be added."""
 
     admissions: int = 0
     codes: int = 0
     squares: int = 0  # sum of the squared numbers of codes
-    categories: Mapping[str, int] = field(default_factory=dict)  # recorded codes; rare ones are in `codes` alone
+    categories: Mapping[str, int] = field(default_factory=dict)  # recorded codes; rare ones are in `codes` only
 
     def __add__(self, other: "Makeup") -> "Makeup":
         categories = Counter(self.categories)
@@ -89,7 +87,7 @@ def learned(vocabulary: Vocabulary, tokens: Tokens) -> dict[str, Any]:
     row = np.repeat(np.arange(len(tokens)), tokens.counts)[begins[ids]]
     counts = np.bincount(row, minlength=len(tokens))
     version = np.where(counts > 0, 0, -1)
-    np.maximum.at(version, row, versions[ids[begins[ids]]])  # that of a code that is known
+    np.maximum.at(version, row, versions[ids[begins[ids]]])  # the version of a known code
     version[version == 0] = max(vocabulary.versions, default=0)
     support = (0, 0, *(vocabulary.support or (0,) * len(vocabulary.tokens)))
     found: dict[int, Makeup] = {}
@@ -111,7 +109,7 @@ def makeup_of(admissions: Admissions, ignored: tuple[str, ...] = ()) -> dict[str
 
     Args:
         admissions: at least ten of an ICD version.
-        ignored: beginnings of codes that a model leaves out.
+        ignored: prefixes of codes that a model ignores.
 
     >>> makeup_of(Admissions.from_lists([["I509"]] * 10, icd_version=10))["10"]["categories"]
     {'I50': 10}
@@ -124,12 +122,12 @@ def makeup_of(admissions: Admissions, ignored: tuple[str, ...] = ()) -> dict[str
 def counted(
     admissions: Admissions, leaves: np.ndarray, categories: tuple[np.ndarray, np.ndarray] | None = None
 ) -> dict[int, Makeup]:
-    """Count the make-up of the admissions at hand.
+    """Count the make-up of some admissions.
 
     Args:
         admissions: recorded codes.
         leaves: `Vocabulary.leaves` of their distinct codes.
-        categories: `categories_of` their distinct codes, where it is known from an earlier batch.
+        categories: `categories_of` their distinct codes, if known from an earlier batch.
 
     Returns:
         The make-up by ICD version.
@@ -156,7 +154,7 @@ def counted(
 
 
 def categories_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the categories of distinct codes (`values`), and which of them each code belongs to.
+    """Return the categories of distinct codes (`values`), and the index of each code's category.
 
     >>> categories_of(np.array(["I509", "N179", "I500"]))
     (array(['I50', 'N17'], dtype='<U3'), array([0, 1, 0]))
@@ -167,12 +165,12 @@ def categories_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Risks of one outcome and how often it happened; parts add up."""
+    """Observed and expected events of one outcome (calibration in the large); instances can be added."""
 
     admissions: int = 0
     observed: float = 0.0
     expected: float = 0.0
-    variance: float = 0.0  # of the number of events, were the risks right
+    variance: float = 0.0  # of the number of events, if the risks are correct
 
     @classmethod
     def of(cls, risk: np.ndarray, outcome: np.ndarray) -> "Agreement":
@@ -188,10 +186,10 @@ class Agreement:
     def __add__(self, other: "Agreement") -> "Agreement":
         return Agreement(*(a + b for a, b in zip(astuple(self), astuple(other))))
 
-    def told(self, name: str) -> str:
-        """Return a sentence where the risks of the outcome `name` are far off; else nothing.
+    def warning(self, name: str) -> str:
+        """Return a warning if the risks of the outcome `name` are far off, else an empty string.
 
-        >>> Agreement(10_000, observed=600.0, expected=200.0, variance=190.0).told("mortality").split(":")[0]
+        >>> Agreement(10_000, observed=600.0, expected=200.0, variance=190.0).warning("mortality").split(":")[0]
         'the mean risk of in-hospital mortality is 2.0%, and 6.0% had it'
         """
         ratio = self.observed / max(self.expected, 1e-9)
@@ -203,14 +201,14 @@ class Agreement:
 
 
 def outcome_columns(path: str | Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read the outcomes that a file holds beside the codes.
+    """Read the outcomes that a file holds in addition to codes.
 
     Args:
         path: a Parquet file of one row per admission; any other file gives none.
-        names: of the outcomes that are wanted.
+        names: of the outcomes to look for.
 
     Returns:
-        The outcomes that are there: 0, 1, or NaN where not known.
+        The outcomes found: 0, 1, or NaN if unknown.
 
     >>> from tempfile import TemporaryDirectory
     >>> import pyarrow as pa, pyarrow.parquet as pq
@@ -232,36 +230,32 @@ def outcome_columns(path: str | Path, names: Iterable[str]) -> dict[str, np.ndar
 
 
 def shifts(training: Mapping[str, Mapping[str, Any]], found: Mapping[int, Makeup]) -> list[str]:
-    """Return sentences that say how admissions differ from the training admissions; none where they do not differ much.
+    """Return sentences on how admissions differ from the training admissions; none if they do not differ much.
 
     Args:
-        training: the make-up of the training admissions, as a model file keeps it.
-        found: the make-up of the admissions at hand, by ICD version.
+        training: the make-up of the training admissions, as a model file keeps it (`learned`); empty for older files.
+        found: the make-up of the new admissions by ICD version (`counted`, summed over batches).
 
     >>> alike = {"10": asdict(Makeup(1000, 3000, 9000, {"I50": 1500, "E11": 1500}))}
-    >>> shifts(alike, {10: Makeup(200, 1200, 7200, {"I50": 600, "E11": 600})})[0][:49]
-    'these admissions have 6.0 codes each, those of tr'
-
-    Args:
-        training: what `learned` gave; empty for a model file that is older than this.
-        found: by ICD version, what `counted` gave, summed up.
+    >>> shifts(alike, {10: Makeup(200, 1200, 7200, {"I50": 600, "E11": 600})})[0]
+    'these admissions have 6.0 codes each, those of training had 3.0: scores and risks are higher for it.'
     """
-    told = []
+    sentences = []
     for version, here in found.items():
         there = _like(training, version)
         if there is None or here.admissions < ENOUGH:
             continue
         ratio = here.mean / max(there.mean, 1e-9)
         if max(ratio, 1 / max(ratio, 1e-9)) > RATIO and abs(here.mean - there.mean) > SURE * here.error:
-            told.append(
+            sentences.append(
                 f"these admissions have {here.mean:.1f} codes each, those of training had {there.mean:.1f}: scores and "
                 f"risks are {'higher' if ratio > 1 else 'lower'} for it."
             )
         apart, movers = distance(there, here)
         if apart > DISTANCE:
             named = "; ".join(_mover(code, version, *shares) for code, shares in movers)
-            told.append(f"the mix of codes differs from that of training by {apart:.0%} (moved most: {named}).")
-    return told
+            sentences.append(f"the mix of codes differs from that of training by {apart:.0%} (moved most: {named}).")
+    return sentences
 
 
 def distance(there: Makeup, here: Makeup) -> tuple[float, list[tuple[str, tuple[float, float]]]]:
@@ -269,7 +263,7 @@ def distance(there: Makeup, here: Makeup) -> tuple[float, list[tuple[str, tuple[
 
     Args:
         there: the make-up of the training admissions.
-        here: the make-up of the admissions at hand.
+        here: the make-up of the new admissions.
 
     >>> alike = Makeup(100, 200, 400, {"I50": 100, "N17": 100})
     >>> distance(alike, alike)[0], distance(alike, Makeup(100, 100, 100, {"E11": 100}))[0] > 0.9
@@ -287,12 +281,12 @@ def distance(there: Makeup, here: Makeup) -> tuple[float, list[tuple[str, tuple[
 
 
 def _like(training: Mapping[str, Mapping[str, Any]], version: int) -> Makeup | None:
-    """Return the make-up of the training admissions of that version, or of the only one if nobody said which."""
+    """Return the make-up of the training admissions of a version; of the only version if one side has none."""
     if len(training) == 1 and (version == 0 or "0" in training):
         return Makeup(**next(iter(training.values())))
     return Makeup(**training[str(version)]) if str(version) in training else None
 
 
 def _mover(code: str, version: int, there: float, here: float) -> str:
-    said = category_words(code, version) if version in VERSIONS else None
-    return f"{code}{f' {said}' if said else ''} {there:.1%} to {here:.1%}"
+    title = category_words(code, version) if version in VERSIONS else None
+    return f"{code}{f' {title}' if title else ''} {there:.1%} to {here:.1%}"

@@ -1,10 +1,15 @@
-"""Hospitals compared: observed events beside those that a score leads to expect, group by group.
+"""Compare hospitals: indirect standardisation of an outcome by a score, with a funnel plot and ranks.
 
-A cohort, scores of its admissions and a column that tells groups (hospital, ward, year) come in. Each score is
-recalibrated within the cohort, with every group left out of what judges it (`_crossfit`); out come tables: observed and
-expected events, their ratio with its interval, risk-adjusted rates, funnel limits that make room for usual differences,
-ratios drawn together by their precision, and ranks whose intervals carry the patients' and the recalibration's chance.
-A group with fewer than ten expected events is shown and never ranked.
+Turn a cohort, scores of its admissions and a grouping column (hospital, ward, year) into tables. Each score is
+recalibrated within the cohort by cross-fitting that leaves each group out of its own reference (`_crossfit`). The
+tables hold, for each group:
+
+- observed and expected events and their ratio (O/E, a standardised ratio) with its interval, and risk-adjusted rates;
+- the verdict by funnel limits that allow for overdispersion;
+- empirical Bayes (shrunken) ratios;
+- ranks, with bootstrap intervals that include the uncertainty of the recalibration.
+
+A group with fewer than ten expected events is shown but not ranked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +35,10 @@ from mlci.measures._arrays import as_scores
 from mlci.measures.design import numbered
 from mlci.measures.discrimination import auroc
 
-LEAST = 10  # expected events, or a group is neither ranked nor judged
-FEW = 10  # groups, below which nobody can say what differences are usual
+LEAST = 10  # expected events that a group needs for a rank and a verdict
+FEW = 10  # groups needed to estimate overdispersion
 MOST = 5_000  # groups
-ALERT, ALARM = 0.95, 0.998  # shares of usual groups between the funnel's limits
+ALERT, ALARM = 0.95, 0.998  # coverage of the funnel's inner and outer limits
 VERDICTS = ("low", "as expected", "high")
 TOO_FEW, HIDDEN = "too few", "hidden"
 FAR = 10  # ranks
@@ -42,10 +47,10 @@ LINE = 120  # points of a limit's line
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Shown):
-    """Groups judged by each score.
+    """The comparison of groups by each score.
 
-    `table` has a row per model and group, `models` one per model, `coding` one per group; `changes` has a row per pair
-    of models. `left_out` counts admissions whose group or outcome is not known, or whose weight is 0.
+    `table` has one row per model and group, `models` one per model, `coding` one per group, and `changes` one per pair
+    of models. `left_out` counts admissions whose group or outcome is unknown, or whose weight is 0.
     """
 
     by: str
@@ -65,7 +70,7 @@ class Comparison(Shown):
     coding: pd.DataFrame
 
     def of(self, model: str) -> pd.DataFrame:
-        """Return the rows of a `model`, the highest ratio first, those of too few events last.
+        """Return the rows of a `model`, the highest ratio first and groups with too few events last.
 
         >>> visits = pd.DataFrame({"visit_id": range(400), "ward": ["east", "west"] * 200, "codes": [["I50.9"]] * 400})
         >>> visits["died"] = [0, 1, 1, 1, 0, 1, 0, 0] * 50
@@ -78,7 +83,7 @@ class Comparison(Shown):
         return part.sort_values(["ranked", "ratio", "group"], ascending=[False, False, True], ignore_index=True)
 
     def limits(self, model: str) -> pd.DataFrame:
-        """Return the lines of a model's funnel, from the fewest to the most events, and of chance where it differs.
+        """Return the limits of a model's funnel over the range of events, also without overdispersion if they differ.
 
         Args:
             model: name of the score.
@@ -105,10 +110,10 @@ class Comparison(Shown):
         return pd.DataFrame(lines)
 
     def suppressed(self) -> "Comparison":
-        """Return the comparison without what tells of fewer than ten admissions with or without the outcome.
+        """Return the comparison with small cells suppressed: fewer than ten admissions with or without the outcome.
 
-        Every figure of such a group from which the count could be told is left out, its rank among them; where it could
-        be told from the sum of all, the next smallest is hidden too (`mlci.judging.groups.small`).
+        All figures of such a group that reveal the count are hidden, including its rank. If the count could be derived
+        from the totals, the next smallest group is hidden too (secondary suppression, `mlci.judging.groups.small`).
 
         >>> visits = pd.DataFrame({"visit_id": range(300), "ward": ["a", "b", "c"] * 100, "codes": [["I50.9"]] * 300})
         >>> visits["died"] = (visits.index % 7 < 3) & ((visits["ward"] != "c") | (visits.index < 30))
@@ -119,12 +124,12 @@ class Comparison(Shown):
         """
         first = self.table.drop_duplicates("group")
         rows = self.table["group"].isin(first["group"][small(first["events"], first["n"] - first["events"])])
-        told = [name for name in self.table if name not in ("model", "group", "n", "ranked", "verdict", "alert")]
-        table = self.table.astype(dict.fromkeys(["n", *told], float))
-        table.loc[rows, told] = np.nan
+        figures = [name for name in self.table if name not in ("model", "group", "n", "ranked", "verdict", "alert")]
+        table = self.table.astype(dict.fromkeys(["n", *figures], float))
+        table.loc[rows, figures] = np.nan
         table.loc[rows, ["verdict", "alert"]] = HIDDEN
         table.loc[rows, "ranked"] = False
-        table["rank"] = table.groupby("model")["rank"].rank()  # a gap would tell where the hidden ones stand
+        table["rank"] = table.groupby("model")["rank"].rank()  # gaps would reveal the hidden ranks
         table.loc[table["n"] < LEAST, "n"] = np.nan
         coded = self.coding.astype({"n": float})
         coded.loc[coded["n"] < LEAST, ["n", "codes", "ratio", "z"]] = np.nan
@@ -159,16 +164,17 @@ def compare(
     Args:
         cohort: the admissions, with their outcomes and groups.
         scores: one number per admission, or a frame or mapping of several scores.
-        by: the column that tells groups, as hospital, ward or year; `age_band` is made from age.
+        by: the grouping column, such as hospital, ward or year; `age_band` is computed from age.
         outcome: the outcome to count.
-        adjust: columns that the expected counts take into account beside the score, as age and sex.
+        adjust: further columns to adjust for, such as age and sex.
         weights: a column of survey weights.
-        overdispersion: what room the funnel makes for usual differences between groups: `additive`, `multiplicative`,
-            `shmi` or `none` (`mlci.measures.ratios.dispersion`); with fewer than ten groups it makes none.
-        resamples: of patients, for the intervals of ranks; 0 gives none.
+        overdispersion: how the funnel limits allow for variation between groups beyond chance: `additive`,
+            `multiplicative`, `shmi` or `none` (`mlci.measures.ratios.dispersion`). With fewer than ten groups it is
+            always `none`.
+        resamples: number of bootstrap samples of patients, for the intervals of ranks; 0 gives none.
 
     Returns:
-        Counts, ratios, ranks and verdicts by group, to be shown, tabulated or drawn.
+        Counts, ratios, ranks and verdicts by group.
 
     >>> visits = pd.DataFrame({"visit_id": range(400), "ward": ["east", "west"] * 200, "codes": [["I50.9"]] * 400})
     >>> visits["died"] = [0, 0, 1, 0, 0, 0, 0, 1] * 50
@@ -185,10 +191,10 @@ def compare(
     models = {name: as_scores(column, name) for name, column in columns_of(scores, "score").items()}
     for name, values in models.items():
         if len(values) != len(cohort):
-            raise InputError(f"{name}: has {len(values)} admissions and the cohort has {len(cohort)}.")
+            raise InputError(f"{name}: has {len(values)} admissions, but the cohort has {len(cohort)}.")
     others = [(name, column(cohort, name)[ground.rows]) for name in adjust]
     fits = {}
-    with single_thread():  # products are small, and resamples bring their own threads
+    with single_thread():  # matrix products are small, and the bootstrap has its own threads
         for name, values in models.items():
             laid_out = design(values[ground.rows], others)
             fits[name] = cross_fit(laid_out, ground.outcome, ground.weight, ground.starts)
@@ -257,7 +263,7 @@ def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Gro
         elsewhere = happened.sum() - np.bincount(number[known], happened)[met]
         if elsewhere.min() < LEAST:
             few = f"without one of its groups fewer than {LEAST} admissions with or without {outcome} are left"
-            raise InputError(f"column {by}: {few}; the others cannot say what to expect of it.")
+            raise InputError(f"column {by}: {few}; they are too few to estimate what to expect of that group.")
     patient = numbered(cohort.column("subject_id"))
     rows = np.flatnonzero(known)
     rows = rows[np.lexsort((patient[rows], number[rows]))]
@@ -274,23 +280,23 @@ def _prepare(cohort: Cohort, by: str, outcome: str, weights: str | None) -> _Gro
 
 
 def _resampled(ground: _Ground, fits: Mapping[str, CrossFit], resamples: int) -> dict[str, np.ndarray]:
-    """Return ratios of each model and group in the same resamples of patients: model -> resamples x groups.
+    """Return the O/E of each model and group in the same bootstrap samples of patients: model -> samples x groups.
 
-    The recalibration is carried along to first order: an expected count moves with the weights of the model of the
-    other groups, and these with the resampled events. Only sums are needed, over what each patient brings to a group.
+    The recalibration is not refitted in each sample but updated to first order (by its influence functions). So only
+    sums of each patient's contributions to a group are needed.
     """
     number, patient = np.unique(ground.patient, return_inverse=True)
     shape = len(ground.names), len(number)
 
-    def brought(values: np.ndarray) -> sparse.csr_array:
-        """Return what each patient brings to each group: groups x patients."""
+    def contributions(values: np.ndarray) -> sparse.csr_array:
+        """Return each patient's contribution to each group: groups x patients."""
         return sparse.csr_array((values, (ground.group, patient)), shape=shape)
 
-    counted, gradients = [brought(ground.weight * ground.outcome)], []
+    counted, gradients = [contributions(ground.weight * ground.outcome)], []
     by_patient = sparse.csr_array((np.ones(len(patient)), (patient, np.arange(len(patient)))))
     for fit in fits.values():
         own = np.einsum("ij,ij->i", fit.gradient, fit.answer[ground.group])
-        counted.append(brought(ground.weight * fit.risk - own))
+        counted.append(contributions(ground.weight * fit.risk - own))
         gradients.append(by_patient @ fit.gradient)
     everything, everyone = np.hstack(gradients), np.arange(len(number))
 
@@ -315,11 +321,11 @@ class _Judged:
 
 
 def _judged(ground: _Ground, fit: CrossFit, method: str, drawn: np.ndarray | None) -> _Judged:
-    """Return the table of a model and what it says of all groups together."""
+    """Return the table of a model and its summary over all groups."""
     weight, y = ground.weight, ground.outcome
     observed, expected = ground.sums(weight * y), ground.sums(weight * fit.risk)
     ratio = observed / expected
-    # The expected count whose Poisson count is as precise: likely events are surer than that, weighted ones less.
+    # The expected count of a Poisson variable with the same precision: Bernoulli events vary less, weighted ones more.
     effective = expected**2 / ground.sums(weight**2 * fit.risk * (1 - fit.risk))
     counted = ratio * effective
     ranked = np.minimum(expected, effective) >= LEAST
@@ -368,7 +374,7 @@ def _verdict(ratio, effective, ranked, spread: ratios.Dispersion, level: float) 
 
 
 def _ranks(ratio: np.ndarray, ranked: np.ndarray, drawn: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Rank 1 has the lowest ratio; limits from resampled ratios, the same resamples for every group."""
+    """Rank groups by ratio, the lowest first, with limits from the bootstrap samples, which all groups share."""
     found = {name: np.full(len(ratio), np.nan) for name in ("rank", "rank_low", "rank_high")}
     found |= {"resampled_low": np.full(len(ratio), np.nan), "resampled_high": np.full(len(ratio), np.nan)}
     found["rank"][ranked] = rankdata(ratio[ranked])
@@ -387,8 +393,8 @@ def changes(table: pd.DataFrame) -> pd.DataFrame:
         table: of a `Comparison`, with the columns model, group, ranked, verdict and rank.
 
     Returns:
-        One row per pair: groups, how many have another verdict, the share that moves ten ranks or more, and the largest
-        move.
+        One row per pair: the number of groups, how many have a different verdict, the share that moves ten ranks or
+        more, and the largest move.
 
     >>> frame = pd.DataFrame({"model": list("aabb"), "group": list("xyxy"), "ranked": True, "rank": [1, 2, 2, 1]})
     >>> changes(frame.assign(verdict=["low", "high", "low", "low"])).to_dict("records")[0]["other_verdict"]

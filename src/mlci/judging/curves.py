@@ -1,7 +1,7 @@
-"""Risk curves: how often an outcome happens along a score.
+"""Risk curves: the risk of an outcome as a function of a score, by quantile bins and by isotonic regression.
 
-In come scores and outcomes (NaN = not known; each outcome is judged on its own known admissions); out come small frozen
-curves. Fitting needs scikit-learn; *applying* a fitted curve needs NumPy alone, because scoring must stay light.
+Turn scores and outcomes (NaN = unknown; each outcome uses its own known admissions) into small frozen curves. They can
+be applied with NumPy only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,16 @@ from mlci.measures.design import Design, as_design
 from mlci.measures.distributions import nondecreasing
 from mlci.measures.weighted import quantile
 
-GRID = 200  # the end-to-end change is read from the fitted risk at this many evenly spaced score quantiles
-BINS, FEWEST = 60, 10  # quantile bins of a drawn curve, and the admissions that each of them has at least
+GRID = 200  # evenly spaced score quantiles at which the change of a fitted risk is read
+BINS, FEWEST = 60, 10  # quantile bins of a plotted curve, and the least number of admissions in each
 INCREASING, WEAKLY_INCREASING = 0.05, 0.01
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Observed event rates of groups of admissions that are neighbours in score, with 95% Wilson intervals.
+    """Observed event rates of groups of admissions with neighbouring scores, with 95% Wilson intervals.
 
-    Of weighted admissions, scores and rates are weighted, `n` and `positives` counted.
+    With survey weights, scores and rates are weighted; `n` and `positives` remain plain counts.
     """
 
     score: np.ndarray  # mean score of the group
@@ -36,11 +36,11 @@ class Rates:
     high: np.ndarray
     n: np.ndarray
     positives: np.ndarray
-    weight: np.ndarray | None = None  # of the group, where admissions count unequally
+    weight: np.ndarray | None = None  # summed survey weights of the group, if any
 
     @property
     def mass(self) -> np.ndarray:
-        """How much each group counts."""
+        """The weight of each group, or its number of admissions."""
         return self.n if self.weight is None else self.weight
 
 
@@ -51,10 +51,10 @@ def binned(
 
     Args:
         score: one number per admission.
-        outcome: 0, 1, or NaN where not known.
-        bins: how many; equal edges are merged and empty bins left out, so tied scores and small cohorts give fewer.
-        levels: shares between 0 and 1 at which the edges lie instead, denser where a picture needs them.
-        patients: whose admission each one is, or a `Design` with weights; None: each stands for itself.
+        outcome: 0, 1, or NaN if unknown.
+        bins: their number. Equal edges are merged and empty bins dropped, so tied scores and small cohorts give fewer.
+        levels: quantile levels between 0 and 1 for the edges, in place of `bins`.
+        patients: the patient of each admission, or a `Design` with weights; None for independent admissions.
 
     >>> rates = binned([1, 2, 3, 4], [0, 0, 1, 1], bins=2)
     >>> rates.risk.tolist(), rates.n.tolist()
@@ -63,7 +63,7 @@ def binned(
     design = None if patients is None else as_design(patients).take(~np.isnan(np.asarray(outcome, dtype=float)))
     score, outcome = known_outcomes(score, outcome)
     if bins < 1:
-        raise InputError(f"bins: {bins} is not a number of bins; allowed is 1 or more.")
+        raise InputError(f"bins: {bins} is not allowed; it must be 1 or more.")
     weight = None if design is None else design.weight
     edges = np.unique(quantile(score, np.linspace(0, 1, bins + 1) if levels is None else [0, *levels, 1], weight))
     group = np.searchsorted(edges[1:-1], score, side="right")  # right-open, the last bin closed
@@ -76,7 +76,7 @@ def binned(
 
 
 def _designed(score: np.ndarray, outcome: np.ndarray, group: np.ndarray, design: Design) -> Rates:
-    """Return rates of groups whose admissions count unequally or belong together, with intervals that allow for it."""
+    """Return rates of groups of weighted or clustered admissions, with intervals for the effective sample size."""
     weight, total, rate, middle = _levels(score, outcome, group, design)
     kept, moved = total > 0, weight * (outcome - rate[group])
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -91,7 +91,7 @@ def _designed(score: np.ndarray, outcome: np.ndarray, group: np.ndarray, design:
 def _levels(
     score: np.ndarray, y: np.ndarray, group: np.ndarray, design: Design
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return each admission's weight; each group's sum of weights, and its weighted means of `y` and the score."""
+    """Return each admission's weight, and each group's sum of weights and weighted means of y and the score."""
     weight = np.ones(len(y)) if design.weight is None else design.weight
     total = np.bincount(group, weight)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -99,14 +99,14 @@ def _levels(
 
 
 def _between(moved: np.ndarray, group: np.ndarray, design: Design) -> np.ndarray:
-    """Return for each group the sum of squares of what its clusters moved, the admissions of a cluster together."""
+    """Return the sum of squared cluster totals of `moved` for each group."""
     cell = np.unique(group * np.int64(design.clusters) + design.cluster, return_inverse=True)
     return np.bincount(cell[0] // design.clusters, np.bincount(cell[1], moved) ** 2, minlength=group.max() + 1)
 
 
 @dataclass(frozen=True)
 class CalibrationCurve:
-    """Observed risk along the predicted one, smoothed."""
+    """Smoothed observed risk as a function of the predicted risk."""
 
     predicted: np.ndarray
     observed: np.ndarray
@@ -115,15 +115,18 @@ class CalibrationCurve:
 def calibration_curve(
     predicted, outcome, *, width: float = 0.75, share: float = 0.05, points: int = 60, patients: Any = None
 ) -> CalibrationCurve:
-    """Return the observed risk along the predicted one, by locally linear regression (tricube weights).
+    """Return the smoothed calibration curve by local linear regression with tricube weights (LOESS).
+
+    Admissions are aggregated into at most 400 groups of neighbours. The bandwidth at each point is the larger of two:
+    `width` in log-odds, and the distance that covers `share` of the admissions on either side. So both the many low
+    risks and the few high ones are smoothed appropriately.
 
     Args:
         predicted: a probability per admission.
-        outcome: 0, 1, or NaN where not known.
-        width: neighbours lie within so many log-odds,
-        share: or as far as this share of the admissions reaches on either side, so that the crowd of low risks and the
-            few high ones are both smoothed as far as they allow.
-        points: of the curve, at most. At most 400 groups of neighbours stand for the admissions.
+        outcome: 0, 1, or NaN if unknown.
+        width: least bandwidth in log-odds.
+        share: of the admissions.
+        points: most points of the curve.
         patients: as in `binned`; only weights matter here.
 
     >>> curve = calibration_curve([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1])
@@ -148,11 +151,11 @@ def calibration_curve(
 
 
 def isotonic(score, outcome, *, weight: np.ndarray | None = None) -> Isotonic:
-    """Return the nondecreasing risk that is nearest to the outcome in least squares.
+    """Return the isotonic regression of the outcome on the score: the nondecreasing least-squares fit.
 
     Args:
         score: one number per admission.
-        outcome: 0, 1, or NaN where not known.
+        outcome: 0, 1, or NaN if unknown.
         weight: of each admission.
 
     >>> curve = isotonic([1, 2, 3, 4], [0, 1, 0, 1])
@@ -165,7 +168,7 @@ def isotonic(score, outcome, *, weight: np.ndarray | None = None) -> Isotonic:
 
 
 def _nondecreasing(score: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Isotonic:
-    """Return the nondecreasing line nearest to the numbers: equal scores share their mean; knots are where it bends."""
+    """Return the isotonic regression of y on the score, as knots; tied scores share their mean."""
     values, place = np.unique(score, return_inverse=True)
     mass = np.bincount(place, weight)
     counted = mass > 0
@@ -178,10 +181,10 @@ def _nondecreasing(score: np.ndarray, y: np.ndarray, weight: np.ndarray | None) 
 
 
 def delta(curve: Isotonic, score, weight: np.ndarray | None = None) -> float:
-    """Return the change of a fitted risk from the low to the high end of the scores.
+    """Return the change of a fitted risk between the 5% and the 95% quantile of the scores.
 
-    The curve is read at 200 evenly spaced quantiles of the scores, and the values 5% and 95% of the way along that grid
-    (indices 9 and 189) are compared.
+    The curve is read at 200 evenly spaced quantiles of the scores; the result is the difference of the values at the
+    indices 189 and 9 of this grid.
 
     Args:
         curve: the fitted risk.
@@ -196,7 +199,7 @@ def delta(curve: Isotonic, score, weight: np.ndarray | None = None) -> float:
 
 
 def verdict(change: float) -> str:
-    """Return whether a risk rises with the score, by its `change`: 5 points at least, 1, or less.
+    """Return whether a risk rises with the score, by its `change`: at least 5 percentage points, at least 1, or less.
 
     >>> verdict(0.2), verdict(0.02), verdict(0.0)
     ('increasing', 'weakly increasing', 'flat')
@@ -208,9 +211,10 @@ def verdict(change: float) -> str:
 
 @dataclass(frozen=True)
 class Trend:
-    """How one outcome's risk rises with the score, over one or several scores (seeds) of the same admissions.
+    """The change of one outcome's risk along the score, for one or several scores (seeds) of the same admissions.
 
-    Of an outcome that is a number, `level` is its mean, by which its change is judged, and its mean is what rises.
+    For a numeric outcome the change is that of its mean, and `level` is its overall mean, relative to which the change
+    is classified.
     """
 
     outcome: str
@@ -234,7 +238,7 @@ class Trend:
 
     @property
     def points(self) -> str:
-        """The change in percentage points (of a number in its own unit), with its deviation over seeds."""
+        """The change in percentage points (for a numeric outcome in its own unit), with its SD over seeds."""
         if self.level is not None:
             return f"{self.mean:.3g}{f' ± {self.sd:.2g}' if len(self.deltas) > 1 else ''}"
         spread = f" ± {100 * self.sd:.1f}" if len(self.deltas) > 1 else ""
@@ -242,12 +246,12 @@ class Trend:
 
 
 def trends(scores: Sequence, outcomes, names: Sequence[str], *, patients: Any = None) -> tuple[Trend, ...]:
-    """Return how each outcome's risk rises with the score.
+    """Return the trend of each outcome's risk along the score.
 
     Args:
         scores: one array of scores per seed.
-        outcomes: n x T, NaN where not known.
-        names: of the outcomes; one that is known nowhere is left out.
+        outcomes: n x T, NaN if unknown.
+        names: of the outcomes; one that is unknown everywhere is left out.
         patients: as in `binned`.
 
     >>> [trend] = trends([[1, 2, 3, 4]], [0, 0, 1, 1], ["mortality"])
@@ -259,24 +263,24 @@ def trends(scores: Sequence, outcomes, names: Sequence[str], *, patients: Any = 
 
 @dataclass(frozen=True)
 class RiskCurve:
-    """One outcome along one score: the rates of its bins, the nondecreasing fit, and how far it rises over seeds."""
+    """The risk curve of one outcome over one score: rates in bins, the isotonic fit, and the trend over seeds."""
 
     rates: Rates
     fit: Isotonic
-    grid: np.ndarray  # evenly spaced quantiles of the score, where the fit is read
+    grid: np.ndarray  # evenly spaced quantiles of the score at which the fit is read
     trend: Trend
 
 
 def risk_curves(
     scores: Sequence, outcomes, names: Sequence[str], *, bins: int = BINS, patients: Any = None
 ) -> tuple[RiskCurve, ...]:
-    """Return the curves of the first score, as the paper draws them, with each outcome's trend over all of them.
+    """Return the curves of the first score as in the paper, with each outcome's trend over all scores.
 
     Args:
         scores: one array of scores per seed.
-        outcomes: n x T, NaN where not known.
-        names: of the outcomes; one that is known nowhere is left out.
-        bins: quantile bins; fewer where they would hold less than 10 admissions each.
+        outcomes: n x T, NaN if unknown.
+        names: of the outcomes; one that is unknown everywhere is left out.
+        bins: number of quantile bins; fewer if they would hold less than 10 admissions each.
         patients: as in `binned`.
 
     >>> [curve] = risk_curves([range(40)], [0] * 20 + [1] * 20, ["mortality"])
@@ -303,13 +307,13 @@ def risk_curves(
 def mean_curves(
     scores: Sequence, columns: Mapping[str, np.ndarray], *, bins: int = BINS, patients: Any = None
 ) -> tuple[RiskCurve, ...]:
-    """Return the curves of outcomes that are numbers: their mean in bins of the first score, and as it must not fall.
+    """Return the curves of numeric outcomes: their mean in bins of the first score, and its isotonic regression.
 
     Args:
         scores: one array of scores per seed.
-        columns: name → number of each admission, NaN where not known; one that is known nowhere is left out.
-        bins: quantile bins; fewer where they would hold less than 10 admissions each.
-        patients: as in `binned`; by default each admission stands for itself.
+        columns: name → number of each admission, NaN if unknown; one that is unknown everywhere is left out.
+        bins: number of quantile bins; fewer if they would hold less than 10 admissions each.
+        patients: as in `binned`; by default independent admissions.
 
     >>> [curve] = mean_curves([np.arange(40.0)], {"days": np.arange(40.0)})
     >>> curve.rates.risk.tolist(), curve.trend.verdict
@@ -333,7 +337,7 @@ def mean_curves(
 
 
 def _means(score: np.ndarray, y: np.ndarray, group: np.ndarray, design: Design) -> Rates:
-    """Return means of a number in groups, with 1.96 standard errors to either side, a patient's admissions together."""
+    """Return means of a numeric outcome in groups, with 95% intervals by standard errors clustered by patient."""
     weight, total, level, middle = _levels(score, y, group, design)
     kept, n = total > 0, np.bincount(group)
     variance = _between(weight * (y - level[group]) / total[group], group, design)

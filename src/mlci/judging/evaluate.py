@@ -1,8 +1,9 @@
-"""Scores against outcomes: a tidy table of metric, value and interval.
+"""Evaluate scores against outcomes: a tidy table of metrics with confidence intervals.
 
-Any numbers that claim to be a score come in, from a model or a hospital's own CSV file; each is judged for each outcome
-on the admissions whose outcome is known, with intervals from resampled patients. dCorr and nHSIC reward a score's
-spacing as well as its order, so the order-only figures (AUROC, average precision, dCorr of the ranks) stand beside.
+Any numbers can be a score, from a model or from a hospital's own CSV file. Each score is evaluated for each outcome on
+the admissions whose outcome is known, with intervals from a bootstrap over patients. Distance correlation (dCorr) and
+nHSIC depend on a score's spacing as well as on its order, so the table also has rank-based metrics: AUROC, average
+precision and dCorr of the ranks.
 """
 
 from collections import Counter
@@ -20,7 +21,7 @@ from mlci.base.shown import Shown
 from mlci.base.threads import threads
 from mlci.cohort import Cohort
 from mlci.judging._columns import columns_of
-from mlci.judging.groups import interactions, told
+from mlci.judging.groups import interactions, shown_groups
 from mlci.measures import resample
 from mlci.measures._arrays import as_outcomes, as_scores
 from mlci.measures.alignment import Kernel, unit_bandwidth
@@ -35,10 +36,11 @@ AGES = {0: "under 18", 18: "18 to 44", 45: "45 to 64", 65: "65 to 74", 75: "75 t
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown):
-    """`table`: model, outcome, metric, value, low, high, n, positives (with by and group if subgroups were asked for).
+    """The result of `judge`.
 
-    `differences`: model − versus for every figure that both have, from the same resamples, with p-values (Student's t).
-    `interactions`: of subgroups with risks, whether they differ, by `mlci.judging.groups`.
+    - `table`: model, outcome, metric, value, low, high, n and positives; with subgroups also by and group.
+    - `differences`: model − versus for every metric of both, from paired resamples, with p-values (Student's t).
+    - `interactions`: tests of whether calibration differs between subgroups (`mlci.judging.groups`), given risks.
     """
 
     table: pd.DataFrame
@@ -46,7 +48,7 @@ class Evaluation(Shown):
     interactions: pd.DataFrame | None = None
 
     def means(self) -> pd.DataFrame:
-        """Return the headline: for each score the mean over outcomes of `HEADLINE`'s figures, as a frame.
+        """Return the mean over outcomes of the metrics in `HEADLINE`, as a frame with one row per score.
 
         >>> found = judge({"a": [1, 2, 3, 4]}, {"x": [0, 1, 0, 1], "y": [0, 0, 1, 1]}, resamples=0)
         >>> found.means()["auroc"].to_dict()
@@ -57,7 +59,7 @@ class Evaluation(Shown):
         return wide[[name for name in HEADLINE if name in wide]].rename_axis(index=None, columns=None)
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return models and outcomes down, metrics across."""
+        """Return headings and rows of a table with models and outcomes as rows and metrics as columns."""
         metrics = [name for name in METRICS if (self.table["metric"] == name).any()]
         keys = [name for name in ("by", "group", "model", "outcome") if name in self.table]
         rows = []
@@ -67,7 +69,7 @@ class Evaluation(Shown):
         return [*keys, *(METRICS[name].short or name for name in metrics)], rows
 
     def _repr_html_(self) -> str:
-        """Return the table, and AUROC with its interval as a small plot."""
+        """Return the table, and a small plot of AUROC with its intervals."""
         return super()._repr_html_() + _dots(self.table[self.table["metric"] == "auroc"])
 
 
@@ -94,12 +96,12 @@ def _dots(table: pd.DataFrame) -> str:
 
 
 def evaluate(scores: Any, outcomes: Any, *, groups: Any = None, **options: Any) -> pd.DataFrame:
-    """Judge every score against every outcome, with intervals, as one table.
+    """Evaluate every score against every outcome, with confidence intervals, as one table.
 
     Args:
         scores: a frame or mapping of columns, or an array.
         outcomes: the same, or a `Cohort`.
-        groups: the patient of each admission, or a `Design`; a cohort brings its own patients.
+        groups: the patient of each admission, or a `Design`; by default the patients of the cohort.
         options: those of `judge`.
 
     Returns:
@@ -126,26 +128,27 @@ def judge(
     level: float = 0.95,
     seed: int = 0,
 ) -> Evaluation:
-    """Judge every score against every outcome, with intervals and paired differences from the first score.
+    """Evaluate every score against every outcome, with intervals and paired differences from the first score.
 
     Args:
         scores: a frame or mapping of columns, or an array.
         outcomes: the same, or a `Cohort`.
-        groups: the patient of each admission (a cohort brings its own; else each admission stands for itself), or a
-            `Design` with clusters, weights and strata: figures are then those of the population, and what has no
-            weighted definition (mutual information by neighbours, the corrected dCorr, its test) is left out.
+        groups: the patient of each admission, or a `Design` with clusters, weights and strata. The default is the
+            cohort's patients, or independent admissions. With weights, metrics are those of the population, and metrics
+            without a weighted definition (nearest-neighbour mutual information, bias-corrected dCorr and its test) are
+            left out.
         risks: model -> outcome -> probability, for calibration.
-        by: name -> category of each admission, for subgroups; those in which fewer than ten admissions have an outcome,
-            or lack it, are taken together for that outcome, with the next smallest if need be.
-        sigma: the bandwidth of nHSIC in the scores' units; by default each score's own reference bandwidth.
+        by: name -> category of each admission, for subgroups. Subgroups in which fewer than ten admissions have an
+            outcome, or lack it, are merged for that outcome, together with the next smallest if necessary.
+        sigma: the bandwidth of nHSIC in the units of the score; by default each score's own reference bandwidth.
         kernel: of nHSIC.
-        metrics: names of the figures to compute; by default all of the registry.
-        resamples: of patients; 0 gives no intervals.
-        level: the share of intervals that hold the true figure.
+        metrics: names of the metrics to compute; by default all in the registry.
+        resamples: number of bootstrap samples of patients; 0 gives no intervals.
+        level: the confidence level.
         seed: of the resampling.
 
     Returns:
-        Figures with their intervals, by score, outcome and subgroup.
+        Metrics with their intervals, by score, outcome and subgroup.
 
     >>> found = judge({"a": [1, 2, 3, 4], "b": [4, 2, 3, 1]}, {"mortality": [0, 1, 0, 1]}, resamples=0)
     >>> float(found.differences.set_index("metric")["value"]["auroc"])  # b minus a
@@ -159,8 +162,8 @@ def judge(
     labels = {name: as_outcomes(column, n, name)[:, 0] for name, column in columns_of(outcomes, "outcome").items()}
     design = as_design(np.arange(n) if groups is None else groups)
     if len(design) != n:
-        raise InputError(f"groups: has {len(design)} admissions and the score has {n}; they must be equal.")
-    given = {
+        raise InputError(f"groups: has {len(design)} admissions, but the score has {n}; they must be equal.")
+    risk_of = {
         (model, outcome): as_scores(risk, f"risk of {outcome}")
         for model, columns in (risks or {}).items()
         for outcome, risk in columns.items()
@@ -169,28 +172,28 @@ def judge(
     width = (lambda scores: 1.0) if kernel == "energy" else unit_bandwidth  # the energy kernel has none
     widths = {name: sigma or width(column) for name, column in models.items()}
     options = {"resamples": resamples, "level": level, "seed": seed, "kernel": kernel, "wanted": metrics}
-    whole = _judge(models, labels, given, design, widths, **options)
+    whole = _judge(models, labels, risk_of, design, widths, **options)
     if not by:
         return whole
     tables = [whole.table.assign(by="", group="")]
     for name, column in by.items():
         if len(column) != n:
-            raise InputError(f"by: {name} has {len(column)} admissions and the score has {n}; they must be equal.")
+            raise InputError(f"by: {name} has {len(column)} admissions, but the score has {n}; they must be equal.")
         parts: dict[str, tuple[np.ndarray, list[str]]] = {}
         for outcome, y in labels.items():
-            for group, inside in told(column, y):
+            for group, inside in shown_groups(column, y):
                 parts.setdefault(group, (inside, []))[1].append(outcome)
-        for group, (rows, told_of) in parts.items():
+        for group, (rows, shown) in parts.items():
             part = _judge(
                 {key: value[rows] for key, value in models.items()},
-                {key: labels[key][rows] for key in told_of},
-                {key: value[rows] for key, value in given.items()},
+                {key: labels[key][rows] for key in shown},
+                {key: value[rows] for key, value in risk_of.items()},
                 design.take(rows),
                 widths,
                 **options,
             )
             tables.append(part.table.assign(by=name, group=group))
-    tested = {model: {name: given[model, name] for name in labels if (model, name) in given} for model in models}
+    tested = {model: {name: risk_of[model, name] for name in labels if (model, name) in risk_of} for model in models}
     tests = [
         interactions(known, labels, by, patients=design).assign(model=model) for model, known in tested.items() if known
     ]
@@ -198,13 +201,13 @@ def judge(
 
 
 def _models(scores: Any) -> dict[str, np.ndarray]:
-    """Return the columns of a frame, mapping or array of scores, which must be equally long."""
+    """Return the columns of a frame, mapping or array of scores, after a check that they have equal length."""
     models = {name: as_scores(column, name) for name, column in columns_of(scores, "score").items()}
     sizes = {name: len(column) for name, column in models.items()}
     n = next(iter(sizes.values()), 0)
     for name, size in sizes.items():
         if size != n:
-            raise InputError(f"{name}: has {size} admissions and {next(iter(sizes))} has {n}; they must be equal.")
+            raise InputError(f"{name}: has {size} admissions, but {next(iter(sizes))} has {n}; they must be equal.")
     return models
 
 
@@ -247,9 +250,9 @@ def _judge(models, labels, risks, design: Design, widths, *, resamples, level, s
 
 
 def _drawn(pairs, metrics, design: Design, resamples: int, seed: int) -> dict[tuple[str, str], dict[str, np.ndarray]]:
-    """Return every figure of every pair over the same resamples of patients."""
-    asked: dict[tuple, list[tuple[str, str]]] = {}  # pairs that a statistic takes together, by resampler and score
-    wanted: dict[tuple, dict[str, None]] = {}  # and the figures of them, which alone are resampled
+    """Return every metric of every pair over the same bootstrap samples of patients."""
+    asked: dict[tuple, list[tuple[str, str]]] = {}  # pairs that one statistic computes together, by resampler and score
+    wanted: dict[tuple, dict[str, None]] = {}  # the metrics of these pairs that need resampling
     models = Counter((outcome, metric.name) for (_, outcome), found in metrics.items() for metric in found)
     for key in pairs:
         needed = (metric for metric in metrics[key] if not metric.by_influence or models[key[1], metric.name] > 1)
@@ -272,7 +275,7 @@ def _drawn(pairs, metrics, design: Design, resamples: int, seed: int) -> dict[tu
 
 
 def subgroup(cohort: Cohort, name: str) -> np.ndarray:
-    """Return the column `name` of a `cohort`, to group by; `age_band` is made from `age`.
+    """Return the column `name` of a `cohort`, to group by; `age_band` is computed from `age`.
 
     >>> from mlci.cohort import build_cohort
     >>> sorted(set(subgroup(build_cohort("synthetic", 300), "sex")))
@@ -286,4 +289,4 @@ def subgroup(cohort: Cohort, name: str) -> np.ndarray:
         bands[np.isnan(age)] = None
         return bands
     known = [column for column in cohort.table.column_names if column not in ("codes", "admission_id", "subject_id")]
-    raise InputError(f"cohort: has no column {name}; it has {', '.join(known)}.")
+    raise InputError(f"the cohort has no column {name}; it has {', '.join(known)}.")

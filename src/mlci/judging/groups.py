@@ -1,9 +1,9 @@
-"""Is a score as good, and a risk as true, for everybody? Figures of each group, and tests of whether groups differ.
+"""Subgroup analysis: AUROC and calibration of each group, and tests of whether calibration differs between groups.
 
-In come scores, risks, outcomes and what tells groups (sex, age band, any column); out come AUROC and observed/expected
-events of each group with intervals, and for each column two p-values. A group in which fewer than ten admissions have
-an outcome, or lack it, has no row of that outcome. So that its counts cannot be found by subtracting the other rows
-from all, such groups share a row, together with the next smallest where they are fewer than ten.
+Turn scores, risks, outcomes and a grouping (sex, age band, any column) into AUROC and observed/expected events of each
+group with intervals, and two p-values per column. A group in which fewer than ten admissions have an outcome, or lack
+it, has no row of its own. Such groups are merged into one row, together with the next smallest if they are still fewer
+than ten, so that their counts cannot be derived by subtracting the other rows from the total.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ NOTHING = np.full(1, np.nan)
 
 
 def categories(column) -> np.ndarray:
-    """Return the values of a `column` as text; those that are not known are a group of their own.
+    """Return the values of a `column` as text; missing values are a group of their own.
 
     >>> categories(np.array(["F", None], dtype=object)).tolist()
     ['F', 'not known']
@@ -41,9 +41,9 @@ def enough(y: np.ndarray) -> bool:
 
 
 def small(events, others) -> np.ndarray:
-    """Return which groups must not be told apart: those of fewer than ten, and others until ten are hidden together.
+    """Return which groups to suppress: those with fewer than ten, and the next smallest until they hold ten together.
 
-    What the groups shown lack to the sum of all is then never less than ten of either class.
+    The difference between the total and the groups shown is then at least ten of either class (secondary suppression).
 
     Args:
         events: admissions of each group with the outcome.
@@ -60,26 +60,27 @@ def small(events, others) -> np.ndarray:
     return np.isin(np.arange(len(order)), order[:many])
 
 
-def told(column, y: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """Return the groups of an outcome that a table may show, each with its admissions; small ones are taken together.
+def shown_groups(column, y: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Return the groups of an outcome that a table may show, each with its admissions; small groups are merged.
 
     Args:
         column: the group of each admission.
         y: its outcome: 0, 1 or NaN.
 
     >>> ward, died = np.repeat(["A", "B", "C"], [60, 50, 5]), np.tile([0, 1, 0, 0, 1], 23)
-    >>> [(group, int(inside.sum())) for group, inside in told(ward, died)]
+    >>> [(group, int(inside.sum())) for group, inside in shown_groups(ward, died)]
     [('A', 60), ('B or C', 55)]
     """
-    return _told(_groups(column), y)
+    return _merged(_groups(column), y)
 
 
-def _told(groups: list[tuple[str, np.ndarray]], y: np.ndarray) -> list[tuple[str, np.ndarray]]:
+def _merged(groups: list[tuple[str, np.ndarray]], y: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Return the groups with small ones merged into one, which is left out if it is still too small."""
     found = [(group, inside) for group, inside in groups if (~np.isnan(y[inside])).any()]
     hidden = small(*([int((y[inside] == kind).sum()) for _, inside in found] for kind in (1, 0)))
     shown = [group for group, few in zip(found, hidden) if not few]
     few = [group for group, few in zip(found, hidden) if few]
-    if few and shown:  # all groups together are no group
+    if few and shown:  # if all are small, there is nothing to show
         together = np.any([inside for _, inside in few], axis=0)
         shown += [(" or ".join(group for group, _ in few), together)] if enough(y[together]) else []
     return shown
@@ -93,18 +94,18 @@ def by_group(
     *,
     patients: np.ndarray | Design,
 ) -> pd.DataFrame:
-    """Judge a score and its risks in each group that has enough of both classes, small ones together.
+    """Evaluate a score and its risks in each group with enough admissions of both classes; small groups are merged.
 
     Args:
         score: one number per admission.
-        risks: outcome → probability of each admission; an outcome without is left out.
+        risks: outcome → probability of each admission; outcomes without risks are left out.
         outcomes: outcome → 0, 1 or NaN of each admission.
         parts: name of a column → group of each admission.
-        patients: whose admission each one is, or a `Design`.
+        patients: the patient of each admission, or a `Design`.
 
     Returns:
         One row per column, group and outcome: n, positives, AUROC and observed / expected events with 95% intervals,
-        which allow for admissions of one patient being alike.
+        clustered by patient.
 
     >>> score = np.linspace(0, 1, 100)
     >>> frame = by_group(score, {"died": score}, {"died": score > 0.6}, {"ward": ["A", "B"] * 50}, patients=range(100))
@@ -115,7 +116,7 @@ def by_group(
     for by, column in parts.items():
         groups = _groups(column)
         for name, y in outcomes.items():
-            for group, inside in _told(groups, y) if name in risks else ():
+            for group, inside in _merged(groups, y) if name in risks else ():
                 pair = Pair(score[inside], y[inside].astype(float), risks[name][inside], patients=design.take(inside))
                 figures = []
                 for metric in (METRICS["auroc"], METRICS["observed_expected"]):
@@ -134,17 +135,17 @@ def interactions(
     *,
     patients: np.ndarray | Design,
 ) -> pd.DataFrame:
-    """Test whether groups differ: in level (observed beyond expected), and in how far the outcome rises with the risk.
+    """Test whether calibration differs between groups: in its intercept (`level`) and in its slope (`slope`).
 
-    Score tests of a logistic regression on the risk's log-odds, with the admissions of a patient taken together: of the
-    groups beside it, and of its products with the groups beside the groups themselves. Groups that have too few of
-    either class take no part.
+    Both are score tests in a logistic regression on the risk's log-odds, with a covariance that is robust to clustering
+    by patient. `level` tests the main effect of the groups; `slope` tests the interaction of groups and log-odds, given
+    the main effects. Groups with too few admissions of either class are left out.
 
     Args:
         risks, outcomes, parts, patients: as in `by_group`.
 
     Returns:
-        One row per column and outcome: how many groups were compared, `level` and `slope`, the two p-values.
+        One row per column and outcome: the number of groups compared, and the p-values `level` and `slope`.
 
     >>> rng = np.random.default_rng(0)
     >>> risk, ward = rng.random(2000), np.array(["A", "B"] * 1000)
@@ -175,8 +176,8 @@ def interactions(
 
 
 def _groups(column) -> list[tuple[str, np.ndarray]]:
-    """Return the groups of a column by name, each with its admissions; those of whom nothing is known come last."""
-    numbers, names = pd.factorize(categories(column))  # comparing numbers is many times faster than text
+    """Return the groups of a column sorted by name, each with its admissions; missing values come last."""
+    numbers, names = pd.factorize(categories(column))  # comparing numbers is much faster than comparing text
     order = sorted(range(len(names)), key=lambda place: (names[place] == UNKNOWN, names[place]))
     return [(names[place], numbers == place) for place in order]
 
@@ -186,9 +187,9 @@ def _heads(name: str) -> list[str]:
 
 
 def _score_test(design: np.ndarray, extra: np.ndarray, y: np.ndarray, drawn: Design) -> float:
-    """Return the p-value of the columns `extra` beside a logistic regression on `design`, clustered by patient."""
+    """Return the p-value of adding the columns `extra` to a logistic regression on `design`, clustered by patient."""
     weights, residuals = _fit(design, y, np.ones(len(y)) if drawn.weight is None else drawn.weight)
-    # What is left of the new columns once the old ones have had their say.
+    # Project the new columns off the old ones.
     along = np.linalg.lstsq((design * weights[:, None]).T @ design, (design * weights[:, None]).T @ extra, rcond=None)[
         0
     ]
@@ -201,7 +202,7 @@ def _score_test(design: np.ndarray, extra: np.ndarray, y: np.ndarray, drawn: Des
 
 
 def _fit(design: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights and residuals of a logistic regression, by Newton's method; a whiff of ridge keeps it finite."""
+    """Return weights and residuals of a logistic regression by Newton's method, with a tiny ridge to keep it finite."""
     at, ridge = np.zeros(design.shape[1]), 1e-6 * np.eye(design.shape[1])
     fitted = np.full(len(y), 0.5)
     for _ in range(50):

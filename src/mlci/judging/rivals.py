@@ -1,7 +1,8 @@
-"""Rivals that a reviewer asks for: age and sex alone, and the flags of Charlson and Elixhauser refitted with them.
+"""Baselines for an index: age and sex alone, and logistic regressions on the flags of Charlson and Elixhauser.
 
-In come the training and the judged admissions of a cohort; out comes one score (log-odds) per rival, outcome and judged
-admission. A learned index that beats published weights may still lose to what every hospital knows without a code.
+Turn the training and the evaluated admissions of a cohort into one score (log-odds) per baseline ("rival"), outcome and
+evaluated admission. A learned index that beats published weights may still add little to age and sex, or to the same
+flags with weights refitted to the cohort.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,16 +27,16 @@ from mlci.measures.discrimination import expit, log_losses, skill
 from mlci.measures.intervals import Reach, area
 from mlci.measures.weighted import effective
 
-LEARNED = 50_000  # training admissions at most: forty weights need no more
-LEAST = 10  # training admissions with and without an outcome, or no rival is fitted for it
-KNOTS = (45, 65, 80)  # years at which the line of age may bend
-FOLDS = 5  # of patients, where rivals are learned from the admissions they are judged on
+LEARNED = 50_000  # most training admissions; forty weights need no more
+LEAST = 10  # training admissions with an outcome, and without it, that a rival needs
+KNOTS = (45, 65, 80)  # years, of the linear spline of age
+FOLDS = 5  # of patients, for cross-fitting without a training split
 OWN = "MLCI"
 CLASSIC = {"Elixhauser": "eci_vw", "Charlson": "cci_charlson"}
 
 
 def classic(cohort: Cohort) -> dict[str, np.ndarray]:
-    """Score a cohort by Elixhauser (van Walraven) and Charlson as published.
+    """Score a cohort by Elixhauser (van Walraven) and Charlson with their published weights.
 
     Args:
         cohort: the admissions to score.
@@ -55,16 +56,16 @@ def classic(cohort: Cohort) -> dict[str, np.ndarray]:
 def curved(
     train: Cohort, judged: Cohort, outcomes: Sequence[str], *, weights: str | None = None
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Tell risks along the points of published indices, by curves that a cohort gave.
+    """Turn the points of published indices into risks, by risk curves fitted to a cohort.
 
     Args:
-        train: the admissions that give the curves.
-        judged: the admissions whose risks are wanted.
-        outcomes: names of outcomes; one that no training admission knows is left out.
-        weights: a column of `train`: how much each admission counts.
+        train: the admissions to fit the curves to.
+        judged: the admissions whose risks are returned.
+        outcomes: names of outcomes; those unknown for every training admission are left out.
+        weights: a column of `train` with survey weights.
 
     Returns:
-        Index → outcome → risk of each judged admission; nothing where there is no training admission.
+        Index → outcome → risk of each judged admission; empty without training admissions.
 
     >>> from mlci.cohort import build_cohort
     >>> cohort = build_cohort("synthetic", 600)
@@ -78,9 +79,9 @@ def curved(
     known = dict(zip(outcomes, train.labels(*outcomes).T))
     return {
         index: {
-            name: smooth(taught, y, weight=weight)(points[index]) for name, y in known.items() if not np.isnan(y).all()
+            name: smooth(learned, y, weight=weight)(points[index]) for name, y in known.items() if not np.isnan(y).all()
         }
-        for index, taught in classic(train).items()
+        for index, learned in classic(train).items()
     }
 
 
@@ -94,19 +95,19 @@ def refitted(
     weights: str | None = None,
     seed: int = 0,
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Learn simple rivals from a cohort by logistic regression, and score others with them.
+    """Fit simple rivals to a cohort by logistic regression, and score other admissions with them.
 
-    The rivals are age and sex, Charlson's and Elixhauser's flags without and with age and sex, and the index with age
-    and sex. A cohort that knows neither age nor sex has the flags alone.
+    The rivals are age and sex, the flags of Charlson and of Elixhauser without and with age and sex, and the index with
+    age and sex. Without age and sex in the cohort, only the flags remain.
 
     Args:
-        train: the admissions to learn from, 50,000 of them at most.
+        train: the admissions to fit to, at most 50,000 of them.
         judged: the admissions to score.
-        outcomes: names of outcomes; one that fewer than ten training admissions have, or lack, is left out.
-        index: scores a cohort; None leaves out the index with age and sex.
+        outcomes: names of outcomes; those that fewer than ten training admissions have, or lack, are left out.
+        index: a function that scores a cohort; None leaves out the index with age and sex.
         name: of the index.
-        weights: a column of `train`: how much each admission counts.
-        seed: of the draw where `train` is larger.
+        weights: a column of `train` with survey weights.
+        seed: of the random sample if `train` is larger.
 
     Returns:
         Rival → outcome → log-odds of each judged admission.
@@ -120,7 +121,7 @@ def refitted(
     """
     train = train.sample(LEARNED, seed=seed)
     weight = None if weights is None else weights_of(train, weights)
-    if weight is not None and not weight.all():  # who stands for nobody teaches nothing
+    if weight is not None and not weight.all():  # admissions of weight 0 do not count
         train, weight = train.where(weight > 0), weight[weight > 0]
     if not len(train):
         return {}
@@ -156,11 +157,11 @@ def refitted(
 def cross_refitted(
     judged: Cohort, outcomes: Sequence[str], *, folds: int = FOLDS, **options: Any
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Learn the rivals from the judged admissions themselves: those of a patient by rivals that other patients taught.
+    """Fit and score the rivals on the same admissions by cross-fitting over patients.
 
     Args:
-        judged: the admissions to learn from and to score, where no training split is set apart from them.
-        outcomes: names of outcomes; one that is too rare in a fold's training admissions is left out.
+        judged: the admissions to fit to and to score, if there is no training split.
+        outcomes: names of outcomes; those too rare in the training admissions of a fold are left out.
         folds: of patients.
         options: those of `refitted`.
 
@@ -179,7 +180,7 @@ def cross_refitted(
     level = _levels(judged, outcomes)
     for place in np.unique(fold):
         inside = fold == place
-        # Where a fold has many events the others have few, and so their level would order the folds the wrong way.
+        # If a fold has many events, the others have few: without this correction their level would bias the AUROC.
         others = _levels(judged.where(~inside), outcomes)
         learned = refitted(judged.where(~inside), judged.where(inside), outcomes, **options)
         for rival, columns in learned.items():
@@ -195,20 +196,21 @@ def cross_refitted(
 def _levels(cohort: Cohort, outcomes: Sequence[str]) -> dict[str, float]:
     """Return the log-odds of each outcome's rate."""
     y = cohort.labels(*outcomes)
-    with np.errstate(divide="ignore", invalid="ignore"):  # where all have an outcome, or none has
+    with np.errstate(divide="ignore", invalid="ignore"):  # if all have an outcome, or none has
         return dict(zip(outcomes, np.log(np.nansum(y, axis=0)) - np.log((y == 0).sum(axis=0))))
 
 
 @dataclass(frozen=True)
 class Areas:
-    """AUROC of scores for `outcomes`, with the influence of each admission: each found once, each score sorted once."""
+    """AUROC of scores for `outcomes` with influence values, cached so that each is computed once."""
 
     outcomes: Mapping[str, np.ndarray]
     design: Design
-    _kept: dict[tuple[int, str], tuple] = field(default_factory=dict)  # with the scores, whose number nobody else gets
+    # By id and outcome; keeping the scores with the result ensures that their id is not reused.
+    _kept: dict[tuple[int, str], tuple] = field(default_factory=dict)
 
     def of(self, scores: np.ndarray, outcome: str) -> tuple[float, np.ndarray]:
-        """Return AUROC of `scores` for an `outcome`, and how far each admission moves it.
+        """Return AUROC of `scores` for an `outcome`, and the influence of each admission on it.
 
         >>> Areas({"died": np.array([0, 1])}, as_design([0, 1])).of(np.array([1.0, 2.0]), "died")
         (1.0, array([0., 0.]))
@@ -234,18 +236,18 @@ def increments(
     name: str = OWN,
     areas: Areas | None = None,
 ) -> pd.DataFrame:
-    """Say what the index with age and sex adds to age and sex, and to flags with age and sex.
+    """Measure the incremental value of the index over age and sex, and over flags with age and sex.
 
     Args:
-        found: rival → outcome → log-odds, of `refitted`.
+        found: rival → outcome → log-odds, from `refitted`.
         outcomes: name → 0, 1 or NaN of each admission.
-        patients: whose admission each one is, or a `Design`.
+        patients: the patient of each admission, or a `Design`.
         name: of the index.
-        areas: those of the same outcomes and patients that were found before.
+        areas: cached AUROCs for the same outcomes and patients.
 
     Returns:
-        One row per outcome and base: AUROC of the base, how much higher that of the index with age and sex is (gain,
-        with its 95% interval), and the deviance that the two explain; empty where a cohort knows neither age nor sex.
+        One row per outcome and base: AUROC of the base, the gain in AUROC of the index with age and sex with its 95%
+        interval, and the deviance explained by both; empty if the cohort has neither age nor sex.
 
     >>> died, age = np.array([0, 0, 0, 1, 0, 1, 1, 1]), np.arange(8.0)
     >>> found = {"Age": {"died": age[::-1] - 4}, "MLCI, age": {"died": age - 4}}
@@ -281,19 +283,19 @@ def compare(
 ) -> pd.DataFrame:
     """Compare the AUROC of an index with that of its rivals.
 
-    Intervals (95%) rest on DeLong's influences, with the admissions of a patient taken together: those of
-    `mlci.measures.intervals` for AUROC, paired and wider (Student's t) the fewer events there are for the gap.
+    The 95% intervals use DeLong's influence values, clustered by patient: `mlci.measures.intervals` for the AUROC, and
+    a paired interval by Student's t, wider the fewer the events, for the gap.
 
     Args:
         own: the index's score of each admission.
         rivals: name → outcome → score of each admission.
-        outcomes: name → 0, 1 or NaN of each admission; an outcome of one class is left out.
-        patients: whose admission each one is, or a `Design`.
+        outcomes: name → 0, 1 or NaN of each admission; an outcome with one class is left out.
+        patients: the patient of each admission, or a `Design`.
         name: of the index.
-        areas: those of the same outcomes and patients that were found before.
+        areas: cached AUROCs for the same outcomes and patients.
 
     Returns:
-        One row per outcome and model: AUROC with its interval, and how far the index lies above it (gap).
+        One row per outcome and model: AUROC with its interval, and the AUROC of the index minus it (gap).
 
     >>> died, score = np.array([0, 0, 0, 1, 0, 1, 1, 1]), np.arange(8.0)
     >>> frame = compare(score, {"Age": {"died": -score}}, {"died": died}, patients=np.arange(8))
@@ -323,15 +325,15 @@ def compare(
 
 
 def _events(y: np.ndarray, design: Design) -> int:
-    """Return admissions of the rarer kind, or as many as weighted ones are worth."""
+    """Return the number of admissions of the rarer class; with weights, the effective number."""
     kinds = (y == 1, y == 0)
     return round(min(rows.sum() if design.weight is None else effective(design.weight[rows]) for rows in kinds))
 
 
 def _root(moved: np.ndarray, design: Design) -> float:
-    """Return the standard error from the influence of each patient."""
-    made_up = 1.0 if design.stratum is not None else design.clusters / max(design.clusters - 1, 1)
-    return float(np.sqrt(design.variance(moved) * made_up))
+    """Return the standard error from influence values, clustered by patient."""
+    correction = 1.0 if design.stratum is not None else design.clusters / max(design.clusters - 1, 1)
+    return float(np.sqrt(design.variance(moved) * correction))
 
 
 def _designs(
@@ -367,7 +369,7 @@ def _flags(cohort: Cohort) -> dict[str, np.ndarray]:
 
 
 def _people(train: Cohort, judged: Cohort) -> tuple[str, tuple[np.ndarray, np.ndarray]] | None:
-    """Return what the cohort knows of age and sex, in words and as columns of both parts."""
+    """Return which of age and sex the cohort has, in words, and their columns for both parts; None if neither."""
     names = train.table.column_names
     known = [name for name in ("age", "sex") if name in names and train.table[name].null_count < len(train)]
     if not known:
@@ -385,14 +387,14 @@ def _people(train: Cohort, judged: Cohort) -> tuple[str, tuple[np.ndarray, np.nd
 
 
 def _bent(values: np.ndarray, knots) -> np.ndarray:
-    """Return a line that may bend at the knots, as columns."""
+    """Return the columns of a linear spline."""
     return np.column_stack([values, *(np.maximum(values - knot, 0) for knot in knots)])
 
 
 def _logistic(learned: np.ndarray, labels: np.ndarray, wanted: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Return log-odds of each outcome by logistic regression on standardised columns, lightly shrunk.
+    """Return log-odds of each outcome by logistic regression on standardised columns with a small ridge penalty.
 
-    Admissions with the same columns, as many as have few flags, are learned from together.
+    Admissions with equal columns, which are many, are aggregated.
     """
     mean, spread = learned.mean(axis=0), learned.std(axis=0)
     spread[spread < 1e-9] = 1
@@ -406,7 +408,8 @@ def _logistic(learned: np.ndarray, labels: np.ndarray, wanted: np.ndarray, weigh
 
 
 def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first of each kind of row, and the kind of every row; flags are packed, so that little is sorted."""
+    """Return the position of each distinct row, and for every row the index of its distinct row."""
+    # Flags are packed into bits, so that little is sorted.
     flags = ((rows == 0) | (rows == 1)).all(axis=0)
     others = np.ascontiguousarray(rows[:, ~flags]).view(np.uint8).reshape(len(rows), -1)
     packed = np.hstack([np.packbits(rows[:, flags] == 1, axis=1), others])
@@ -415,7 +418,7 @@ def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _deviance(risk: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> float:
-    """Return share of the bare rate's deviance that a risk takes away."""
+    """Return the share of the null deviance that a risk explains."""
     known = ~np.isnan(y)
     weight = None if weight is None else weight[known]
     losses = weighted.mean(log_losses(risk[known], y[known]), weight)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from mlci.codes import icd
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.index._explain import effects_of
-from mlci.index._people import unsaid
+from mlci.index._people import absent
 from mlci.index._reading import Reading
 from mlci.index.estimator import MLCI
 from mlci.index.model import Model
@@ -121,8 +121,8 @@ def answers(
                 **beside[row],
             )
         )
-    tally = Tally(model, missing=unsaid(model.people, people))
-    return found, tally.add(admissions).doubts(strict=True)
+    tally = Tally(model, missing=absent(model.people, people))
+    return found, tally.add(admissions).warnings(strict=True)
 
 
 def _rows(reading: Reading, rows: np.ndarray) -> Reading:

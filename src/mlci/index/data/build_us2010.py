@@ -37,7 +37,7 @@ from mlci.index._held_out import held_out
 from mlci.index.estimator import MLCI
 from mlci.index.model import Model, load_model
 from mlci.index.modelcard import model_card
-from mlci.index.ready import PAPERS
+from mlci.index.ready import DOCUMENTS
 from mlci.index.shift import makeup_of
 from mlci.judging.evaluate import evaluate
 from mlci.measures.discrimination import auroc
@@ -145,7 +145,7 @@ def papers(folder: Path, test: Cohort) -> None:
             subprocess.run([sys.executable, "-m", "mlci", *words], check=True, cwd=place)
         Path(place, "model_card.md").write_text(model_card(load_model(folder / model), "us2010"))
         with zipfile.ZipFile(folder / "us2010.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for name in PAPERS:
+            for name in DOCUMENTS:
                 member = zipfile.ZipInfo(name)  # of 1980: the same contents give the same bytes
                 member.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(member, Path(place, name).read_bytes())

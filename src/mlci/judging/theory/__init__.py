@@ -1,11 +1,16 @@
-"""What one score can and does do for several outcomes at once: the paper's theory, as data.
+"""The paper's theory evaluated on data: what one score can achieve, and does achieve, for several outcomes at once.
 
-In come scores and outcomes (NaN = not known), no model; out come frozen results. Everything but the kernel forms is
-one sort and a few prefix sums, so whole cohorts are diagnosed exactly, without subsampling.
+Turn scores and outcomes (NaN = unknown) into frozen results; no model is needed. Except for the kernel's quadratic
+forms, everything is one sort and a few prefix sums, so whole cohorts are diagnosed exactly, without subsampling.
 
-Notation: n admissions in ascending order of score, split j = the first j of them below a cut and n - j beyond it,
-l_t = outcome t centred, W~ = the stacked l_t / ||l_t|| (times the root of the weight), v = its leading right singular
-vector, g_j = the centred indicator of "beyond the cut". rho_j(w) is the cosine of w and g_j.
+Notation, for n admissions in ascending order of score:
+
+- split j: the first j admissions are below a cut, the other n - j beyond it
+- l_t: outcome t, centred
+- W~: the matrix with rows l_t / ||l_t||, times the square root of the outcome's weight
+- v: the leading right singular vector of W~, the direction that the outcomes share
+- g_j: the centred indicator of "beyond the cut"
+- rho_j(w): the cosine of w and g_j
 """
 
 from mlci.judging.theory._checks import Check as Check

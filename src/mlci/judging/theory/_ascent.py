@@ -1,8 +1,8 @@
-"""The monotone score that serves the shared direction best: r1*, as far as an ascent finds it.
+"""The monotone score with the largest J1 (r1* in the paper), as found by projected gradient ascent.
 
-J1 of a monotone score in [-B, B] is not concave in the score, so a maximum over all of them cannot be promised. What is
-promised: the result is monotone, lies in [-B, B], and is at least as good as the score itself, the best two-level
-score, the isotonic regression of the direction and the best spacing of the order, from which the ascent starts.
+J1 is not concave in the score, so the ascent may find a local maximum. The result is always monotone, lies in [-B, B],
+and is at least as good as the score itself and as the starting points of the ascent: the best two-level score, the
+isotonic regression of the direction, and the best spacing of the order.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ GROUPS, STEPS = 128, 60
 
 @dataclass(frozen=True)
 class _Groups:
-    """Admissions that are neighbours in the order share a level; v and K_c are then small."""
+    """Groups of neighbouring admissions that share a level, so that v and K_c become small."""
 
     member: np.ndarray  # each admission's group
     n: np.ndarray
@@ -28,7 +28,7 @@ class _Groups:
     sigma: float
 
     def project(self, levels: np.ndarray) -> np.ndarray:
-        """Return the nearest monotone levels in [-B, B]."""
+        """Return the projection of the levels on monotone levels in [-B, B]."""
         return np.clip(nondecreasing(levels, self.n), -self.half, self.half)
 
     def value(self, levels: np.ndarray) -> tuple[float, np.ndarray]:
@@ -48,7 +48,7 @@ class _Groups:
 
 
 def best_monotone(setting: Setting) -> np.ndarray:
-    """Return r1* in the order of the admissions: the monotone score in [-B, B] with the largest J1 that was found.
+    """Return r1* in the order of the admissions: the monotone score in [-B, B] with the largest J1 found.
 
     >>> from mlci.judging.theory._setting import settle
     >>> best_monotone(settle([1, 2, 3, 5], [0, 0, 1, 1], ["mortality"])).tolist()
@@ -80,7 +80,7 @@ def _projected(setting: Setting, score: np.ndarray) -> float:
 
 
 def _stretched(levels: np.ndarray, half: float) -> np.ndarray:
-    """Return levels that reach from -B to B."""
+    """Return the levels rescaled to the range from -B to B."""
     width = np.ptp(levels)
     return half * (2 * (levels - levels.min()) / width - 1) if width > 0 else levels
 

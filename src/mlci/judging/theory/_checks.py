@@ -1,7 +1,7 @@
-"""The paper's lemmas and its theorem, evaluated on the data at hand: what each says, whether it holds, and by how much.
+"""The paper's lemmas and its theorem, checked on data: whether each holds, and by what margin.
 
-In comes a `Setting`; out comes a `Check` per law. Both sides of a law are computed by different ways (kernel forms of
-actual scores on one side, cosines and singular values on the other), so that a mistake in either would be seen.
+Turn a `Setting` into one `Check` per law. The two sides of a law are computed independently (kernel forms of actual
+scores on one side, cosines and singular values on the other), so that an error in either would show.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from mlci.judging.theory._scan import Threshold, scan
 from mlci.judging.theory._setting import SEED, Setting, settle
 
 TOLERANCE = 1e-8
-DENSE = 1_000  # admissions, where a kernel must be written out
+DENSE = 1_000  # most admissions for a dense kernel matrix
 
 
 @dataclass(frozen=True)
 class Check:
-    """A law `left relation right`. Where its precondition fails, it says nothing about these data."""
+    """A law `left relation right`; if its precondition fails, it does not apply to these data."""
 
     law: str
     left: float
@@ -31,13 +31,13 @@ class Check:
 
     @property
     def margin(self) -> float:
-        """By how much it holds; of an equality, minus the difference."""
+        """The margin by which the law holds; for an equality, minus the absolute difference."""
         gap = self.left - self.right
         return {"≥": gap, "≤": -gap, "=": -abs(gap)}[self.relation]
 
     @property
     def holds(self) -> bool | None:
-        """None where the precondition fails."""
+        """Whether the law holds; None if its precondition fails."""
         return None if self.unmet else bool(self.margin >= -TOLERANCE * max(1.0, abs(self.left), abs(self.right)))
 
     @property
@@ -53,10 +53,10 @@ def check(score, outcomes, names: Sequence[str], *, noise: float | None = None, 
 
     Args:
         score: one number per admission.
-        outcomes: n x T, NaN where not known.
+        outcomes: n x T, NaN if unknown.
         names: of the outcomes.
-        noise: the standard deviation of normal noise on the score, for the noise-averaging lemma; None leaves it out.
-        **options: weights, sigma, floor, protocol, sample and seed, as `settle` takes them.
+        noise: the standard deviation of normal noise on the score, for the noise-averaging lemma; None omits it.
+        **options: weights, sigma, floor, protocol, sample and seed, as in `settle`.
 
     Returns:
         The two sides of each law, and whether it holds.
@@ -87,20 +87,20 @@ def check(score, outcomes, names: Sequence[str], *, noise: float | None = None, 
 
 
 def ratio(setting: Setting, score: np.ndarray, direction: np.ndarray) -> float:
-    """Return w' K_c w / ||K_c|| of any score, 0 where the norm is 0."""
+    """Return w' K_c w / ||K_c|| of any score; 0 if the norm is 0."""
     (form,), norm = setting.forms(score, direction[:, None])
     return float(form / norm) if norm > 0 else 0.0
 
 
 def objectives(setting: Setting, score: np.ndarray) -> tuple[float, float]:
-    """Return J and J1 of any score of these admissions, floored as the setting says; both are 0 where the norm is."""
+    """Return J and J1 of any score of these admissions, with the setting's floor; both are 0 if the norm is 0."""
     forms, norm = setting.forms(score, np.column_stack([setting.v, setting.stacked]))
     norm = max(norm, setting.floor)
     return (float(forms[1:].sum() / norm), float(setting.values[0] ** 2 * forms[0] / norm)) if norm else (0.0, 0.0)
 
 
 def two_level(setting: Setting, cut: Threshold, gap: float) -> np.ndarray:
-    """Return a score of two levels, `gap` apart, with its step at the cut."""
+    """Return a two-level score with its step at the cut; the levels are `gap` apart."""
     return np.where(setting.score >= cut.score, gap / 2, -gap / 2)
 
 
@@ -124,25 +124,25 @@ def reduction(setting: Setting) -> Check:
 
 
 def bound(setting: Setting) -> Check:
-    """Lemma 6.2, the bound: no score reaches more of a direction w than ||w||^2; shown is the most that is reached."""
+    """Lemma 6.2, the bound: no score exceeds ||w||^2 for a direction w; the check shows the largest value reached."""
     directions = setting.directions / np.sqrt((setting.directions**2).sum(axis=0))
     reached = max(ratio(setting, setting.score, unit) for unit in directions.T)
     return Check("bound: Δ_w(s) ≤ ‖w‖² = 1", reached, "≤", 1.0)
 
 
 def exactness(setting: Setting, cut: Threshold) -> Check:
-    """Lemma 6.2, exactness: a two-level score reaches rho^2 whatever its levels; shown are the worst of three."""
+    """Lemma 6.2, exactness: a two-level score reaches rho^2 for any levels; the check shows the worst of three."""
     gaps = setting.half * np.array([2.0, 1.0, 0.1])
     values = [ratio(setting, two_level(setting, cut, gap), setting.v) for gap in gaps]
     worst = max(values, key=lambda value: abs(value - cut.rho2))
     flat = _similarity(setting, gaps.min()) == 1
     return Check(
-        "exactness: Δ_v(r⁽ʲ⁾) = ρ⋆²", worst, "=", cut.rho2, "the levels are too near to differ" if flat else ""
+        "exactness: Δ_v(r⁽ʲ⁾) = ρ⋆²", worst, "=", cut.rho2, "the levels are too close to differ" if flat else ""
     )
 
 
 def certificate(setting: Setting, cut: Threshold, best: np.ndarray) -> Check:
-    """Lemma 6.2, the certificate: the best cut reaches the share rho*^2 of what any monotone score does."""
+    """Lemma 6.2, the certificate: the best cut reaches at least the share rho*^2 of the value of any monotone score."""
     reached = ratio(setting, two_level(setting, cut, 2 * setting.half), setting.v)
     return Check("certificate: Δ_v(r⁽ʲ⁾) ≥ ρ⋆² Δ_v(r₁⋆)", reached, "≥", cut.rho2 * ratio(setting, best, setting.v))
 
@@ -155,13 +155,13 @@ def canonical_norm(setting: Setting, cut: Threshold) -> Check:
 
 
 def least_norm(setting: Setting, cut: Threshold) -> Check:
-    """Levels -B and B: no cut's norm lies below epsilon* = 2 (kappa(0) - kappa(2B)) (n - 1) / n."""
+    """Levels -B and B: the norm of every cut is at least epsilon* = 2 (kappa(0) - kappa(2B)) (n - 1) / n."""
     _, norm = setting.forms(two_level(setting, cut, 2 * setting.half), setting.v[:, None])
     return Check("levels ±B: ‖K_c(r⁽ʲ⁾)‖ ≥ ε⋆", norm, "≥", epsilon_star(setting))
 
 
 def floored_threshold(setting: Setting, cut: Threshold) -> Check:
-    """Levels -B and B: if the floor is at most epsilon*, it changes nothing, and J1 of a cut is sigma_1^2 rho^2."""
+    """Levels -B and B: a floor of at most epsilon* has no effect, so J1 of a cut is sigma_1^2 rho^2."""
     _, projected = objectives(setting, two_level(setting, cut, 2 * setting.half))
     star = epsilon_star(setting)
     unmet = f"the floor {setting.floor:.3g} is above ε⋆ = {star:.3g}" if setting.floor > star else ""
@@ -169,7 +169,7 @@ def floored_threshold(setting: Setting, cut: Threshold) -> Check:
 
 
 def retained(setting: Setting) -> list[Check]:
-    """Theorem 6.3: J(s) >= J1(s) >= 0; their ratio gamma, here by all singular vectors, lies between 0 and 1."""
+    """Theorem 6.3: J(s) >= J1(s) >= 0, so their ratio gamma lies in [0, 1]; computed here from all singular vectors."""
     objective, projected = objectives(setting, setting.score)
     _, _, vectors = np.linalg.svd(setting.stacked.T, full_matrices=False)
     forms, _ = setting.forms(setting.score, vectors.T)
@@ -184,20 +184,20 @@ def retained(setting: Setting) -> list[Check]:
 
 
 def retention(setting: Setting, best: np.ndarray) -> Check:
-    """Theorem 6.3: the best monotone score for J1 keeps the share gamma of any monotone score's J."""
+    """Theorem 6.3: the monotone score with the largest J1 retains the share gamma of any monotone score's J."""
     objective, projected = objectives(setting, setting.score)
     if not objective > 0:
         return Check("retention: J(r₁⋆) ≥ γ(s) J(s)", 0.0, "≥", 0.0, "J(s) is not positive")
     kept, reached = objectives(setting, best)
-    unmet = "" if reached >= projected - TOLERANCE else "r₁⋆ is no maximum: J1 of the score itself is larger"
+    unmet = "" if reached >= projected - TOLERANCE else "r₁⋆ is not a maximum: J1 of the score itself is larger"
     return Check("retention: J(r₁⋆) ≥ γ(s) J(s)", kept, "≥", projected, unmet)
 
 
 def averaging(setting: Setting, noise: float, column: int, *, seed: int, tau: float = 1.0) -> Check:
-    """Lemma B.5: near the mean kernel, nHSIC of a noisy score is near that of the mean kernel.
+    """Lemma B.5: if a noisy score's kernel is close to the mean kernel, so is its nHSIC.
 
-    `tau` is the share of the mean kernel's norm that is claimed as its lower bound; the lemma allows at most 1. Shown
-    is the draw of noise that comes nearest to its bound.
+    `tau` is the lower bound of the mean kernel's norm, as a share of that norm; the lemma allows at most 1. The check
+    shows the draw of noise that comes closest to its bound.
     """
     drawn = {"sd": noise, "rng": np.random.default_rng(seed), "sigma": setting.sigma, "limit": DENSE}
     found = noise_average(setting.score, setting.outcomes[:, column], **drawn)
@@ -212,10 +212,10 @@ def averaging(setting: Setting, noise: float, column: int, *, seed: int, tau: fl
 
 
 def epsilon_star(setting: Setting) -> float:
-    """Return the least norm of a two-level score with levels -B and B: 2 (kappa(0) - kappa(2B)) (n - 1) / n."""
+    """Return the smallest norm of a two-level score with levels -B and B: 2 (kappa(0) - kappa(2B)) (n - 1) / n."""
     return 2 * (1 - _similarity(setting, 2 * setting.half)) * (setting.n - 1) / setting.n
 
 
 def _similarity(setting: Setting, distance: float) -> float:
-    """Return kappa: the kernel at a distance; kappa(0) is 1."""
+    """Return kappa, the kernel at a distance; kappa(0) is 1."""
     return float(np.exp(-((distance / setting.sigma) ** 2) / 2))

@@ -1,4 +1,4 @@
-"""The high-severity cutoff that follows from the shared direction, and the outcomes' rates on both sides of it."""
+"""The high-severity cutoff from the shared direction of the outcomes, and the outcomes' rates on both sides of it."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ from mlci.measures.weighted import effective, mean
 def cutoff(score, outcomes, names: Sequence[str], *, weights=None, mass: np.ndarray | None = None) -> Cutoff:
     """Choose the high-severity cutoff: the cut most aligned with the direction that all outcomes share.
 
-    Fit it on admissions that will not be used to judge it.
+    Choose and evaluate the cutoff on different admissions.
 
     Args:
         score: one number per admission.
-        outcomes: n x T, NaN where not known.
+        outcomes: n x T, NaN if unknown.
         names: of the outcomes.
         weights: of the outcomes, by default equal.
-        mass: how much each admission counts, where they count unequally.
+        mass: survey weights of the admissions, if any.
 
     Returns:
         The cutoff, with its certificate.
@@ -46,14 +46,14 @@ def certify(
 
     Args:
         score: one number per admission.
-        outcomes: n x T, NaN where not known.
+        outcomes: n x T, NaN if unknown.
         names: of the outcomes.
         threshold: the lowest score beyond the cut.
         weights: of the outcomes, by default equal.
-        mass: how much each admission counts, where they count unequally.
+        mass: survey weights of the admissions, if any.
 
     Returns:
-        The share of the bound that a two-level score with this cut reaches here; NaN where it sets nobody apart.
+        The share of the bound that a two-level score with this cut reaches; NaN if all admissions are on one side.
 
     >>> certify([1, 2, 3, 4], [0, 0, 1, 1], ["mortality"], 3), round(certify([1, 2, 3, 4], [0, 0, 1, 1], ["m"], 4), 3)
     (1.0, 0.333)
@@ -68,7 +68,7 @@ def certify(
 def _shared(
     score, outcomes, names: Sequence[str], weights, mass: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, dict[str, str], np.ndarray | None]:
-    """Return the scores where all outcomes are known, the direction these share, what was left out, and the mass."""
+    """Return the scores where all outcomes are known, their shared direction, the outcomes left out, and the mass."""
     known_score, known, weight, left_out = weighted(score, outcomes, names, weights)
     if mass is not None:
         used = matrix(outcomes)[:, [name in weight for name in names]]
@@ -81,11 +81,11 @@ def _shared(
 
 
 def rate_of(events: np.ndarray, mass: np.ndarray | None = None) -> Rate:
-    """Return the rate of events, with its interval.
+    """Return the rate of events with its Wilson interval.
 
     Args:
         events: 0 or 1 of each admission.
-        mass: how much each admission counts, where they count unequally; the interval is of as many as they are worth.
+        mass: survey weights of the admissions, if any; the interval then uses the effective sample size.
 
     >>> rate_of(np.array([0, 1, 1]), np.array([2.0, 1.0, 1.0])).rate
     0.5
@@ -106,10 +106,10 @@ def contrasts(
 
     Args:
         score: one number per admission.
-        outcomes: n x T, NaN where not known.
+        outcomes: n x T, NaN if unknown.
         names: of the outcomes.
         threshold: of the score.
-        mass: how much each admission counts, where they count unequally.
+        mass: survey weights of the admissions, if any.
 
     >>> [contrast] = contrasts([1, 2, 3, 4], [0, 0, 0, 1], ["mortality"], 3)
     >>> contrast.above.rate, contrast.below.rate

@@ -1,4 +1,4 @@
-"""The theory's figures of a score: rank-one alignment, objectives, best cuts and certificates."""
+"""The theory's diagnostics of a score: rank-one alignment, objectives, best cuts and certificates."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,11 +12,11 @@ from mlci.judging.theory._spacing import mixture
 
 @dataclass(frozen=True)
 class Certificate:
-    """How far one direction (an outcome, or the shared v) is a matter of one cut, and of one order."""
+    """The share of one direction (an outcome, or the shared v) that the best cut and the best spacing reach."""
 
     name: str
     threshold: Threshold
-    monotone: float  # the share of the bound that the best spacing of this order reaches; at least threshold.rho2
+    monotone: float  # the share of the bound that the best spacing of this order reaches, at least threshold.rho2
     nhsic: float | None  # of the score as it is; None for v
     n: int
     positives: int | None
@@ -24,11 +24,11 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The theory's figures for one score and several outcomes, on the admissions where all outcomes are known."""
+    """The theory's diagnostics of one score and several outcomes, on the admissions where all outcomes are known."""
 
     n: int
     outcomes: tuple[str, ...]
-    left_out: dict[str, str]  # outcome -> why it could not take part
+    left_out: dict[str, str]  # outcome -> reason
     weights: tuple[float, ...]
     protocol: str
     sigma: float
@@ -36,8 +36,8 @@ class Diagnosis:
     singular_values: tuple[float, ...]
     loadings: tuple[float, ...]  # of the outcomes on the shared direction
     energy: float  # sigma_1^2 / ||W~||_F^2
-    objective: float  # J: floored where `floor` is not 0
-    projected: float  # J_1, likewise
+    objective: float  # J, floored if `floor` is not 0
+    projected: float  # J_1, floored in the same way
     retention: float  # gamma = J_1 / J
     best_objective: Threshold  # j_J; rho2 is its share of the bound of J
     shared: Certificate  # v; its threshold is j_v
@@ -46,7 +46,7 @@ class Diagnosis:
 
     @property
     def flooring(self) -> str:
-        """Whether J and J1 are floored, in words."""
+        """A sentence on whether J and J1 are floored."""
         if self.floor:
             return f"J and J1 have the kernel's norm floored at {self.floor:g} (protocol {self.protocol})."
         return f"J and J1 are unfloored (protocol {self.protocol})."
@@ -76,7 +76,7 @@ class Diagnosis:
         }
 
     def to_dict(self) -> dict:
-        """Return all but the scan, ready for JSON."""
+        """Return everything except the scan, ready for JSON."""
         return {key: value for key, value in asdict(self).items() if key != "scan"}
 
 
@@ -85,12 +85,12 @@ def diagnose(score, outcomes, names: Sequence[str], **options) -> Diagnosis:
 
     Args:
         score: one number per admission.
-        outcomes: n x T, NaN where not known.
+        outcomes: n x T, NaN if unknown.
         names: of the outcomes.
-        **options: weights, sigma, floor, protocol, sample and seed, as `settle` takes them.
+        **options: weights, sigma, floor, protocol, sample and seed, as in `settle`.
 
     Returns:
-        What the score reaches of each outcome's bound, by one cut and by the best monotone spacing.
+        The objectives, and the share of each bound that the best cut and the best monotone spacing reach.
 
     >>> diagnosis = diagnose([1, 2, 3, 4], [[0, 0], [0, 1], [1, 1], [1, 1]], ["mortality", "long_stay"])
     >>> [task.name for task in diagnosis.tasks], diagnosis.n
@@ -141,7 +141,7 @@ def _certificates(setting: Setting, cuts: Scan, nhsic: np.ndarray) -> list[Certi
 
 
 def _best_cut(cuts: Scan, weights: np.ndarray, values: np.ndarray) -> Threshold:
-    """Return the cut that serves all outcomes best: the weighted sum of their gains, as a share of the bound."""
+    """Return the cut with the largest weighted sum of the outcomes' gains, as a share of the bound."""
     joint = (cuts.rho**2)[:, 1:] @ weights
     row = int(np.argmax(joint))
     return Threshold(

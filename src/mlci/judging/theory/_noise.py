@@ -1,4 +1,4 @@
-"""Noise on the scores: what it does to nHSIC, beside the paper's lemma."""
+"""The effect of noise on the scores on nHSIC, compared with the paper's noise-averaging lemma."""
 
 from dataclasses import dataclass
 
@@ -9,35 +9,35 @@ from mlci.judging.theory._outcomes import complete
 
 @dataclass(frozen=True)
 class NoiseAverage:
-    """What noise on the scores did to nHSIC, beside the lemma's bound; one entry per draw."""
+    """nHSIC under noise on the scores, and the lemma's bound; arrays have one entry per draw."""
 
     averaged: float  # nHSIC of the mean centred kernel
     tau: float  # norm of the mean centred kernel
     realised: np.ndarray  # nHSIC of the perturbed scores
     distance: np.ndarray  # ||K_c(s) - mean K_c||_F
     bound: np.ndarray  # 4 / tau * distance
-    applies: np.ndarray  # the lemma speaks of draws with distance <= tau / 2
+    applies: np.ndarray  # whether distance <= tau / 2, the lemma's precondition
 
 
 def noise_average(
     score, outcome, *, sd: float, rng: np.random.Generator, sigma: float, draws: int = 20, limit: int = 2_000
 ) -> NoiseAverage:
-    """Add normal noise to the scores and compare what happens to nHSIC with the noise-averaging lemma.
+    """Add normal noise to the scores and compare the change of nHSIC with the noise-averaging lemma.
 
-    The RBF kernel's mean under normal noise is known exactly: away from the diagonal again an RBF, wider by the noise,
-    and shrunk. The distance between kernels needs them whole, so at most `limit` admissions take part.
+    The mean of the RBF kernel under normal noise is known in closed form: off the diagonal it is a wider, scaled RBF
+    kernel. The distance between kernels needs dense matrices, so at most `limit` admissions are used.
 
     Args:
         score: one number per admission.
-        outcome: 0, 1, or NaN where not known.
+        outcome: 0, 1, or NaN if unknown.
         sd: of the noise.
         rng: draws the noise and, above `limit`, the admissions.
         sigma: the kernel's bandwidth.
-        draws: of noise.
-        limit: most admissions that take part.
+        draws: number of draws of noise.
+        limit: most admissions to use.
 
     Returns:
-        nHSIC after each draw, its mean by the lemma, and the lemma's bound.
+        nHSIC after each draw, nHSIC of the mean kernel, and the lemma's bound.
 
     >>> import numpy as np
     >>> found = noise_average([1, 2, 3, 4], [0, 0, 1, 1], sd=0.01, rng=np.random.default_rng(0), sigma=1.0, draws=3)
@@ -60,7 +60,7 @@ def noise_average(
 
     wide = sigma**2 + 2 * sd**2
     mean = sigma / np.sqrt(wide) * kernel(score, wide)
-    np.fill_diagonal(mean, 1.0)  # an admission keeps similarity 1 with itself whatever its noise
+    np.fill_diagonal(mean, 1.0)  # the similarity of an admission with itself is 1 under any noise
     mean = centred(mean)
     tau = float(np.linalg.norm(mean))
     realised, distance = np.empty(draws), np.empty(draws)

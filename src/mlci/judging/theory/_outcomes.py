@@ -1,7 +1,7 @@
-"""Which admissions and outcomes take part, with which weights, and the direction that the outcomes share.
+"""Select complete cases and usable outcomes, and compute the direction that the outcomes share.
 
-In come scores, outcomes (NaN = not known) and weights; out come arrays without gaps, and the reason for each outcome
-that cannot take part.
+Turn scores, outcomes (NaN = unknown) and weights into arrays without missing values, with the reason for each outcome
+that is left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from mlci.base.errors import InputError
 
 
 def complete(score, outcomes, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], dict[str, str]]:
-    """Return the admissions with a score and every outcome known, the outcomes that take part, and why others do not.
+    """Return the complete cases, the outcomes that can be used, and the reason for each outcome that is left out.
 
-    An outcome that has one class only says nothing about order and has no centred profile. It may lose its other class
-    because another outcome is unknown just there (who died was not discharged), so it is left out before the admissions
-    are chosen anew.
+    An outcome with only one class has no centred profile. Among complete cases it may lose a class because another
+    outcome is unknown exactly there (patients who died were not discharged). Such an outcome is left out, and the
+    complete cases are selected again.
 
     Returns:
-        Scores, outcomes and names of what takes part; the reason by name for each outcome that does not.
+        Scores, outcomes and names of the outcomes used; a dictionary of reasons for the outcomes left out.
 
     >>> score, outcomes, names, left_out = complete([1, 2, 3], [[0, 1], [1, 1], [1, 1]], ["mortality", "long_stay"])
     >>> names, left_out
@@ -27,7 +27,7 @@ def complete(score, outcomes, names: Sequence[str]) -> tuple[np.ndarray, np.ndar
     """
     score, outcomes = np.asarray(score, dtype=float), matrix(outcomes)
     if len(score) != len(outcomes):
-        raise InputError(f"there are {len(score)} scores for {len(outcomes)} admissions; one each is needed.")
+        raise InputError(f"there are {len(score)} scores for {len(outcomes)} admissions; each needs one score.")
     kept, left_out = {}, {}
     for name, column in zip(names, outcomes.T, strict=True):
         known = column[np.isfinite(score) & ~np.isnan(column)]
@@ -41,9 +41,9 @@ def complete(score, outcomes, names: Sequence[str]) -> tuple[np.ndarray, np.ndar
         columns = np.column_stack(list(kept.values()))
         unknown = np.isnan(columns)[np.isfinite(score)]
         rows = np.isfinite(score) & ~np.isnan(columns).any(axis=1)
-        if not rows.any():  # the outcome that is known least gives way to the others
+        if not rows.any():  # leave out the outcome with the most missing values
             name = list(kept)[int(unknown.sum(axis=0).argmax())]
-            left_out[name] = f"it is missing for {unknown.sum(axis=0).max():,}, and nowhere known beside all the others"
+            left_out[name] = f"it is missing for {unknown.sum(axis=0).max():,} and never known together with the others"
             del kept[name]
             continue
         single = {name: _lost(name, kept, rows) for name, y in kept.items() if len(np.unique(y[rows])) < 2}
@@ -53,11 +53,11 @@ def complete(score, outcomes, names: Sequence[str]) -> tuple[np.ndarray, np.ndar
             del kept[name]
             left_out[name] = why
     reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
-    raise InputError(f"no outcome can be judged: {reasons}.")
+    raise InputError(f"no outcome can be evaluated: {reasons}.")
 
 
 def _lost(name: str, outcomes: Mapping[str, np.ndarray], rows: np.ndarray) -> str:
-    """Return why an outcome has one class among `rows`: which other one is missing where it has the other class."""
+    """Return why an outcome has one class among `rows`: the other outcome that is missing where it has the second."""
     present = not outcomes[name][rows][0]
     there = outcomes[name] == present
     absent = {other: float(np.isnan(column[there]).mean()) for other, column in outcomes.items()}
@@ -72,7 +72,7 @@ def _lost(name: str, outcomes: Mapping[str, np.ndarray], rows: np.ndarray) -> st
 def weighted(
     score, outcomes, names: Sequence[str], weights
 ) -> tuple[np.ndarray, np.ndarray, dict[str, float], dict[str, str]]:
-    """Return what `complete` does, with the weight of each outcome that takes part; one of weight 0 does not."""
+    """Return what `complete` does with the weight of each outcome used; outcomes of weight 0 are left out."""
     weight = dict(zip(names, as_weights(weights, len(names)).tolist(), strict=True))
     used = [name for name in names if weight[name] > 0]
     columns = matrix(outcomes)[:, [weight[name] > 0 for name in names]]
@@ -84,9 +84,9 @@ def weighted(
 def singular(
     outcomes: np.ndarray, weights: np.ndarray, mass: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the singular values of W~, largest first, and its leading left vector, by the outcomes' correlations.
+    """Return the singular values of W~, largest first, and its leading left vector, from the outcomes' correlations.
 
-    `mass` says how much each admission counts, where they count unequally.
+    `mass` holds the survey weights of the admissions, if any.
     """
     root = np.sqrt(weights)
     if mass is None:
@@ -108,5 +108,5 @@ def matrix(outcomes) -> np.ndarray:
 def as_weights(weights, count: int) -> np.ndarray:
     weights = np.ones(count) if weights is None else np.asarray(weights, dtype=float)
     if weights.shape != (count,) or not (weights >= 0).all() or not weights.any():
-        raise InputError(f"weights: {weights.tolist()} do not fit; allowed is one number per outcome, 0 or more.")
+        raise InputError(f"weights: {weights.tolist()} are not allowed; pass one number of 0 or more per outcome.")
     return weights

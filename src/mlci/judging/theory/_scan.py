@@ -1,4 +1,4 @@
-"""Every cut of a score's order, and how far it serves a direction: one sort and a prefix sum."""
+"""The alignment of every cut of a score's order with a direction, by one sort and a prefix sum."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -52,9 +52,9 @@ def scan(score, directions, *, ties: Literal["keep", "split"] = "keep", mass: np
     Args:
         score: one number per admission.
         directions: n x m, one direction per column.
-        ties: "keep" cuts between distinct scores alone, since admissions with equal scores cannot be told apart;
-            "split" also cuts inside a run of equal scores, in the order given, as the authors' program does.
-        mass: how much each admission counts, where they count unequally.
+        ties: "keep" cuts only between distinct scores, because admissions with equal scores are indistinguishable;
+            "split" also cuts within tied scores, in the given order, as the authors' program does.
+        mass: survey weights of the admissions, if any.
 
     Returns:
         rho of each cut and direction.
@@ -70,7 +70,7 @@ def scan(score, directions, *, ties: Literal["keep", "split"] = "keep", mass: np
     score = score[order]
     below = np.flatnonzero(score[1:] > score[:-1]) if ties == "keep" else np.arange(n - 1)
     if not len(below):
-        raise InputError("all scores are equal: there is no order to cut.")
+        raise InputError("all scores are equal, so no cutoff exists.")
     split = below + 1
     directions = directions - mean(directions, mass)
     if mass is None:

@@ -1,7 +1,7 @@
-"""What every figure of the theory is computed from: admissions, outcomes, weights, kernel, and the shared direction.
+"""The inputs of the theory's diagnostics: admissions, outcomes, weights, kernel, and the shared direction.
 
-In come scores and outcomes as a person has them, and a protocol; out comes a `Setting` without gaps, in which the
-theory's symbols have names: `values` and `u` are those of W~ = the stacked l_t / ||l_t|| times the root of the weight.
+Turn scores and outcomes, by a protocol, into a `Setting` without missing values, whose attributes are the theory's
+symbols. `values` and `u` belong to W~, the matrix of l_t / ||l_t|| times the square root of the outcome's weight.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Setting:
     outcomes: np.ndarray
     names: tuple[str, ...]
     weights: np.ndarray
-    left_out: dict[str, str]  # outcome -> why it could not take part
+    left_out: dict[str, str]  # outcome -> reason
     protocol: str
     sigma: float
     floor: float
@@ -85,19 +85,19 @@ def settle(
 
     Args:
         score: one number per admission.
-        outcomes: n x T, NaN where not known.
+        outcomes: n x T, NaN if unknown.
         names: of the outcomes.
         weights: of the outcomes, by default equal.
-        sigma: the bandwidth; by default the median of the scores' differences, at least 0.05 standard deviations.
-        floor: the least value of the kernel's norm; by default 1e-4 ("exact") or none ("paper").
-        protocol: "exact" takes all admissions and the scores as they are; "paper" follows the authors' diagnostics:
-            `sample` admissions drawn at random, scores scaled to [-1, 1], bandwidth from 20,000 random pairs, no floor,
-            cuts also between equal scores.
-        sample: how many admissions to draw, by default all ("exact") or as many as the authors ("paper").
-        seed: of that draw.
+        sigma: the bandwidth; by default the median pairwise difference of scores, at least 0.05 standard deviations.
+        floor: lower bound of the kernel's norm; by default 1e-4 ("exact") or none ("paper").
+        protocol: "exact" uses all admissions and the scores as they are. "paper" follows the authors' diagnostics: a
+            random sample of admissions, scores scaled to [-1, 1], the bandwidth from 20,000 random pairs, no floor, and
+            cuts also between tied scores.
+        sample: number of admissions to draw; by default all ("exact") or as many as the authors ("paper").
+        seed: of the random sample.
 
     Returns:
-        The ordered scores, centred outcomes and shared direction that all of the theory starts from.
+        The scores, outcomes and shared direction that all diagnostics start from.
 
     >>> setting = settle([1, 2, 3, 4], [0, 0, 1, 1], ["mortality"])
     >>> setting.v.round(3).tolist(), setting.floor
@@ -106,7 +106,7 @@ def settle(
     from mlci.measures.alignment import unit_bandwidth
 
     if protocol not in ("exact", "paper"):
-        raise InputError(f"protocol: '{protocol}' is not known; allowed are exact, paper.")
+        raise InputError(f"protocol: {protocol!r} is not known; allowed are exact and paper.")
     paper = protocol == "paper"
     score, outcomes, weight, left_out = weighted(score, outcomes, names, weights)
     kept = tuple(weight)
@@ -116,7 +116,7 @@ def settle(
         score, outcomes, kept, more = complete(score[rows], outcomes[rows], kept)
         left_out |= more
     if not np.ptp(score) > 0:
-        raise InputError("all scores are equal: there is no order to cut.")
+        raise InputError("all scores are equal, so no cutoff exists.")
     if paper:
         score, sigma = _as_the_authors_scale(score, seed)
     elif sigma is None:
@@ -128,7 +128,7 @@ def settle(
 
 
 def _as_the_authors_scale(score: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-    """Return scores scaled to [-1, 1], and the median difference of random pairs as the bandwidth."""
+    """Return the scores scaled to [-1, 1], and the median difference of random pairs as the bandwidth."""
     score = 2 * (score - score.min()) / np.ptp(score) - 1
     pairs = np.random.default_rng(seed).integers(0, len(score), (2, PAIRS))
     return score, float(np.median(np.abs(score[pairs[0]] - score[pairs[1]]))) or float(score.std())

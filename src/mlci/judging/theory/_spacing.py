@@ -1,4 +1,4 @@
-"""The best monotone spacing of a given order: exact, in linear time."""
+"""The best monotone spacing of a given order, computed exactly in linear time."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,8 +16,8 @@ from mlci.measures.distributions import nondecreasing
 class Spacing:
     """The best monotone spacing of a given order: a step function of the score, from 0 to 1.
 
-    `certificate` is the share of the bound that it reaches with the energy kernel (whose alignment is the squared
-    distance correlation): no nondecreasing score in this order reaches more. `threshold` is the share that the best
+    `certificate` is the share of the bound that it reaches with the energy kernel, whose alignment is the squared
+    distance correlation. No nondecreasing score in this order reaches more. `threshold` is the share that the best
     single cut reaches.
     """
 
@@ -32,7 +32,7 @@ class Spacing:
         return self.value / self.bound
 
     def apply(self, score) -> np.ndarray:
-        """Return the spaced score of new scores."""
+        """Return the respaced values of new scores."""
         return np.concatenate([[0.0], self.levels])[np.searchsorted(self.cuts, score, side="right")]
 
     def to_dict(self) -> dict:
@@ -52,8 +52,8 @@ def best_spacing(score, outcomes, weights=None, *, cuts: int | None = 400) -> Sp
         score: one number per admission.
         outcomes: n x T; admissions with a missing outcome are left out.
         weights: of the outcomes, by default equal.
-        cuts: about how many quantiles may have a step, denser in the upper tail, which keeps the fit from chasing
-            single admissions; None allows a step at every distinct score.
+        cuts: approximate number of quantiles that may have a step, denser in the upper tail. A limit prevents
+            overfitting to single admissions; None allows a step at every distinct score.
 
     >>> best_spacing([1, 2, 3, 4], [0, 0, 1, 1]).apply([1, 2, 3, 4]).round(6).tolist()
     [0.0, 0.0, 1.0, 1.0]
@@ -82,10 +82,10 @@ def mixture(split: np.ndarray, n: int, gain: np.ndarray) -> tuple[float, np.ndar
     """Return the best nonnegative mixture of thresholds: its value, and the height of the step at each cut.
 
     `gain` is each threshold's own value, b_k / ||g_k||^2. A mixture a has the value b'a / sqrt(a'Qa) with
-    Q_kl = (g_k' g_l)^2, and its maximiser solves min a'Qa / 2 - b'a over a >= 0. Below the cut lies the share t_k of
-    admissions, and for k before l, Q_kl is n^2 t_k^2 (1 - t_l)^2: up to scaling the covariance of Brownian motion at
-    the times tau = (t / (1 - t))^2. Hence Qa is, up to the same scaling, the least concave nondecreasing majorant of
-    b over tau, whose slopes are an antitonic regression: exact for every cut, in linear time, no solver.
+    Q_kl = (g_k' g_l)^2, and its maximiser solves min a'Qa / 2 - b'a over a >= 0. Let t_k be the share of admissions
+    below cut k. For k before l, Q_kl = n^2 t_k^2 (1 - t_l)^2, which up to scaling is the covariance of Brownian motion
+    at the times tau = (t / (1 - t))^2. So Qa is, up to the same scaling, the least concave nondecreasing majorant of b
+    over tau, whose slopes are an antitonic regression. This is exact for every cut and takes linear time.
 
     >>> mixture(np.array([2]), 4, np.array([1.0]))[0]
     1.0

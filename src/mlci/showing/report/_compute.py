@@ -20,7 +20,7 @@ from mlci.codes.icd import VERSIONS, dotted
 from mlci.codes.outcome import tells
 from mlci.cohort import Cohort
 from mlci.index import vary
-from mlci.index._looking import doubt
+from mlci.index._look_back import look_back_warnings
 from mlci.index._people import of_data
 from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.importance import importance
@@ -149,7 +149,7 @@ def _everyone(model: Model, cohort: Cohort) -> dict[str, Any]:
     """Return what the report says of the whole cohort, by fields of `Population`."""
     whole = cohort.admissions()
     found = counted(whole, model.vocabulary.leaves(whole))  # all of them: a test split may be too small to tell
-    different = (*shifts(model.card.get("makeup", {}), found), *doubt(model, cohort.look_back))
+    different = (*shifts(model.card.get("makeup", {}), found), *look_back_warnings(model, cohort.look_back))
     return {"table_one": cohort.describe(), "shifts": different}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mlci.base.names import label, phrase, words
-from mlci.index._enough import in_words
+from mlci.index._few_events import in_words
 from mlci.judging import theory
 from mlci.judging.rivals import CLASSIC
 from mlci.showing._words import listing, number, percent, rounded, spread, versions

@@ -1,8 +1,8 @@
-"""Whether a fit has events enough: said in words, with the number that it would need, and refused below a floor.
+"""Check that each outcome of a fit has enough events: report the sample size it would need, raise an error below five.
 
-In come outcomes of training admissions; out comes, for each outcome that has too few, what it would need. Thousands of
-tokens under one penalty are worth far fewer free parameters; the yardstick is a regression on Elixhauser's conditions,
-the least that a comorbidity index should be able to learn.
+The required sample size follows the criteria of Riley et al. for a logistic regression on the 31 Elixhauser conditions.
+That is the least that a comorbidity index should be able to learn; thousands of tokens under one penalty have far fewer
+effective parameters than tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.index import _masked
+from mlci.index import _missing_outcomes
 from mlci.measures.sample_size import needed
 
-FLOOR = 5  # training admissions with an outcome, and without it: one for each fold of a cross-validation
+FLOOR = 5  # training admissions with an outcome, and as many without it: one for each fold of a cross-validation
 CONDITIONS = 31  # of Elixhauser
 
 
 def shortfalls(names: Sequence[str], outcomes: np.ndarray) -> dict[str, dict[str, int]]:
-    """Return what each outcome with too few events would need, by Riley's criteria: admissions, and events among them.
+    """Return the sample size that each outcome with too few events would need by Riley's criteria.
 
     >>> shortfalls(["died", "stayed"], np.array([[1, 0]] + [[0, 1]] * 49 + [[0, 0]] * 50))["died"]
     {'admissions': 17399, 'events': 174}
@@ -35,13 +35,13 @@ def shortfalls(names: Sequence[str], outcomes: np.ndarray) -> dict[str, dict[str
 
 
 def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
-    """Refuse outcomes that fewer than `FLOOR` training admissions have, or lack.
+    """Raise an error if fewer than `FLOOR` training admissions have an outcome, or fewer than that lack it.
 
     >>> refuse_few(["died"], np.array([[1], [0]] * 10))
     >>> refuse_few(["died"], np.array([[1], [0]]))
     Traceback (most recent call last):
     mlci.base.errors.InputError: died: fewer than 5 training admissions have it, or lack it; nothing can be learned
-    from so few. Leave it out (--outcome names the others), or say --few-events.
+    from so few. Leave it out (--outcome names the others), or allow it with --few-events.
     """
     for name, column in zip(names, np.asarray(outcomes, dtype=float).T, strict=True):
         events = int(np.nansum(column))
@@ -52,16 +52,16 @@ def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
         if min(events, int((~np.isnan(column)).sum()) - events) < FLOOR:
             raise InputError(
                 f"{name}: fewer than {FLOOR} training admissions have it, or lack it; nothing can be learned from so "
-                "few. Leave it out (--outcome names the others), or say --few-events."
+                "few. Leave it out (--outcome names the others), or allow it with --few-events."
             )
 
 
 def in_words(card: Mapping, *, called: Callable[[str], str] = str) -> list[str]:
-    """Return what a model's card says of outcomes that are missing, have no part in the cutoff or too few events.
+    """Return sentences on outcomes with missing values, without influence on the cutoff, or with too few events.
 
     Args:
         card: of the model.
-        called: gives an outcome the name that its reader knows it by.
+        called: maps an outcome to its display name.
 
     >>> in_words({"no_part_in_cutoff": {"died": "it is never present in 40 admissions"}})
     ['died has no part in the cutoff of high severity: it is never present in 40 admissions.']
@@ -70,11 +70,11 @@ def in_words(card: Mapping, *, called: Callable[[str], str] = str) -> list[str]:
     few = [
         f"{called(name)} has few events{_counted(card, name)}: by Riley's criteria a regression on Elixhauser's "
         f"{CONDITIONS} conditions would need {wanted['admissions']:,} admissions, {wanted['events']:,} of them with "
-        "the outcome. Its risks are drawn towards the mean, and other admissions would have given other ones."
+        "the outcome. Its risks are shrunk towards the mean and would differ much in another sample."
         for name, wanted in card.get("needed", {}).items()
     ]
     absent = [f"{called(name)} has no part in the cutoff of high severity: {why}." for name, why in left_out]
-    return absent + _masked.in_words(card, called=called) + few
+    return absent + _missing_outcomes.in_words(card, called=called) + few
 
 
 def _counted(card: Mapping, name: str) -> str:

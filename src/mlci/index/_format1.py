@@ -1,4 +1,4 @@
-"""Model files of format 1: their card squeezed every recipe into the two stages of the paper's."""
+"""Model files of format 1: convert their card, which described every recipe by the two stages of the recipe `paper`."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -7,14 +7,14 @@ from typing import Any
 from mlci.base.names import FORMER_RECIPES
 from mlci.fitting._result import DeepRecord, Epoch, PaperRecord, TrainingLog
 
-GONE = ("stage1", "stage2", "orientation", "bandwidth", "anchor")
+REMOVED = ("stage1", "stage2", "orientation", "bandwidth", "anchor")
 
 
-def renewed(card: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a card of format 1 the recipe's name of today and, in the place of the stages, its record."""
+def converted(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a card of format 1 with the current name of its recipe, and a record in place of the stages."""
     recipe = FORMER_RECIPES.get(card["recipe"], card["recipe"])
-    rest = {name: value for name, value in card.items() if name not in GONE}
-    if "stage2" not in card:  # made by hand, or by somebody else's program
+    rest = {name: value for name, value in card.items() if name not in REMOVED}
+    if "stage2" not in card:  # written by hand or by another program
         return {**rest, "recipe": recipe}
     stage1 = {name: _trained(stage) for name, stage in card["stage1"].items()}
     stage2, weights = _trained(card["stage2"]), {name: card["weights"][name] for name in stage1}

@@ -26,7 +26,7 @@ WRITTEN = {  # what 0.1 itself gave: scores, and risks of death
 @pytest.mark.filterwarnings("ignore:.*fewer than half")
 @pytest.mark.parametrize("recipe", WRITTEN)
 def test_files_of_format_1_score_as_they_did(recipe):
-    with pytest.warns(OutdatedWarning, match=r"safetensors: model format 1 is outdated .* writes the file anew"):
+    with pytest.warns(OutdatedWarning, match=r"safetensors: model format 1 is outdated .* writes the current format"):
         index = mlci.load(DATA / f"format1_{recipe}.safetensors")
     score, risk = WRITTEN[recipe]
     np.testing.assert_allclose(index.score(ADMISSIONS, icd_version=10), score, rtol=1e-6)

@@ -1,7 +1,7 @@
-"""What a fit was handed becomes what it learns from: codes, outcomes as numbers, a split and patients.
+"""The inputs of a fit: check codes, outcomes, split and patients in whatever form they were given.
 
-In come a cohort, or codes with outcomes in whatever form a person has them: lists, arrays, Series, dictionaries and
-frames; out come the arguments of `mlci.fitting._data.in_memory`. What does not fit together is said in a sentence.
+Turn a cohort, or codes with outcomes (lists, arrays, Series, dictionaries and frames), into the arguments of
+`mlci.fitting._data.in_memory`.
 """
 
 import warnings
@@ -17,14 +17,14 @@ from mlci.codes import certainty
 from mlci.codes.admissions import as_admissions
 from mlci.cohort import Cohort
 
-VALID_SHARE = 0.125  # of subjects, where no split is given: the paper's 7 to 1
+VALID_SHARE = 0.125  # of subjects, if no split is given: the paper's 7 to 1
 
 
-def given(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> dict[str, Any]:
-    """Give what `in_memory` learns from, whatever form it came in."""
+def fit_inputs(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> dict[str, Any]:
+    """Return the arguments of `in_memory`; the parameters are those of `MLCI.fit`, `chosen` names outcomes."""
     if isinstance(data, Cohort):
         if outcomes is not None or split is not None or subjects is not None:
-            raise InputError("a cohort holds its own outcomes, split and subjects; give them with codes only.")
+            raise InputError("a cohort has its own outcomes, split and subjects; pass them only with codes.")
         rules, labels = dict(data.outcomes), data.labels()
         admissions, parts, source = data.admissions(poa=poa), data.column("split"), data.source
         subjects = data.column("subject_id")
@@ -33,7 +33,7 @@ def given(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> di
         for sentence in certainty.told(admissions.unsure):
             warnings.warn(sentence, stacklevel=2)
         if outcomes is None:
-            raise InputError("fit needs outcomes beside the codes: a frame or a dict of columns of 0, 1 and null.")
+            raise InputError("fit needs outcomes with the codes: a frame or a dict of columns of 0, 1 and null.")
         columns = _columns(outcomes, len(admissions))
         rules, labels = dict.fromkeys(columns, ""), np.column_stack(list(columns.values()))
         subjects = range(len(admissions)) if subjects is None else subjects
@@ -47,7 +47,7 @@ def given(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> di
     names = list(rules) if chosen is None else list(chosen)
     for name in names:
         if name not in rules:
-            raise InputError(f"{source}: has no outcome {name}; there is {', '.join(rules) or 'none'}.")
+            raise InputError(f"{source}: has no outcome {name}; it has {', '.join(rules) or 'none'}.")
     labels = labels[:, [list(rules).index(name) for name in names]]
     return {
         "admissions": admissions,
@@ -60,28 +60,28 @@ def given(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> di
 
 
 def _stacked(outcomes: Sequence[Any]) -> np.ndarray:
-    """Return a list of outcomes as an array: a value for each admission, or a row of values."""
+    """Return a list of outcomes as an array: one value, or one row of values, per admission."""
     widths = {len(row) if isinstance(row, list | tuple | np.ndarray) else 0 for row in outcomes}
     if len(widths) > 1:
-        raise InputError("outcomes: the rows are of different length; each admission needs one value for each outcome.")
+        raise InputError("outcomes: the rows differ in length; each admission needs one value for each outcome.")
     stacked = np.empty((len(outcomes), *filter(None, widths)), dtype=object)
     stacked[:] = list(outcomes)
     return stacked
 
 
 def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
-    """Return outcomes as float64 columns, NaN = null; an array has no names, so its columns are numbered."""
+    """Return outcomes as float64 columns with NaN for null; the columns of an array are numbered."""
     if isinstance(outcomes, pd.Series):
         outcomes = {outcomes.name or "outcome": outcomes.tolist()}
     if isinstance(outcomes, list | tuple):
         outcomes = _stacked(outcomes)
     if isinstance(outcomes, np.ndarray):
         if outcomes.ndim not in (1, 2):
-            raise InputError(f"outcomes: an array of one or two dimensions is needed, not of {outcomes.ndim}.")
+            raise InputError(f"outcomes: expected an array of one or two dimensions, got {outcomes.ndim}.")
         if outcomes.ndim == 2 and len(outcomes) != length:
             raise InputError(
-                f"outcomes: {len(outcomes)} rows for {length} admissions; a row for each admission is needed, or a "
-                "dict of columns."
+                f"outcomes: {len(outcomes)} rows for {length} admissions; pass one row per admission, or a dict of "
+                "columns."
             )
         outcomes = (
             {"outcome": outcomes} if outcomes.ndim == 1 else {f"outcome_{k}": y for k, y in enumerate(outcomes.T)}
@@ -90,11 +90,11 @@ def _columns(outcomes: Any, length: int) -> dict[str, np.ndarray]:
         import narwhals as nw
 
         try:
-            given: Any = outcomes
-            frame = nw.from_native(given, eager_only=True)
+            native: Any = outcomes
+            frame = nw.from_native(native, eager_only=True)
         except TypeError:
             raise InputError(
-                f"outcomes: an array, a frame or a dict of columns is needed, not {type(outcomes).__name__}."
+                f"outcomes: expected an array, a frame or a dict of columns, got {type(outcomes).__name__}."
             ) from None
         outcomes = {name: frame[name].to_list() for name in frame.columns}
     result = {}

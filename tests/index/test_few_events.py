@@ -3,7 +3,7 @@ import pytest
 
 from mlci.base.errors import InputError
 from mlci.cohort import build_cohort
-from mlci.index._enough import in_words, refuse_few, shortfalls
+from mlci.index._few_events import in_words, refuse_few, shortfalls
 from mlci.index.estimator import MLCI
 from mlci.measures.discrimination import calibration, log_losses
 

@@ -28,10 +28,10 @@ def test_a_model_says_how_far_its_codes_look_back(cohort, tmp_path):
     index = mlci.MLCI().fit(looking)
     assert index.model_.card["look_back"] == 90
     assert "look_back" not in mlci.MLCI().fit(cohort).model_.card
-    assert facts(index.model_)["Codes that count"] == "of the last 90 days too"
-    assert "earlier admissions of the last 90 days count too" in methods(index.model_)
+    assert facts(index.model_)["Codes that count"] == "also those of the last 90 days"
+    assert "earlier admissions in the last 90 days count too" in methods(index.model_)
     index.score(looking)
-    words = "the model was made of codes of the last 90 days too; these look back 0 days"
+    words = "the model was fitted with codes of the last 90 days; these data look back 0 days"
     with pytest.raises(UserWarning, match=words):  # warnings are errors here
         index.score(cohort)
     index.save(tmp_path / "m.safetensors")
@@ -49,8 +49,8 @@ def test_a_model_says_how_far_its_codes_look_back(cohort, tmp_path):
 
     assert words in said(tmp_path / "m.safetensors", "plain.parquet")
     assert "look" not in said(tmp_path / "m.safetensors", "l.parquet")
-    assert "see that these do" in said(tmp_path / "m.safetensors", "codes.parquet")
-    assert "of an admission's own codes alone; these look back 90 days" in said("us2010", "l.parquet")
+    assert "make sure that these data include them" in said(tmp_path / "m.safetensors", "codes.parquet")
+    assert "with each admission's own codes only; these data look back 90 days" in said("us2010", "l.parquet")
     assert "look" not in said("us2010", "plain.parquet")
     words = [
         "recalibrate",
@@ -59,4 +59,5 @@ def test_a_model_says_how_far_its_codes_look_back(cohort, tmp_path):
         "-o",
         str(tmp_path / "r.safetensors"),
     ]
-    assert "warning: the model was made of codes of the last 90 days too" in CliRunner().invoke(cli, words).stderr
+    told = CliRunner().invoke(cli, words).stderr
+    assert "warning: the model was fitted with codes of the last 90 days; these data look back 0 days" in told

@@ -1,6 +1,6 @@
-"""What a fit gave becomes a model: percentiles, risk curves, cutoff and card from the admissions that it saw.
+"""Make a model of a fit: percentiles, risk curves, cutoff and card from the admissions that the fit used.
 
-In come a recipe's `Fit` and its splits; out comes a `Model`. Brings SciPy with it, which fits of networks do without:
+Turn a recipe's `Fit` and its splits into a `Model`. This module imports SciPy, which the fits of networks do not need;
 `learning` imports it while they run.
 """
 
@@ -15,10 +15,10 @@ from mlci.fitting._data import Split, Splits
 from mlci.fitting._people import People
 from mlci.fitting._result import Fit
 from mlci.index._aggregates import LEAST, as_shipped, counted, quantiles, tokens_of_one_patient, without_small_cells
-from mlci.index._enough import shortfalls
 from mlci.index._evidence import Evidence, halved
+from mlci.index._few_events import shortfalls
 from mlci.index._held_out import held_out
-from mlci.index._masked import masking
+from mlci.index._missing_outcomes import masking
 from mlci.index._reading import Reading
 from mlci.index.model import Model, scorer_of
 from mlci.index.modelcard import about
@@ -28,40 +28,42 @@ from mlci.judging.smooth import smooth
 
 
 def _read(scorer: Any, split: Split) -> Reading:
-    """Return what the scorer makes of a split, with age and sex where risks take them."""
+    """Return the scorer's reading of a split, with age and sex if the risks depend on them."""
     reading = scorer.read(split.tokens)
     if split.people is None:
         return reading
     return replace(reading, people=People(scorer.state["people"]).added(split.people))
 
 
-@single_thread()  # several would round the last digit of some figure otherwise, and the file is the same on any machine
+@single_thread()  # rounding depends on the number of threads; with one, the file is identical on every machine
 def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
-    """Return the model of a fit, with the percentiles, risks and cutoff of the admissions that it saw.
+    """Return the model of a fit, with the percentiles, risks and cutoff of the admissions that the fit used.
 
     Args:
         fit: of a recipe.
-        splits: what it learned from.
+        splits: the admissions that it was fitted to.
         card: recipe, seed and config, to which the facts of the fit are added.
     """
     names = list(splits.outcomes)
     data = {"train": splits.train, "valid": splits.valid}
     scorer = scorer_of(fit.state, splits.vocabulary, card["config"])
-    # What was cross-fitted takes the place of what the index itself says of admissions that it learned from.
-    known = {} if fit.out_of_fold is None else {"train": Reading(fit.out_of_fold, fit.log_odds)}
-    readings = {part: known.get(part) or _read(scorer, taken) for part, taken in data.items()}
+    # Of the training admissions take the cross-fitted readings if there are any, not the index's own.
+    cross_fitted = {} if fit.out_of_fold is None else {"train": Reading(fit.out_of_fold, fit.log_odds)}
+    readings = {part: cross_fitted.get(part) or _read(scorer, split) for part, split in data.items()}
     scores = {part: reading.score for part, reading in readings.items()}
-    mass = {part: taken.weight for part, taken in data.items()}
+    mass = {part: split.weight for part, split in data.items()}
     scores["train"] = as_shipped(scores["train"], scores["valid"], fit.valid_by_fold, mass["train"], mass["valid"])
-    labels = {part: taken.outcomes.astype(np.float64) for part, taken in data.items()}
+    labels = {part: split.outcomes.astype(np.float64) for part, split in data.items()}
     halves = halved(splits.valid.fold_groups, len(splits.valid))
     weights = list(fit.weights.values())
-    evidence = Evidence(scores, labels, names, weights, honest=fit.out_of_fold is not None, halves=halves, mass=mass)
+    evidence = Evidence(
+        scores, labels, names, weights, cross_fitted=fit.out_of_fold is not None, halves=halves, mass=mass
+    )
     own = scorer.risks(readings["valid"]) if fit.valid_risks is None else fit.valid_risks
-    chosen, judged = evidence.cutoff(), dict(zip(names, own.T))
+    chosen, risks = evidence.cutoff(), dict(zip(names, own.T))
     for place, name in enumerate(names):
-        risk = evidence.judged(labels["valid"][:, place], place) if name not in judged else None
-        judged |= {} if risk is None else {name: risk}
+        risk = evidence.held_out_risk(labels["valid"][:, place], place) if name not in risks else None
+        risks |= {} if risk is None else {name: risk}
     reference = "train" if "train" in evidence.splits else "valid"
     return Model(
         state=fit.state,
@@ -83,7 +85,7 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "about": about(splits.source),
             "makeup": learned(splits.vocabulary, splits.train.tokens),
             "admissions": {part: len(taken) for part, taken in data.items()},
-            "validation": held_out(scores["valid"], judged, labels["valid"], names, least=LEAST, drawn=splits.valid),
+            "validation": held_out(scores["valid"], risks, labels["valid"], names, least=LEAST, drawn=splits.valid),
             "positives": counted(names, splits.train.outcomes),
             "needed": shortfalls(names, splits.train.outcomes),
             "no_part_in_cutoff": dict(chosen.left_out),
@@ -100,7 +102,7 @@ def _bands(
     names: list[str],
     mass: Mapping[str, np.ndarray | None],
 ) -> dict[str, Smooth]:
-    """Return how sure a recipe's own log-odds are, by the validation split, or else by what was cross-fitted."""
+    """Return confidence bands of a recipe's own log-odds, from the validation split or else from cross-fitted ones."""
     part = "valid" if len(labels["valid"]) else "train"
     own = readings[part].log_odds
     if own is None:

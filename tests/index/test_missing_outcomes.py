@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from mlci.index._enough import in_words as all_words
-from mlci.index._masked import in_words, masking
+from mlci.index._few_events import in_words as all_words
+from mlci.index._missing_outcomes import in_words, masking
 from mlci.index.estimator import MLCI
 
 
@@ -51,4 +51,4 @@ def test_each_recipe_says_on_how_many_admissions_its_cutoff_rests(name):
     said = [text for text in all_words(index.model_.card) if "rests on" in text]
     assert len(said) == 1
     assert "those where all its outcomes are known: stayed is missing for" in said[0]
-    assert ("learned from such admissions alone" in said[0]) == (name == "paper")
+    assert ("learned from such admissions only" in said[0]) == (name == "paper")
