@@ -58,8 +58,9 @@ LANE := $(addprefix tests/,base codes sources/test_tables.py sources/test_file.p
   index/test_model.py judging/test_evaluate.py showing/test_plots.py web/test_app.py test_cohort.py test_config.py \
   test_tokens.py test_spreadsheet.py)
 TOOLS := pytest pytest-xdist hypothesis httpx openpyxl polars psutil array-api-compat
-# Our peer dcor comes without its compiler: the tests do without (tests/oracles.py), and numba would hold NumPy back.
-PEER := dcor
+# Our peers come without what they need: dcor's compiler would hold NumPy back, and the tests do without it
+# (tests/oracles.py); what pycomorb needs is there.
+PEER := dcor pycomorb pyyaml
 IN_LANE = OMP_NUM_THREADS=1 .venv-$(1)/bin/python -m pytest -q -n 2 --dist worksteal -W default -p no:cacheprovider $(LANE)
 
 .venv-oldest/.ready: pyproject.toml

@@ -135,7 +135,7 @@ def test_sheets_that_are_not_read_are_named_by_every_command(tmp_path):
         ["score", "us2010", source, "-o", f"{tmp_path}/s.csv"],
         ["indices", source, "-o", f"{tmp_path}/i.csv"],
     ):
-        assert said in CliRunner().invoke(cli, [*words, *version], catch_exceptions=False).stderr
+        assert said in CliRunner().invoke(cli, [*words, *version], catch_exceptions=False).output
     words = ["cohort", "file", source, "-o", f"{tmp_path}/c.parquet", *version]
     assert said in " ".join(CliRunner().invoke(cli, words, catch_exceptions=False).output.split())
     assert said in mlci.read_cohort(tmp_path / "c.parquet").notes

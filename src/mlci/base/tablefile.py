@@ -306,7 +306,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
         sheets = (book.get_sheet_by_index(place) for place in range(len(book.sheet_names)))
         filled = [(sheet.name, found) for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))]
         name, cells = next(filter(_is_table, filled), filled[0] if filled else ("", []))
-        doubt = _left_out(book, name)
+        doubt = _left_out(book, name, filled)
     start = next((place for place, row in enumerate(cells) if any(cell != "" for cell in row)), len(cells))
     if start == len(cells):
         raise InputError(f"{where}: is empty; a header row and rows below it are needed.")
@@ -343,17 +343,17 @@ def _is_table(sheet: tuple[str, list[list[Any]]]) -> bool:
     return any(sum(cell != "" for cell in row) > 1 for row in sheet[1])
 
 
-def _left_out(book: Any, read: str) -> str:
-    """Return a sentence that names the sheets which a person sees and fills, and which are not read."""
+def _left_out(book: Any, read: str, sheets: list[tuple[str, list[list[Any]]]]) -> str:
+    """Return a sentence that names the visible, filled sheets other than the one that is read."""
     from python_calamine import SheetTypeEnum, SheetVisibleEnum
 
-    seen = [
+    seen = {
         sheet.name
         for sheet in book.sheets_metadata
-        if (sheet.typ, sheet.visible) == (SheetTypeEnum.WorkSheet, SheetVisibleEnum.Visible) and sheet.name != read
-    ]
+        if (sheet.typ, sheet.visible) == (SheetTypeEnum.WorkSheet, SheetVisibleEnum.Visible)
+    }
     filled = [
-        name for name in seen if any(cell != "" for row in book.get_sheet_by_name(name).iter_rows() for cell in row)
+        name for name, rows in sheets if name in seen - {read} and any(cell != "" for row in rows for cell in row)
     ]
     if not filled:
         return ""
