@@ -327,7 +327,7 @@ def test_runs_computed_elsewhere_are_taken_over(cohort, done, tmp_path):
         benchmark.import_runs(tmp_path / "runs.npz", cohort, tmp_path / "runs")
 
 
-def test_command_line(cohort, mlci_cli, tmp_path, sketched):
+def test_command_line(cohort, mlci_cli, tmp_path, empty_figures):
     test = read_cohort(cohort).split("test")
     own = pa.table({"admission_id": test.column("admission_id"), "score": np.arange(len(test), dtype=float)})
     pq.write_table(own, tmp_path / "own.parquet")

@@ -30,7 +30,7 @@ def files(made, tmp_path):
 WORDS = ("compare", "cohort.parquet", "scores.csv", "--by", "hospital", "--outcome", "mortality", "--resamples", 20)
 
 
-def test_a_page_and_what_the_terminal_shows(files, mlci_cli, sketched):
+def test_a_page_and_what_the_terminal_shows(files, mlci_cli, empty_figures):
     options = ("--overdispersion", "none", "--adjust", "age", "--suppress")
     said = mlci_cli(*WORDS, *options, "-o", "page.html", "--score", "severity").stdout
     assert "adjusted by severity" in said
@@ -92,7 +92,7 @@ def test_scores_that_rank_no_group_are_not_compared(files, mlci_cli):
     assert "nan" not in said
 
 
-def test_two_treatments(files, mlci_cli, sketched):
+def test_two_treatments(files, mlci_cli, empty_figures):
     words = ("compare", "cohort.parquet", "scores.csv", "--outcome", "mortality")
     cohort = mlci.read_cohort(files / "cohort.parquet")
     kept = cohort.table.append_column("old", [cohort.column("age") > 55])

@@ -69,7 +69,7 @@ def test_evaluate_weighs_figures_and_says_so_without_a_word_of_patients(survey):
     assert (after["low"] < after["high"]).all()
 
 
-def test_curves_are_weighted(survey, sketched):
+def test_curves_are_weighted(survey, empty_figures):
     folder, _, died, weight = survey
     words = ("curves", folder / "scores.csv", folder / "cohort.parquet", "--split", "all", "--bins", 1)
     run(*words, "-o", folder / "plain")

@@ -16,7 +16,7 @@ from mlci.index.estimator import MLCI, load
 from mlci.judging.smooth import smooth
 from toys import CODES, code_lists, random_model, toy_cohort, toy_outcomes
 
-pytestmark = pytest.mark.usefixtures("uncrossed")
+pytestmark = pytest.mark.usefixtures("without_cross_fit")
 
 QUICK = PaperConfig(encoder=EncoderConfig(width=16), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=2))
 PATIENTS = code_lists(1500)

@@ -127,7 +127,7 @@ def test_the_weights_of_a_network_cannot_move():
         recalibrate(MODEL, hospital(200, shift=1.0, slope=1.0), update="codes")
 
 
-def test_a_model_with_moved_weights_is_a_model_file(mlci_cli, tmp_path, sketched):
+def test_a_model_with_moved_weights_is_a_model_file(mlci_cli, tmp_path, empty_figures):
     MODEL.save(tmp_path / "m.safetensors")
     elsewhere(800).write(tmp_path / "cohort.parquet")
     words = ["recalibrate", "m.safetensors", "cohort.parquet", "-o", "mine.safetensors", "--update", "weights"]
@@ -140,7 +140,7 @@ def test_a_model_with_moved_weights_is_a_model_file(mlci_cli, tmp_path, sketched
     assert unexplained["as it was"] < unexplained["own"] + 0.01  # once moved, it fits
 
 
-def test_the_command_writes_model_and_page(mlci_cli, tmp_path, sketched):
+def test_the_command_writes_model_and_page(mlci_cli, tmp_path, empty_figures):
     MODEL.save(tmp_path / "m.safetensors")
     hospital(1500, shift=1.0, slope=0.6).write(tmp_path / "cohort.parquet")
     words = ["recalibrate", "m.safetensors", "cohort.parquet", "-o", "mine.safetensors", "--page", "page.html"]

@@ -62,7 +62,7 @@ def test_risks_that_do_not_come_true_are_told():
     assert Agreement.of(risk[:50], np.ones(50)).warning("mortality") == ""
 
 
-def test_mimic_is_unlike_the_survey_and_says_so(demos, mlci_cli, tmp_path, sketched):
+def test_mimic_is_unlike_the_survey_and_says_so(demos, mlci_cli, tmp_path, empty_figures):
     cohort = mlci.build_cohort("mimic3", demos / "mimic3_demo")
     cohort.write(tmp_path / "mimic.parquet")
     told = mlci_cli("score", "us2010", "mimic.parquet", "-o", "scores.csv").stderr

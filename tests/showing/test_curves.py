@@ -56,7 +56,7 @@ def test_the_change_is_told_with_its_deviation(hospital):
     assert f"increasing (Δ = {mean:.3f} ± {sd:.3f})" in as_text(curve_table({"x": changes([died.trend])}))
 
 
-def test_command_line(mlci_cli, hospital, tmp_path, sketched):
+def test_command_line(mlci_cli, hospital, tmp_path, empty_figures):
     cohort, seeds = hospital
     path = tmp_path / "cohort.parquet"
     cohort.write(path)

@@ -16,7 +16,7 @@ from mlci.showing.report import build
 from mlci.showing.report._compute import compute, levels
 from toys import random_index, random_model, toy_cohort
 
-pytestmark = pytest.mark.usefixtures("sketched")  # what is read here is the text
+pytestmark = pytest.mark.usefixtures("empty_figures")  # what is read here is the text
 WORDS = re.compile(r"<style>.*?</style>|<svg.*?</svg>|<[^>]+>", re.DOTALL)
 
 

@@ -30,7 +30,7 @@ def test_every_item_is_answered_or_left_to_the_authors(made):
     assert said["ethics"] == ""
 
 
-def test_answers_of_the_authors_take_their_place(made, tmp_path, sketched):
+def test_answers_of_the_authors_take_their_place(made, tmp_path, empty_figures):
     (tmp_path / "study.toml").write_text('ethics = "Waived by <board> 12."\ndata = "Admissions of 2019."\n')
     study = read_study(tmp_path / "study.toml")
     found = {item.key: item for item in items(made[2], study)}
