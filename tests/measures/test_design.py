@@ -65,7 +65,7 @@ def test_a_part_of_a_sample_takes_lonely_clusters_together():
         ({"weights": [1, np.nan, 1]}, "a weight is a number from 0"),
         ({"weights": [1, 1]}, "weights: has 2 admissions"),
         ({"strata": [0, 0, 1]}, "a single cluster"),
-        ({"strata": [0, 1, 1]}, "a cluster lies in two"),
+        ({"strata": [0, 1, 1]}, "a cluster is in two"),
     ],
 )
 def test_what_makes_no_design_is_refused(options, message):

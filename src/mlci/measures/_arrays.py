@@ -1,4 +1,4 @@
-"""The door: whatever holds numbers comes in, checked float64 arrays go out; the functions behind it then trust them."""
+"""Check the arguments of measures: any array of numbers becomes a checked float64 array, which the measures trust."""
 
 from numbers import Real
 from typing import Any
@@ -9,7 +9,7 @@ from mlci.base.errors import InputError, kind_of
 
 
 def as_scores(score: Any, name: str = "score") -> np.ndarray:
-    """Return one finite number per admission, as float64."""
+    """Return one finite number per admission, as float64; anything else raises an error."""
     scores = _floats(score, name, "a finite number")
     if scores.ndim != 1:
         raise InputError(f"{name}: has {scores.ndim} dimensions; one number per admission is needed.")
@@ -20,7 +20,7 @@ def as_scores(score: Any, name: str = "score") -> np.ndarray:
 
 
 def as_outcomes(y: Any, n: int, name: str = "y", *, soft: bool = False) -> np.ndarray:
-    """Return outcomes as n x T float64 with NaN where not known; `soft` lets probabilities through as well."""
+    """Return outcomes as n x T float64, NaN where not known; with `soft`, probabilities are allowed as well."""
     allowed = "between 0 and 1, or null" if soft else "0, 1 or null"
     outcomes = _floats(y, name, allowed)
     if outcomes.ndim not in (1, 2):
@@ -34,18 +34,18 @@ def as_outcomes(y: Any, n: int, name: str = "y", *, soft: bool = False) -> np.nd
 
 
 def moderate(scores: np.ndarray, bits: int) -> np.ndarray:
-    """Return the scores; where one is as large as 2 to the power of `bits`, divided by a power of two: exactly."""
+    """Return the scores, divided by a power of two (which is exact) if one is as large as 2 ** `bits`."""
     exponent = int(np.frexp(np.abs(scores).max())[1])
     return scores if exponent <= bits else np.ldexp(scores, bits - exponent)
 
 
 def unit_of(values: np.ndarray) -> float:
-    """Return a power of two near the largest value: divided by it, values overflow nowhere and keep every digit."""
+    """Return a power of two near the largest absolute value: division by it is exact and prevents overflow."""
     return float(np.ldexp(1.0, int(np.frexp(np.abs(values).max())[1]) - 1))
 
 
 def midranks(values: np.ndarray) -> np.ndarray:
-    """Return the place of each number from the lowest, 1, to the highest; equal ones share the mean of theirs."""
+    """Return the ranks of the numbers, from 1; ties get the mean of their ranks."""
     order = np.argsort(values)
     ordered = values[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(values)])
@@ -56,12 +56,12 @@ def midranks(values: np.ndarray) -> np.ndarray:
 
 
 def _floats(values: Any, name: str, allowed: str) -> np.ndarray:
-    if isinstance(values, np.ma.MaskedArray):  # what is masked is not known, whatever stands there
+    if isinstance(values, np.ma.MaskedArray):  # masked values are missing
         values = np.ma.filled(values.astype(np.float64), np.nan)
     array = np.asarray(values)
     if array.dtype.kind in "biuf":
         return array.astype(np.float64)
-    import pandas as pd  # knows the nulls of every library
+    import pandas as pd  # recognises the missing values of every library
 
     array = np.asarray(values, dtype=object)
     numbers = np.full(array.shape, np.nan)
@@ -76,5 +76,5 @@ def _floats(values: Any, name: str, allowed: str) -> np.ndarray:
 def _refuse(bad: np.ndarray, array: np.ndarray, name: str, allowed: str) -> None:
     if bad.any():
         index = tuple(int(i) for i in np.argwhere(bad)[0])
-        told = kind_of(array[index]) if np.isfinite(array[index]) else f"{array[index]:g}"
-        raise InputError(f"{name}[{', '.join(map(str, index))}]: {told} is not {allowed}.")
+        shown = kind_of(array[index]) if np.isfinite(array[index]) else f"{array[index]:g}"
+        raise InputError(f"{name}[{', '.join(map(str, index))}]: {shown} is not {allowed}.")

@@ -1,18 +1,22 @@
 """Alignment of a score's kernel with an outcome: nHSIC, distance correlation, and the bandwidth.
 
-Scores and outcomes come in, numbers go out. For a binary outcome with centred profile l the centred label Gram matrix
-is 2 l lᵀ, so that normalised HSIC is A = lᵀKl / (‖HKH‖ ‖l‖²) for whatever kernel K the score is given:
+Normalised HSIC (paper, Methodology, eq. nHSIC) is ⟨HKH, HLH⟩ / (‖HKH‖ ‖HLH‖) with the Gram matrices K of the score and
+L of the outcome, the centring matrix H = I − 11ᵀ/n and Frobenius norms. For a binary outcome with centred profile
+l = Hy, HLH is 2 l lᵀ. So nHSIC is A = lᵀKl / (‖HKH‖ ‖l‖²), for any kernel K of the score:
 
     rbf        exp(−(s−s')²/2σ²)                          the nHSIC that the index is trained on
     multi-rbf  mean of RBFs at σ/4, σ/2, σ, 2σ, 4σ
     energy     −|s−s'|                                     A is then exactly the squared distance correlation
 
-No n × n matrix is ever held. *Energy*: −HDH = 2 Σₖ gₖ eₖeₖᵀ over the gaps gₖ of the sorted scores, with eₖ the centred
-indicator of "beyond gap k"; since eₖ·eₗ is a product of tail counts, the norm is one running sum of positive terms.
-*RBF*: scores more than REACH bandwidths apart do not see each other, so wider gaps cut the scores into blocks that are
-put together again by `_join`. Inside a block the kernel is a polynomial in Chebyshev's basis Tₐ(x) = cos(a arccos x),
-exact to TOLERANCE with a degree q that `_degree` derives from range/σ: K − 1 = T M Tᵀ, hence ‖HKH‖² = tr(MGMG) with
-G the q × q covariance of the features. Where that costs more than summing the pairs within REACH, these are summed.
+No n × n matrix is ever stored.
+
+*Energy*. With D the distances, −HDH = 2 Σₖ gₖ eₖeₖᵀ over the gaps gₖ of the sorted scores, where eₖ is the centred
+indicator of lying above gap k. Since eₖ·eₗ is a product of tail counts, the norm is a running sum of positive terms.
+
+*RBF*. The kernel of scores more than REACH bandwidths apart is 0, so wider gaps cut the scores into blocks, which
+`_join` combines. Inside a block the kernel is expanded in Chebyshev polynomials Tₐ(x) = cos(a arccos x), exact to
+TOLERANCE with a degree q that `_degree` derives from range/σ: K − 1 = T M Tᵀ. Hence ‖HKH‖² = tr(MGMG), where G is the
+q × q covariance of the features. Where that costs more than summing over the pairs within REACH, these are summed.
 
     cost   n log n for the sort, then the lesser of  n q² + q³ (from q = MANY on n q + q³, G being made of 2q moments)
            and  the number of pairs within REACH, where q = 12 at a range of σ/10, 58 at 10σ, 4.6 range/σ far beyond;
@@ -32,14 +36,13 @@ from mlci.measures._arrays import as_outcomes, as_scores, moderate, unit_of
 Kernel = Literal["rbf", "multi-rbf", "energy"]
 KERNELS = ("rbf", "multi-rbf", "energy")
 FACTORS = {"rbf": (1.0,), "multi-rbf": (0.25, 0.5, 1.0, 2.0, 4.0)}  # bandwidths of the kernel, in units of sigma
-REACH = 9.0  # exp(−9²/2) < 3e-18: beyond, two scores share nothing that float64 could hold
+REACH = 9.0  # bandwidths; exp(−9²/2) < 3e-18 is 0 to float64 precision
 TOLERANCE = 1e-16  # of the Chebyshev expansion, relative to the kernel's variation over the block
-CHUNK = 4096
-MANY = 128  # degrees from which moments are much cheaper than covariances
-SPREAD = (
-    0.05  # mean variance of the features (1/2 where scores lie evenly) from which moments lose no digit that counts
-)
-SHARED = 2e9  # multiplications of a matrix product that threads are worth waiting for
+CHUNK = 4096  # admissions whose features are held at once
+MANY = 128  # degree from which moments are much cheaper than covariances
+# Least mean variance of the features (1/2 for evenly spread scores) at which moments are accurate enough.
+SPREAD = 0.05
+SHARED = 2e9  # multiplications in a matrix product from which several BLAS threads pay off
 
 
 def nhsic(score: Any, y: Any, *, sigma: float | None = None, kernel: Kernel = "rbf", floor: float = 0.0):
@@ -65,19 +68,19 @@ def nhsic(score: Any, y: Any, *, sigma: float | None = None, kernel: Kernel = "r
     scores = as_scores(score)
     outcomes = as_outcomes(y, len(scores))
     check_kernel(kernel, sigma)
-    if not floor and (sigma is None or kernel == "energy"):  # units do not matter: none so large that sums overflow
+    if not floor and (sigma is None or kernel == "energy"):  # independent of units: avoid overflow
         scores = moderate(scores, 300)
     if sigma is None and kernel != "energy":
         sigma = unit_bandwidth(scores)
     values = np.zeros(outcomes.shape[1])
     for rows, columns in alike(outcomes):
-        judged, profiles = (scores, outcomes) if rows.all() else (scores[rows], outcomes[rows])
-        if len(judged) < 3:
+        known, profiles = (scores, outcomes) if rows.all() else (scores[rows], outcomes[rows])
+        if len(known) < 3:
             continue
         profiles = profiles[:, columns]
-        forms, norm = _forms(judged, profiles, kernel, sigma)
+        forms, norm = _forms(known, profiles, kernel, sigma)
         cases = profiles.sum(axis=0)
-        scale = max(norm, floor) * cases * (1 - cases / len(judged))  # ‖K_c‖ ‖l‖²
+        scale = max(norm, floor) * cases * (1 - cases / len(known))  # ‖HKH‖ ‖l‖²
         values[columns] = np.clip(np.divide(forms, scale, out=np.zeros_like(forms), where=scale > 0), 0, 1)
     return values if np.ndim(y) == 2 else float(values[0])
 
@@ -101,7 +104,7 @@ def distance_correlation(score: Any, y: Any):
 def quadratic_forms(
     score: Any, directions: Any, *, kernel: Kernel = "rbf", sigma: float | None = None
 ) -> tuple[np.ndarray, float]:
-    """Return w' K_c w for each direction w, and the Frobenius norm of the centred kernel K_c = HKH of a score.
+    """Return wᵀHKHw for each direction w, and the Frobenius norm of the centred kernel HKH of a score.
 
     Args:
         score: one number per admission.
@@ -125,7 +128,7 @@ def quadratic_forms(
 
 
 def check_kernel(kernel: str, sigma: float | None) -> None:
-    """Refuse a `kernel` that is not known, and a bandwidth `sigma` that is not a positive number.
+    """Raise an error for an unknown `kernel`, or a bandwidth `sigma` that is not a positive number.
 
     >>> check_kernel("rbf", 0.5)
     >>> check_kernel("box", None)
@@ -139,7 +142,7 @@ def check_kernel(kernel: str, sigma: float | None) -> None:
 
 
 def alike(outcomes: np.ndarray) -> list[tuple[np.ndarray, list[int]]]:
-    """Group outcomes that are known for the same admissions, so that work on the score is done once for each group.
+    """Group outcomes that are known for the same admissions, so that the work on the score is done once per group.
 
     Returns:
         Pairs of a mask over admissions and the columns of the outcomes that are known exactly there.
@@ -155,7 +158,7 @@ def alike(outcomes: np.ndarray) -> list[tuple[np.ndarray, list[int]]]:
 
 
 def _forms(scores: np.ndarray, directions: np.ndarray, kernel: str, sigma: float | None) -> tuple[np.ndarray, float]:
-    """Return quadratic forms and norm; equal scores are merged, since K cannot tell them apart."""
+    """Return quadratic forms and norm; equal scores are merged, since the kernel cannot tell them apart."""
     order = np.argsort(scores)
     values, sums, mass = scores[order], directions[order], np.ones(len(scores))
     starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
@@ -165,7 +168,7 @@ def _forms(scores: np.ndarray, directions: np.ndarray, kernel: str, sigma: float
         mass = np.diff(np.r_[starts, len(values)]).astype(np.float64)
         values, sums = values[starts], np.add.reduceat(sums, starts)
     if kernel == "energy":
-        unit = unit_of(values)  # no difference overflows, none loses its digits among the denormals
+        unit = unit_of(values)  # differences neither overflow nor become denormal
         forms, norm = energy(np.diff(values / unit), mass, sums.T)
         with np.errstate(over="ignore"):
             return forms * unit, float(norm * unit)
@@ -175,13 +178,16 @@ def _forms(scores: np.ndarray, directions: np.ndarray, kernel: str, sigma: float
 
 
 def energy(gaps: np.ndarray, mass: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the forms and the norm of the energy kernel over distinct sorted values.
+    """Return lᵀKl and ‖HKH‖ of the energy kernel over distinct sorted values.
+
+    With gap gₖ, n the total mass, bₖ the mass up to gap k and Lₖ the centred running sum of the direction: lᵀKl = 2 Σ
+    gₖ Lₖ², and ‖HKH‖² = 4 Σ gₖ gₗ (min(bₖ, bₗ) (n − max(bₖ, bₗ)) / n)².
 
     Args:
         gaps: between neighbouring values, along the last axis; leading axes are broadcast.
-        mass: the weight at each value.
-        sums: the weight of the direction at each value. It is centred here: running sums of whole numbers (outcomes,
-            resampled or not) are exact, those of a centred profile drift.
+        mass: the mass at each value.
+        sums: the sum of the direction at each value. It is centred here: running sums of whole numbers (outcomes,
+            resampled or not) are exact, those of a centred profile accumulate rounding errors.
 
     >>> forms, norm = energy(np.array([1.0]), np.array([1.0, 1.0]), np.array([0.0, 1.0]))
     >>> float(forms), float(norm)
@@ -196,7 +202,7 @@ def energy(gaps: np.ndarray, mass: np.ndarray, sums: np.ndarray) -> tuple[np.nda
 
 
 def energy_norm(gaps: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Return the norm of `energy` alone.
+    """Return ‖HKH‖ of `energy` alone.
 
     Args:
         gaps: between neighbouring values.
@@ -224,9 +230,10 @@ def _dot(rows: np.ndarray, gaps: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """What `_join` needs of K within each block: K_ij = mean + u_i + u_j + rest_ij, u and rest centred in the block.
+    """What `_join` needs of K in each block: K_ij = mean + u_i + u_j + rest_ij, with u and rest centred in the block.
 
-    Blocks x weightings: mass, mean, uu = Σ u², rr = ‖rest‖²; x directions: s = Σ l, lu = lᵀu, lr = lᵀ rest l.
+    Per block and weighting: mass, mean, uu = Σ u², rr = ‖rest‖². Per block, weighting and direction: s = Σ l, lu = lᵀu,
+    lr = lᵀ rest l.
     """
 
     mass: np.ndarray
@@ -239,12 +246,15 @@ class _Blocks:
 
 
 def _join(parts: list[_Blocks]) -> tuple[np.ndarray, np.ndarray]:
-    """Centre the whole of a block-diagonal K. Every term is positive, so that a far outlier costs no digits."""
+    """Return the forms and the norm of a block-diagonal K, centred as a whole.
+
+    Every term is positive, so an outlier far away costs no digits.
+    """
     mass, mean, uu, rr, s, lu, lr = (
         np.concatenate([getattr(part, name) for part in parts]) for name in _Blocks.__dataclass_fields__
     )
     n = mass.sum(axis=0)
-    spread = mass * ((n - mass) / n)  # squared norm of the block's centred indicator; 0 when there is but one block
+    spread = mass * ((n - mass) / n)  # squared norm of the block's centred indicator; 0 for a single block
     pull = -np.sort(-mean * mass**2, axis=0)
     cross = 2 * np.sum(pull[1:] * np.cumsum(pull, axis=0)[:-1], axis=0) / n**2
     squared = (rr + 2 * uu * spread + (mean * spread) ** 2).sum(axis=0) + cross
@@ -253,12 +263,12 @@ def _join(parts: list[_Blocks]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rbf(values: np.ndarray, mass: np.ndarray, sums: np.ndarray, kernel: str, sigma: float | None):
-    """Return the forms (b x m) and the norms (b) of a Gaussian kernel over k distinct sorted values, for b weightings.
+    """Return lᵀKl (b x m) and ‖HKH‖ (b) of a Gaussian kernel over k distinct sorted values, for b weightings.
 
     Args:
-        values: k of them.
-        mass: the weights at each value, k x b.
-        sums: the weights of m directions at each value, centred, k x b x m.
+        values: k distinct sorted values.
+        mass: the mass at each value, k x b.
+        sums: the sums of m centred directions at each value, k x b x m.
         kernel: rbf or multi-rbf.
         sigma: its bandwidth.
 
@@ -268,7 +278,7 @@ def rbf(values: np.ndarray, mass: np.ndarray, sums: np.ndarray, kernel: str, sig
     """
     unit = np.abs(values).max()
     values = values / unit
-    with np.errstate(over="ignore"):  # of squares beyond reach
+    with np.errstate(over="ignore"):  # squares of distances beyond REACH
         widths = np.clip(np.array(FACTORS[kernel]) * (np.float64(sigma) / unit), np.finfo(float).tiny, 1e150)
         starts = np.flatnonzero(np.r_[True, np.diff(values) > REACH * widths.max()])
         stops = np.r_[starts[1:], len(values)]
@@ -277,7 +287,7 @@ def rbf(values: np.ndarray, mass: np.ndarray, sums: np.ndarray, kernel: str, sig
         parts, slow = [], np.zeros(len(values), dtype=bool)
         for start, stop, count in zip(starts, stops, pairs):
             size = stop - start
-            # Nanoseconds on one core: 0.1 for a multiply-add, 2 for a feature, 7 for a pair of the window.
+            # Costs in nanoseconds on one core: 0.1 for a multiply-add, 2 for a feature, 7 for a pair of the window.
             degree = 0 if size < 64 else _degree((values[stop - 1] - values[start]) / 2 / widths.min())
             squared = size if degree < MANY else 0
             features = 2 * (size + squared) * degree
@@ -292,11 +302,11 @@ def rbf(values: np.ndarray, mass: np.ndarray, sums: np.ndarray, kernel: str, sig
 
 
 def _degree(half: float) -> int:
-    """Return the degree at which the Chebyshev tail of K − 1 over a block of this half-width is below TOLERANCE.
+    """Return the degree at which the Chebyshev tail of K − 1, over a block of this half-width, is below TOLERANCE.
 
     On Bernstein's ellipse of parameter e^τ, whose half-height is sinh τ, |exp(z) − 1| ≤ |z| exp(max(Re z, 0)) bounds
-    the function by half²(1 + cosh τ)²/2 · exp(half² sinh²τ / 2), and coefficient a is at most 2 e^(−aτ) times that:
-    any τ gives a valid degree, the least of them is taken. The bound is relative to half²/2, the size of K − 1.
+    the function by half²(1 + cosh τ)²/2 · exp(half² sinh²τ / 2), and coefficient a is at most 2 e^(−aτ) times that.
+    Every τ gives a valid degree; the least of them is returned. The bound is relative to half²/2, the size of K − 1.
     """
     tau = np.geomspace(1e-4, 30, 400)
     growth = np.log(2 * (1 + np.cosh(tau)) ** 2 / -np.expm1(-tau)) + half**2 * np.sinh(tau) ** 2 / 2
@@ -325,45 +335,47 @@ def _coefficients(half: float, widths: np.ndarray, degree: int) -> np.ndarray:
 
 
 def _less_one(differences: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Return K − 1: centring removes the 1, and near 0 its digits would be lost."""
+    """Return K − 1: centring removes the 1, but near 0 it would cost digits."""
     return np.add.reduce([np.expm1(-0.5 * (differences / width) ** 2) for width in widths]) / len(widths)
 
 
 def _polynomial(values, mass, sums, widths, degree: int) -> _Blocks:
-    alone = degree**2 * CHUNK < SHARED
-    with single_thread() if alone else nullcontext():
+    """Return a block by Chebyshev expansion; small matrix products use one BLAS thread."""
+    small = degree**2 * CHUNK < SHARED
+    with single_thread() if small else nullcontext():
         return _expanded(values, mass, sums, widths, degree)
 
 
 def _expanded(values, mass, sums, widths, degree: int) -> _Blocks:
+    """Return a block by Chebyshev expansion, with the covariance of the features from data or from moments."""
     half = (values[-1] - values[0]) / 2
     x = np.clip((values - values[0]) / half - 1, -1, 1)
     matrix = _coefficients(half, widths, degree)
     chunks = [slice(start, start + CHUNK) for start in range(0, len(x), CHUNK)]
-    many = mass.shape[1]
-    alone = many == 1 and degree < MANY
-    moments, beyond = np.zeros((degree + 1, many)), np.zeros((degree + 1, many))
+    weightings = mass.shape[1]
+    from_data = weightings == 1 and degree < MANY
+    moments, beyond = np.zeros((degree + 1, weightings)), np.zeros((degree + 1, weightings))
     along = np.zeros((degree + 1, sums[0].size))
     for rows in chunks:
         basis = _features(x[rows], degree)
         moments += basis @ mass[rows]
-        if not alone:
+        if not from_data:
             beyond += basis @ (mass[rows] * basis[degree][:, None])
         along += basis @ sums[rows].reshape(-1, sums[0].size)
-    if not alone:  # T_(q+a) = 2 T_q T_a − T_(q−a)
+    if not from_data:  # T_(q+a) = 2 T_q T_a − T_(q−a)
         moments = np.concatenate([moments, 2 * beyond[1:] - moments[degree - 1 :: -1]])
     total = moments[0]
     mean = moments[: degree + 1] / np.maximum(total, 1e-300)
-    if not alone:  # T_a T_b = (T_(a+b) + T_|a−b|) / 2: all covariances of one weighting from 2q moments
+    if not from_data:  # T_a T_b = (T_(a+b) + T_|a−b|) / 2: all covariances of a weighting from 2q moments
         a = np.arange(degree + 1)
         products = (moments[a[:, None] + a] + moments[np.abs(a[:, None] - a)]) / 2
         gram = np.moveaxis(products - total * mean[:, None] * mean, 2, 0)
-        alone = many == 1 and np.einsum("baa->", gram) < SPREAD * total[0] * degree
-    if alone:  # the covariance itself, to the last digits
+        from_data = weightings == 1 and np.einsum("baa->", gram) < SPREAD * total[0] * degree
+    if from_data:  # the covariance itself, to the last digits
         gram = np.zeros((1, degree + 1, degree + 1))
         for rows in chunks:
             centred = (_features(x[rows], degree) - mean) * np.sqrt(mass[rows, 0])
-            gram[0] += centred @ centred.T  # of a matrix with itself BLAS computes one half
+            gram[0] += centred @ centred.T  # BLAS computes half of this symmetric product
     s = sums.sum(axis=0)
     along = along.reshape(degree + 1, *s.shape) - mean[..., None] * s
     toward = matrix @ mean
@@ -380,11 +392,11 @@ def _expanded(values, mass, sums, widths, degree: int) -> _Blocks:
 
 
 def _windowed(values, mass, sums, widths) -> _Blocks:
-    """Sum over the pairs within REACH, in rectangles of sorted rows and the columns they reach."""
+    """Return blocks by summing over pairs within REACH, in rectangles of sorted rows and the columns they reach."""
     window = REACH * widths.max()
     starts = np.flatnonzero(np.r_[True, np.diff(values) > window])
     sizes = np.diff(np.r_[starts, len(values)])
-    # A block narrower than the window has all its pairs within reach: its K − 1 keeps the digits that K would lose.
+    # In a block narrower than the window all pairs are within reach, so K − 1 can be used, which keeps more digits.
     narrow = values[starts + sizes - 1] - values[starts] <= window
     offset = np.repeat(np.where(narrow, 0.0, 1.0), sizes)
     first = np.searchsorted(values, values - window)
@@ -422,7 +434,7 @@ def _windowed(values, mass, sums, widths) -> _Blocks:
 
 
 def unit_bandwidth(scores: np.ndarray) -> float:
-    """Return the reference bandwidth of `scores` in their own units; for a constant score the smallest positive number.
+    """Return the reference bandwidth of `scores` in their own units; the smallest positive number for a constant score.
 
     >>> import numpy as np
     >>> round(float(unit_bandwidth(np.array([0.0, 10.0, 20.0, 30.0]))), 6)
@@ -437,12 +449,14 @@ def bandwidth(
 ) -> float:
     """Return the paper's reference bandwidth: the median nonzero |difference| of the standardised scores.
 
+    See the paper's appendix Bandwidth selection.
+
     Args:
         scores: one number per admission. The median is exact over all pairs, in O(n log n).
         standardise: whether to standardise the scores first.
         floor: the least bandwidth.
         subsample: how many scores to draw without replacement first (the paper draws 20,000); None takes all.
-        seed: of that draw.
+        seed: seed of that draw.
 
     >>> round(bandwidth([0, 10, 20, 30]), 3)
     1.342
@@ -457,7 +471,10 @@ def bandwidth(
 
 
 def _median_difference(values: np.ndarray) -> float:
-    """Return exact median of the nonzero pairwise |differences|: sampled pivots bracket it until few pairs are left."""
+    """Return the exact median of the nonzero pairwise |differences|.
+
+    Sampled pivots narrow the range that contains it until few candidate pairs are left, which are then sorted.
+    """
     values, counts = np.unique(values, return_counts=True)
     cumulative = np.r_[0, np.cumsum(counts)]  # admissions before the i-th distinct value
     n = int(cumulative[-1])
@@ -468,7 +485,7 @@ def _median_difference(values: np.ndarray) -> float:
     def apart(bound: float) -> tuple[np.ndarray, np.ndarray]:
         """Return for each value the first later one that differs by at least `bound`, and the first by more than it."""
         index = np.maximum(np.searchsorted(values, values + bound), rows + 1)
-        while True:  # the sum above is rounded; the differences themselves decide
+        while True:  # the sum above is rounded, so correct by the differences themselves
             up = (index < len(values)) & (values[np.minimum(index, len(values) - 1)] - values < bound)
             down = (index > rows + 1) & (values[index - 1] - values >= bound)
             if not (up.any() or down.any()):
@@ -516,7 +533,7 @@ def _median_difference(values: np.ndarray) -> float:
 
 
 def _middle(pivot: float, rank: int, stop: int, pairs: int, values: np.ndarray, most: np.ndarray) -> float:
-    """Return the lower middle difference, or its mean with the next one when the number of pairs is even."""
+    """Return the lower median difference, or its mean with the next one if the number of pairs is even."""
     if pairs % 2 or rank + 1 < stop:
         return float(pivot)
     left = most < len(values)

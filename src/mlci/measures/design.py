@@ -1,8 +1,8 @@
-"""How admissions were drawn: which belong together (a patient's, a hospital's), from which stratum, with which weight.
+"""The sampling design of admissions: clusters (patients or hospitals), strata and weights.
 
-Functions that judge take a `Design` wherever they take a plain column of patients (`as_design` reads either).
-Variances and resamples are those of clusters drawn with replacement within strata, each stratum as often as it has
-clusters, less one, and made up for by a factor (Rao and Wu 1988): two clusters in a stratum are then enough.
+Functions take a `Design` or a plain column of patients (`as_design` accepts both). Variances and resamples are those of
+clusters drawn with replacement within strata. Of a stratum with m clusters, m − 1 are drawn and their counts multiplied
+by m / (m − 1) (Rao and Wu 1988), so two clusters per stratum suffice.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from mlci.base.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """`cluster` and `stratum` of each admission as a number from 0, and its `weight` (mean 1); None: all alike."""
+    """`cluster` and `stratum` of each admission as a number from 0, and its `weight` (mean 1); None: all the same."""
 
     cluster: np.ndarray
     weight: np.ndarray | None = None
@@ -23,12 +23,12 @@ class Design:
 
     @classmethod
     def of(cls, clusters: Any, *, weights: Any = None, strata: Any = None) -> "Design":
-        """Check columns, and number what they name.
+        """Check columns, and number the clusters and strata that they name.
 
         Args:
-            clusters: what each admission belongs to; one whose cluster is not known stands for itself.
+            clusters: the cluster of each admission; an admission without one is a cluster by itself.
             weights: a number from 0 for each admission, not all of them 0.
-            strata: what each cluster was drawn from: two clusters of each at least.
+            strata: the stratum of each admission's cluster; each stratum needs at least two clusters.
 
         Returns:
             The design.
@@ -55,7 +55,7 @@ class Design:
         return len(self.cluster)
 
     def take(self, rows: np.ndarray) -> "Design":
-        """Return the design of the admissions `rows`; strata that are left with one cluster are taken together.
+        """Return the design of the admissions `rows`; strata that are left with one cluster are merged.
 
         >>> Design.of(["a", "a", "b"]).take(np.array([0, 2])).cluster.tolist()
         [0, 1]
@@ -78,7 +78,7 @@ class Design:
 
     @property
     def degrees(self) -> int:
-        """Of freedom: clusters less strata, at least 1."""
+        """Degrees of freedom: clusters less strata, at least 1."""
         return max(self.clusters - (1 if self.stratum is None else int(self.stratum.max()) + 1), 1)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
@@ -100,7 +100,7 @@ class Design:
         return drawn
 
     def variance(self, moved: np.ndarray) -> float:
-        """Return the variance of a figure, from how far each admission has `moved` it: the sum of squares by cluster.
+        """Return the variance of a figure from each admission's influence (`moved`): the sum of squares by cluster.
 
         >>> Design.of(["a", "a", "b"]).variance(np.array([1.0, 1.0, -2.0]))
         8.0
@@ -121,7 +121,7 @@ class Design:
 
 
 def as_design(patients: Any) -> Design:
-    """Return a design as it is; a column of patients becomes one without weights and strata.
+    """Return a design unchanged; a column of patients becomes a design without weights and strata.
 
     >>> as_design(["b", "a", "b"]).cluster.tolist()
     [1, 0, 1]
@@ -130,12 +130,12 @@ def as_design(patients: Any) -> Design:
 
 
 def numbered(patients: Any) -> np.ndarray:
-    """Return each admission's patient as a number; where `patients` names none, the admission stands for itself.
+    """Return each admission's patient as a number; where `patients` has none, the admission gets its own number.
 
     >>> numbered(["b", None, "a", "b"])
     array([1, 2, 0, 1])
     """
-    import pandas as pd  # knows the nulls of every library
+    import pandas as pd  # recognises the missing values of every library
 
     number, distinct = pd.factorize(np.asarray(patients), sort=True)
     unknown = number < 0
@@ -146,6 +146,6 @@ def numbered(patients: Any) -> np.ndarray:
 def _check(cluster: np.ndarray, stratum: np.ndarray) -> None:
     pairs = np.unique(np.column_stack([cluster, stratum]), axis=0)
     if len(pairs) > cluster.max() + 1:
-        raise InputError("strata: a cluster lies in two of them; each belongs to one.")
+        raise InputError("strata: a cluster is in two of them; each cluster must be in one stratum.")
     if (np.bincount(pairs[:, 1]) < 2).any():
-        raise InputError("strata: one of them has a single cluster, which tells no variance; join it with another.")
+        raise InputError("strata: one of them has a single cluster, so it has no variance; merge it with another.")

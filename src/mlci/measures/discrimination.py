@@ -1,7 +1,7 @@
-"""How well a score orders admissions (AUROC, average precision, rank dCorr), and how true a risk is (calibration).
+"""How well a score orders admissions (AUROC, average precision, rank dCorr), and how well a risk is calibrated.
 
-scikit-learn computes what it has; what is added is the order-only twin of distance correlation, the calibration line
-and error, and one convention: a null outcome is left out, and what a single class leaves undefined is NaN.
+scikit-learn is used where it has the figure. Everything here follows one convention: admissions whose outcome is null
+are left out, and figures that a single class leaves undefined are NaN.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ def auroc(score: Any, y: Any, *, weight: np.ndarray | None = None) -> float:
     Args:
         score: one number per admission.
         y: the outcome: 0, 1, or null where not known (such admissions are left out).
-        weight: of each admission, where they count unequally.
+        weight: sampling weight of each admission, if they differ.
 
     Returns:
         A number between 0 and 1; NaN where only one class is known.
@@ -31,24 +31,26 @@ def auroc(score: Any, y: Any, *, weight: np.ndarray | None = None) -> float:
     """
     scores, labels = _valid(score, y)
     weight = None if weight is None else weight[~np.isnan(as_outcomes(y, len(weight))[:, 0])]
-    parts = [_placed(scores, labels == kind, weight) for kind in (1, 0)]
-    if not all(many > 0 for *_, many in parts):
+    parts = [_class_of(scores, labels == kind, weight) for kind in (1, 0)]
+    if not all(total > 0 for *_, total in parts):
         return np.nan
     (cases, mass, _), (controls, other, _) = parts
     return float(mean(_share_below(cases, controls, other), mass))
 
 
-def _placed(scores: np.ndarray, rows: np.ndarray, weight: np.ndarray | None):
-    """Return the scores of one class, their weights, and how much they count together."""
+def _class_of(scores: np.ndarray, rows: np.ndarray, weight: np.ndarray | None):
+    """Return the scores of one class, their weights, and the class's total weight."""
     mass = None if weight is None else weight[rows]
     return scores[rows], mass, int(rows.sum()) if mass is None else float(mass.sum())
 
 
 def _share_below(values: np.ndarray, others: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """Return the share of the others that each value is above; ties count half."""
+    """Return the share of the others that lie below each value; ties count half."""
     order, found = None if weight is None else np.argsort(others), np.argsort(values)
     others, values = np.sort(others) if order is None else others[order], values[found]
-    first, last = (np.searchsorted(others, values, side=side) for side in ("left", "right"))  # in order: much faster
+    first, last = (
+        np.searchsorted(others, values, side=side) for side in ("left", "right")
+    )  # sorted queries are much faster
     below = np.empty(len(values))
     if weight is None:
         below[found] = first + last
@@ -61,13 +63,13 @@ def _share_below(values: np.ndarray, others: np.ndarray, weight: np.ndarray | No
 def area(
     score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None, order: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
-    """Return AUROC together with `auroc_influence`, of which it is a by-product.
+    """Return AUROC together with `auroc_influence`, which both follow from DeLong's placements.
 
     Args:
         score: one number per admission.
-        y: its outcome, 0 or 1.
-        weight: of each admission.
-        order: of the scores, from the lowest, where somebody has sorted them already; not used with weights.
+        y: the outcome, 0 or 1.
+        weight: sampling weight of each admission.
+        order: the order that sorts the scores, if it is known already; not used with weights.
 
     >>> import numpy as np
     >>> area(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 1, 0, 1]))
@@ -75,7 +77,7 @@ def area(
     """
     influence = np.zeros(len(score))
     case, control = y == 1, y == 0
-    (cases, mass, many), (controls, other, rest) = (_placed(score, rows, weight) for rows in (case, control))
+    (cases, mass, many), (controls, other, rest) = (_class_of(score, rows, weight) for rows in (case, control))
     if not many or not rest:
         return np.nan, np.full(len(score), np.nan)
     if weight is None:
@@ -94,30 +96,34 @@ def _placements(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the share of controls below each case and that of cases above each control; ties count half."""
     order = order[(case | control)[order]]
-    values, cases = score[order], np.cumsum(case[order].astype(float))  # counts are exact, and divided without a cast
+    values, cases = (
+        score[order],
+        np.cumsum(case[order].astype(float)),
+    )  # floats, so that the division needs no conversion
     controls = np.arange(1.0, len(order) + 1) - cases
-    ends = np.append(values[1:] != values[:-1], True)  # of each run of equal scores
+    ends = np.append(values[1:] != values[:-1], True)  # the end of each run of equal scores
     tied = None if ends.all() else np.cumsum(ends) - ends
-    twice, found = np.empty(len(score)), []  # how many of the other class lie below, and how many at or below
-    for counts, asked in ((controls, case), (cases, control)):
+    twice, found = np.empty(len(score)), []  # number of the other class below, plus the number at or below
+    for counts, members in ((controls, case), (cases, control)):
         reached = counts if tied is None else counts[ends]
         below = reached.copy()
         below[1:] += reached[:-1]
         twice[order] = below if tied is None else below[tied]
-        found.append(twice[asked] / (2 * counts[-1]))
+        found.append(twice[members] / (2 * counts[-1]))
     return found[0], 1 - found[1]
 
 
 def auroc_influence(score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> np.ndarray:
-    """Return how far each admission moves AUROC from its mean: DeLong's placements, centred and divided by their class.
+    """Return each admission's influence on AUROC: DeLong's placements, centred and divided by the size of the class.
 
-    They sum to 0, and their squares sum to AUROC's variance; summed by patient first, they allow for admissions of one
-    patient being alike. With weights they are those of the linearised figure, as survey statistics has it.
+    The influences sum to 0, and their squares sum to DeLong's variance of AUROC; summed by patient first, they give the
+    variance with correlated admissions of a patient. With weights they are the linearised influences of survey
+    statistics.
 
     Args:
         score: one number per admission.
         y: the outcome: 0, 1, or NaN where not known.
-        weight: of each admission, where they count unequally.
+        weight: sampling weight of each admission, if they differ.
 
     Returns:
         One number per admission: 0 where the outcome is not known, NaN everywhere where it has a single class.
@@ -130,7 +136,7 @@ def auroc_influence(score: np.ndarray, y: np.ndarray, *, weight: np.ndarray | No
 
 
 def average_precision(score: Any, y: Any) -> float:
-    """Return the mean precision over the cutoffs that find one more case each, as scikit-learn defines it.
+    """Return the average precision: the mean over cases of the precision at their scores, as scikit-learn has it.
 
     Args:
         score: one number per admission.
@@ -149,11 +155,11 @@ def average_precision(score: Any, y: Any) -> float:
 
 
 def rank_distance_correlation(score: Any, y: Any) -> float:
-    """Return the distance correlation of the score's mid-ranks: what remains of it when only the order is kept.
+    """Return the distance correlation of the score's mid-ranks with the outcome, which depends on the order alone.
 
     Args:
         score: one number per admission.
-        y: its outcome, 0 or 1.
+        y: the outcome, 0 or 1.
 
     >>> round(rank_distance_correlation([1, 2, 3, 400], [0, 0, 1, 1]), 3)
     0.912
@@ -164,20 +170,21 @@ def rank_distance_correlation(score: Any, y: Any) -> float:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How true a risk is.
+    """How well a risk is calibrated.
 
     Attributes:
         observed_expected: events over the sum of risks (1 is right, above 1 the risks are too low).
         brier: mean squared error of the risk.
-        slope: of the outcome's logit on the risk's (1 is right, below 1 too spread).
-        intercept: of that line with slope 1, in logits (0 is right, above 0 the risks are too low).
-        error: root mean squared observed − predicted over ten groups of equal size by risk, of which what chance alone
-            would give has been taken off.
-        brier_skill: share of the Brier score of the bare rate that the risk takes away.
-        deviance: share of the deviance (twice the log-loss) of the bare rate that the risk takes away.
+        slope: slope of the logistic regression of the outcome on the risk's logit (1 is right, below 1 the risks are
+            too extreme).
+        intercept: intercept of that regression with the slope fixed at 1, in logits (0 is right, above 0 the risks are
+            too low).
+        error: root mean squared observed − predicted over ten groups of equal size by risk, corrected for chance.
+        brier_skill: 1 − Brier score / Brier score of the rate alone.
+        deviance: 1 − deviance / deviance of the rate alone (the deviance is twice the log-loss).
         nagelkerke: Nagelkerke's R².
 
-    Slope and intercept are NaN where no finite ones fit, the shares where the outcome has a single class.
+    Slope and intercept are NaN where no finite ones fit; the last three are NaN where the outcome has a single class.
     """
 
     observed_expected: float
@@ -191,12 +198,12 @@ class Calibration:
 
 
 def calibration(risk: Any, y: Any, *, weight: np.ndarray | None = None) -> Calibration:
-    """Return how true a risk is, on the admissions whose outcome is known.
+    """Return the calibration of a risk, on the admissions whose outcome is known.
 
     Args:
         risk: a probability per admission.
         y: the outcome: 0, 1, or null where not known.
-        weight: of each admission, where they count unequally.
+        weight: sampling weight of each admission, if they differ.
 
     >>> calibration([0.1, 0.2, 0.6, 0.7], [0, 0, 1, 0]).brier
     0.175
@@ -219,12 +226,12 @@ def calibration(risk: Any, y: Any, *, weight: np.ndarray | None = None) -> Calib
 
 
 def observed_expected(risk: Any, y: Any, *, weight: np.ndarray | None = None) -> float:
-    """Return the events over the sum of risks, of the admissions whose outcome is known.
+    """Return the number of events over the sum of risks, of the admissions whose outcome is known.
 
     Args:
         risk: a probability per admission.
         y: the outcome: 0, 1, or null where not known.
-        weight: of each admission, where they count unequally.
+        weight: sampling weight of each admission, if they differ.
 
     >>> round(observed_expected([0.1, 0.2, 0.6, 0.7], [0, 0, 1, 0]), 3)
     0.625
@@ -241,7 +248,7 @@ def observed_expected(risk: Any, y: Any, *, weight: np.ndarray | None = None) ->
 
 
 def log_losses(risks: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return −log of the probability that the `risks` gave to what happened (`y`, 0 or 1).
+    """Return −log of the probability that the `risks` give to the observed outcomes `y` (0 or 1).
 
     >>> import numpy as np
     >>> log_losses(np.array([0.5, 0.75]), np.array([1, 1])).round(3)
@@ -252,12 +259,14 @@ def log_losses(risks: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def skill(brier: Any, loss: Any, rate: Any) -> tuple[Any, Any, Any]:
-    """Return the share of Brier score and of deviance that a risk takes away from the bare rate, and Nagelkerke's R².
+    """Return Brier skill and explained deviance, relative to the rate alone, and Nagelkerke's R².
+
+    With R² of Cox and Snell 1 − exp(2 (loss − loss of the rate)), Nagelkerke's divides it by its maximum.
 
     Args:
-        brier: of the risk.
+        brier: Brier score of the risk.
         loss: mean log-loss of the risk.
-        rate: of the outcome; where it is 0 or 1 there is nothing to take away, and the shares are NaN.
+        rate: rate of the outcome; if it is 0 or 1, the results are NaN.
 
     >>> [round(float(share), 3) for share in skill(0.125, 0.4, 0.5)]
     [0.5, 0.423, 0.591]
@@ -273,9 +282,9 @@ def calibration_gaps(
     """Return observed − predicted in ten groups of equal size by risk, its variance by chance, and each group's share.
 
     Args:
-        risks: of each admission.
-        y: its outcome, 0 or 1.
-        weight: of each admission.
+        risks: a probability per admission.
+        y: the outcome, 0 or 1.
+        weight: sampling weight of each admission.
 
     >>> import numpy as np
     >>> gaps, variances, shares = calibration_gaps(np.array([0.2, 0.2, 0.6]), np.array([0, 1, 1]))
@@ -291,7 +300,7 @@ def calibration_gaps(
 
 
 def check_risk(risks: np.ndarray, name: str = "risk") -> None:
-    """Refuse `risks` that are not probabilities; a message calls them `name`.
+    """Raise an error for `risks` that are not probabilities; the message calls them `name`.
 
     >>> import numpy as np
     >>> check_risk(np.array([0.2, 1.5]))
@@ -304,7 +313,7 @@ def check_risk(risks: np.ndarray, name: str = "risk") -> None:
 
 
 def logit(risks: np.ndarray) -> np.ndarray:
-    """Return the log-odds of risks; a risk of 0 or 1 is taken as 1e-9 from it.
+    """Return the log-odds of risks, clipped to [1e-9, 1 − 1e-9].
 
     >>> import numpy as np
     >>> logit(np.array([0.5, 0.75])).round(3)
@@ -315,7 +324,7 @@ def logit(risks: np.ndarray) -> np.ndarray:
 
 
 def expit(log_odds: np.ndarray) -> np.ndarray:
-    """Return the risks of some `log_odds`.
+    """Return the risks of `log_odds`.
 
     >>> import numpy as np
     >>> expit(np.array([0.0, 1.0986])).round(3)
@@ -325,12 +334,12 @@ def expit(log_odds: np.ndarray) -> np.ndarray:
 
 
 def risk_groups(risks: np.ndarray, groups: int = 10, *, weight: np.ndarray | None = None) -> np.ndarray:
-    """Return the group of each admission: equal shares by risk, equal risks together.
+    """Return the group of each admission: groups of equal size by risk; equal risks are in the same group.
 
     Args:
-        risks: of each admission.
-        groups: how many.
-        weight: of each admission.
+        risks: a probability per admission.
+        groups: the number of groups.
+        weight: sampling weight of each admission.
 
     >>> import numpy as np
     >>> risk_groups(np.array([0.1, 0.2, 0.3, 0.4]), groups=2)
@@ -348,8 +357,8 @@ def calibration_line(
     Args:
         risks: a probability per admission.
         y: the outcome, 0 or 1.
-        slope: a slope to hold fixed; by default it is fitted too.
-        weight: of each admission, where they count unequally.
+        slope: a fixed slope; by default it is fitted too.
+        weight: sampling weight of each admission, if they differ.
 
     Returns:
         Intercept and slope; both NaN where no finite line fits.
@@ -370,7 +379,7 @@ def calibration_line(
     likelihood, step = -np.inf, np.zeros(2)
     for _ in range(100):
         gradient, hessian, now = _newton(design, design @ at, y, weight)
-        if now < likelihood - 1e-12 * abs(likelihood):  # overshot
+        if now < likelihood - 1e-12 * abs(likelihood):  # the step was too long
             step /= 2
             at = at - step
             continue
@@ -379,9 +388,7 @@ def calibration_line(
         at = at + step
         if np.abs(step).max() < 1e-10 * max(1, np.abs(at).max()):
             break
-    if likelihood > -1e-6 * (
-        len(y) if weight is None else weight.sum()
-    ):  # the classes are separated: no finite line fits
+    if likelihood > -1e-6 * (len(y) if weight is None else weight.sum()):  # separated classes: no finite line fits
         return np.nan, np.nan
     return float(at[0]), float(at[1])
 
@@ -389,6 +396,7 @@ def calibration_line(
 def _newton(
     design: np.ndarray, margin: np.ndarray, y: np.ndarray, weight: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return gradient, negative Hessian and value of the log-likelihood."""
     fitted = expit(margin)
     mass = 1.0 if weight is None else weight
     hessian = (design * (mass * fitted * (1 - fitted))[:, None]).T @ design

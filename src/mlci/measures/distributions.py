@@ -1,7 +1,7 @@
-"""Distributions, a root and a rising line, of NumPy and the standard library alone.
+"""Distributions, root finding and isotonic regression, with NumPy and the standard library alone.
 
-SciPy has all of them, and loading its part for one takes longer than many a command that asks for a few quantiles.
-The tests hold each against SciPy's.
+SciPy has all of them, but importing it takes longer than many commands that need a few quantiles. The tests compare
+each function with SciPy's.
 """
 
 import math
@@ -11,13 +11,13 @@ from statistics import NormalDist
 
 import numpy as np
 
-EULER = 0.5772156649015329
-SMALL = 16  # counts below which the series of digamma has not all digits yet
-STEPS = 1000  # of a series or a search, which ends long before
+EULER = 0.5772156649015329  # the Euler–Mascheroni constant
+SMALL = 16  # below, the asymptotic series of digamma is not exact to float64
+STEPS = 1000  # bound on iterations, which is never reached
 
 
 def normal_quantile(share: float) -> float:
-    """Return where a `share` of the normal distribution lies below.
+    """Return the quantile of the standard normal distribution at a `share`.
 
     >>> round(normal_quantile(0.975), 4)
     1.96
@@ -26,7 +26,7 @@ def normal_quantile(share: float) -> float:
 
 
 def normal_share(place: float) -> float:
-    """Return the share of the normal distribution below a `place`.
+    """Return the cumulative standard normal distribution at a `place`.
 
     >>> round(normal_share(1.96), 4)
     0.975
@@ -35,7 +35,7 @@ def normal_share(place: float) -> float:
 
 
 def student_tail(degrees: float, place: float) -> float:
-    """Return the share of Student's distribution of some `degrees` of freedom beyond a `place` of 0 or more.
+    """Return the upper tail of Student's t distribution with these `degrees` of freedom, beyond a `place` of 0 or more.
 
     >>> round(student_tail(10, 2.228), 4)
     0.025
@@ -52,13 +52,13 @@ def student_tail(degrees: float, place: float) -> float:
 
 @cache
 def student_quantile(degrees: float, share: float) -> float:
-    """Return where a `share`, half or more, of Student's distribution of some `degrees` of freedom lies below.
+    """Return the quantile of Student's t distribution with these `degrees` of freedom, at a `share` of 1/2 or more.
 
     >>> round(student_quantile(10, 0.975), 3)
     2.228
     """
     scale = math.exp(_step(degrees / 2)) / math.sqrt(math.pi * degrees)
-    place = normal_quantile(share)  # below what is sought; the tail is convex, so Newton's steps come from there
+    place = normal_quantile(share)  # below the quantile; the tail is convex, so Newton's method increases monotonically
     for _ in range(STEPS):
         density = scale * (1 + place * place / degrees) ** (-(degrees + 1) / 2)
         step = (student_tail(degrees, place) - (1 - share)) / density
@@ -69,7 +69,7 @@ def student_quantile(degrees: float, share: float) -> float:
 
 
 def _step(x: float) -> float:
-    """Return the logarithm of Γ(x + ½) / Γ(x)."""
+    """Return log(Γ(x + ½) / Γ(x))."""
     if x < 50:
         return math.lgamma(x + 0.5) - math.lgamma(x)
     return math.log(x) / 2 - 1 / (8 * x) + 1 / (192 * x**3) - 1 / (640 * x**5)
@@ -91,7 +91,7 @@ def _fraction(a: float, b: float, x: float) -> float:
 
 
 def chi_squared_tail(degrees: int, place: float) -> float:
-    """Return the share of the chi-squared distribution of some whole `degrees` of freedom beyond a `place`.
+    """Return the upper tail of the chi-squared distribution with whole `degrees` of freedom, beyond a `place`.
 
     >>> round(chi_squared_tail(1, 3.841), 3), round(chi_squared_tail(2, 5.991), 3)
     (0.05, 0.05)
@@ -106,7 +106,7 @@ def chi_squared_tail(degrees: int, place: float) -> float:
 
 
 def digamma(counts: np.ndarray | int) -> np.ndarray:
-    """Return the digamma function of `counts`, whole numbers from 1 on.
+    """Return the digamma function of `counts`, whole numbers from 1.
 
     >>> digamma(np.array([1, 2])).round(4)
     array([-0.5772,  0.4228])
@@ -121,7 +121,7 @@ def digamma(counts: np.ndarray | int) -> np.ndarray:
 
 
 def root(function: Callable[[float], float], low: float, high: float, *, close: float = 2e-12) -> float:
-    """Return where a `function` with opposite signs at `low` and `high` is 0, to within `close`, by Chandrupatla's way.
+    """Return a root of a `function` of opposite signs at `low` and `high`, within `close`, by Chandrupatla's method.
 
     >>> round(root(lambda x: x * x - 2, 0.0, 2.0), 6)
     1.414214
@@ -147,7 +147,7 @@ def root(function: Callable[[float], float], low: float, high: float, *, close: 
             break
         across, along = (at_here - at_last) / (at_before - at_last), (here - last) / (before - last)
         share = 0.5
-        if across**2 < along and (1 - across) ** 2 < 1 - along:  # a parabola lies between the ends
+        if across**2 < along and (1 - across) ** 2 < 1 - along:  # inverse quadratic interpolation is safe
             share = at_here / (at_last - at_here) * at_before / (at_last - at_before)
             share += (before - here) / (last - here) * at_here / (at_before - at_here) * at_last / (at_before - at_last)
         share = min(max(share, least), 1 - least)
@@ -155,10 +155,10 @@ def root(function: Callable[[float], float], low: float, high: float, *, close: 
 
 
 def nondecreasing(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the nondecreasing numbers nearest to `values` by squares times `weights`: isotonic regression.
+    """Return the isotonic regression: the nondecreasing numbers nearest to `values`, with squares times `weights`.
 
-    Neighbours in the wrong order share their mean, until none are: all such runs at once while that makes the numbers
-    few, one after another then.
+    This is the pool-adjacent-violators algorithm: neighbours in the wrong order are replaced by their mean until none
+    is left. All runs of violators are pooled at once as long as that shortens the array quickly, then one by one.
 
     >>> nondecreasing(np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4)).tolist()
     [1.0, 2.5, 2.5, 4.0]
@@ -178,7 +178,7 @@ def nondecreasing(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _pooled(total: np.ndarray, mass: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Return what `nondecreasing` does, from groups of neighbours, one after another."""
+    """Finish `nondecreasing` from groups of neighbours, one by one."""
     blocks: list[tuple[float, float, int]] = []
     for own, weight, many in zip(total.tolist(), mass.tolist(), size.tolist()):
         while blocks and blocks[-1][0] * weight >= own * blocks[-1][1]:

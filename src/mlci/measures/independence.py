@@ -1,9 +1,9 @@
-"""Distance correlation without its bias, and the test whether a score tells anything of an outcome.
+"""Bias-corrected distance correlation, and the test whether a score and an outcome are independent.
 
-The plain distance correlation of two independent variables is never 0 in a sample: its square lies about 1/n above what
-it estimates. The U-statistic of Székely and Rizzo (2014) is free of that bias. Its null distribution is bounded by a
-chi-square one (Shen, Panda and Vogelstein 2022), which costs nothing; where admissions of a patient belong together,
-the outcomes of whole patients are permuted instead. All of it in one sort.
+The plain distance correlation of independent variables is never 0 in a sample: its square is about 1/n too large. The
+U-statistic of Székely and Rizzo (2014) is unbiased. Its null distribution is bounded by a chi-squared distribution
+(Shen, Panda and Vogelstein 2022), which costs nothing. Where patients have several admissions, the outcomes of whole
+patients are permuted instead. All of this needs one sort.
 """
 
 from typing import Any
@@ -15,18 +15,19 @@ from mlci.measures._distances import centred, distances, standard
 from mlci.measures.design import numbered
 from mlci.measures.distributions import chi_squared_tail
 
-PERMUTATIONS = 199
+PERMUTATIONS = 199  # by default
 
 
 def corrected_distance_correlation(score: Any, y: Any) -> float:
-    """Return the distance correlation of a score with a binary outcome, without its bias.
+    """Return the bias-corrected distance correlation of a score with a binary outcome.
 
     Args:
         score: one number per admission.
         y: the outcome: 0, 1, or null where not known.
 
     Returns:
-        The root of the squared one's U-statistic; 0 where that is negative, as for half of all scores of pure noise.
+        The root of the U-statistic of the squared distance correlation; 0 where that is negative, as for half of all
+        scores of pure noise.
 
     >>> round(corrected_distance_correlation([1, 2, 3, 4, 5, 6], [0, 0, 0, 1, 1, 1]), 3)
     0.919
@@ -39,7 +40,7 @@ def squared(score: Any, y: Any) -> float:
 
     Args:
         score: one number per admission.
-        y: its outcome, 0 or 1.
+        y: the outcome, 0 or 1.
 
     >>> squared([1, 2, 3, 4], [0, 1, 1, 0]) < 0
     True
@@ -49,12 +50,12 @@ def squared(score: Any, y: Any) -> float:
     if n < 4 or not 0 < cases < n or np.ptp(scores) == 0:
         return 0.0
     order = np.argsort(scores)
-    x, beyond = standard(scores[order]), labels[order] == 1
+    x, is_case = standard(scores[order]), labels[order] == 1
     rows = distances(x)
-    others = np.where(beyond, n - cases, cases)
-    within = distances(x[beyond]).sum()
-    products = 2 * (rows[beyond].sum() - within)
-    squares = 2 * n * (x @ x) - 2 * x.sum() ** 2
+    others = np.where(is_case, n - cases, cases)  # row sums of |y − y'|
+    within = distances(x[is_case]).sum()
+    products = 2 * (rows[is_case].sum() - within)  # Σ |x − x'| |y − y'|
+    squares = 2 * n * (x @ x) - 2 * x.sum() ** 2  # Σ |x − x'|²
     cross, own, other = (
         centred(total, first, second)
         for total, first, second in (
@@ -72,10 +73,12 @@ def independence(score: Any, y: Any, *, patients: Any = None, permutations: int 
     Args:
         score: one number per admission.
         y: the outcome: 0, 1, or null where not known.
-        patients: whose admission each one is. Where some have several, the outcomes of whole patients with equally many
-            admissions change places, and the p-value is the share of permutations with a distance correlation as large.
-        permutations: how many. 0 takes the chi-square bound, which is also taken where each patient has one admission.
-        seed: of the permutations.
+        patients: the patient of each admission. Where some have several, the outcomes of whole patients with equally
+            many admissions are permuted, and the p-value is the share of permutations with a distance correlation as
+            large.
+        permutations: the number of permutations. With 0, and where each patient has one admission, the chi-squared
+            bound is used.
+        seed: seed of the permutations.
 
     Returns:
         A number between 0 and 1; NaN where only one class is known.
@@ -91,35 +94,35 @@ def independence(score: Any, y: Any, *, patients: Any = None, permutations: int 
         _, patient, sizes = np.unique(numbered(patients)[known], return_inverse=True, return_counts=True)
         if permutations and sizes.max() > 1:
             return _permuted(scores, labels, patient, sizes, permutations, seed)
-    # n times the U-statistic is at most as large, for p up to 0.05, as a chi-square less its mean.
+    # For p up to 0.05, n times the U-statistic is stochastically bounded by a chi-squared variable less its mean.
     return chi_squared_tail(1, max(len(labels) * squared(scores, labels) + 1, 0.0))
 
 
 def _permuted(scores, labels, patient, sizes, permutations: int, seed: int) -> float:
-    """Return the +1 rule over permutations of whole patients, among those with equally many admissions."""
+    """Return the p-value (with the +1 rule) of permutations of whole patients with equally many admissions."""
     rng = np.random.default_rng(seed)
-    together = np.lexsort((patient, sizes[patient]))  # admissions of a patient, and patients of one size, side by side
+    together = np.lexsort((patient, sizes[patient]))  # sort by size of the patient, then by patient
     kinds, counts = np.unique(sizes, return_counts=True)
     order = np.argsort(scores, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     gaps = np.diff(standard(scores[order]))
-    above = labels - labels.mean()
-    groups = [  # where the admissions of these patients stand along the score, and their outcomes, a row per patient
-        (place[rows], above[rows].reshape(-1, size))
+    centred_labels = labels - labels.mean()
+    groups = [  # for each size: places of the admissions along the score, and their outcomes with one row per patient
+        (place[rows], centred_labels[rows].reshape(-1, size))
         for rows, size in zip(np.split(together, np.cumsum(kinds * counts)[:-1]), kinds)
     ]
 
-    def form(along: np.ndarray) -> float:
+    def form(along: np.ndarray) -> float:  # lᵀKl of the energy kernel, up to a factor
         reached = np.cumsum(along)[:-1]
         return float(gaps @ (reached * reached))
 
-    own, beyond, along = form(above[order]), 1, np.empty_like(above)
+    observed, as_large, along = form(centred_labels[order]), 1, np.empty_like(centred_labels)
     for _ in range(permutations):
         for where, outcomes in groups:
             along[where] = rng.permutation(outcomes).ravel()
-        beyond += form(along) >= own * (1 - 1e-12)
-    return beyond / (1 + permutations)
+        as_large += form(along) >= observed * (1 - 1e-12)
+    return as_large / (1 + permutations)
 
 
 def _known(score: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:

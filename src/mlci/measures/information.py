@@ -2,8 +2,8 @@
 
 `mutual_information` is Ross's nearest-neighbour estimator, as scikit-learn's `mutual_info_classif` computes it and the
 paper uses it (z-scored score, k = min(5, n − 1), noise of seed 12345). A score has one dimension, so sorting replaces
-the trees: within its class the k-th neighbour of a point is among the k before and the k after it. The plug-in
-estimator is for scores with few distinct values, such as Charlson's.
+the search trees: the k nearest neighbours of a point in its class are among the k before and the k after it. The
+plug-in estimator is for scores with few distinct values, such as Charlson's.
 """
 
 from typing import Any, Literal
@@ -32,9 +32,9 @@ def mutual_information(
         score: one number per admission.
         y: the outcome (0, 1, null where not known), or an n x T matrix of outcomes.
         estimator: "neighbours" (Ross's, as the paper uses it) or "plug-in" (for scores with few distinct values).
-        neighbours: how many neighbours the first one looks at.
-        seed: of the noise that parts equal scores.
-        dtype: `np.float32` z-scores in single precision, as the authors' programs do; about the fourth digit moves.
+        neighbours: the number of nearest neighbours of the first one.
+        seed: seed of the noise that breaks ties.
+        dtype: `np.float32` z-scores in single precision, as the authors' programs do; about the fourth digit changes.
 
     Returns:
         A float, or an array with one value per outcome of a matrix. Each outcome is judged on the admissions where it
@@ -66,15 +66,15 @@ def contributions(
 ) -> np.ndarray:
     """Return one number per admission whose mean is the estimate of mutual information (before the floor at 0).
 
-    The numbers estimate log p(s, y) / p(s)p(y), which is mutual information's influence function up to a constant:
-    averages of them over resampled patients therefore have the estimator's own spread. (To resample the neighbour
+    The numbers estimate log p(s, y) / (p(s) p(y)), which is the influence function of mutual information up to a
+    constant. So means of them over resampled patients have the estimator's own variance. (To resample the neighbour
     search itself would fail, since repeated points are their own nearest neighbours.)
 
     Args:
         scores: one number per admission.
         y: the outcome, 0 or 1, known everywhere.
         estimator, neighbours, seed, dtype: as in `mutual_information`.
-        weight: of each admission, where they count unequally; the plug-in estimator alone can take them.
+        weight: sampling weight of each admission, if they differ; for the plug-in estimator alone.
 
     >>> import numpy as np
     >>> contributions(np.array([0.0, 0.0, 1.0]), np.array([0, 0, 1]), estimator="plug-in").round(3)
@@ -90,6 +90,7 @@ def contributions(
 
 
 def _plug_in(scores: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Return log p(s, y) / (p(s) p(y)) of each admission, with frequencies for probabilities."""
     values, which = np.unique(scores, return_inverse=True)
     cells = np.bincount(which * 2 + (y == 1), weight, minlength=2 * len(values)).reshape(-1, 2)
     cell, total = cells[which, (y == 1).astype(int)], len(y) if weight is None else weight.sum()
@@ -99,6 +100,7 @@ def _plug_in(scores: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> np
 
 
 def _ross(scores: np.ndarray, y: np.ndarray, neighbours: int, seed: int, dtype: type) -> np.ndarray:
+    """Return ψ(n) + ψ(k) − ψ(size of the class) − ψ(points within the k-th neighbour's distance) of each admission."""
     x = _jittered(scores, seed, dtype)
     order = np.argsort(x)
     x, classes = x[order], y[order]
@@ -110,7 +112,7 @@ def _ross(scores: np.ndarray, y: np.ndarray, neighbours: int, seed: int, dtype: 
         k[rows] = min(neighbours, len(y) - 1, len(members) - 1)
         if len(members) > 1:
             radius[rows] = _neighbour_distance(members, int(k[rows][0]))
-    alone = size == 1  # the only one of its class: has no neighbour there, and is left out
+    alone = size == 1  # the only member of its class has no neighbour there and is left out
     x, radius, k, size = (array[~alone] for array in (x, radius, k, size))
     local = digamma(len(x)) + digamma(k) - digamma(size) - digamma(_within(x, np.nextafter(radius, 0)))
     result = np.full(len(y), local.mean())
@@ -119,7 +121,7 @@ def _ross(scores: np.ndarray, y: np.ndarray, neighbours: int, seed: int, dtype: 
 
 
 def _jittered(scores: np.ndarray, seed: int, dtype: type) -> np.ndarray:
-    """Return z-scores as the paper has them, scaled and freed of ties by noise as scikit-learn does, bit for bit."""
+    """Return z-scores as in the paper, scaled and with noise against ties as in scikit-learn, bit for bit."""
     largest = np.abs(scores).max()
     scores = scores / largest if largest <= 1e-30 else moderate(scores, 96 if dtype is np.float64 else 48)
     scores = scores.astype(dtype)
@@ -131,8 +133,8 @@ def _jittered(scores: np.ndarray, seed: int, dtype: type) -> np.ndarray:
 
 
 def _neighbour_distance(x: np.ndarray, k: int) -> np.ndarray:
-    """Return distance of each sorted point to its k-th nearest other point."""
-    if k >= len(x) // 2:  # so few that scikit-learn computes distances by matrix product; its rounding is kept
+    """Return the distance of each sorted point to its k-th nearest other point."""
+    if k >= len(x) // 2:  # scikit-learn then computes distances by matrix product, which rounds differently
         from sklearn.neighbors import NearestNeighbors
 
         return NearestNeighbors(n_neighbors=k).fit(x[:, None]).kneighbors()[0][:, -1]
@@ -150,7 +152,7 @@ def _within(x: np.ndarray, radius: np.ndarray) -> np.ndarray:
     n = len(x)
     first = np.searchsorted(x, x - radius, side="left")
     last = np.searchsorted(x, x + radius, side="right") - 1
-    while True:  # sums are rounded; the distances themselves decide
+    while True:  # the sums above are rounded, so correct by the distances themselves
         out = (x - x[first] > radius).astype(int) - ((first > 0) & (x - x[first - 1] <= radius))
         beyond = x[np.minimum(last + 1, n - 1)] - x
         far = ((last < n - 1) & (beyond <= radius)).astype(int) - (x[last] - x > radius)

@@ -1,11 +1,16 @@
-"""From resampled figures to 95% intervals that cover, also with few events.
+"""Confidence intervals from resampled figures that hold their level with few events too.
 
-A figure and its value in each resample come in; an interval goes out. Percentiles of resamples are too short where
-events are few, and lie beside the truth where a figure is biased. So the resamples lend their spread alone: the
-interval holds the values from which the figure lies no further than their own standard errors allow (AUROC,
-calibration error and intercept), is symmetric around a root without bias (distance correlation) or in log-odds (average
-precision), or plain with Student's t for as many degrees of freedom as there are patients with the rarer outcome, less
-one (the rest). `benchmarks/intervals.py` shows how often each holds the truth.
+Percentiles of resamples give intervals that are too short where events are few, and that miss the truth where a figure
+is biased. So only the spread of the resamples is used here:
+
+- AUROC, calibration error and calibration intercept: score-test intervals, that is, the values that the figure does not
+  contradict, given the variance that they themselves imply.
+- Distance correlation: symmetric around the root of an unbiased square.
+- Average precision: symmetric in log-odds.
+- The rest: Student's t, with as many degrees of freedom as there are patients with the rarer class of the outcome, less
+  one.
+
+`benchmarks/intervals.py` measures the coverage of each.
 """
 
 from dataclasses import dataclass
@@ -19,15 +24,15 @@ from mlci.measures.discrimination import expit
 from mlci.measures.distributions import normal_quantile, root, student_quantile, student_tail
 from mlci.measures.weighted import effective
 
-EDGE = 1e-9  # the search starts beside the area itself, where a perfect one has a root of no interest
-FAR = 100.0  # log-odds: at such a distance every admission has the outcome, or none has
-MANY = 100  # clusters less strata from which Student's t is hardly told from the normal distribution
-SMOOTHED = 20  # events that outweigh Hanley and McNeil's formula for AUROC's variance
+EDGE = 1e-9  # distance from the area at which the search starts, to avoid the trivial root of a perfect area
+FAR = 100.0  # log-odds; a shift by so much makes every risk 0 or 1
+MANY = 100  # degrees of freedom from which the normal distribution replaces Student's t
+SMOOTHED = 20  # number of events at which DeLong's variance and Hanley and McNeil's formula have equal weight
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its interval."""
+    """A figure with its confidence interval."""
 
     value: float
     low: float
@@ -36,21 +41,21 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """A paired difference with the two-sided p-value of no difference."""
+    """A paired difference with its interval and the two-sided p-value of no difference."""
 
     p: float
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How far an interval reaches: `events`, patients with the rarer kind of the outcome, and the `level` it holds."""
+    """What an interval's width depends on: `events`, patients with the rarer class of the outcome, and the `level`."""
 
     events: int
     level: float = 0.95
 
     @property
     def quantile(self) -> float:
-        """Student's quantile: standard errors to either side.
+        """Student's quantile: the number of standard errors to either side.
 
         >>> round(Reach(20).quantile, 3)
         2.093
@@ -59,7 +64,7 @@ class Reach:
 
     @property
     def inflation(self) -> float:
-        """What a resampled variance falls short by, as every variance with divisor n does: n / (n − 1).
+        """The factor n / (n − 1) by which a resampled variance is too small.
 
         >>> Reach(21).inflation
         1.05
@@ -68,12 +73,12 @@ class Reach:
 
 
 def percentile(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
-    """Return a figure with the percentiles of its resamples, for figures whose distribution has no better handle.
+    """Return a figure with percentiles of its resamples, for figures without a better interval.
 
     Args:
         value: the figure.
-        resampled: the same on each resample.
-        reach: the level of the interval, and what it rests on.
+        resampled: the figure on each resample.
+        reach: events and level.
 
     >>> found = percentile(0.5, np.linspace(0, 1, 101), Reach(50, level=0.9))
     >>> round(found.low, 3), round(found.high, 3)
@@ -87,13 +92,13 @@ def percentile(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
 
 
 def plain(value: float, resampled: np.ndarray, reach: Reach, *, floor: float = -np.inf) -> Interval:
-    """Return a figure with t standard errors to either side.
+    """Return a figure with an interval of Student's t.
 
     Args:
-        value: the figure itself.
-        resampled: the same figure of each resample; those in which it is undefined are left out.
+        value: the figure.
+        resampled: the figure on each resample; resamples in which it is undefined are left out.
         reach: events and level.
-        floor: the least that the figure can be.
+        floor: the least possible value of the figure.
 
     >>> found = plain(1.0, np.array([0.9, 1.0, 1.1] * 50), Reach(100))
     >>> round(found.low, 2), round(found.high, 2)
@@ -104,18 +109,18 @@ def plain(value: float, resampled: np.ndarray, reach: Reach, *, floor: float = -
 
 
 def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, level: float = 0.95) -> Interval:
-    """Return AUROC with the interval of those areas from which it lies within their own standard errors.
+    """Return AUROC with a score-test interval: the areas from which it lies within their own standard errors.
 
-    How the variance changes with the area follows Hanley and McNeil (Newcombe 2006, method 5); its size is DeLong's,
-    drawn towards theirs where events are few, since DeLong's is too small whenever the area found is too large.
+    How the variance changes with the area follows Hanley and McNeil (Newcombe 2006, method 5). Its size is DeLong's,
+    shrunk towards Hanley and McNeil's where events are few, since DeLong's is too small whenever the area found is too
+    large.
 
     Args:
         value: AUROC.
-        influence: of each admission, by `discrimination.auroc_influence`.
+        influence: of each admission, from `discrimination.auroc_influence`.
         y: the outcome: 0, 1, or NaN where not known.
-        patients: whose admission each one is, or a `Design`; the classes of a weighted one count as many admissions as
-            their weights are worth.
-        level: the share of such intervals that hold the true area.
+        patients: the patient of each admission, or a `Design`; with weights, the classes have their effective sizes.
+        level: the confidence level.
 
     >>> y = np.repeat([0, 1], [40, 10])
     >>> found = area(0.9, np.where(y == 1, 0.02, 0.01) * (-1) ** np.arange(50), y, np.arange(50))
@@ -131,8 +136,8 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, l
     rarer, delong = min(cases, controls), influence @ influence
 
     def variance(place: float) -> float:
-        many = (cases + controls) / 2 - 1
-        shape = 1 + many * (1 - place) / (2 - place) + many * place / (1 + place)
+        n = (cases + controls) / 2 - 1
+        shape = 1 + n * (1 - place) / (2 - place) + n * place / (1 + place)
         return place * (1 - place) * shape / (cases * controls)
 
     factor = 1.0
@@ -152,19 +157,19 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, l
 
 
 def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
-    """Return a figure between 0 and 1 with an interval that is symmetric in its log-odds, and so never leaves [0, 1].
+    """Return a figure between 0 and 1 with an interval that is symmetric in log-odds, so that it stays within [0, 1].
 
     Args:
         value: the figure.
-        resampled: the same on each resample.
-        reach: the level of the interval, and what it rests on.
+        resampled: the figure on each resample.
+        reach: events and level.
 
     >>> found = on_log_odds(0.9, np.array([0.85, 0.9, 0.95] * 50), Reach(100))
     >>> round(found.low, 2), round(found.high, 2)
     (0.78, 0.96)
     """
     half = reach.quantile * _spread(resampled) * np.sqrt(reach.inflation)
-    if not 0 < value < 1 or not half > 0:  # all or nothing in order: no spread to tell an interval by
+    if not 0 < value < 1 or not half > 0:  # a figure of 0 or 1, or no spread: no interval
         return Interval(float(value), np.nan, np.nan)
     middle, step = np.log(value / (1 - value)), half / (value * (1 - value))
     return Interval(float(value), float(expit(middle - step)), float(expit(middle + step)))
@@ -173,16 +178,16 @@ def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
 def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: float) -> Interval:
     """Return a figure of dependence with an interval around the root of its unbiased square, which may reach 0.
 
-    The square of n admissions, its bias taken off, behaves as Z² − 1 in units of 1/n, Z normal with deviation 1, where
-    an outcome has two classes and there is little dependence. So 1/n is added before the root is taken, and the root
-    has the same standard error wherever it lies, 0 included.
+    With two classes and little dependence, the bias-corrected square of n admissions is distributed like (Z² − 1) / n,
+    where Z is normal with SD 1. So 1/n is added before the root is taken, and the root has the same standard error
+    wherever it lies, 0 included.
 
     Args:
         value: the plain figure, whose square is biased.
         unbiased: the U-statistic of its square; may be negative.
-        resampled: the biased square of each resample.
+        resampled: the biased square on each resample.
         reach: events and level.
-        n: admissions.
+        n: the number of admissions.
 
     >>> found = dependence(0.05, -0.0004, np.random.default_rng(0).chisquare(1, 500) / 400, Reach(200), n=400)
     >>> found.low, found.high < 0.2
@@ -192,24 +197,25 @@ def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reac
     if not spread > 0 or not value > 0:
         return Interval(float(value), np.nan, np.nan)
     square = max(unbiased + 1 / n, 0.0)
-    # Resamples of Z lie around Z, so that their square has the variance 2 + 4 Z²: the error is then 1 / √n for every Z.
+    # Resamples of Z are normal around Z, so their square has the variance 2 + 4 Z²; this makes the error 1 / √n for
+    # every Z.
     error = np.sqrt((spread + 2 / n**2) / (4 * (square + 1 / n)))
     half = normal_quantile((1 + reach.level) / 2) * error
     return Interval(float(value), float(max(np.sqrt(square) - half, 0.0)), float(min(np.sqrt(square) + half, 1.0)))
 
 
 def shift(value: float, log_odds: np.ndarray, events: float, *, alike: float = 1.0, level: float = 0.95) -> Interval:
-    """Return a shift of log-odds with those shifts that expect no other number of events than chance allows.
+    """Return a calibration intercept (a shift of log-odds) with its score-test interval.
 
-    What chance allows is by the variance that a shift itself implies, as in Wilson's interval of a rate: the score
-    test turned round.
+    The interval holds the shifts under which the observed number of events is not surprising, given the variance that
+    each shift implies, as in Wilson's interval of a rate.
 
     Args:
-        value: the shift at which as many events are expected as were seen.
+        value: the shift at which the expected number of events is the observed one.
         log_odds: of each admission.
-        events: how many were seen.
-        alike: how many times the variance is as large as that of admissions that have nothing to do with each other.
-        level: the share of such intervals that hold the true shift.
+        events: the observed number of events.
+        alike: the design effect, by which the variance exceeds that of independent admissions.
+        level: the confidence level.
 
     >>> found = shift(0.0, np.zeros(100), 50)
     >>> round(found.low, 2), round(found.high, 2)
@@ -228,13 +234,13 @@ def shift(value: float, log_odds: np.ndarray, events: float, *, alike: float = 1
 
 
 def mean_square(value: float, gaps: np.ndarray, variances: np.ndarray, shares: np.ndarray, reach: Reach) -> Interval:
-    """Return the root of a mean squared gap, of which noise has been taken off, with an interval that may reach 0.
+    """Return the root of a mean squared gap, corrected for noise, with an interval that may reach 0.
 
     Args:
         value: the root as it is shown.
         gaps: observed less predicted in each group.
         variances: of each gap by chance alone.
-        shares: of each group in all.
+        shares: each group's share of all admissions.
         reach: events and level.
 
     >>> gaps = np.array([0.01, -0.02, 0.01])
@@ -253,13 +259,13 @@ def difference(value: float, first: np.ndarray, second: np.ndarray, reach: Reach
     """Return the paired difference of two figures that were resampled together, with its interval and p-value.
 
     Args:
-        value: the difference of the figures themselves, first minus second.
-        first: the first figure of each resample.
-        second: the second figure of each resample.
+        value: the difference of the figures, first minus second.
+        first: the first figure on each resample.
+        second: the second figure on each resample.
         reach: events and level.
 
     Returns:
-        The difference, t standard errors of the resampled differences to either side, and the p-value of Student's t.
+        The difference, its interval of Student's t from the resampled differences, and the p-value of the t-test.
 
     >>> rng = np.random.default_rng(0)
     >>> found = difference(0.1, 0.8 + 0.02 * rng.normal(size=400), np.full(400, 0.7), Reach(50))
@@ -284,10 +290,11 @@ def _wilson(estimate: float, none: float, growth: float, quantile: float) -> tup
 
 
 def _finite(resampled: np.ndarray) -> np.ndarray:
-    return resampled[np.isfinite(resampled)]  # a slope may run away where a resample has no case
+    """Return the finite values: a slope may diverge in a resample with few cases."""
+    return resampled[np.isfinite(resampled)]
 
 
 def _spread(resampled: np.ndarray) -> float:
-    """Return the standard deviation over resamples; NaN where there are none."""
+    """Return the standard deviation over resamples; NaN with fewer than two."""
     known = _finite(resampled)
     return float(known.std()) if len(known) > 1 else np.nan

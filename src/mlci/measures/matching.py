@@ -1,16 +1,16 @@
-"""Bring the scores of one rule to the distribution of another: as many reach every level.
+"""Match the distribution of scores of one rule to that of another (quantile matching).
 
-Scores of two rules for the same admissions come in, and scores of the first rule for others; out come those others as
-the second rule would spread them. Moving quantiles rather than mean and standard deviation serves skewed scores, and
-scores that many admissions share; comparing the rules on the same admissions leaves out what these differ in from all.
+Both rules score the same admissions; the differences of their quantiles then shift other scores of the first rule.
+Quantiles serve better than mean and standard deviation for skewed scores and for scores with ties, and comparing the
+rules on the same admissions removes differences between admissions.
 """
 
 import numpy as np
 
 from mlci.measures.weighted import quantile
 
-LEVELS = np.linspace(0.05, 0.95, 19)
-UNSURE = 10  # admissions with both scores that outweigh the belief that the rules spread alike
+LEVELS = np.linspace(0.05, 0.95, 19)  # of the quantiles
+UNSURE = 10  # number of admissions at which the shift is half of the difference of quantiles
 
 
 def matched(
@@ -21,16 +21,16 @@ def matched(
     weight: np.ndarray | None = None,
     other: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Move scores as the quantiles of `first` must move to become those of `second`, in the same order.
+    """Shift scores as the quantiles of `first` must be shifted to become those of `second`; their order is kept.
 
     Args:
-        scores: of a rule.
-        first: of that rule too, best for the admissions of `second`.
-        second: of another rule.
-        weight, other: how much the scores of `first` and `second` count, where they count unequally.
+        scores: scores of the first rule.
+        first: scores of the first rule, best of the same admissions as `second`.
+        second: scores of the second rule.
+        weight, other: sampling weights of `first` and `second`, if they differ.
 
     Returns:
-        A score for each of `scores`: shifted as the nearest levels are, the less the fewer `second` holds.
+        The shifted scores. Shifts are interpolated between the levels, and smaller the fewer scores `second` has.
 
     >>> matched(np.arange(5.0), np.arange(1000.0), np.arange(1000.0) + 2).round(1).tolist()
     [2.0, 3.0, 4.0, 5.0, 6.0]

@@ -1,4 +1,4 @@
-"""What a metric is: a score beside an outcome (`Pair`), how figures of it are resampled, and the figure itself.
+"""The classes of the metric registry: a score with an outcome (`Pair`), how figures are resampled, and a figure.
 
 The metrics themselves are listed in `mlci.measures.registry`.
 """
@@ -17,15 +17,15 @@ from mlci.measures.design import Design, as_design
 from mlci.measures.intervals import Interval, Reach
 from mlci.measures.weighted import effective
 
-FEW = 100  # a whole-numbered score with at most so many distinct values has a plug-in estimate of MI
+FEW = 100  # distinct values up to which a whole-numbered score has a plug-in estimate of MI
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One score beside one outcome (0, 1, NaN where not known), and the outcome's predicted risk where one is given.
+    """A score and an outcome (0, 1, NaN where not known), with the outcome's predicted risk if there is one.
 
-    `sigma` and `kernel` are those of nHSIC; `patients` tells whose admission each one is (each its own by default), or
-    is a `Design` with weights and strata. What several metrics need is computed once.
+    `sigma` and `kernel` are those of nHSIC. `patients` is the patient of each admission (by default each has its own),
+    or a `Design` with weights and strata. Quantities that several metrics need are cached.
     """
 
     scores: np.ndarray
@@ -37,9 +37,10 @@ class Pair:
 
     @lazy_property
     def events(self) -> int:
-        """Patients with the rarer kind of the outcome: what the outcome's figures rest on.
+        """Patients with the rarer class of the outcome, on which the precision of its figures depends.
 
-        Of a weighted sample no more than its weights are worth; of strata no more than degrees of freedom are left.
+        At most the effective sample size of weighted samples, and at most the degrees of freedom of stratified ones,
+        plus 1.
         """
         kinds = [self.y == kind for kind in (0, 1)]
         events = min(int(np.count_nonzero(np.bincount(self.design.cluster[rows]))) for rows in kinds)
@@ -49,7 +50,7 @@ class Pair:
 
     @lazy_property
     def design(self) -> Design:
-        """Whose admission each one is, and how it was drawn."""
+        """Return the sampling design of the admissions."""
         return as_design(np.arange(len(self.y)) if self.patients is None else self.patients)
 
     @property
@@ -58,12 +59,12 @@ class Pair:
 
     @lazy_property
     def n(self) -> int:
-        """Admissions whose outcome is known."""
+        """Return the number of admissions whose outcome is known."""
         return int((~np.isnan(self.y)).sum())
 
     @lazy_property
     def has_both(self) -> bool:
-        """Whether some known admission has the outcome, and another lacks it; else no score can be judged by it."""
+        """Whether both classes of the outcome occur; otherwise no score can be judged by it."""
         return bool((self.y == 0).any() and (self.y == 1).any())
 
     @lazy_property
@@ -73,21 +74,21 @@ class Pair:
 
     @lazy_property
     def by_counting(self) -> np.ndarray:
-        """Return the contributions of the admissions to mutual information, by counting."""
+        """Return the contributions of the admissions to mutual information, by the plug-in estimator."""
         return self._contributions("plug-in")
 
     @lazy_property
     def calibration(self) -> discrimination.Calibration:
-        """How true the risk is."""
+        """Return the calibration of the risk."""
         return discrimination.calibration(self.risk, self.y, weight=self.weight)
 
     @lazy_property
     def placed(self) -> dict[str, tuple[float, np.ndarray]]:
-        """AUROC and influences of the score or the risk, as far as somebody asked."""
+        """AUROC and influences of the score and of the risk, as far as they were needed."""
         return {}
 
     def areas(self, of: str) -> tuple[float, np.ndarray]:
-        """Return AUROC, and how far each admission moves it, `of` the scores or the risk.
+        """Return AUROC and each admission's influence on it, `of` the "scores" or the "risk".
 
         >>> Pair(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0])).areas("scores")[0]
         0.75
@@ -98,12 +99,12 @@ class Pair:
 
     @lazy_property
     def weighted(self) -> dict["Resampler", np.ndarray]:
-        """Figures of resamplers at the survey weights, as far as somebody asked."""
+        """Figures of resamplers at the sampling weights, as far as they were needed."""
         return {}
 
     @lazy_property
     def has_few_values(self) -> bool:
-        """Whether the score is a count of points, so that counting estimates its mutual information."""
+        """Whether the score has few whole-numbered values, so that the plug-in estimator of MI applies."""
         return not np.mod(self.scores, 1).any() and len(np.unique(self.scores)) <= FEW
 
     def _contributions(self, estimator: information.Estimator) -> np.ndarray:
@@ -114,10 +115,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Resampler:
-    """A way to resample several metrics at once: `make` gives a statistic with a column for each of `metrics`.
+    """A way to resample several metrics at once: `make` returns a statistic with one column per name in `metrics`.
 
-    With `together` it takes several outcomes of one score, whose columns then stand side by side. The `make` of several
-    metrics takes some of them by `figures`.
+    With `together`, `make` takes pairs of one score with several outcomes, whose columns stand side by side. A `make`
+    of several metrics takes the argument `figures`, to compute some of them.
     """
 
     metrics: tuple[str, ...]
@@ -128,7 +129,7 @@ class Resampler:
         """Return the resampler of some of its metrics, in its own order.
 
         Args:
-            names: of those metrics.
+            names: names of those metrics.
 
         >>> from mlci.measures.registry import METRICS
         >>> METRICS["auroc"].resampler.only(["rank_dcorr", "dcorr"]).metrics
@@ -138,11 +139,11 @@ class Resampler:
         return self if some == self.metrics else replace(self, metrics=some, make=partial(self.make, figures=some))
 
     def at_weights(self, pair: Pair, name: str) -> float:
-        """Return a metric at survey weights: on a resample in which each admission came as often as its weight.
+        """Return a metric at the sampling weights, as if each admission had been drawn as often as its weight.
 
         Args:
-            pair: with weights.
-            name: of the metric.
+            pair: a pair with weights.
+            name: the name of the metric.
 
         >>> from mlci.measures.registry import METRICS
         >>> design = Design.of(range(4), weights=[1, 3, 1, 1])
@@ -157,23 +158,23 @@ class Resampler:
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure of a score for an outcome.
+    """A figure of a score for an outcome.
 
     Attributes:
         name: its key in tables and files.
         label: its heading on pages and figures.
         short: its heading in narrow tables.
-        value: the figure itself, each admission counting once; ask `of`, which also knows weights.
-        resampler: its spread over resampled patients; None where it has none.
-        interval: from the pair, the figure, its resamples and the reach; None where it has none.
-        drawn: the figure whose resamples it shares, where it has none of its own.
-        by_influence: whether its interval rests on influences, so that resamples serve differences alone.
-        unit: "nats", or nothing for a pure number.
-        better: the direction, larger or smaller, or the value that is right.
+        value: computes the figure with each admission counting once; use `of`, which also applies weights.
+        resampler: computes it on resampled patients; None if it is not resampled.
+        interval: computes the interval from the pair, the figure, its resamples and the reach; None if it has none.
+        drawn: the metric whose resamples it uses, if it has none of its own.
+        by_influence: whether its interval uses influences, so that resamples serve differences alone.
+        unit: "nats", or empty for a pure number.
+        better: the better direction (larger or smaller), or the ideal value.
         depends: what of the score it depends on, in words.
         applies: whether a pair has this figure.
-        benchmarked: whether it is a table of `mlci benchmark`.
-        reported: whether it is a table of the report.
+        benchmarked: whether it has a table in `mlci benchmark`.
+        reported: whether it has a table in the report.
     """
 
     name: str
@@ -192,10 +193,10 @@ class Metric:
     reported: bool = False
 
     def of(self, pair: Pair) -> float:
-        """Return the figure of a pair, at its survey weights where it has some.
+        """Return the figure of a pair, at its sampling weights if it has some.
 
         Args:
-            pair: a score and an outcome; without both classes a figure that needs them is NaN.
+            pair: a score and an outcome; a figure that needs both classes is NaN without them.
 
         >>> from mlci.measures.registry import METRICS
         >>> METRICS["auroc"].of(Pair(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0])))

@@ -1,9 +1,8 @@
 """Dependence of two numeric variables (days, cost, readmissions) in O(n log n), without an n x n matrix.
 
-Two arrays of numbers come in; distance correlation with its U-statistic, rank correlation, concordance and nHSIC go
-out. The one hard term, the sum over all pairs of |x − x'| |y − y'|, needs for each admission the sums over those before
-it in x that lie below it in y. Taken in the order of x and split by the binary digits of the rank in y, from the
-highest down, these are running sums: one pass for each digit. Ties need no care, since they add nothing.
+The one hard term of the distance correlation is Σ |x − x'| |y − y'| over all pairs. For each admission it needs sums
+over the admissions with smaller x and smaller y (`_products`). These are found by processing the ranks of y bit by bit,
+from the highest, with one cumulative sum per bit (`_below`). Ties need no special care, since they contribute 0.
 """
 
 from typing import Any
@@ -16,13 +15,9 @@ from mlci.measures._arrays import as_scores
 from mlci.measures._distances import centred, distances, standard
 from mlci.measures.alignment import unit_bandwidth
 
-MOST = 3_000  # admissions whose pairs are all looked at
-QUARTERS = (
-    (1, 1, 1),
-    (1, -1, -1),
-    (-1, 1, -1),
-    (-1, -1, 1),
-)  # of pairs around an admission: the sign, and x and y turned
+MOST = 3_000  # admissions for nHSIC, which needs all pairs
+# The four quadrants around a point (x, y): the sign of their pairs (concordant or not), and the signs of x and y.
+QUADRANTS = ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
 
 
 def numeric_distance_correlation(x: Any, y: Any) -> float:
@@ -30,7 +25,7 @@ def numeric_distance_correlation(x: Any, y: Any) -> float:
 
     Args:
         x: one number per admission.
-        y: another.
+        y: one number per admission.
 
     >>> round(numeric_distance_correlation([1, 2, 3, 4], [1, 4, 9, 16]), 3)
     0.988
@@ -43,11 +38,11 @@ def numeric_distance_correlation(x: Any, y: Any) -> float:
 
 
 def numeric_independence(x: Any, y: Any) -> tuple[float, float]:
-    """Return the U-statistic of the squared distance correlation, and the p-value of independence (chi-square bound).
+    """Return the U-statistic of the squared distance correlation, and the p-value of independence (chi-squared bound).
 
     Args:
         x: one number per admission.
-        y: another.
+        y: one number per admission.
 
     >>> unbiased, p = numeric_independence(range(40), [value % 7 for value in range(40)])
     >>> p > 0.05
@@ -62,12 +57,12 @@ def numeric_independence(x: Any, y: Any) -> tuple[float, float]:
 
 
 def spearman(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> tuple[float, np.ndarray]:
-    """Return Spearman's rank correlation (of weighted mid-ranks), and how far each admission moves it.
+    """Return Spearman's rank correlation (of weighted mid-ranks), and each admission's influence on it.
 
     Args:
         x: one number per admission.
-        y: another.
-        weight: how much each admission counts, where they count unequally.
+        y: one number per admission.
+        weight: sampling weight of each admission, if they differ.
 
     >>> rho, influence = spearman(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 2.0, 4.0]))
     >>> round(rho, 3), bool(abs(influence.sum()) < 1e-12)
@@ -83,7 +78,7 @@ def spearman(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) 
 
 
 def _mid_ranks(values: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """Return how much weight lies below each value, ties counting half; centred."""
+    """Return the weighted mid-rank of each value (the weight below it, plus half of its ties), centred."""
     _, which = np.unique(values, return_inverse=True)
     total = np.bincount(which, mass)
     ranks = (np.cumsum(total) - total / 2)[which]
@@ -91,21 +86,21 @@ def _mid_ranks(values: np.ndarray, mass: np.ndarray) -> np.ndarray:
 
 
 def concordance(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> tuple[float, np.ndarray]:
-    """Return the concordance index, and how far each admission moves it.
+    """Return the concordance index, and each admission's influence on it.
 
-    It is the share of pairs of admissions with different numbers that a score puts in their order; equal scores count
-    half. For an outcome of 0 and 1 it is AUROC.
+    It is the share of pairs of admissions with different numbers that the score orders like the numbers; ties of the
+    score count half. For a binary outcome it is AUROC.
 
     Args:
         x: the score of each admission.
-        y: its number.
-        weight: how much each admission counts, where they count unequally.
+        y: the number of each admission.
+        weight: sampling weight of each admission, if they differ.
 
     >>> round(concordance(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 5.0, 2.0, 9.0]))[0], 3)
     0.833
     """
     mass = np.ones(len(x)) if weight is None else weight
-    signed = sum(sign * _lower_left(first * x, second * y, mass) for sign, first, second in QUARTERS)
+    signed = sum(sign * _lower_left(first * x, second * y, mass) for sign, first, second in QUADRANTS)
     _, which = np.unique(y, return_inverse=True)
     pairs = mass.sum() - np.bincount(which, mass)[which]
     total = float(mass @ pairs)
@@ -130,8 +125,8 @@ def numeric_nhsic(x: Any, y: Any, *, most: int = MOST) -> float:
 
     Args:
         x: one number per admission.
-        y: another.
-        most: admissions that it is computed on, evenly taken in their order, since it needs all pairs of them.
+        y: one number per admission.
+        most: it is computed on every k-th admission if there are more than this, since it needs all pairs.
 
     >>> round(numeric_nhsic(range(50), range(50)), 6)
     1.0
@@ -150,7 +145,7 @@ def numeric_nhsic(x: Any, y: Any, *, most: int = MOST) -> float:
 
 
 def _totals(x: Any, y: Any) -> tuple[tuple[float, np.ndarray, np.ndarray], ...] | None:
-    """Sum of products of distances with the sums of rows, for x with y, x with itself and y with itself."""
+    """Return, for x with y, x with x and y with y, the sum of products of distances and the two row sums."""
     x, y = as_scores(x, "x"), as_scores(y, "y")
     if len(x) != len(y):
         raise InputError(f"y: has {len(y)} numbers and x has {len(x)}; they must be equal.")
@@ -167,16 +162,17 @@ def _totals(x: Any, y: Any) -> tuple[tuple[float, np.ndarray, np.ndarray], ...] 
 
 
 def _mean_centred(total: float, first: np.ndarray, second: np.ndarray) -> float:
+    """Return the sum of products of two doubly centred distance matrices; arguments as in `centred`."""
     n = len(first)
     return total - 2 / n * (first @ second) + first.sum() * second.sum() / n**2
 
 
 def _products(x: np.ndarray, y: np.ndarray) -> float:
-    """Sum over all ordered pairs of |x − x'| |y − y'|; x is sorted."""
+    """Return Σ |x − x'| |y − y'| over all ordered pairs; x is sorted."""
     terms = np.stack([np.ones_like(x), x, y, x * y])
     before = np.cumsum(terms, axis=1) - terms
     below = _below(terms, np.argsort(np.argsort(y, kind="stable")))
-    # Of pairs with the smaller x behind: those that rise in y count as they are, all others with the sign turned.
+    # Over pairs with x' ≤ x, |x − x'| |y − y'| is (x − x')(y − y') if y' < y, else its negative.
     rising, every = (sums[0] * x * y - sums[1] * y - sums[2] * x + sums[3] for sums in (below, before))
     return float(2 * (2 * rising.sum() - every.sum()))
 

@@ -1,11 +1,11 @@
 """Ratios of observed to expected events: intervals, funnel limits, overdispersion, shrinkage.
 
-Observed and expected counts of groups come in, arrays of limits go out; nothing here knows of hospitals. An interval
-says what the group's own ratio may be (exact for Poisson counts, mid-P). Funnel limits say how far from 1 a group lies
-by chance alone, and where groups differ more than chance allows, how far a usual group lies (Spiegelhalter, Stat Med
-2005;24:1185, and 2012;175:1 of J R Stat Soc A): by a factor on the variance (phi) or a variance between groups (tau2),
-from z-scores whose extremes were reined in, so that the outliers to be found do not hide themselves. With weights, a
-count stands for what an unweighted count of the same precision would be, and need not be whole.
+The groups may be hospitals; the functions take arrays of counts. A group's interval is exact for Poisson counts
+(mid-P). Funnel limits say how far from 1 a group lies by chance alone. Where groups differ more than chance allows
+(overdispersion; Spiegelhalter, Stat Med 2005;24:1185, and 2012;175:1 of J R Stat Soc A), the limits are widened by a
+factor on the variance (phi) or a variance between groups (tau2). Both are estimated from z-scores whose extremes were
+winsorised, so that outliers do not hide themselves. With sampling weights, a count is the unweighted count of the same
+precision, and need not be whole.
 """
 
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from scipy.special import gammaincc, gammainccinv, gammaincinv, gammaln
 from mlci.base.errors import InputError
 from mlci.measures._arrays import midranks
 
-TRIM = 0.1  # share of z-scores at each end that is reined in
-ALIKE = 1e6  # a prior worth so many expected events leaves groups no difference
+TRIM = 0.1  # share of z-scores at each end that is winsorised (or trimmed, for shmi)
+ALIKE = 1e6  # largest weight of a prior, in expected events; groups then do not differ
 METHODS = ("additive", "multiplicative", "shmi", "none")
 
 
 @dataclass(frozen=True)
 class Dispersion:
-    """How much more groups differ than chance allows, and by which method the funnel makes room for it.
+    """How much more groups differ than chance allows, and the method by which the funnel allows for it.
 
-    `phi` is the mean squared z-score, `tau2` the variance between groups on the method's scale: the square root of the
-    ratio, or for `shmi` its logarithm.
+    `phi` is the mean squared z-score. `tau2` is the variance between groups on the method's scale: the square root of
+    the ratio, or for `shmi` its logarithm.
     """
 
     method: str
@@ -38,17 +38,17 @@ class Dispersion:
 
     @property
     def found(self) -> bool:
-        """Whether groups differ by more than chance, and the method makes room for it."""
+        """Whether groups differ by more than chance, and the method allows for it."""
         return self.tau2 > 0 if self.method in ("additive", "shmi") else self.phi > 1 and self.method != "none"
 
 
 def interval(observed: Any, expected: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mid-P interval of each ratio, the expected counts taken as known.
+    """Return the mid-P interval of each ratio; the expected counts are taken as known.
 
     Args:
         observed: counts of Poisson events.
         expected: expected counts.
-        level: the share of repetitions that the interval should hold.
+        level: the confidence level.
 
     >>> low, high = interval([0, 12], [4.0, 10.0])
     >>> low.round(2).tolist(), high.round(2).tolist()
@@ -58,19 +58,19 @@ def interval(observed: Any, expected: Any, *, level: float = 0.95) -> tuple[np.n
     tail = (1 - level) / 2
     low, high = np.zeros_like(observed), gammainccinv(observed + 1, tail)
     edge = gammaincinv(np.maximum(observed, 1e-300), tail)
-    bounds = [(edge * (observed > 0), high, 1 - tail), (low, high.copy(), tail)]  # both lie inside the exact interval
+    bounds = [(edge * (observed > 0), high, 1 - tail), (low, high.copy(), tail)]  # the exact interval contains both
     found = []
     for below, above, wanted in bounds:
         for _ in range(60):
             middle = (below + above) / 2
-            rises = _mid(observed, middle) > wanted  # the chance of fewer falls as the mean grows
+            rises = _mid(observed, middle) > wanted  # this probability falls as the mean grows
             below, above = np.where(rises, middle, below), np.where(rises, above, middle)
         found.append((below + above) / 2 / expected)
     return np.where(observed > 0, found[0], 0.0), found[1]
 
 
 def _mid(observed: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Return chance of fewer events than observed, and half of that of as many."""
+    """Return the mid-P lower tail: P(fewer than observed) + P(as many) / 2."""
     fewer = np.where(observed > 0, gammaincc(np.maximum(observed, 1e-300), mean), 0.0)
     return (fewer + gammaincc(observed + 1, mean)) / 2
 
@@ -81,12 +81,12 @@ def dispersion(observed: Any, expected: Any, *, method: str = "additive") -> Dis
     Args:
         observed: counts of events.
         expected: expected counts, all above 0.
-        method: `additive` and `multiplicative` take z-scores of square roots and rein in the outer tenths at each end
-            to their borders; `shmi` takes logarithms and leaves the outer tenths out, as the Summary Hospital-level
-            Mortality Indicator does; `none` estimates as `additive` does, and its limits make no room.
+        method: `additive` and `multiplicative` take z-scores of square roots and winsorise the outer tenth at each end;
+            `shmi` takes logarithms and drops the outer tenths, as the Summary Hospital-level Mortality Indicator does;
+            `none` estimates as `additive` does, but its limits do not allow for it.
 
     Returns:
-        How much more they differ, and the room that the limits make for it.
+        The overdispersion, and the method by which limits allow for it.
 
     >>> found = dispersion([5, 30, 12, 40, 21], [12.0, 20.0, 15.0, 25.0, 20.0])
     >>> round(found.phi, 2), round(found.tau2, 3)
@@ -95,7 +95,7 @@ def dispersion(observed: Any, expected: Any, *, method: str = "additive") -> Dis
     if method not in METHODS:
         raise InputError(f"overdispersion {method!r}: allowed are {', '.join(METHODS)}.")
     observed, expected = np.asarray(observed, dtype=float), np.asarray(expected, dtype=float)
-    if len(observed) < 3:  # nothing to tell usual from unusual by
+    if len(observed) < 3:  # too few to estimate it
         return Dispersion(method, 1.0, 0.0)
     z, error = _z(observed, expected, method)
     if method == "shmi":
@@ -111,20 +111,20 @@ def dispersion(observed: Any, expected: Any, *, method: str = "additive") -> Dis
 
 
 def _z(observed: np.ndarray, expected: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return distance from 1 in standard errors, on the method's scale, and the standard errors."""
+    """Return each ratio's distance from 1 in standard errors, on the method's scale, and the standard errors."""
     error = 1 / np.sqrt(expected)
     if method == "shmi":
-        return np.log(np.maximum(observed, 0.5) / expected) / error, error  # no event counts as half of one
+        return np.log(np.maximum(observed, 0.5) / expected) / error, error  # 0 events count as 0.5
     return (np.sqrt(observed / expected) - 1) / (error / 2), error / 2
 
 
 def standing(observed: Any, expected: Any, spread: Dispersion) -> np.ndarray:
-    """Return each group's distance from 1 in standard errors.
+    """Return each group's distance from 1 in standard errors that include the overdispersion.
 
     Args:
         observed: counts of events.
         expected: expected counts, all above 0.
-        spread: the room that is made for usual differences between groups.
+        spread: the overdispersion to allow for.
 
     >>> standing([36, 16], [25.0, 16.0], Dispersion("none", 1.0, 0.0)).round(2).tolist()
     [2.0, 0.0]
@@ -134,18 +134,19 @@ def standing(observed: Any, expected: Any, spread: Dispersion) -> np.ndarray:
 
 
 def _error(error: np.ndarray, spread: Dispersion) -> np.ndarray:
-    """Return the standard error with the room that the dispersion makes."""
+    """Return the standard error with the overdispersion."""
     if not spread.found:
         return error
     return error * np.sqrt(spread.phi) if spread.method == "multiplicative" else np.sqrt(error**2 + spread.tau2)
 
 
 def funnel(expected: Any, spread: Dispersion, *, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return between which ratios a group of so many expected events lies, if it is like the others.
+    """Return the limits between which the ratio of a group lies if it is like the others.
 
     Args:
         expected: expected counts, all above 0.
-        spread: of `dispersion`; where it is nothing, or by the method `none`, the limits are those of a Poisson count.
+        spread: from `dispersion`; without overdispersion, or with the method `none`, limits are those of a Poisson
+            count.
         level: the share of groups between the limits.
 
     >>> low, high = funnel([25.0], Dispersion("additive", 1.0, 0.0), level=0.95)
@@ -169,7 +170,7 @@ def funnel(expected: Any, spread: Dispersion, *, level: float) -> tuple[np.ndarr
 
 @dataclass(frozen=True)
 class GammaPrior:
-    """How the groups' true ratios are spread: a gamma distribution worth `weight` expected events, with this `mean`."""
+    """The distribution of the groups' true ratios: gamma with this `mean`, and a `weight` in expected events."""
 
     mean: float
     weight: float
@@ -180,7 +181,7 @@ class GammaPrior:
 
 
 def prior(observed: Any, expected: Any) -> GammaPrior:
-    """Return the spread of true ratios, estimated by maximum likelihood (a negative binomial model of the counts).
+    """Return the distribution of true ratios, by maximum likelihood of a negative binomial model of the counts.
 
     Args:
         observed: counts of events.
@@ -209,12 +210,12 @@ def prior(observed: Any, expected: Any) -> GammaPrior:
 def shrunk(
     observed: Any, expected: Any, known: GammaPrior, *, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each group's ratio drawn towards the others', the more the fewer events it has, with its interval.
+    """Return each group's posterior mean ratio, shrunk towards the prior mean, with its credible interval.
 
     Args:
         observed: counts of events.
         expected: expected counts.
-        known: of `prior`.
+        known: from `prior`.
         level: the posterior probability of the interval.
 
     >>> ratio, low, high = shrunk([0, 30], [2.0, 20.0], GammaPrior(1.0, 10.0))

@@ -1,9 +1,9 @@
 """The registry of metrics: for each its names, unit, direction, function, resampler and interval.
 
-A `Pair` (one score beside one outcome) comes in; `Metric.value` gives a number, `Metric.resampler` its spread, and
-`Metric.interval` makes an interval of both. To add a metric, write its function in a file of this room and one entry
-here: `mlci evaluate` computes and prints it at once, and `benchmarked` and `reported` put it into the benchmark's
-tables and the report.
+Of a `Pair` (a score and an outcome), `Metric.value` computes the figure, `Metric.resampler` its values on resampled
+patients, and `Metric.interval` an interval from both. To add a metric, write its function in a file of this room and
+add one entry here. `mlci evaluate` then computes and prints it; `benchmarked` and `reported` put it into the tables of
+the benchmark and of the report.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def _mean(contributions: np.ndarray) -> float:
 
 
 def _is_unweighted(pair: Pair) -> bool:
-    """Return whether all admissions count alike: what has no weighted definition needs that."""
+    """Return whether all admissions have the same weight, which figures without a weighted definition need."""
     return pair.weight is None
 
 
@@ -52,9 +52,9 @@ def _on_log_odds(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> I
 
 
 def _dependence(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, ranks: bool = False) -> Interval:
-    """Return the interval around the U-statistic of the squared distance correlation; `drawn` is of the biased one.
+    """Return the interval around the U-statistic of the squared distance correlation; `drawn` are biased figures.
 
-    With weights there is no U-statistic: the square less the bias that its resamples show stands for it.
+    With weights there is no U-statistic: the square less the bias estimated from the resamples takes its place.
     """
     if pair.weight is not None:
         known = pair.weight[~np.isnan(pair.y)]
@@ -66,13 +66,13 @@ def _dependence(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, ra
 
 
 def _corrected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    """Return the interval of the plain one: what the two estimate is the same."""
+    """Return the interval of the plain distance correlation, which estimates the same quantity."""
     plain = _dependence(pair, float(distance_correlation(pair.scores, pair.y)), drawn, reach)
     return Interval(value, plain.low, plain.high)
 
 
 def _alignment(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    """Return the interval around nHSIC less the bias that its resamples show."""
+    """Return the interval around nHSIC less the bias estimated from its resamples."""
     if not np.isfinite(drawn).any():
         return Interval(value, np.nan, np.nan)
     found = intervals.plain(2 * value - float(np.nanmean(drawn)), drawn, reach, floor=0.0)
@@ -80,17 +80,17 @@ def _alignment(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Int
 
 
 def _observed_expected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    """Return Wilson's interval of the rate, for as many admissions as weighted, correlated ones are worth."""
+    """Return Wilson's interval of the rate over the mean risk, for the effective number of admissions."""
     known = ~np.isnan(pair.y)
     if pair.risk is None or not known.any():
         return Interval(value, np.nan, np.nan)
     risks, y, weight = pair.risk[known], pair.y[known], None if pair.weight is None else pair.weight[known]
-    many, residuals = float(len(y)), y - risks
+    n, residuals = float(len(y)), y - risks
     if weight is not None:
         squares = residuals**2
-        many = float(weight.sum() * (weight @ squares) / max(weight**2 @ squares, 1e-300))
-    worth = many / _together(pair, residuals)
-    low, high = wilson(mean(y, weight) * worth, worth, level=reach.level)
+        n = float(weight.sum() * (weight @ squares) / max(weight**2 @ squares, 1e-300))
+    effective_n = n / _design_effect(pair, residuals)
+    low, high = wilson(mean(y, weight) * effective_n, effective_n, level=reach.level)
     expected = mean(risks, weight)
     return Interval(value, float(low / expected), float(high / expected))
 
@@ -99,26 +99,26 @@ def _intercept(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Int
     known = ~np.isnan(pair.y)
     if pair.risk is None or not np.isfinite(value):
         return Interval(value, np.nan, np.nan)
-    if pair.weight is not None:  # its score test is for admissions that count alike
+    if pair.weight is not None:  # the score test is for unweighted admissions
         return _plain(pair, value, drawn, reach)
     log_odds, y = discrimination.logit(pair.risk[known]), pair.y[known]
-    alike = _together(pair, y - discrimination.expit(log_odds + value))
-    return intervals.shift(value, log_odds, y.sum(), alike=alike, level=reach.level)
+    design_effect = _design_effect(pair, y - discrimination.expit(log_odds + value))
+    return intervals.shift(value, log_odds, y.sum(), alike=design_effect, level=reach.level)
 
 
 def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    """Return the interval of the calibration error; chance gaps are wider where a patient's residuals go together."""
+    """Return the interval of the calibration error; correlated residuals of a patient widen it by the design effect."""
     known = ~np.isnan(pair.y)
     if pair.risk is None or not known.any():
         return Interval(value, np.nan, np.nan)
     risks, y = pair.risk[known], pair.y[known]
     weight = None if pair.weight is None else pair.weight[known]
     gaps, variances, shares = discrimination.calibration_gaps(risks, y, weight=weight)
-    return intervals.mean_square(value, gaps, variances * _together(pair, y - risks), shares, reach)
+    return intervals.mean_square(value, gaps, variances * _design_effect(pair, y - risks), shares, reach)
 
 
-def _together(pair: Pair, residuals: np.ndarray) -> float:
-    """Return design effect: variance of the sum of residuals by patient over that by admission, at least 1."""
+def _design_effect(pair: Pair, residuals: np.ndarray) -> float:
+    """Return the design effect: variance of the sum of residuals by patient over that by admission, at least 1."""
     known = ~np.isnan(pair.y)
     moved = np.zeros(len(known))
     moved[known] = residuals if pair.weight is None else pair.weight[known] * residuals

@@ -1,11 +1,11 @@
-"""Figures of resampled patients: all admissions of a patient come and go together.
+"""Bootstrap of patients: all admissions of a patient are drawn together. Returns each figure on every resample.
 
-Scores, outcomes and patients come in; an array of resampled figures goes out, one row per resample. Nothing is sorted
-or searched again: each score is sorted once, and a resample is a vector of weights on its distinct values (how often an
-admission was drawn, times its survey weight where there is one), from which every figure follows by running sums
-(dCorr, AUROC, average precision), by a matrix product with the kernel's features (nHSIC), or as a weighted mean (mutual
-information, calibration). Resamples depend on the seed alone, so that figures of several scores or outcomes drawn with
-the same seed are paired. `mlci.measures.intervals` makes intervals.
+Nothing is sorted or searched again for a resample. Each score is sorted once, and a resample is a vector of weights on
+its distinct values (how often an admission was drawn, times its sampling weight). Every figure then follows from
+cumulative sums (distance correlation, AUROC, average precision), from a matrix product with the kernel's features
+(nHSIC), or as a weighted mean (mutual information, calibration). The resamples depend on the seed alone, so figures of
+several scores or outcomes with the same seed are paired. `mlci.measures.intervals` turns resampled figures into
+intervals.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ Weights = Callable[[np.ndarray], np.ndarray]  # admissions -> resamples x admiss
 Statistic = Callable[[Weights], np.ndarray]  # -> resamples x figures
 RANKING = ("dcorr", "nhsic", "auroc", "average_precision", "rank_dcorr")
 CALIBRATION = ("observed_expected", "brier", "slope", "intercept", "brier_skill", "deviance", "nagelkerke")
-CELLS = 1 << 20  # weights held at once by a thread
-CACHED = 1 << 16  # of them summed at once: what a core keeps beside it
+CELLS = 1 << 20  # weights (resamples x admissions) that a thread holds at once
+CACHED = 1 << 16  # weights that are summed at once, to fit into a core's cache
 
 
 def bootstrap(
@@ -35,12 +35,12 @@ def bootstrap(
     """Compute each statistic on the same resamples of patients.
 
     Args:
-        statistics: from `ranking`, `mean` or `calibration`.
-        patients: the patient of each admission, all of whose admissions come and go together; or a `Design`, whose
-            clusters do so within their strata and whose weights multiply each resample.
-        resamples: how many.
-        seed: of the draws.
-        threads: at most 8 by default.
+        statistics: from `ranking`, `area`, `mean` or `calibration`.
+        patients: the patient of each admission, or a `Design`, whose clusters are drawn within their strata and whose
+            weights multiply those of each resample.
+        resamples: the number of resamples.
+        seed: seed of the draws.
+        threads: number of threads; at most 8 by default.
 
     Returns:
         An array for each statistic, resamples x figures.
@@ -63,10 +63,10 @@ def bootstrap(
         for row in counts:
             row[:] = design.draw(rng)
 
-        everybody = _weights(design, counts, everyone)
+        all_weights = _weights(design, counts, everyone)
 
         def weights(rows: np.ndarray) -> np.ndarray:
-            return everybody if np.array_equal(rows, everyone) else _weights(design, counts, rows)
+            return all_weights if np.array_equal(rows, everyone) else _weights(design, counts, rows)
 
         return [statistic(weights) for statistic in statistics]
 
@@ -76,7 +76,7 @@ def bootstrap(
 
 
 def _weights(design: Design, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return resamples x admissions, from how often each cluster was drawn."""
+    """Return the weights, resamples x admissions, from how often each cluster was drawn."""
     drawn = counts.take(design.cluster[rows], axis=1)
     return drawn if design.weight is None else drawn * design.weight[rows]
 
@@ -89,15 +89,15 @@ def ranking(
     kernel: str = "rbf",
     figures: Sequence[str] = RANKING,
 ) -> Statistic:
-    """Return the statistic that resamples the figures of `RANKING` for a score and an outcome, or several.
+    """Return the statistic that resamples the figures of `RANKING` for a score and one or more outcomes.
 
     Args:
         scores: one number per admission.
         y: the outcome: 0, 1, or NaN where not known; or n x T outcomes, whose figures stand side by side. The score is
             sorted and summed once for all outcomes that are known for the same admissions.
         sigma: the bandwidth of nHSIC in the score's units; by default the score's own reference bandwidth.
-        kernel: of nHSIC.
-        figures: which of `RANKING`, where not all are wanted: the others are not computed.
+        kernel: the kernel of nHSIC.
+        figures: which of `RANKING` to compute.
 
     >>> import numpy as np
     >>> statistic = ranking(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0]))
@@ -109,23 +109,23 @@ def ranking(
     if sigma is None and kernel != "energy":
         sigma = alignment.unit_bandwidth(scores)
     groups = [
-        (_Ladder.of(scores, outcomes[:, columns], np.flatnonzero(known)), columns)
+        (_SortedScore.of(scores, outcomes[:, columns], np.flatnonzero(known)), columns)
         for known, columns in alignment.alike(outcomes)
     ]
 
     def statistic(weights: Weights) -> np.ndarray:
         sides: dict[int, np.ndarray] = {}
-        for ladder, columns in groups:
-            weight = weights(ladder.rows)
+        for sorted_score, columns in groups:
+            weight = weights(sorted_score.rows)
             found = np.full((len(weight), len(columns), len(figures)), np.nan)
-            if len(ladder.values) > 1:
-                mass, drawn = ladder.mass(weight), [cases.drawn(weight) for cases in ladder.cases]
-                step = max(1, CACHED // len(ladder.values))
+            if len(sorted_score.values) > 1:
+                mass, drawn = sorted_score.mass(weight), [cases.drawn(weight) for cases in sorted_score.cases]
+                step = max(1, CACHED // len(sorted_score.values))
                 for start in range(0, len(weight), step):
                     part = slice(start, start + step)
-                    found[part] = _ranking(ladder, mass[part], [columns[part] for columns in drawn], figures)
+                    found[part] = _ranking(sorted_score, mass[part], [columns[part] for columns in drawn], figures)
                 if kernel != "energy" and "nhsic" in figures:
-                    found[:, :, figures.index("nhsic")] = _nhsic(ladder, weight, kernel, sigma)
+                    found[:, :, figures.index("nhsic")] = _nhsic(sorted_score, weight, kernel, sigma)
             sides.update(zip(columns, found.transpose(1, 0, 2)))
         return np.hstack([sides[column] for column in range(outcomes.shape[1])])
 
@@ -134,21 +134,21 @@ def ranking(
 
 @dataclass(frozen=True)
 class _Cases:
-    """The admissions with an outcome, from the lowest score to the highest."""
+    """The admissions with an outcome, in increasing order of score."""
 
-    rows: np.ndarray  # among the ladder's
-    starts: np.ndarray  # among `rows`: the first with each value that some of them have
-    value: np.ndarray  # the number of each of those values
+    rows: np.ndarray  # positions of the cases among the sorted admissions
+    starts: np.ndarray  # the first of `rows` at each distinct value that some case has
+    value: np.ndarray  # the index of each of those values
 
     def drawn(self, weight: np.ndarray) -> np.ndarray:
-        """Return how many were drawn with each value: resamples x values."""
+        """Return how many cases were drawn at each value: resamples x values."""
         drawn = weight.take(self.rows, axis=1)
         return drawn if len(self.starts) == len(self.rows) else np.add.reduceat(drawn, self.starts, axis=1)
 
 
 @dataclass(frozen=True)
-class _Ladder:
-    """A score's distinct values, and the admissions on them from the lowest to the highest."""
+class _SortedScore:
+    """A score's distinct values, and the admissions in increasing order of score."""
 
     rows: np.ndarray
     values: np.ndarray
@@ -156,7 +156,7 @@ class _Ladder:
     cases: tuple[_Cases, ...]  # of each outcome
 
     @classmethod
-    def of(cls, scores: np.ndarray, outcomes: np.ndarray, rows: np.ndarray) -> "_Ladder":
+    def of(cls, scores: np.ndarray, outcomes: np.ndarray, rows: np.ndarray) -> "_SortedScore":
         rows = rows[np.argsort(scores[rows], kind="stable")]
         sorted_scores = scores[rows]
         first = np.insert(sorted_scores[1:] != sorted_scores[:-1], 0, True)[: len(rows)]
@@ -169,31 +169,33 @@ class _Ladder:
         return cls(rows, sorted_scores[first], np.flatnonzero(first), tuple(cases))
 
     def mass(self, weight: np.ndarray) -> np.ndarray:
-        """Return how many were drawn on each value: resamples x values."""
+        """Return how many admissions were drawn at each value: resamples x values."""
         return weight if len(self.starts) == len(self.rows) else np.add.reduceat(weight, self.starts, axis=1)
 
 
-def _ranking(ladder: _Ladder, mass: np.ndarray, drawn_cases: list[np.ndarray], figures: Sequence[str]) -> np.ndarray:
-    """Return resamples x outcomes x figures, from the weight on each value and that of each outcome's cases.
+def _ranking(
+    sorted_score: _SortedScore, mass: np.ndarray, drawn_cases: list[np.ndarray], figures: Sequence[str]
+) -> np.ndarray:
+    """Return resamples x outcomes x figures, from the weight of each value and that of each outcome's cases.
 
-    nHSIC is that of the energy kernel, the squared distance correlation.
+    "nhsic" is here that of the energy kernel, the squared distance correlation.
 
-    With b the weight and c the cases up to each value, the energy kernel's form is the sum over gaps g of g (c - pb)²,
-    p the rate. What rests on b alone is summed once for all outcomes; the rest is a sum over cases, who are few: those
-    that lie below the gaps k to the last add to each c there, and so add their own multiple of their sums.
+    With b the weight and c the cases up to each value, p the rate and g the gaps between values, the energy kernel's
+    form is Σ g (c − p b)² = Σ g c² − 2p Σ g b c + p² Σ g b². The last sum is the same for all outcomes. The other two
+    are rewritten as sums over the cases, which are few: a case adds 1 to every c above it.
     """
     below = np.cumsum(mass, axis=1)
     n = below[:, -1]
     middle = below - mass / 2  # mid-ranks
     scales: dict[str, tuple] = {}
-    for name, values in {"dcorr": ladder.values / unit_of(ladder.values), "rank_dcorr": middle}.items():
+    for name, values in {"dcorr": sorted_score.values / unit_of(sorted_score.values), "rank_dcorr": middle}.items():
         if name in figures or (name == "dcorr" and "nhsic" in figures):
             scales[name] = values, *_beyond(np.diff(values), below)
     if "average_precision" in figures:
         seen = n[:, None] - below + mass  # from the highest score down to each value
         seen[seen <= 0] = 1  # where nobody was drawn yet, and so no case
-    found = np.full((len(mass), len(ladder.cases), len(figures)), np.nan)
-    for place, (cases, drawn) in enumerate(zip(ladder.cases, drawn_cases)):
+    found = np.full((len(mass), len(sorted_score.cases), len(figures)), np.nan)
+    for place, (cases, drawn) in enumerate(zip(sorted_score.cases, drawn_cases)):
         n1 = drawn.sum(axis=1)
         mixed = (n1 > 0) & (n1 < n)
         reached, rate = np.cumsum(drawn, axis=1), n1 / n
@@ -217,7 +219,7 @@ def _ranking(ladder: _Ladder, mass: np.ndarray, drawn_cases: list[np.ndarray], f
 
 
 def _beyond(gaps: np.ndarray, below: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what all outcomes share: the kernel's norm, the sum of g b², and that of g b from each value's gap on."""
+    """Return what all outcomes share: the kernel's norm, Σ g b², and for each value the sum of g b above it."""
     weighed = gaps * below[:, :-1]
     own = _sum(weighed, below[:, :-1])
     later = np.zeros_like(below)
@@ -229,17 +231,17 @@ def _sum(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.einsum("ij,...j->i", first, second) if second.ndim == 1 else np.einsum("ij,ij->i", first, second)
 
 
-def _nhsic(ladder: _Ladder, weight: np.ndarray, kernel: str, sigma: float | None) -> np.ndarray:
-    """Return resamples x outcomes, all at once: the kernel's features cost more than what is done with them."""
-    mass = ladder.mass(weight)
-    n, n1 = weight.sum(axis=1), np.zeros((len(weight), len(ladder.cases)))
-    profiles = np.empty((mass.shape[1], len(weight), len(ladder.cases)))
-    for place, cases in enumerate(ladder.cases):
+def _nhsic(sorted_score: _SortedScore, weight: np.ndarray, kernel: str, sigma: float | None) -> np.ndarray:
+    """Return nHSIC, resamples x outcomes, for all outcomes at once: the kernel's features dominate the cost."""
+    mass = sorted_score.mass(weight)
+    n, n1 = weight.sum(axis=1), np.zeros((len(weight), len(sorted_score.cases)))
+    profiles = np.empty((mass.shape[1], len(weight), len(sorted_score.cases)))
+    for place, cases in enumerate(sorted_score.cases):
         drawn = cases.drawn(weight)
         n1[:, place] = drawn.sum(axis=1)
         profiles[:, :, place] = -(mass * (n1[:, place] / n)[:, None]).T
         profiles[cases.value, :, place] += drawn.T
-    forms, norm = alignment.rbf(ladder.values, mass.T, profiles, kernel, sigma)
+    forms, norm = alignment.rbf(sorted_score.values, mass.T, profiles, kernel, sigma)
     mixed = (n1 > 0) & (n1 < n[:, None])
     return np.where(mixed, _ratio(forms, norm[:, None] * n1 * (1 - n1 / n[:, None])), np.nan)
 
@@ -259,14 +261,14 @@ def area(scores: np.ndarray, y: np.ndarray) -> Statistic:
     >>> area(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 1, 0, 1]))(lambda rows: np.ones((1, len(rows))))
     array([[0.75]])
     """
-    ladder = _Ladder.of(scores, y[:, None], np.flatnonzero(~np.isnan(y)))
+    sorted_score = _SortedScore.of(scores, y[:, None], np.flatnonzero(~np.isnan(y)))
 
     def statistic(weights: Weights) -> np.ndarray:
-        weight = weights(ladder.rows)
-        if not len(ladder.rows):
+        weight = weights(sorted_score.rows)
+        if not len(sorted_score.rows):
             return np.full((len(weight), 1), np.nan)
-        [cases] = ladder.cases
-        mass = ladder.mass(weight)
+        [cases] = sorted_score.cases
+        mass = sorted_score.mass(weight)
         below = np.cumsum(mass, axis=1)
         drawn, middle = cases.drawn(weight), below - mass / 2
         n, n1 = below[:, -1], drawn.sum(axis=1)
@@ -278,10 +280,10 @@ def area(scores: np.ndarray, y: np.ndarray) -> Statistic:
 
 
 def mean(values: np.ndarray) -> Statistic:
-    """Return the statistic that resamples the mean of one number per admission, or of several side by side.
+    """Return the statistic that resamples the mean of one or several numbers per admission.
 
     Args:
-        values: the numbers, such as the contributions to mutual information; NaN where not known.
+        values: the numbers (such as contributions to mutual information); NaN where not known.
 
     >>> import numpy as np
     >>> mean(np.array([0.2, np.nan, 0.4]))(lambda rows: np.ones((1, len(rows)))).round(3)
@@ -303,13 +305,14 @@ def calibration(
 ) -> Statistic:
     """Return the statistic that resamples the figures of `CALIBRATION` for a risk and an outcome.
 
-    Slope and intercept take one Newton step from the full fit, which has the bootstrap's spread to first order.
+    Slope and intercept take one Newton step from the fit to all admissions, which has the same bootstrap variance to
+    first order.
 
     Args:
         risks: a probability per admission.
         y: the outcome: 0, 1, or NaN where not known.
-        weight: of each admission in the full fit.
-        figures: which of `CALIBRATION`, where not all are wanted: the others are not computed.
+        weight: sampling weight of each admission in the fit to all of them.
+        figures: which of `CALIBRATION` to compute.
 
     >>> import numpy as np
     >>> statistic = calibration(np.array([0.1, 0.3, 0.6, 0.8]), np.array([0.0, 1.0, 0.0, 1.0]))

@@ -1,7 +1,7 @@
-"""Means, spreads and quantiles of admissions that count unequally; without weights exactly those of NumPy.
+"""Means, standard deviations and quantiles with sampling weights; without weights exactly those of NumPy.
 
-Numbers and weights come in (None: each admission counts once), plain figures go out. A weight says how many admissions
-of the population one of the sample stands for; only its ratio to the others matters here.
+A weight says how many admissions of the population an admission of the sample represents; only ratios of weights matter
+here. Without weights (None) each admission counts once.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ def mean(values: np.ndarray, weight: np.ndarray | None = None):
 
     Args:
         values: along the first axis, one per admission.
-        weight: of each admission.
+        weight: sampling weight of each admission.
 
     >>> float(mean(np.array([1.0, 4.0]), np.array([2.0, 1.0])))
     2.0
@@ -27,7 +27,7 @@ def spread(values: np.ndarray, weight: np.ndarray | None = None):
 
     Args:
         values: along the first axis, one per admission.
-        weight: of each admission.
+        weight: sampling weight of each admission.
 
     >>> float(spread(np.array([1.0, 4.0]), np.array([2.0, 1.0])).round(3))
     1.414
@@ -38,12 +38,12 @@ def spread(values: np.ndarray, weight: np.ndarray | None = None):
 
 
 def quantile(values: np.ndarray, levels: Sequence[float] | np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """Return quantiles; with weights the least value up to which that share of all weight lies.
+    """Return quantiles; with weights, the least value up to which at least that share of the weight lies.
 
     Args:
         values: one per admission.
         levels: shares, from 0 to 1.
-        weight: of each admission.
+        weight: sampling weight of each admission.
 
     >>> quantile(np.array([3.0, 1.0, 2.0]), [0.5], np.array([1.0, 5.0, 1.0])).tolist()
     [1.0]
@@ -58,7 +58,7 @@ def quantile(values: np.ndarray, levels: Sequence[float] | np.ndarray, weight: n
 
 
 def effective(weight: np.ndarray) -> float:
-    """Return how many admissions of equal weight would tell as much (Kish): the squared sum over the sum of squares.
+    """Return Kish's effective sample size of a `weight` per admission: (Σ w)² / Σ w².
 
     >>> effective(np.array([1.0, 1.0, 1.0, 0.0])), effective(np.array([3.0, 1.0]))
     (3.0, 1.6)
