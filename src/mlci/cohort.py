@@ -1,7 +1,7 @@
 """A cohort: one row per admission, with its codes, its outcomes (null = not known) and its split.
 
-In comes a table from a source or a cohort file; out comes the same for every later step. Nothing later than this file
-asks where the rows came from.
+`build_cohort` makes a cohort from a source, `read_cohort` reads one from a file. No later step needs to know where the
+rows came from.
 """
 
 import inspect
@@ -29,8 +29,7 @@ from mlci.codes.poa import ALL, ONLY, late, no_flags, read_flags
 from mlci.sources import Step
 from mlci.sources._assembled import assembled, check_proportions
 from mlci.sources._cohort_file import SPLITS, check_columns, check_rows, write_facts
-from mlci.sources._earlier import OBSERVED, with_history, with_times
-from mlci.sources._earlier import carry as carried
+from mlci.sources._earlier import OBSERVED, add_earlier_codes, with_history, with_times
 
 RATES = ("outcome", "known", "happened")
 
@@ -53,7 +52,7 @@ class Cohort:
     attrition: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
     version: str = field(default=mlci.__version__)
-    look_back: float = 0  # days; codes of the earlier admissions of so many stand behind an admission's own
+    look_back: float = 0  # in days; codes of the patient's earlier admissions within it follow an admission's own codes
 
     def __len__(self) -> int:
         return self.table.num_rows
@@ -75,21 +74,21 @@ class Cohort:
         restore_zeros: bool = False,
         **options: Any,
     ) -> "Cohort":
-        """Build a cohort from a frame; the words are those of `mlci cohort file`.
+        """Build a cohort from a frame; the arguments are the options of `mlci cohort file`.
 
         Args:
             frame: pandas, polars (lazy too) or Arrow.
-            id: the column of admissions, where its name does not speak for itself.
+            id: the column of admissions, if its name is not one that is recognised.
             subject: the column of patients.
             codes: a column or a pattern (`DX*`), or several.
-            icd_version: 9 or 10 for all codes, or the column that says it.
-            outcomes: each outcome with its rule (`expired:Y`, `los > 7`), or with its column.
+            icd_version: 9 or 10 for all codes, or the column that holds it.
+            outcomes: for each outcome its rule (`expired:Y`, `los > 7`) or its column.
             age: the column of ages in years.
             sex: the column of sexes.
-            split: the column of train, valid and test.
+            split: the column that holds train, valid or test.
             keep: further columns to keep.
-            restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
-            **options: those of `build_cohort`: `split_by`, `proportions`.
+            restore_zeros: whether to restore leading zeros that ICD-9 codes have lost.
+            **options: further options of `build_cohort`, such as `split_by` and `proportions`.
 
         Returns:
             The cohort.
@@ -101,9 +100,9 @@ class Cohort:
         array([[1.],
                [0.]])
         """
-        said = {"id": id, "subject": subject, "codes": codes, "icd_version": icd_version, "outcomes": outcomes}
-        said |= {"age": age, "sex": sex, "split": split, "keep": keep, "restore_zeros": restore_zeros}
-        return build_cohort("file", as_table(frame), **said, **options)
+        options |= {"id": id, "subject": subject, "codes": codes, "icd_version": icd_version, "outcomes": outcomes}
+        options |= {"age": age, "sex": sex, "split": split, "keep": keep, "restore_zeros": restore_zeros}
+        return build_cohort("file", as_table(frame), **options)
 
     def __repr__(self) -> str:
         return f"{self._title()}\n{text_table(self._rates(), RATES)}"
@@ -119,8 +118,8 @@ class Cohort:
     def _title(self) -> str:
         lengths = pc.list_value_length(self.table["codes"]).to_numpy()
         patients = pc.count_distinct(self.table["subject_id"]).as_py()
-        many = f"Cohort of {len(self):,} admissions, {patients:,} patients ({self.source})"
-        return f"{many}; codes per admission: median {_quartiles(lengths)}"
+        size = f"Cohort of {len(self):,} admissions, {patients:,} patients ({self.source})"
+        return f"{size}; codes per admission: median {_quartiles(lengths)}"
 
     def _rates(self) -> list[list[str]]:
         rows = []
@@ -131,7 +130,7 @@ class Cohort:
         return rows
 
     def head(self, n: int = 5) -> pa.Table:
-        """Give the first admissions.
+        """Return the first admissions.
 
         Args:
             n: how many.
@@ -171,10 +170,10 @@ class Cohort:
         return polars.from_arrow(self.table)
 
     def split(self, *names: str) -> "Cohort":
-        """Choose the admissions of one or several splits.
+        """Select the admissions of one or several splits.
 
         Args:
-            *names: of train, valid and test.
+            *names: one or several of train, valid and test.
 
         Returns:
             The smaller cohort.
@@ -192,10 +191,10 @@ class Cohort:
         return self.where(chosen.to_numpy())
 
     def where(self, rows: np.ndarray) -> "Cohort":
-        """Choose admissions; what is known about the cohort stays with them.
+        """Select admissions; source, outcomes and notes stay as they are.
 
         Args:
-            rows: a Boolean array, one flag per admission.
+            rows: a Boolean array, one value per admission.
 
         Returns:
             The smaller cohort.
@@ -212,11 +211,11 @@ class Cohort:
         """Draw admissions at random.
 
         Args:
-            size: how many at most.
-            seed: of the draw.
+            size: the largest number of admissions to draw.
+            seed: the seed of the draw.
 
         Returns:
-            The smaller cohort, in its order.
+            The smaller cohort, in the same order.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [7, 8, 9], "codes": [["I50.9"]] * 3, "died": [1, 0, 0]})
@@ -233,7 +232,7 @@ class Cohort:
         """Return one column as an array.
 
         Args:
-            name: of the column; one that is missing is an `InputError`.
+            name: the column's name; a missing column raises an `InputError`.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
@@ -245,13 +244,13 @@ class Cohort:
         return self.table[name].to_numpy()
 
     def labels(self, *names: str) -> np.ndarray:
-        """Give outcomes as numbers.
+        """Return outcomes as numbers.
 
         Args:
-            *names: of the outcomes; by default all.
+            *names: names of outcomes; all by default.
 
         Returns:
-            A float64 array with a row per admission and a column per outcome, NaN where an outcome is not known.
+            A float64 array with a row per admission and a column per outcome; NaN where an outcome is not known.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, None]})
@@ -266,7 +265,7 @@ class Cohort:
         return np.column_stack(columns) if columns else np.empty((len(self), 0))
 
     def admissions(self, *, poa: str = ALL) -> Admissions:
-        """Return the code lists, dictionary-encoded, as every scorer takes them.
+        """Return the code lists, dictionary-encoded, in the form that every scorer takes.
 
         Args:
             poa: `all` codes, `only` those present on admission, or (any other word) all of them with their flags.
@@ -282,36 +281,33 @@ class Cohort:
 
     @lazy_property
     def _lists(self) -> Admissions:
-        """Make what `admissions` gives, once: every part of a report asks for it."""
+        """Encode the code lists, once: every part of a report needs them."""
         codes = self.table["codes"].combine_chunks()
         offsets = codes.offsets.to_numpy().astype(np.int64)
         flat = codes.values.slice(offsets[0], offsets[-1] - offsets[0])
-        version = np.repeat(self.column("icd_version").astype(np.int8), np.diff(offsets))
-        parts = []
-        for number in np.unique(version):
-            alone = bool((version == number).all())
-            encoded = (flat if alone else flat.filter(pa.array(version == number))).dictionary_encode()
-            parts.append((number, encoded.dictionary.to_numpy(zero_copy_only=False), encoded.indices.to_numpy()))
+        version_of = np.repeat(self.column("icd_version").astype(np.int8), np.diff(offsets))
         indices = np.empty(len(flat), dtype=np.int32)
-        start = 0
-        for number, values, ids in parts:
-            indices[version == number] = ids + start
-            start += len(values)
-        values = [values for _, values, _ in parts] or [np.empty(0, dtype=object)]
-        versions = [np.full(len(values), number, dtype=np.int8) for number, values, _ in parts]
+        values, versions, start = [np.empty(0, dtype=object)], [np.empty(0, dtype=np.int8)], 0
+        for version in np.unique(version_of):  # the same text in two ICD versions is two codes
+            here = version_of == version
+            encoded = (flat if here.all() else flat.filter(pa.array(here))).dictionary_encode()
+            indices[here] = encoded.indices.to_numpy() + start
+            values.append(encoded.dictionary.to_numpy(zero_copy_only=False))
+            versions.append(np.full(len(encoded.dictionary), version, dtype=np.int8))
+            start += len(encoded.dictionary)
         return Admissions(
             ids=self.column("admission_id"),
             values=np.concatenate(values),
-            versions=np.concatenate(versions or [np.empty(0, dtype=np.int8)]),
+            versions=np.concatenate(versions),
             indices=indices,
             offsets=offsets - offsets[0],
         )
 
     def present(self) -> "Cohort":
-        """Leave out the codes that arose after admission, with their flags.
+        """Leave out the codes that arose after admission, and their flags.
 
         Returns:
-            The cohort of the same admissions; one without flags (`poa`) is an `InputError`.
+            A cohort of the same admissions. A cohort without flags (`poa`) raises an `InputError`.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [7], "codes": [["I50.9", "T81.4XXA"]], "poa": [["Y", "N"]], "died": [1]})
@@ -321,26 +317,26 @@ class Cohort:
         kept = ~late(self._flags())
         codes = self.table["codes"].combine_chunks()
         lengths = codes.value_lengths().to_numpy()
-        left = np.bincount(np.repeat(np.arange(len(self)), lengths)[kept], minlength=len(self))
-        offsets = np.concatenate([[0], np.cumsum(left)]).astype(np.int32)
+        counts = np.bincount(np.repeat(np.arange(len(self)), lengths)[kept], minlength=len(self))
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         table = self.table
         for name in ("codes", "poa"):
-            left = table[name].combine_chunks().flatten().filter(pa.array(kept))
-            lists = pa.ListArray.from_arrays(pa.array(offsets), left)
+            flat = table[name].combine_chunks().flatten().filter(pa.array(kept))
+            lists = pa.ListArray.from_arrays(pa.array(offsets), flat)
             table = table.set_column(table.column_names.index(name), name, lists)
         return replace(self, table=table)
 
     def looking_back(self, days: float, *, carry: str | Path | None = None) -> "Cohort":
-        """Count the codes of each patient's earlier admissions too.
+        """Add the codes of each patient's earlier admissions.
 
         Args:
-            days: how long before an admission an earlier one may have begun; 0 counts none.
-            carry: which codes count: comorbidities, or a table that says how long each does (`mlci.codes.carrying`); by
-                default all.
+            days: how many days before an admission an earlier one may have begun; 0 adds nothing.
+            carry: which codes count: `comorbidities`, or a table of how long each code counts (`mlci.codes.carrying`);
+                all by default.
 
         Returns:
-            The cohort of the same admissions, each with those codes behind its own. One that does not say when
-            admissions began (`days_observed`), or that looks back already, is an `InputError`.
+            A cohort of the same admissions, in which the added codes follow an admission's own. A cohort without the
+            times of admission (`days_observed`), or with a look-back already, raises an `InputError`.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [7, 8], "mrn": [1, 1], "codes": [["I50.9"], ["E11.9"]], "died": [0, 1]})
@@ -357,28 +353,35 @@ class Cohort:
             )
         if days == 0:
             return self
-        found = carried(self.table, days, read_carry(carry) if carry else None)
+        found = add_earlier_codes(self.table, days, read_carry(carry) if carry else None)
         return replace(self, table=found.table, look_back=days, notes=(*self.notes, found.words()))
 
     def _flags(self) -> np.ndarray:
-        """Return the flag of each recorded code."""
+        """Return the present-on-admission flag of each recorded code."""
         if "poa" not in self.table.column_names:
             raise no_flags("the cohort")
-        return read_flags(self.table["poa"].combine_chunks().flatten(), "the cohort", "poa", 1)
+        flags = self.table["poa"].combine_chunks()
+        ends = np.cumsum(pc.fill_null(pc.list_value_length(flags), 0).to_numpy())
+
+        def row_number(place: int) -> int:
+            return int(np.searchsorted(ends, place, side="right")) + 1
+
+        return read_flags(flags.flatten(), "the cohort", "poa", row_number)
 
     def describe(self) -> dict[str, list[str]]:
-        """Give Table 1 as text.
+        """Describe the cohort as the Table 1 of a paper does.
 
         Returns:
-            Each line's name with its values: for all admissions, and for train, valid and test.
+            For each line its values as text: for all admissions, then for train, valid and test.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [7, 8], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
         >>> {len(values) for values in Cohort.from_frame(visits, icd_version=10).describe().values()}
         {4}
         """
-        lists, light = self._lists, self.table.drop_columns([*{"codes", "poa"} & set(self.table.column_names)])
-        lengths, splits = np.diff(lists.offsets), light["split"]
+        lists = self._lists
+        table = self.table.drop_columns([*{"codes", "poa"} & set(self.table.column_names)])
+        lengths, splits = np.diff(lists.offsets), table["split"]
         lines: dict[str, list[str]] = {}
         for rows in (
             np.ones(len(self), bool),
@@ -386,15 +389,15 @@ class Cohort:
         ):
             found = np.bincount(lists.indices[np.repeat(rows, lengths)], minlength=len(lists.values)) > 0
             distinct = pa.array(lists.values[found], pa.string()).unique()
-            for name, text in _table_one(light.filter(pa.array(rows)), lengths[rows], distinct, self.outcomes):
+            for name, text in _table_one(table.filter(pa.array(rows)), lengths[rows], distinct, self.outcomes):
                 lines.setdefault(name, []).append(text)
         return lines
 
     def write(self, path: str | Path) -> None:
-        """Write the cohort file: Parquet, with what is known about the cohort in its metadata.
+        """Write the cohort file: Parquet, with source, outcomes, attrition and notes in its metadata.
 
         Args:
-            path: the file to write; it appears whole or not at all.
+            path: the file to write; it appears complete or not at all.
 
         >>> import tempfile
         >>> import pandas as pd
@@ -416,7 +419,7 @@ class Cohort:
             write_parquet(write_facts(self.table, facts), temporary)
 
     def in_order(self) -> "Cohort":
-        """Return the cohort sorted by admission, so that nothing learned from it depends on the order of a file's rows.
+        """Return the cohort sorted by admission, so that a fit does not depend on the order of the rows.
 
         >>> import pandas as pd
         >>> visits = pd.DataFrame({"visit_id": [8, 7], "codes": [["I50.9"], ["E11.9"]], "died": [1, 0]})
@@ -434,10 +437,10 @@ def read_cohort(path: str | Path) -> Cohort:
     """Read a cohort file.
 
     Args:
-        path: a Parquet file, as `Cohort.write` and `mlci cohort` write it.
+        path: a Parquet file that `Cohort.write` or `mlci cohort` wrote.
 
     Returns:
-        The cohort; a file that is damaged or has other columns is an `InputError`.
+        The cohort. A damaged file, or one with other columns, raises an `InputError`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -450,13 +453,13 @@ def read_cohort(path: str | Path) -> Cohort:
 
 
 def cohort_head(path: str | Path) -> Cohort:
-    """Read what is known about the cohort of a file, without its rows.
+    """Read a cohort file without its rows.
 
     Args:
         path: a cohort file.
 
     Returns:
-        A cohort of no admission, with source, outcomes, attrition and columns.
+        An empty cohort with the file's source, outcomes, attrition and columns.
 
     >>> import tempfile
     >>> import pandas as pd
@@ -474,14 +477,14 @@ def cohort_head(path: str | Path) -> Cohort:
 
 
 def _check_name(path: str | Path) -> None:
-    """Refuse a spreadsheet in the place of a cohort, and say what makes one of it."""
+    """Refuse a spreadsheet where a cohort file is needed, and name the command that converts it."""
     if is_sheet(path) and Path(path).is_file():
         name = name_of(path)
         raise InputError(f"{name}: is no cohort file; `mlci cohort file {name} -o cohort.parquet` makes one of it.")
 
 
 def _checked(table: pa.Table, where: str) -> Cohort:
-    from mlci.sources._facts import read_facts  # which needs pydantic, as who builds a cohort does not
+    from mlci.sources._facts import read_facts  # needs pydantic, which building a cohort does not
 
     facts = read_facts(table.schema, where)
     check_columns(table.schema, facts.outcomes, where)
@@ -508,14 +511,15 @@ def build_cohort(
 
     Args:
         source: a module of `mlci.sources`, such as mimic4, omop, tables or synthetic.
-        location: a folder, a database, a file, or for synthetic how many admissions.
-        split_by: the column whose distinct values are drawn into train, valid and test; a source's own `split` is kept.
-        proportions: of train, valid and test.
-        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
-        look_back: days; the codes of a patient's earlier admissions that began so long before, or less, count too.
-        carry: which of those codes: comorbidities, or a table that says how long each counts (`mlci.codes.carrying`).
+        location: a folder, a database, a file, or for synthetic the number of admissions.
+        split_by: the column whose distinct values are divided among train, valid and test; a split that the source
+            has already is kept.
+        proportions: the proportions of train, valid and test.
+        restore_zeros: whether to restore leading zeros that ICD-9 codes have lost.
+        look_back: in days; codes of a patient's admissions that began at most so long before count too.
+        carry: which of those codes: `comorbidities`, or a table of how long each code counts (`mlci.codes.carrying`).
         wash_out: whether to leave out admissions less than `look_back` days after the patient's first.
-        options: those of the source.
+        options: options of the source.
 
     Returns:
         The cohort.
@@ -531,15 +535,16 @@ def build_cohort(
         rule = read_carry(carry) if carry else None
         draft = with_history(draft, look_back, rule, wash_out=wash_out, source=source)
     elif wash_out or carry:
-        asked = "carry needs a look_back: it says which codes" if carry else "wash_out needs a look_back: admissions"
-        raise InputError(f"{asked} {'are carried' if carry else 'observed for fewer days are left out'}.")
+        if carry:
+            raise InputError("carry needs a look_back: it says which codes are carried.")
+        raise InputError("wash_out needs a look_back: admissions observed for fewer days are left out.")
     draft = assembled(draft, source, split_by=split_by, proportions=proportions, restore_zeros=restore_zeros)
     cohort = Cohort(draft.table, source, draft.outcomes, draft.attrition, look_back=look_back or 0)
     return replace(cohort, notes=(*draft.notes, *_unusable(cohort)))
 
 
 def _read(source: str, location: Any, options: dict[str, Any], *, restore_zeros: bool) -> sources.Draft:
-    """Read a source's draft; refuse an option that it does not have."""
+    """Read a source; refuse an option that the source does not have."""
     reader = sources.find(source).read
     allowed = [
         name for name, option in inspect.signature(reader).parameters.items() if option.kind == option.KEYWORD_ONLY
@@ -552,13 +557,13 @@ def _read(source: str, location: Any, options: dict[str, Any], *, restore_zeros:
 
 
 def _unusable(cohort: Cohort) -> list[str]:
-    """Return outcomes that have one class, or lose one where all outcomes must be known together, with the numbers."""
+    """Return a note for each outcome with one class only, in all its admissions or where all outcomes are known."""
     labels = cohort.labels()
-    together = ~np.isnan(labels).any(axis=1)
+    all_known = ~np.isnan(labels).any(axis=1)
     notes = []
     for name, y in zip(cohort.outcomes, labels.T):
         known = y[~np.isnan(y)]
-        kept = y[together]
+        kept = y[all_known]
         if len(np.unique(known)) < 2:
             notes.append(f"{name} cannot be used: {int(known.sum())} of {len(known)} admissions have it.")
         elif len(np.unique(kept)) < 2:
@@ -572,9 +577,9 @@ def _unusable(cohort: Cohort) -> list[str]:
 def _table_one(
     table: pa.Table, lengths: np.ndarray, distinct: pa.Array, outcomes: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the lines of Table 1 of some admissions, from their number of codes and the distinct ones.
+    """Yield the lines of Table 1 for some admissions, given their numbers of codes and their distinct codes.
 
-    Those on age and sex where the cohort carries them.
+    Age and sex have a line if the cohort has these columns.
     """
     n = table.num_rows
     yield "admissions", f"{n:,}"
@@ -596,7 +601,7 @@ def _table_one(
 
 
 def _short(value: Any) -> str:
-    """Return a cell of the first rows: a list of codes with blanks between, cut where it is long."""
+    """Return the text of a cell, shortened where it is long; the codes of a list are separated by blanks."""
     text = " ".join(value) if isinstance(value, list) else "" if value is None else str(value)
     return text if len(text) <= 40 else f"{text[:39]}…"
 

@@ -1,8 +1,9 @@
-"""Codes become token ids: a vocabulary fitted on the training split, then flat ids and offsets, never a padded matrix.
+"""Turn codes into token ids, with a vocabulary that is fitted on the training split.
 
-A code gives one token for each depth of the vocabulary: its first so many characters (the paper: one depth of 4). A
-token belongs to an ICD version, because the same text means different things in ICD-9 and ICD-10. The first code, as
-the principal diagnosis, may give its tokens once more, marked. `encode`, all that training needs, takes NumPy alone.
+A token is a prefix of a code. Each depth of the vocabulary is a length of prefix and gives one token per code; the
+paper has one depth, 4. A token belongs to an ICD version, because the same text means different things in ICD-9 and
+ICD-10. Optionally the first code, the principal diagnosis, gives its tokens a second time with a mark. Token ids are
+kept as one flat array with offsets, never as a padded matrix. `encode`, all that training needs, imports NumPy alone.
 """
 
 from collections.abc import Mapping
@@ -19,18 +20,18 @@ from mlci.codes.poa import ALL
 
 PAD, UNK = 0, 1
 SPECIAL = ("<PAD>", "<UNK>")
-PRINCIPAL = ">"  # before the text of a token that the first code alone gives
-MANY = "#"  # before the least number of codes of a band, in the text of a token that tells how many codes there are
-NUMBERS = np.array([1, 2, 3, 4, 5, 7, 10, 15, 20, 30])  # where those bands begin
+PRINCIPAL = ">"  # first character of a token that only the principal diagnosis gives
+MANY = "#"  # first character of a token for the number of codes; the least number of its band follows
+NUMBERS = np.array([1, 2, 3, 4, 5, 7, 10, 15, 20, 30])  # least number of codes of each band
 BANDS = np.array([0, *(step * 10**power for power in range(1, 8) for step in (1, 2, 5))])  # 10, 20, 50, 100, ...
 
 
 def positions(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of several runs of a flat array, laid end to end, and the offsets of the runs in the result.
+    """Return the positions of several runs of a flat array, end to end, and the offsets of the runs in the result.
 
     Args:
-        starts: where each run begins.
-        counts: how long it is.
+        starts: the position where each run begins.
+        counts: the length of each run.
 
     >>> import numpy as np
     >>> found, offsets = positions(np.array([5, 0]), np.array([2, 3]))
@@ -68,7 +69,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class TokenForm:
-    """Which tokens a code, and an admission, gives."""
+    """Which tokens codes and admissions give; the fields are those of `Vocabulary`."""
 
     depths: tuple[int, ...] = (4,)
     max_codes: int = 256
@@ -86,19 +87,18 @@ class Vocabulary:
     versions: tuple[int, ...]
     depths: tuple[int, ...] = (4,)
     max_codes: int = 256
-    ignored: tuple[str, ...] = ()  # ICD version, colon, code or its beginning: such codes are as if not recorded
-    primary: bool = False  # the first code is the principal diagnosis
-    # Training admissions behind each token, at least: the lower end of a band, 0: under 10.
-    support: tuple[int, ...] = ()
-    poa: str = ALL  # which codes it was made for: all, or only those present on admission; readers leave out the others
-    number_of_codes: bool = False  # how many codes an admission has is a token too
+    ignored: tuple[str, ...] = ()  # codes to leave out: ICD version, colon, code or prefix
+    primary: bool = False  # whether the first code is the principal diagnosis and gives marked tokens too
+    support: tuple[int, ...] = ()  # least number of training admissions with each token, by BANDS; 0: under 10
+    poa: str = ALL  # the codes it was fitted on: all, or only those present on admission; readers leave out the others
+    number_of_codes: bool = False  # whether the number of an admission's codes is a token too
 
     def __len__(self) -> int:
         return len(SPECIAL) + len(self.tokens)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Vocabulary":
-        """Return the vocabulary whose fields were written as JSON, which knows lists alone.
+        """Return the vocabulary with these fields, as JSON holds them: lists in place of tuples.
 
         >>> Vocabulary.from_dict({"tokens": ["I50"], "versions": [10]}).tokens
         ('I50',)
@@ -108,16 +108,16 @@ class Vocabulary:
 
     @property
     def longest(self) -> int:
-        """Tokens of one admission at most."""
+        """The largest number of tokens of one admission."""
         return (self.max_codes + self.primary) * len(self.depths) + self.number_of_codes
 
     @classmethod
     def fit(cls, train: Admissions, *, min_admissions: int = 1, **options: Any) -> "Vocabulary":
-        """Return the vocabulary of training admissions.
+        """Return a vocabulary fitted on training admissions.
 
         Args:
             train: the admissions.
-            min_admissions: in how many of them a token must occur.
+            min_admissions: the least number of admissions in which a token must occur.
             options: the fields of `TokenForm`.
 
         >>> visits = Admissions.from_lists([["I509", "N179"], ["I500"]], icd_version=10)
@@ -128,11 +128,11 @@ class Vocabulary:
 
     @classmethod
     def of(cls, seen: Mapping[tuple[int, str], int], *, min_admissions: int, **options: Any) -> "Vocabulary":
-        """Return the vocabulary of tokens that were counted.
+        """Return a vocabulary of counted tokens.
 
         Args:
-            seen: (ICD version, token) → in how many admissions it occurs.
-            min_admissions: in how many a token must occur.
+            seen: (ICD version, token) → number of admissions in which it occurs.
+            min_admissions: the least number of admissions in which a token must occur.
             options: the fields of `TokenForm`.
 
         >>> Vocabulary.of({(10, "I50"): 12, (10, "N17"): 2}, min_admissions=10).tokens
@@ -158,7 +158,7 @@ class Vocabulary:
         """Return in how many admissions each (ICD version, token) occurs; counts of parts of a split add up.
 
         Args:
-            train: the admissions; `poa` was seen to when they were read.
+            train: the admissions; `poa` is not applied here, but when they are read.
             options: the fields of `TokenForm`.
 
         >>> visits = Admissions.from_lists([["I509", "N179"], ["I500"]], icd_version=10)
@@ -176,9 +176,9 @@ class Vocabulary:
             recorded[PRINCIPAL] = (indices[offsets[rows]], rows)
         seen: dict[tuple[int, str], int] = {}
         for mark, (indices, rows) in recorded.items():
-            for depth in sorted(form.depths, reverse=True):  # a short code counts with those that begin like it
+            for depth in sorted(form.depths, reverse=True):  # least depth last: its counts include longer codes
                 names, group = _distinct([(version, mark + value[:depth]) for value, version in codes])
-                # Codes that share a prefix count once for an admission.
+                # Codes with the same prefix count once per admission.
                 pairs = group[indices] * np.int64(max(len(train), 1)) + rows
                 pairs.sort()
                 pairs = pairs[np.diff(pairs, prepend=-1) > 0]
@@ -201,8 +201,8 @@ class Vocabulary:
     def encode(self, admissions: Admissions) -> Tokens:
         """Return the token ids of each admission's first `max_codes` codes, in recorded order; duplicates stay.
 
-        A code without any known token is one UNK. A code whose version nobody said is read as the vocabulary's, where
-        that is unambiguous, and a vocabulary fitted on such codes takes every version.
+        A code without a known token gives UNK once. If all tokens are of one ICD version, codes of unknown version are
+        read as being of that version. A vocabulary fitted on codes of unknown version takes codes of any version.
 
         Args:
             admissions: normalised codes.
@@ -234,7 +234,7 @@ class Vocabulary:
         return self._numbered(Tokens(table[flat], ends[offsets]), np.diff(offsets))
 
     def _numbered(self, tokens: Tokens, many: np.ndarray) -> Tokens:
-        """Return the tokens with that of how many codes each admission has, where that counts."""
+        """Add the token for an admission's number of codes, if the vocabulary has such tokens."""
         if not self.number_of_codes:
             return tokens
         found = self.number_tokens(many)
@@ -243,7 +243,7 @@ class Vocabulary:
         return Tokens(np.insert(tokens.ids, tokens.offsets[rows + 1], found[rows]), tokens.offsets + more)
 
     def number_tokens(self, many: np.ndarray) -> np.ndarray:
-        """Return the token that each number of codes (`many`) gives; PAD where it gives none.
+        """Return the token for each number of codes (`many`), PAD where there is none.
 
         >>> Vocabulary(("I50",), (10,)).number_tokens(np.array([3]))
         array([0], dtype=int32)
@@ -254,12 +254,12 @@ class Vocabulary:
     def leaves(self, admissions: Admissions, *, mark: str = "") -> np.ndarray:
         """Return the deepest known token of each distinct code: UNK where none is known, PAD where the code is ignored.
 
-        A code's other tokens are the beginnings of its deepest one, so that this one stands for all of them. The last
-        answer is kept: the batches of a file often share their distinct codes.
+        A code's other tokens are prefixes of the deepest one, so the deepest one stands for all. The last result is
+        cached, because the batches of a file often share their distinct codes.
 
         Args:
             admissions: normalised codes.
-            mark: what tokens begin with before the code: nothing, or the mark of principal diagnoses.
+            mark: the first character of the tokens to look up: none, or `PRINCIPAL`.
 
         >>> visits = Admissions.from_lists([["I509", "N179"], ["I500"]], icd_version=10)
         >>> known = Vocabulary(("I50", "I509"), (10, 10), depths=(3, 4)).leaves(visits)
@@ -285,15 +285,15 @@ class Vocabulary:
             texts, ids = self._texts(only if only is not None and 0 in (only, version) else version)
             own = text if len(rows) == len(text) else text.take(pa.array(rows))
             for depth in sorted(self.depths):
-                beginnings = pc.utf8_slice_codeunits(own, 0, depth)
-                beginnings = pc.binary_join_element_wise(mark, beginnings, "") if mark else beginnings
-                place = pc.fill_null(pc.index_in(beginnings, value_set=texts), -1).to_numpy()
+                prefixes = pc.utf8_slice_codeunits(own, 0, depth)
+                prefixes = pc.binary_join_element_wise(mark, prefixes, "") if mark else prefixes
+                place = pc.fill_null(pc.index_in(prefixes, value_set=texts), -1).to_numpy()
                 found[rows[place >= 0]] = ids[place[place >= 0]]
         found[_ignored(admissions, self.ignored)] = PAD
         return found
 
     def _look_up_few(self, admissions: Admissions, mark: str) -> np.ndarray:
-        """Return what `_look_up` does, code by code."""
+        """Do what `_look_up` does, code by code: faster for a few codes."""
         (ids, only), depths = self._ids, sorted(self.depths, reverse=True)
         found = np.full(len(admissions.values), UNK, dtype=np.int32)
         for place, (value, version) in enumerate(zip(admissions.values, admissions.versions.tolist())):
@@ -312,7 +312,7 @@ class Vocabulary:
         return (version, text) in self._ids[0]
 
     def deepest(self, admissions: Admissions) -> Tokens:
-        """Return what `encode` does, by the deepest known token of each code alone; a principal diagnosis is marked.
+        """Return what `encode` does, but with the deepest known token of each code alone; marked tokens stay.
 
         Args:
             admissions: normalised codes.
@@ -334,9 +334,9 @@ class Vocabulary:
 
     @cached_property
     def beginnings(self) -> np.ndarray:
-        """The tokens that each token brings with it, itself included: their ids at each depth, PAD where none is known.
+        """The prefixes of each token that are tokens, itself included: their ids by depth, PAD where none is known.
 
-        Each stands in the column of the first depth that gives it: a short code is one token, once.
+        A token stands in the column of the least depth that gives it, so a short code has one token, not several.
         """
         ids, depths = self._ids[0], sorted(self.depths)
         found = np.zeros((len(self), len(depths)), dtype=np.int32)
@@ -356,7 +356,7 @@ class Vocabulary:
 
     @property
     def parents(self) -> np.ndarray:
-        """The next shorter beginning of each token that is a token too; PAD where none is.
+        """The longest shorter prefix of each token that is a token too; PAD where there is none.
 
         >>> Vocabulary(("I50", "I509"), (10, 10), depths=(3, 4)).parents.tolist()
         [0, 0, 0, 2]
@@ -389,7 +389,7 @@ class Vocabulary:
 
 
 def _distinct(keys: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], np.ndarray]:
-    """Return the distinct keys, and which of them each one is."""
+    """Return the distinct keys, and the place of each key among them."""
     number: dict[tuple[int, str], int] = {}
     group = np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
     return list(number), group
@@ -400,7 +400,7 @@ def _many(least: int) -> str:
 
 
 def telling(grade: str | None = None) -> tuple[str, ...]:
-    """Return the codes that tell an outcome, as `without` takes them: version, colon, code or its beginning.
+    """Return the codes that reveal an outcome, as `without` takes them: version, colon, code or prefix.
 
     Args:
         grade: as in `mlci.codes.outcome.telling_codes`.
@@ -412,11 +412,14 @@ def telling(grade: str | None = None) -> tuple[str, ...]:
 
 
 def without(admissions: Admissions, ignored: tuple[str, ...]) -> Admissions:
-    """Return the admissions without the codes that begin like one of `ignored`.
+    """Leave out the codes that start with one of `ignored`.
 
     Args:
         admissions: as `mlci.codes.admissions` reads them.
-        ignored: version, colon, code or its beginning; a recorded code of unknown version counts as either.
+        ignored: version, colon, code or prefix; a recorded code of unknown version is compared with both versions.
+
+    Returns:
+        The admissions, without these codes.
 
     >>> from mlci.codes.admissions import as_admissions
     >>> kept = without(as_admissions([["I46.9", "I50.9"]], icd_version=10), ("10:I46",))
@@ -427,14 +430,14 @@ def without(admissions: Admissions, ignored: tuple[str, ...]) -> Admissions:
 
 
 def _ignored(admissions: Admissions, ignored: tuple[str, ...]) -> np.ndarray:
-    """Return whether each distinct code begins like one of `ignored`."""
+    """Return whether each distinct code starts with one of `ignored`."""
     if not ignored:
         return np.zeros(len(admissions.values), dtype=bool)
-    beginnings: dict[int, tuple[str, ...]] = {0: tuple(text.split(":")[1] for text in ignored)}
+    prefixes: dict[int, tuple[str, ...]] = {0: tuple(text.split(":")[1] for text in ignored)}
     for version in (9, 10):
-        beginnings[version] = tuple(text.split(":")[1] for text in ignored if text.startswith(f"{version}:"))
-    gone = [value.startswith(beginnings[int(v)]) for value, v in zip(admissions.values, admissions.versions)]
-    return np.array(gone, dtype=bool)
+        prefixes[version] = tuple(text.split(":")[1] for text in ignored if text.startswith(f"{version}:"))
+    found = [value.startswith(prefixes[int(v)]) for value, v in zip(admissions.values, admissions.versions)]
+    return np.array(found, dtype=bool)
 
 
 def _first(admissions: Admissions, limit: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -134,7 +135,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     [
         ("Straße;DX1\n1;I50.9\n".encode("cp1252"), "its header is not UTF-8; save the table as CSV UTF-8"),
         ("visit;DX1\n1;I50.9\n".encode("utf-16"), "its header is not UTF-8"),
-        (b"Export 2019\n\nvisit,DX1\n1,I50.9\n", "does a title stand above the header?"),
+        (b"Export 2019\n\nvisit,DX1\n1,I50.9\n", "is there a title above the header?"),
         (b"", "it is empty; a header row and rows below it are needed"),
         (b"visit,DX1\n1," + b"I" * 5_000_000 + b"\n2,I10\n", "a row has more than 2 MB"),
     ],
@@ -243,6 +244,41 @@ def test_standard_streams_that_are_closed_are_told(stream, monkeypatch):
         pass
 
 
+GAPS = "visit,DX1\n\n7,I50.9\n,\n \t,\n8,E11.9\n\n9,\n,\n\n"  # rows 3, 6 and 8 hold a visit
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.xlsx"])
+def test_empty_rows_are_left_out_and_counted(name, tmp_path):
+    if name == "a.xlsx":
+        import xlsxwriter
+
+        with xlsxwriter.Workbook(tmp_path / name) as book:
+            sheet = book.add_worksheet()
+            for place, line in enumerate(GAPS.split("\n")):
+                sheet.write_row(place, 0, line.split(","))
+    else:
+        write = gzip.open if name.endswith("gz") else open
+        with write(tmp_path / name, "wt", newline="\r\n") as file:
+            file.write(GAPS)
+    with open_table(tmp_path / name) as file:
+        for columns in (["visit", "DX1"], ["DX1"]):
+            table = pa.concat_tables(file.read(columns, rows=2))
+            assert table["DX1"].to_pylist() == ["I50.9", "E11.9", None]
+        assert file.row_number(np.arange(3)).tolist() == [3, 6, 8]
+        assert file.doubt == "4 rows are empty and left out: 2, 4, 5, 7."
+
+
+def test_a_table_without_empty_rows_is_not_read_again(tmp_path):
+    (tmp_path / "a.csv").write_text(',visit\n0,"a\n\nb"\n1,\n')
+    with open_table(tmp_path / "a.csv") as file:
+        assert [row for table in file.read(["visit"]) for row in table["visit"].to_pylist()] == ["a\n\nb", None]
+        assert (file.doubt, file.row_number(1)) == ("", 3)
+    (tmp_path / "a.csv").write_text("\n\nvisit,DX1\nNA,NA\n")
+    with open_table(tmp_path / "a.csv") as file:
+        assert (file.doubt, file.row_number(0)) == ("", 4)
+        assert sum(map(len, file.read(["visit"]))) == 1  # not known, but not empty
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.xlsx"])
 def test_columns_below_a_merged_header_are_not_left_out_in_silence(name, tmp_path):
     def told(*rows):
@@ -260,6 +296,6 @@ def test_columns_below_a_merged_header_are_not_left_out_in_silence(name, tmp_pat
 
     head = ("", "visit_id", "diagnoses", "", "", "")  # the numbers of rows stand before all names
     two = told(head, ("1", "7", "I10", "I50.9", "", ""), ("2", "8", "I10", "", "NA", "A41.9"))
-    assert two == "columns 4, 6 hold values but have no name: what stands there is not read."
+    assert two == "columns 4, 6 hold values but have no name: these values are not read."
     assert told(head[:4], ("1", "7", "I10", "I50.9")).startswith("column 4 holds values but has no name")
     assert told(head, ("1", "7", "I10", "", "NA", "")) == ""

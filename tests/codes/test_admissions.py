@@ -21,7 +21,7 @@ def codes_of(batches) -> list[tuple]:
     return [tuple(code for code, _ in codes) for _, *codes in spelled_out(batches)]
 
 
-def testcodes_of():
+def test_lists_are_encoded():
     assert codes_of(as_admissions(RAW)) == CLEAN
     assert codes_of(as_admissions([])) == []
     assert codes_of(as_admissions(pd.Series([["I50.9", np.nan]]))) == [("I509",)]
@@ -49,6 +49,16 @@ def test_frames_of_every_kind_give_the_same():
             assert spelled_out(as_admissions(frame(columns))) == expected, frame
     categories = pd.DataFrame(rows).astype({"code": "category", "admission_id": "category"})
     assert spelled_out(as_admissions(categories)) == expected
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view])
+def test_lists_of_every_arrow_type_give_the_same(kind):
+    codes = pa.array([["I50.9", "N17.9"], None, [], ["E11.9", None]], kind(pa.string()))
+    flags = pa.array([["Y", "N"], None, [], ["N", "Y"]], kind(pa.string()))
+    table = pa.table({"visit_id": range(5), "codes": pa.concat_arrays([codes[1:], codes[:2]])})
+    table = table.append_column("poa", pa.concat_arrays([flags[1:], flags[:2]]))
+    assert codes_of(as_admissions(table)) == [(), (), ("E119",), ("I509", "N179"), ()]
+    assert codes_of(as_admissions(table, poa="only")) == [(), (), (), ("I509",), ()]
 
 
 def test_rows_that_do_not_stand_together_keep_first_appearance():

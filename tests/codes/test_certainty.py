@@ -1,4 +1,4 @@
-"""German letters of certainty: what is suspected or ruled out does not count and is told; no code's company matters."""
+"""German letters of certainty: suspected and ruled-out codes are left out and reported; each code is read by itself."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import mlci
 from mlci.codes import icd
 from mlci.codes.admissions import as_admissions
-from mlci.codes.certainty import attached, certain, told
+from mlci.codes.certainty import attached, notes, read_letters
 from mlci.codes.comorbidity import Coder, charlson
 from mlci.codes.years import added
 
@@ -86,7 +86,7 @@ CELLS += [
 
 
 @given(st.lists(st.sampled_from(CELLS), min_size=1, max_size=6), st.sampled_from([9, 10]))
-def test_an_admission_is_read_alone_as_in_company(cells, version):
+def test_an_admission_is_read_the_same_alone_and_with_others(cells, version):
     for together, *alone in zip(frames(cells), *(frames([cell]) for cell in cells)):
         codes, unsure = zip(*(read(data, version) for data in alone))
         assert read(together, version) == ([admission for part in codes for admission in part], sum(unsure))
@@ -96,19 +96,19 @@ def test_an_admission_is_read_alone_as_in_company(cells, version):
     st.lists(st.sampled_from(["I50.9 A", "I50.9A", "I48.9B", "N17.9 g", "S72.001 A", "C78.0V", "E11.2"]), min_size=1)
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_an_admission_is_scored_alone_as_in_company(codes):
+def test_an_admission_is_scored_the_same_alone_and_with_others(codes):
     scores = charlson([[code] for code in codes])["cci_charlson"].tolist()
     assert scores == [charlson([[code]])["cci_charlson"].tolist()[0] for code in codes]
 
 
 @given(st.sampled_from([*icd.all_codes(10).to_pylist()[::97], *list(added())[::7], "C84A", "I824Z"]))
-def test_no_code_of_icd_10_cm_is_read_otherwise_for_a_blank(code):
-    found, unsure = certain(pa.array([f"{code[:-1]} {code[-1]}"]))
+def test_a_blank_before_the_last_letter_does_not_change_a_code_of_icd_10_cm(code):
+    found, unsure = read_letters(pa.array([f"{code[:-1]} {code[-1]}"]))
     assert (icd.normalise(found[0].as_py()), unsure.any()) == (code, False)
     assert not len(attached(np.array([code], dtype=object)))
 
 
-def test_codes_are_counted_as_often_as_they_are_recorded_and_flags_stay_beside_theirs():
+def test_each_recorded_code_is_counted_and_flags_stay_with_their_codes():
     lists = pd.DataFrame({"visit_id": [1, 2], "codes": ["I21.4 A I50.9 G", "I21.4 A"], "poa": [["Y", "N"], ["Y"]]})
     found = as_admissions(lists, icd_version=10, poa="any")
     assert found.unsure == 2
@@ -126,13 +126,13 @@ def test_codes_are_counted_as_often_as_they_are_recorded_and_flags_stay_beside_t
         (["C84.A", "S72.001A", "E11.A"], 0),  # ICD-10-CM
     ],
 )
-def test_attached_letters_that_may_be_german_are_told(codes, doubts):
+def test_attached_letters_that_may_be_german_are_reported(codes, doubts):
     coder = Coder()
     coder(as_admissions([codes, ["N17.9"]], icd_version=10))
-    assert [said.partition(",")[0] for said in coder.marked()] == ["1 code ends in A or V"] * doubts
+    assert [note.partition(",")[0] for note in coder.letter_notes()] == ["1 code ends in A or V"] * doubts
 
 
-def test_it_is_told_in_python_and_by_every_command(mlci_cli, tmp_path):
+def test_python_and_every_command_report_it(mlci_cli, tmp_path):
     visits = tmp_path / "visits.csv"
     visits.write_text("visit_id,codes,died\n1,I50.9 G I21.4 A,1\n2,E11.90 G N17.9V,0\n")
     with pytest.warns(UserWarning, match="1 code is marked as suspected"):
@@ -146,6 +146,6 @@ def test_it_is_told_in_python_and_by_every_command(mlci_cli, tmp_path):
     for command in (["score", "us2010"], ["explain", "us2010"], ["indices"], ["cohort", "file"]):
         out = tmp_path / f"{command[0]}.parquet"
         done = mlci_cli(*command, str(visits), "-o", str(out), "--icd-version", "10")
-        for said in told(1, {"N179V": 1}):
-            assert said in " ".join((done.stdout + done.stderr).split()), done
+        for note in notes(1, {"N179V": 1}):
+            assert note in " ".join((done.stdout + done.stderr).split()), done
     assert [len(codes) for codes in mlci.read_cohort(tmp_path / "cohort.parquet").table["codes"].to_pylist()] == [1, 2]

@@ -44,7 +44,7 @@ def test_columns_are_found(names, said, expected):
         ("visit DX1", {"codes": "ICD*"}, r"a.csv: no column is like ICD\* \(--codes\); it has visit, DX1"),
         ("visit DX1", {"version": "ver"}, r"lacks the column ver \(--icd-version\)"),
         ("visit los", {}, r"lacks the column codes; .*\(--codes names them\)"),
-        ("Report,,", {}, "does a title stand above the header"),
+        ("Report,,", {}, "is there a title above the header"),
         ("name DX1 DX2", {}, "lacks the column admission_id; --id names"),
     ],
 )

@@ -136,6 +136,12 @@ def test_indices_of_what_was_present(tmp_path):
     assert scores == {"all": [2, 1, 0, 2], "only": [2, 0, 0, 2], "ahrq": [2, 0, 0, 2]}
 
 
+def test_a_message_names_the_row_of_a_flag_in_a_list():
+    frame = pd.DataFrame({"visit": [1, 2], "codes": [["I50.9", "E11.9"], ["I50.9"]], "poa": [["Y", "N"], ["Q"]]})
+    with pytest.raises(mlci.InputError, match="column poa, row 2: text of 1 characters"):
+        as_admissions(frame, icd_version=10, poa="only")
+
+
 def test_flags_go_with_their_admissions():
     whole = replace(Admissions.from_lists([["A", "B"], ["C"], ["A"]]), poa=np.array([1, 2, 3, 4], dtype=np.uint8))
     assert whole.take(np.array([2, 0])).poa.tolist() == [4, 1, 2]

@@ -4,11 +4,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlci.base.errors import InputError
 from mlci.codes.admissions import as_admissions
 from mlci.codes.streams import stream_rows
+from mlci.cohort import Cohort
 from toys import spelled_out, streamed
 
 ADMISSIONS = st.lists(
@@ -73,3 +76,49 @@ def test_batches_may_share_the_files_dictionary(tmp_path):
         plain, shared = ([part for part, _ in stream_rows(file, **options, unused=u)] for u in (False, True))
         assert spelled_out(shared) == spelled_out(plain) == spelled_out(as_admissions(pq.read_table(file)))
         assert (shared[0].values is shared[1].values) == (number == 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("visit_id,codes,icd_version\n7,I10,10\n,,\n\n8,I10,x\n", "column icd_version, row 5:"),
+        ("visit_id,DX1,DX2,POA1,POA2\n7,I10,,Y,\n,,,,\n8,I10,,Q,\n", "column POA1, row 4:"),
+        ("visit_id,code,icd_version\n8,I10,10\n,,\n7,I10,10\n8,I10,x\n", "column icd_version, row 5:"),  # sorted
+        ("visit_id,code\n8,I10\n,\n,I10\n", "column visit_id, row 4: is empty"),
+        ("visit_id,codes\n8,I10\n,\n,I10\n", "column visit_id, row 4: is empty"),
+    ],
+)
+def test_messages_name_the_row_of_the_file_below_empty_rows(rows, message, tmp_path):
+    (tmp_path / "a.csv").write_text(rows)
+    for batch in (1, 100):
+        with pytest.raises(InputError, match=message):
+            list(stream_rows(tmp_path / "a.csv", icd_version=10, poa="any", batch=batch))
+
+
+@pytest.mark.parametrize("words", [["score", "us2010"], ["explain", "us2010"], ["indices"], ["cohort", "file"]])
+@pytest.mark.parametrize("rows", ["DX1,DX2,died\n7,I10,,1\n,,,\n8,I50.9,I10,0\n", "code,died\n7,I10,1\n,,\n8,I10,0\n"])
+def test_every_command_reports_empty_rows(words, rows, mlci_cli, tmp_path):
+    (tmp_path / "a.csv").write_text(f"visit_id,{rows}")
+    done = mlci_cli(*words, tmp_path / "a.csv", "-o", tmp_path / "out.parquet", "--icd-version", "10")
+    assert "row 3 is empty and left out." in done.stdout + done.stderr
+    assert pq.read_table(tmp_path / "out.parquet")["admission_id"].unique().to_pylist() == [7, 8]
+
+
+@pytest.mark.parametrize("column", ["codes", "icd10", "code"])
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        (pa.nulls(2), "column visit_id, row 1: is empty"),
+        (pa.array([{"a": 1}, {"a": 2}]), "column visit_id: holds lists or structs"),
+        (pa.array([[1], [2]]), "column visit_id: holds lists or structs"),
+    ],
+)
+def test_identifiers_that_are_no_single_value_are_refused(ids, words, column, tmp_path):
+    table = pa.table({"visit_id": ids, column: ["I50.9", "E11.9"], "died": [1, 0]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=f"the frame: {words}"):
+        as_admissions(table, icd_version=10)
+    with pytest.raises(InputError, match=words):
+        list(stream_rows(tmp_path / "a.parquet", icd_version=10, on_doubt=print))
+    with pytest.raises(InputError, match=words):
+        Cohort.from_frame(table, icd_version=10)

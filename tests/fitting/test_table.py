@@ -148,9 +148,9 @@ def test_importance_of_no_outcome_is_refused():
         )
     with pytest.raises(InputError, match="both, or neither"):
         PenaltyConfig(common=0.1)
-    with pytest.raises(InputError, match="leave either out"):
+    with pytest.raises(InputError, match="leave out one or the other"):
         PenaltyConfig(0.1, 0.2, firm=True)
-    with pytest.raises(InputError, match="do not go together"):
+    with pytest.raises(InputError, match="cannot be combined"):
         TableConfig(tokens=TableTokenConfig(primary=True), copies=True)
 
 

@@ -102,7 +102,7 @@ def test_scoring_loads_nothing_heavy(file, tmp_path):
 @pytest.mark.parametrize("kind", ["a{}", "{}", "-{}000000000"])  # text, numbers that are close, and far apart
 @pytest.mark.parametrize(("ids", "many"), [([1, 2, 3, 4, 5, 6], 0), ([6, 1, 3, 2, 5, 4], 0), ([2, 1, 2, 3, 1, 1], 3)])
 def test_identifiers_that_come_again_are_counted(ids, many, kind, suffix, held, tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "HELD", held)
+    monkeypatch.setattr(streams, "IN_MEMORY", held)
     monkeypatch.setattr(module, "stream_rows", lambda path, **o: streams.stream_rows(path, batch=2, **o))
     named = [kind.format(id) if kind == "a{}" else int(kind.format(id)) for id in ids]
     frame = pd.DataFrame({"admission_id": named, "DX1": "A000", "DX2": "A001"})

@@ -215,7 +215,7 @@ def test_a_column_that_is_an_outcome_by_name_alone_is_said(tmp_path):
     (tmp_path / "a.csv").write_text("visit_id;DX1;died;los\n1;I50.9;1;9,5\n2;E11.9;0;3,0\n")
     cohort = mlci.build_cohort("file", tmp_path / "a.csv")
     assert list(cohort.outcomes) == ["mortality"]
-    assert any(note.startswith("column los is no outcome here") for note in cohort.notes)
+    assert any(note.startswith("column los is not used as an outcome") for note in cohort.notes)
 
 
 @pytest.mark.parametrize(("rule", "told"), [("los>7", True), ("los>=-20", False), ("died", False)])
@@ -223,5 +223,5 @@ def test_numbers_below_zero_that_an_outcome_compares_are_told(rule, told):
     """Many a file writes -9 for "not known"; what is compared with a number below 0 may well be below it."""
     visits = VISITS.assign(los=[8, -9, None, 3], died=[1, 0, 0, 1])
     cohort = mlci.Cohort.from_frame(visits, id="visit_id", icd_version=10, outcomes={"stay": rule})
-    said = "column los: numbers below 0 (1) count as they stand; empty the cells where they mean not known."
+    said = "column los: numbers below 0 (1) count as they are; empty their cells if they mean not known."
     assert (said in cohort.notes) == told

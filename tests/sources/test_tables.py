@@ -309,7 +309,7 @@ def changed(**sections: dict) -> dict:
         (changed(admissions={"born": "birth"}), r"stays.csv: lacks the column birth"),
         (
             {**PLACES, "admissions": {**PLACES["admissions"], "admitted": None}},
-            r"admissions.born needs admissions.admitted: an age is that of the day of admission",
+            r"admissions.born needs admissions.admitted: age is computed at admission",
         ),
         (PLACES, r"lacks the table ward.people; allowed are ward.people.csv"),
         (

@@ -1,11 +1,13 @@
-"""Quotation marks of a CSV file, checked before anything is read: one that is out of place swallows the rows after it.
+"""Check the quotation marks of a CSV file before it is parsed: a misplaced mark makes a parser lose rows.
 
-Parsers take a mark at the beginning of a cell for the beginning of a quoted cell, which then reaches to the next mark,
-wherever that is. In comes a file; nothing goes out but, maybe, an error that names the line.
+A parser takes a mark at the beginning of a cell for the beginning of a quoted cell, which then reaches to the next
+mark, wherever that is. The check raises an error that names the line.
 """
 
+import csv
+import io
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -15,38 +17,55 @@ BLOCK = 1 << 24
 MARK, BREAKS = ord('"'), (ord("\n"), ord("\r"))
 
 
-def check_quotes(stream: IO[bytes], delimiter: str, where: str | Path) -> None:
+class EmptyLines(NamedTuple):
+    """Whether a file has blank lines, and lines that begin with an empty cell; either may be within a quoted cell."""
+
+    blank: bool
+    cells: bool
+
+
+def check_quotes(stream: IO[bytes], delimiter: str, where: str | Path) -> EmptyLines:
     """Refuse a mark that neither opens nor closes a cell and is not doubled within a quoted one.
 
     Args:
         stream: the file's bytes, decompressed.
-        delimiter: what stands between cells.
+        delimiter: the character between cells.
         where: the file's name, for the message.
 
+    Returns:
+        Which kinds of lines the file has that may be empty.
+
     >>> from io import BytesIO
-    >>> check_quotes(BytesIO(b'visit,ward\\n7,"B2, ""E"" side"\\n'), ",", "visits.csv")
+    >>> check_quotes(BytesIO(b'visit,ward\\n7,"B2, ""E"" side"\\n,\\n'), ",", "visits.csv")
+    EmptyLines(blank=False, cells=True)
     >>> check_quotes(BytesIO(b'visit,ward\\n7,B"2\\n'), ",", "visits.csv")
     Traceback (most recent call last):
     mlci.base.errors.InputError: visits.csv: line 2: a quotation mark stands within a cell; ...
     """
-    beside = np.zeros(256, dtype=bool)  # what may stand outside a quoted cell, next to its marks
-    beside[[ord(delimiter), *BREAKS]] = True
+    outside = np.zeros(256, dtype=bool)  # characters allowed outside a quoted cell, next to its marks
+    outside[[ord(delimiter), *BREAKS]] = True
     before, lines, inside = b"\n", 1, False  # the last byte read; lines read; whether within a quoted cell
     start, last = stream.read(3).removeprefix(b"\xef\xbb\xbf"), 0
+    blank_lines, empty_cells = (b"\n\n", b"\n\r"), (b"\n" + delimiter.encode(), b"\n ", b"\n\t", b'\n""')
+    has_blank = has_cells = False
+    header = 1  # the place of the header in the first block, which may begin with an empty cell
     while block := start + stream.read(BLOCK):
         start = b""
-        while block.endswith(b'"') and (following := stream.read(1)):  # what follows a mark belongs to it
+        while block.endswith(b'"') and (following := stream.read(1)):  # keep a mark and what follows in one block
             block += following
         block = before + block
+        has_blank = has_blank or any(start in block for start in blank_lines)
+        has_cells = has_cells or any(block.find(start, header) >= 0 for start in empty_cells)
+        header = 0
         if b'"' in block[1:]:
             data = np.frombuffer(block, dtype=np.uint8)
             marks = np.flatnonzero(data[1:] == MARK) + 1
             after = np.append(data, BREAKS[0])[marks + 1]
             closing = (np.arange(len(marks)) + inside) % 2 == 1
-            doubled = np.flatnonzero(np.diff(marks) == 1)  # a pair within a cell closes and opens it again
+            doubled = np.flatnonzero(np.diff(marks) == 1)  # a pair within a cell closes it and opens it again
             opened, closed = np.zeros(len(marks), dtype=bool), np.zeros(len(marks), dtype=bool)
             opened[doubled + 1], closed[doubled] = True, True
-            wrong = np.where(closing, ~(beside[after] | closed), ~(beside[data[marks - 1]] | opened))
+            wrong = np.where(closing, ~(outside[after] | closed), ~(outside[data[marks - 1]] | opened))
             if wrong.any():
                 line = lines + block.count(b"\n", 1, int(marks[np.argmax(wrong)]))
                 raise InputError(
@@ -60,3 +79,27 @@ def check_quotes(stream: IO[bytes], delimiter: str, where: str | Path) -> None:
         before = block[-1:]
     if inside:
         raise InputError(f"{name_of(where)}: line {last}: a quoted cell begins and never ends.")
+    return EmptyLines(has_blank, has_cells)
+
+
+def blank_lines(stream: Any, delimiter: str) -> tuple[int, np.ndarray]:
+    """Find the blank lines of a CSV file, outside of quoted cells.
+
+    Args:
+        stream: the file's bytes, decompressed.
+        delimiter: the character between cells.
+
+    Returns:
+        The number of blank lines above the header, and the positions of the others among the rows below it.
+
+    >>> blank_lines(io.BytesIO(b'visit,ward\\n7,B2\\n\\n8,"C\\n\\n1"\\n'), ",")
+    (0, array([1]))
+    """
+    text = io.TextIOWrapper(stream, encoding="latin-1", newline="")
+    limit = csv.field_size_limit(2**31 - 1)
+    try:
+        places = [place for place, cells in enumerate(csv.reader(text, delimiter=delimiter)) if not cells]
+    finally:
+        csv.field_size_limit(limit)
+    header = next(place for place, line in enumerate([*places, -1]) if place != line)
+    return header, np.array(places[header:], dtype=np.int64) - header - 1

@@ -1,8 +1,8 @@
-"""Tables in files: CSV, Parquet, Excel or standard input in, Arrow tables out, some rows at a time; and the way back.
+"""Read tables from CSV, Parquet, Excel or standard input as Arrow tables, some rows at a time, and write them.
 
-`open_table` says which columns a file has and reads those that are wanted, as often as wanted. What a file does not
-type itself (CSV, Excel) comes as text, so that nothing is guessed and no zero is lost; what stands for "not known"
-comes as null. `writing` writes tables to the kind of file that a name asks for.
+`open_table` opens a file, lists its columns and reads the wanted ones, as often as wanted. CSV and Excel cells are read
+as text, so that no type is guessed and no zero is lost; cells that mean "not known" are null. Rows of CSV and Excel
+files in which every cell is empty are left out. `writing` writes tables to the kind of file that a name asks for.
 """
 
 import codecs
@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mlci.base.errors import InputError, header_of, looks_like_row, name_of, reading
 from mlci.base.files import atomic, scratch
 from mlci.base.parquet import WRITTEN, open_parquet, plain
-from mlci.base.quotes import check_quotes
+from mlci.base.quotes import blank_lines, check_quotes
 from mlci.base.workbooks import check_workbook
 
 if TYPE_CHECKING:
@@ -27,11 +29,11 @@ if TYPE_CHECKING:
 
 STANDARD = "-"  # standard input, or output
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "none", "#N/A", "?", ".", "-", "Unknown", "unknown")
-ROWS = 131_072  # of a table that is read at once
-BLOCK = 1 << 21  # bytes of a CSV that are parsed at once, at least: no row may be longer
+ROWS = 131_072  # rows that are read at once
+BLOCK = 1 << 21  # the least number of bytes of a CSV that are parsed at once; no row may be longer
 SEPARATORS = b",;\t|"
-SHEETS = 5  # that are named where they are left out, and so many columns
-EXCEL_ROWS = 1_048_575  # below its header
+NAMED = 5  # the most sheets, columns or rows that a message names
+EXCEL_ROWS = 1_048_575  # rows of a sheet below its header
 KINDS = ".csv, .tsv, .txt (also .gz, .bz2, .zst), .parquet or .xlsx"
 _CSV = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$")
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -41,14 +43,15 @@ _OTHER_SHEETS = re.compile(r"\.(xls|xlsb|ods|numbers)$")
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table that can be read again and again, whatever kind of file it lies in."""
+    """A table that can be read several times, whatever kind of file holds it."""
 
-    where: str  # as messages call it
+    where: str  # its name in messages
     names: tuple[str, ...]
-    first_row: int  # the number that an editor shows beside the first row: 2 below a header
+    first_row: int  # the number that an editor shows next to the first row: 2 below a header
     rows: Callable[[list[str], Sequence[str], int], Iterator["pa.Table"]]
     numbers: Mapping[str, int] = field(default_factory=dict)  # Excel: column -> first row whose cell is a number
-    doubt: str = ""  # what of the file is left out, in a sentence
+    doubt: str = ""  # sentences on parts of the file that are not read
+    empty: Sequence[int] | np.ndarray = ()  # positions of the empty rows, which `read` leaves out; ascending
 
     def __str__(self) -> str:
         return self.where
@@ -57,9 +60,9 @@ class TableFile:
         """Read the table from its beginning.
 
         Args:
-            columns: which columns.
-            repeated: those whose values come often; they are dictionary-encoded where that is cheap.
-            rows: about how many at a time.
+            columns: the columns to read.
+            repeated: columns whose values repeat; they are dictionary-encoded where that is cheap.
+            rows: about how many rows at a time.
 
         Returns:
             Tables, one after another.
@@ -73,9 +76,21 @@ class TableFile:
         """
         return self.rows(list(columns), repeated, rows)
 
+    def row_number(self, place: Any) -> Any:
+        """Return the number that an editor shows next to a row.
+
+        Args:
+            place: the position of the row among those that `read` returns, or an array of positions.
+
+        >>> TableFile("visits.csv", ("visit",), 2, lambda *_: iter(()), empty=[1]).row_number(np.array([0, 1]))
+        array([2, 4])
+        """
+        left_out_before = np.searchsorted(np.asarray(self.empty) - np.arange(len(self.empty)), place, side="right")
+        return self.first_row + place + left_out_before
+
 
 def is_sheet(path: str | Path) -> bool:
-    """Return whether a `path` is named as CSV or Excel.
+    """Return whether a `path` has the name of a CSV or Excel file.
 
     >>> is_sheet("visits.CSV.gz"), is_sheet("cohort.parquet")
     (True, False)
@@ -86,10 +101,10 @@ def is_sheet(path: str | Path) -> bool:
 
 @contextlib.contextmanager
 def open_table(path: str | Path | TableFile) -> Iterator[TableFile]:
-    """Open a table by the ending of its name, to be used in a `with`.
+    """Open a table, whose kind is known by the ending of its name; use it in a `with` statement.
 
     Args:
-        path: a CSV, Parquet or Excel file, `-` for standard input, or a table that is open, which is given back.
+        path: a CSV, Parquet or Excel file, `-` for standard input, or an open table, which is returned.
 
     Yields:
         The table, unread.
@@ -123,7 +138,7 @@ def _open(path: Path, where: str) -> TableFile:
 
 
 def _spooled(folder: Path) -> Path:
-    """Write standard input to a file, so that it can be read twice; its first bytes say what it is."""
+    """Write standard input to a file, so that it can be read twice; its first bytes show its kind."""
     if sys.stdin is None:
         raise InputError("standard input is closed; name a file.")
     source = sys.stdin.buffer
@@ -153,13 +168,13 @@ def _open_parquet(path: Path, where: str) -> TableFile:
 def parquet_table(
     path: str | Path, where: str, *, groups: Sequence[int] | None = None, filesystem: Any = None
 ) -> TableFile:
-    """Open a Parquet file, or some of its row groups, wherever it lies.
+    """Open a Parquet file, or some of its row groups, here or on another machine.
 
     Args:
         path: the file.
-        where: what messages call it.
+        where: its name in messages.
         groups: the numbers of the row groups to read; all by default.
-        filesystem: of `pyarrow.fs`, for a file that does not lie on this machine.
+        filesystem: a filesystem of `pyarrow.fs`, for a file on another machine.
 
     Returns:
         The table, unread.
@@ -179,9 +194,9 @@ def parquet_table(
         names = tuple(file.schema_arrow.names)
 
     def read(columns: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        # Parquet stores each distinct text once per row group: take its dictionary rather than build our own. (A batch
-        # across row groups would have two of them, which Arrow cannot hold inside a list.) So no text is multiplied in
-        # memory before its length was seen.
+        # Parquet stores each distinct text once per row group: use its dictionary rather than build our own, so that
+        # long texts are not copied before their length is checked. Row groups are read one by one, because Arrow cannot
+        # hold two dictionaries inside a list.
         text = [leaf for leaf in texts if leaf.split(".")[0] in columns]
         options = {"filesystem": filesystem, "read_dictionary": text}
         with open_parquet(path, **options) as file, reading(where, "Parquet"):
@@ -193,80 +208,155 @@ def parquet_table(
     return TableFile(where, names, 1, read)
 
 
-def _open_csv(path: Path, where: str) -> TableFile:
-    import pyarrow as pa
-    from pyarrow import csv
+@dataclass
+class _Csv:
+    """A CSV file; Arrow reads its cells as text."""
 
-    packed = _PACKED.get(path.suffix.lower())
+    path: Path
+    where: str
+    delimiter: str
+    header: int  # bytes of the header
+    written: dict[str, str] = field(default_factory=dict)  # column -> its name in the file, with blanks around it
 
-    with reading(where, "a CSV table"):
-        with pa.input_stream(str(path), compression=packed) as stream:
-            header = stream.read(1 << 16).split(b"\n")[0]
-        if not _is_utf8(header):
-            raise InputError(f"{where}: its header is not UTF-8; save the table as CSV UTF-8, or as .xlsx.")
-        delimiter = chr(max(SEPARATORS, key=header.count))
-        with pa.input_stream(str(path), compression=packed) as stream:
-            check_quotes(stream, delimiter, where)
+    def bytes(self) -> Any:
+        """Open the file's bytes, decompressed."""
+        import pyarrow as pa
 
-    written: dict[str, str] = {}  # of each column its name in the file, which may have blanks around it
+        return pa.input_stream(str(self.path), compression=_PACKED.get(self.path.suffix.lower()))
 
-    def blocks(columns: list[str], repeated: Sequence[str], rows: int, threads: bool = True) -> Iterator[pa.Table]:
-        often, plainly = pa.dictionary(pa.int32(), pa.string()), pa.string()
-        kinds = {written[name]: often if name in repeated else plainly for name in columns or written}
+    def tables(
+        self,
+        columns: Sequence[str] = (),
+        repeated: Sequence[str] = (),
+        rows: int = ROWS,
+        *,
+        threads: bool = True,
+        missing: Sequence[str] = MISSING,
+    ) -> Iterator["pa.Table"]:
+        """Read columns, all by default; rows without any value stay."""
+        import pyarrow as pa
+        from pyarrow import csv
+
+        encoded, plain_text = pa.dictionary(pa.int32(), pa.string()), pa.string()
+        kinds = {self.written[name]: encoded if name in repeated else plain_text for name in columns or self.written}
+        block_size = max(BLOCK, 16 * rows) + 2 * self.header
         try:
-            with pa.input_stream(str(path), compression=packed) as stream:
+            with self.bytes() as stream:
                 reader = csv.open_csv(
                     stream,
-                    read_options=csv.ReadOptions(
-                        use_threads=threads, block_size=max(BLOCK, 16 * rows) + 2 * len(header)
-                    ),
-                    parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+                    read_options=csv.ReadOptions(use_threads=threads, block_size=block_size),
+                    parse_options=csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                     convert_options=csv.ConvertOptions(
                         column_types=kinds,
                         include_columns=list(kinds) if columns else [],
-                        null_values=MISSING,
+                        null_values=missing,
                         strings_can_be_null=True,
                     ),
                 )
-                names = columns or reader.schema.names
+                names = list(columns) or reader.schema.names
                 yield reader.schema.empty_table().rename_columns(names)  # a table without rows has its columns too
                 yield from (pa.Table.from_batches([part]).rename_columns(names) for part in reader)
         except pa.ArrowInvalid as error:
-            if threads and "Expected" in str(error):  # a row that is cut short: one thread alone counts them
-                for _ in blocks(columns, repeated, rows, threads=False):
+            if threads and "Expected" in str(error):  # a row with too few cells: only one thread counts rows
+                for _ in self.tables(columns, repeated, rows, threads=False):
                     pass
-            raise InputError(f"{where}: is not a CSV table in UTF-8: {_why(str(error))}.") from None
+            raise InputError(f"{self.where}: is not a CSV table in UTF-8: {_why(str(error))}.") from None
 
-    found = next(blocks([], (), ROWS)).column_names
-    names = tuple(name.strip() for name in found)
-    written.update(zip(names, found))
+
+def _open_csv(path: Path, where: str) -> TableFile:
+    with reading(where, "a CSV table"):
+        with _Csv(path, where, ",", 0).bytes() as stream:
+            header = stream.read(1 << 16).split(b"\n")[0]
+        if not _is_utf8(header):
+            raise InputError(f"{where}: its header is not UTF-8; save the table as CSV UTF-8, or as .xlsx.")
+        file = _Csv(path, where, chr(max(SEPARATORS, key=header.count)), len(header))
+        with file.bytes() as stream:
+            empty_lines = check_quotes(stream, file.delimiter, where)
+    written = next(file.tables()).column_names
+    names = tuple(name.strip() for name in written)
+    file.written.update(zip(names, written))
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise InputError(_doubled(where, twice, names))
     unnamed, filled = set(_unnamed(names)), set()
-    for part in blocks([], (), ROWS) if unnamed else ():
+    for part in file.tables() if unnamed else ():
         filled |= {place for place in unnamed - filled if part[place].null_count < len(part)}
-    return TableFile(where, names, 2, blocks, doubt=_without_name(filled))
+    first_row = 2
+    full = _full_rows(file.tables(missing=[""])) if any(empty_lines) else np.empty(0, dtype=bool)
+    to_drop = np.flatnonzero(~full)
+    if empty_lines.blank:  # Arrow skips blank lines, but an editor counts them
+        with file.bytes() as stream:
+            above_header, blank = blank_lines(stream, file.delimiter)
+        first_row += above_header
+        full = np.insert(full, blank - np.arange(len(blank)), False)
+
+    def read(columns: list[str], repeated: Sequence[str], rows: int) -> Iterator["pa.Table"]:
+        tables = file.tables(columns, repeated, rows)
+        return _without_rows(tables, to_drop) if len(to_drop) else tables
+
+    doubt = " ".join(filter(None, [_without_name(filled), _empty_sentence(full, first_row)]))
+    return TableFile(where, names, first_row, read, doubt=doubt, empty=np.flatnonzero(~full))
+
+
+def _full_rows(tables: Iterator["pa.Table"]) -> np.ndarray:
+    """Return for each row whether some cell holds more than blanks."""
+    import pyarrow.compute as pc
+
+    found = []
+    for table in tables:
+        empty = np.ones(len(table), dtype=bool)
+        for column in table.columns:
+            text = pc.fill_null(column.cast("string"), "")
+            empty &= pc.equal(pc.utf8_trim_whitespace(text), "").to_numpy()
+        found.append(~empty)
+    return np.concatenate(found)
+
+
+def _without_rows(tables: Iterator["pa.Table"], places: np.ndarray) -> Iterator["pa.Table"]:
+    """Leave out the rows at these positions, which ascend."""
+    import pyarrow as pa
+
+    start = 0
+    for table in tables:
+        first, last = np.searchsorted(places, [start, start + len(table)])
+        start += len(table)
+        if last > first:
+            kept = np.ones(len(table), dtype=bool)
+            kept[places[first:last] - (start - len(table))] = False
+            table = table.filter(pa.array(kept))
+        yield table
+
+
+def _empty_sentence(full: np.ndarray, first_row: int) -> str:
+    """Return a sentence on the empty rows above the last full one; those below it are of no interest."""
+    last = np.flatnonzero(full)[-1:].sum()
+    empty = (first_row + np.flatnonzero(~full[:last])).tolist()
+    if not empty:
+        return ""
+    if len(empty) == 1:
+        return f"row {empty[0]} is empty and left out."
+    rows = ", ".join(map(str, empty[:NAMED])) + (", ..." if len(empty) > NAMED else "")
+    return f"{len(empty):,} rows are empty and left out: {rows}."
 
 
 def _unnamed(names: Sequence[str]) -> list[int]:
-    """Return the places of the columns that have no name, but for the numbers of rows that stand before all names."""
+    """Return the places of columns without a name, except those before all others, which hold row numbers."""
     first = next((place for place, name in enumerate(names) if name), len(names))
     return [place for place, name in enumerate(names) if not name and place > first]
 
 
 def _without_name(filled: Collection[int]) -> str:
-    """Return a sentence on columns, by their places, that hold values and are not read, as below a merged header."""
+    """Return a sentence on unnamed columns, as below a merged header: their values are not read."""
     if not filled:
         return ""
     places = [str(place + 1) for place in sorted(filled)]
-    told = ", ".join(places[:SHEETS]) + (" and others" if len(places) > SHEETS else "")
-    held = f"columns {told} hold values but have" if len(places) > 1 else f"column {told} holds values but has"
-    return f"{held} no name: what stands there is not read."
+    listed = ", ".join(places[:NAMED]) + (" and others" if len(places) > NAMED else "")
+    subject = f"columns {listed} hold values but have" if len(places) > 1 else f"column {listed} holds values but has"
+    return f"{subject} no name: these values are not read."
 
 
 def _doubled(where: str, name: str, names: Sequence[str]) -> str:
-    """Return a sentence on two columns of one name, which is no name where the first line is a patient's row."""
+    """Return a sentence on two columns of the same name; do not repeat the name if it may be a patient's value."""
     if looks_like_row(names):
         return f"{where}: its first line has {header_of(names)}."
     return f"{where}: has two columns {name_of(name)}; each needs a name of its own."
@@ -274,17 +364,17 @@ def _doubled(where: str, name: str, names: Sequence[str]) -> str:
 
 def _is_utf8(text: bytes) -> bool:
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(text)  # which minds no character that is cut in half at the end
+        codecs.getincrementaldecoder("utf-8")().decode(text)  # accepts a character that is cut at the end
     except UnicodeDecodeError:
         return False
     return True
 
 
 def _why(message: str) -> str:
-    """Return what Arrow has against a CSV, without the cells that it quotes."""
+    """Return Arrow's reason for refusing a CSV, without the cells that it quotes."""
     if found := re.search(r"Expected (\d+) columns, got (\d+)", message):
         row = re.search(r"Row #(\d+)", message)
-        title = " (does a title stand above the header?)" if found[1] == "1" else ""
+        title = " (is there a title above the header?)" if found[1] == "1" else ""
         return f"{f'row {row[1]}: ' if row else ''}{found[2]} cells where the header has {found[1]}{title}"
     if "Empty CSV file" in message:
         return "it is empty; a header row and rows below it are needed"
@@ -294,7 +384,7 @@ def _why(message: str) -> str:
 
 
 def _open_excel(path: Path, where: str) -> TableFile:
-    """Return the first sheet that holds a table; its cells become text as a person would type them."""
+    """Open the first sheet that holds a table; cells are converted to the text that a person would type."""
     import pyarrow as pa
 
     try:
@@ -323,23 +413,20 @@ def _open_excel(path: Path, where: str) -> TableFile:
         number = [isinstance(value, int | float) and not isinstance(value, bool) for value in values]
         if any(number):
             numbers[name] = start + 2 + number.index(True)
-    table = pa.table(columns)
-    full = [any(cell != "" for cell in row) for row in body]
-    while full and not full[-1]:  # rows that were only formatted
-        full.pop()
-    table = table[: len(full)]
+    full = np.array([any(str(cell).strip() for cell in row) for row in body], dtype=bool)
+    table = pa.table(columns).filter(pa.array(full))
 
     def read(wanted: list[str], repeated: Sequence[str], rows: int) -> Iterator[pa.Table]:
         chosen = table.select(wanted) if wanted else table
         yield from (chosen[place : place + rows] for place in range(0, max(len(chosen), 1), rows))
 
     filled = [place for place in _unnamed(names) if any(_as_text(row[place]) for row in body)]
-    doubt = " ".join(filter(None, [doubt, _without_name(filled)]))
-    return TableFile(where, tuple(columns), start + 2, read, numbers, doubt)
+    doubt = " ".join(filter(None, [doubt, _without_name(filled), _empty_sentence(full, start + 2)]))
+    return TableFile(where, tuple(columns), start + 2, read, numbers, doubt, np.flatnonzero(~full))
 
 
 def _is_table(sheet: tuple[str, list[list[Any]]]) -> bool:
-    """Return whether a sheet has two columns or more: one on its own is a cover, or a readme."""
+    """Return whether a sheet has several columns; a sheet with one column is a cover or a readme."""
     return any(sum(cell != "" for cell in row) > 1 for row in sheet[1])
 
 
@@ -357,7 +444,7 @@ def _left_out(book: Any, read: str, sheets: list[tuple[str, list[list[Any]]]]) -
     ]
     if not filled:
         return ""
-    named = ", ".join(name_of(name) for name in filled[:SHEETS]) + (" and others" if len(filled) > SHEETS else "")
+    named = ", ".join(name_of(name) for name in filled[:NAMED]) + (" and others" if len(filled) > NAMED else "")
     return f"only the sheet {name_of(read)} is read; filled too, and left out: {named}."
 
 
@@ -378,8 +465,8 @@ def writing(
 
     Args:
         target: a Parquet, CSV or Excel file, or `-` for CSV on standard output.
-        inputs: files that are read meanwhile, and must not be overwritten.
-        repeated: the columns whose values come often, or True for all (Parquet).
+        inputs: files that are read at the same time and must not be overwritten.
+        repeated: the columns whose values repeat, or True for all (Parquet).
 
     Yields:
         A function that writes one table after another.
@@ -441,7 +528,7 @@ class _Standard:
 
 
 def _excel() -> Any:
-    """Return the package that writes workbooks, or raise a sentence that says how to get it."""
+    """Return the package that writes workbooks; if it is missing, the error says how to install it."""
     try:
         import xlsxwriter
     except ImportError as error:
@@ -450,7 +537,7 @@ def _excel() -> Any:
 
 
 class _Sheet:
-    """One sheet that is written row by row, in little memory; text stays text, whatever it begins with."""
+    """A workbook with one sheet, written row by row in little memory; text never becomes a formula or a link."""
 
     def __init__(self, path: str, names: Sequence[str]):
         options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}

@@ -82,7 +82,7 @@ def _file(model, source, output, age, sex, force, quiet, column_options) -> None
 def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
     """Explain one admission whose codes were typed."""
     from mlci.base.tablefile import writing
-    from mlci.codes.admissions import said_version
+    from mlci.codes.admissions import version_or_column
     from mlci.index._people import of_person
     from mlci.index.estimator import load
     from mlci.index.explaining import explained
@@ -92,7 +92,7 @@ def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
             raise click.UsageError("--age and --sex affect only printed risks; leave out -o.")
         check_output(output, inputs=[model], force=force)
     index = load(model)
-    stated, column = said_version(icd_version)
+    stated, column = version_or_column(icd_version)
     if column:
         raise click.UsageError("for typed codes, --icd-version must be 9 or 10.")
     admissions, version = _understood(index.model_, text, stated)

@@ -1,28 +1,31 @@
-"""A table of admissions and codes becomes `Admissions`: the one place where codes, flags and versions are read.
+"""Turn Arrow tables of admissions and codes into `Admissions`: codes, flags and ICD versions are read only here.
 
-In come Arrow tables of one layout (`mlci.codes.layout`): a list or text of codes in a row, a column for each code, or a
-row for each code; out come dictionary-encoded admissions. What cannot be read is named by file, column and row.
+A table has one of the layouts of `mlci.codes.layout`: a list or a text of codes per admission, a column for each code,
+or a row for each code. The admissions are dictionary-encoded. An error names file, column and row of what cannot be
+read.
 """
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mlci.base.errors import InputError, kind_of
 from mlci.codes.admissions import WRITTEN_VERSION, Admissions
-from mlci.codes.certainty import APART, BARE, JOINED, JOINT, certain
+from mlci.codes.certainty import APART, BARE, JOINED, JOINT, read_letters
 from mlci.codes.layout import Layout
 from mlci.codes.poa import late, read_flags
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NO_CODE = ("", "NA", "NAN", "NULL", "NONE", "UNKNOWN", "MISSING")  # once normalised
+ROW = "__row__"  # a column that holds the positions of rows in their table, once rows were moved
+NO_CODE = ("", "NA", "NAN", "NULL", "NONE", "UNKNOWN", "MISSING")  # normalised cells that hold no code
 SEPARATORS = r"[\s,;|]+"
 CODE_LIKE = rf"(?:[A-Za-z][0-9]|[0-9]{{2}})[0-9A-Za-z.]{{1,7}}[^0-9A-Za-z\s,;|]*(?:{JOINT}[A-Za-z])?"
-SEVERAL = rf"(?:^|[\s,;|]){CODE_LIKE}[\s,;|](?:.*[\s,;|])?{CODE_LIKE}(?:[\s,;|]|$)"  # codes in one cell
-# A code with its title behind it, in one cell: "I50.9 Heart failure, unspecified".
+SEVERAL = rf"(?:^|[\s,;|]){CODE_LIKE}[\s,;|](?:.*[\s,;|])?{CODE_LIKE}(?:[\s,;|]|$)"  # several codes in one cell
+# A code followed by its title in one cell: "I50.9 Heart failure, unspecified".
 TITLED = (
     r"^\s*([A-Za-z][0-9][0-9A-Za-z](?:\.?[0-9A-Za-z]{1,4})?|[0-9]{3}(?:\.?[0-9]{1,2})?|[Ee][0-9]{3}(?:\.[0-9])?)"
     r"(?:\s*[-:(,;|–—]\s*|\s+)(?:.*[^0-9A-Za-z])?[A-Za-z]{3,}(?:[^0-9A-Za-z].*)?$"
@@ -31,7 +34,18 @@ ZEROS = "codes must be text, since numbers lose leading zeros (038.9 becomes 38.
 
 
 class AdmissionsEncoder:
-    """Tables of one layout to `Admissions`; remembers rows seen (to name one) and the last dictionary it cleaned."""
+    """Encodes tables of one layout, batch after batch.
+
+    It counts the rows that it has read, for messages, and keeps the last dictionary of codes that it cleaned.
+
+    Args:
+        layout: which columns hold what.
+        where: the table's name in messages.
+        icd_version: 9 or 10 for codes whose version the table does not state.
+        restore_zeros: whether to restore leading zeros that ICD-9 codes have lost.
+        unused: let `values` hold codes that the batch does not have, so that several batches share one array.
+        row_number: gives the number of a row in messages, from its position among all rows.
+    """
 
     def __init__(
         self,
@@ -41,15 +55,15 @@ class AdmissionsEncoder:
         *,
         restore_zeros: bool = False,
         unused: bool = False,
-        first_row: int = 1,
+        row_number: Callable[[Any], Any] = lambda place: place + 1,
     ):
         from mlci.codes.icd import check_version
 
         self.layout, self.where, self.unused = layout, where, unused
         self.version = 0 if icd_version is None else check_version(icd_version)
-        self.restore_zeros, self.first_row = restore_zeros, first_row
+        self.restore_zeros, self.row_number = restore_zeros, row_number
         self.rows = self.short = self.unsure = 0
-        self.flags: np.ndarray | None = None  # of each recorded code of this table
+        self.flags: np.ndarray | None = None  # one per recorded code of the current table
         self.cleaned: tuple[Any, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray, np.ndarray | None] | None = None
         self.merged: tuple[list[Any], Any, list[np.ndarray]] | None = None
 
@@ -64,36 +78,37 @@ class AdmissionsEncoder:
         import pyarrow.compute as pc
 
         (name,) = self.layout.codes
-        column = joined(table[name])
-        lists = self._as_lists(column, name)
-        codes = _encoded(self._text(lists.flatten(), name))
-        kind = column.type
-        text = _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
-        if text and pc.any(pc.match_substring_regex(codes.dictionary, BARE)).as_py():
-            if self.version != 9:
-                cells = pc.replace_substring_regex(_untitled(column.cast(pa.string())), APART, JOINED)
-                lists = pc.split_pattern_regex(cells, SEPARATORS)
-                codes = _encoded(lists.flatten())
+        column = self._plain(table[name], name)
+        if _is_text(column.type):
+            cells = column.cast(pa.string())
+            if pc.any(pc.match_substring_regex(cells, rf"(?:{TITLED})|(?:{APART})")).as_py():
+                cells = _without_titles(cells)
+                cells = cells if self.version == 9 else pc.replace_substring_regex(cells, APART, JOINED)
+            lists = pc.split_pattern_regex(cells, SEPARATORS)
+            codes = lists.flatten().dictionary_encode()
+            # A letter without a code is no code.
             values = pc.if_else(pc.match_substring_regex(codes.dictionary, BARE), "", codes.dictionary)
         else:
+            lists = _as_lists(column)
+            codes = _dictionary_encoded(self._text(lists.flatten(), name))
             values = codes.dictionary
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
         flags = self._list_flags(table, lengths) if self.layout.poa else None
-        return self._by_row(table, values, _numbers(codes.indices), lengths, flags)
+        return self._by_row(table, values, _indices(codes), lengths, flags)
 
     def _wide(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Read a table with one row per admission, each code in a column of its own: one dictionary for all of them."""
-        columns = [_encoded(self._text(joined(table[name]), name)) for name in self.layout.codes]
-        dictionary, moves = self._merge([column.dictionary for column in columns])
+        """Read a table with one row per admission and a column for each code, with one dictionary for all columns."""
+        columns = [_dictionary_encoded(self._text(one_chunk(table[name]), name)) for name in self.layout.codes]
+        dictionary, translations = self._merge([column.dictionary for column in columns])
         places = np.zeros((len(columns), len(table)), dtype=np.int32)
         present = np.ones(places.shape, dtype=bool)
-        for column, moved, place, held in zip(columns, moves, places, present):
-            if len(moved):
-                moved.take(_unmasked(column.indices), mode="clip", out=place)
+        for column, translation, places_of, present_in in zip(columns, translations, places, present):
+            if len(translation):
+                translation.take(_unmasked(column.indices), mode="clip", out=places_of)
             if column.null_count:
-                held[:] = _truths(column.is_valid())
+                present_in[:] = _bits(column.is_valid())
         lengths = present.sum(axis=0, dtype=np.int64)
-        # Turned once, then taken row by row: an admission's codes keep the columns' order.
+        # Transposed, so that the codes of an admission follow one another in the order of the columns.
         flat = np.ascontiguousarray(places.T)[np.ascontiguousarray(present.T)]
         flags = None
         if self.layout.poa:
@@ -104,23 +119,23 @@ class AdmissionsEncoder:
     def _by_row(
         self, table: "pa.Table", dictionary: "pa.Array", cells: np.ndarray, lengths: np.ndarray, flags: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return what a table with one row per admission says, once its cells stand one after another."""
-        codes, times = self._indices(dictionary, cells)
+        """Finish a table with one row per admission: look up its cells, which are one flat array by now."""
+        codes, times = self._look_up(dictionary, cells)
         if times is not None:
             ends = np.concatenate([[0], np.cumsum(times)])[np.concatenate([[0], np.cumsum(lengths)])]
             lengths, flags = np.diff(ends), None if flags is None else np.repeat(flags, times)
         self.flags, versions = flags, self._versions(table)
-        return self._row_ids(table), codes, versions if _alike(versions) else np.repeat(versions, lengths), lengths
+        return self._row_ids(table), codes, versions if _all_equal(versions) else np.repeat(versions, lengths), lengths
 
     def _merge(self, dictionaries: list["pa.Array"]) -> tuple["pa.Array", list[np.ndarray]]:
-        """Return one dictionary in place of several, and where each one's entries are; kept for the next batch."""
+        """Merge dictionaries; return the result, and the new place of each entry. Cached for the next batch."""
         import pyarrow as pa
 
         if self.merged and all(map(pa.Array.equals, dictionaries, self.merged[0])):
             return self.merged[1:]
         found = pa.concat_arrays([values.cast(pa.string()) for values in dictionaries]).dictionary_encode()
         ends = np.cumsum([len(values) for values in dictionaries])[:-1]
-        self.merged = (dictionaries, found.dictionary, np.split(_numbers(found.indices), ends))
+        self.merged = (dictionaries, found.dictionary, np.split(_indices(found), ends))
         return self.merged[1:]
 
     def _long(self, table: "pa.Table") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -129,8 +144,8 @@ class AdmissionsEncoder:
         versions = self._versions(table)
         found = self._ids(table).dictionary_encode()
         ids, group = found.dictionary.to_numpy(zero_copy_only=False), found.indices.to_numpy()
-        codes = _encoded(self._text(joined(table[name]), name))
-        codes, times = self._indices(codes.dictionary, _numbers(codes.indices))
+        codes = _dictionary_encoded(self._text(one_chunk(table[name]), name))
+        codes, times = self._look_up(codes.dictionary, _indices(codes))
         self.flags = self._read_flags(table, self.layout.poa[0]) if self.layout.poa else None
         if times is not None:
             group, versions = np.repeat(group, times), np.repeat(versions, times)
@@ -143,13 +158,16 @@ class AdmissionsEncoder:
         return ids, codes, versions, lengths
 
     def _row_ids(self, table: "pa.Table") -> np.ndarray:
-        """Return the identifier of each row, or its number in a frame that has none."""
+        """Return the identifier of each row; in a frame without one, the row's position."""
         if self.layout.id is None:
             return np.arange(self.rows, self.rows + len(table))
         return self._ids(table).to_numpy(zero_copy_only=False)
 
     def _pack(self, ids: np.ndarray, codes: np.ndarray, versions: np.ndarray, lengths: np.ndarray) -> Admissions:
-        """Leave missing codes (-1) out, and tell apart the same text in two ICD versions (one per code, or one)."""
+        """Leave out missing codes (-1), and make the same text in two ICD versions two codes.
+
+        `versions` has an entry for each code, or equal entries only.
+        """
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         present, dropped, flags = codes >= 0, 0, self.flags
         if self.layout.only and flags is not None:
@@ -157,15 +175,15 @@ class AdmissionsEncoder:
             present &= ~late(flags)
         if not present.all():
             offsets = np.concatenate([[0], np.cumsum(present)])[offsets]
-            versions = versions if _alike(versions) else versions[present]
+            versions = versions if _all_equal(versions) else versions[present]
             codes, flags = codes[present], None if flags is None else flags[present]
         poa = None if self.layout.only else flags
-        said: dict[str, Any] = {"short": self.short, "poa": poa, "late": dropped, "unsure": self.unsure}
+        counts: dict[str, Any] = {"short": self.short, "poa": poa, "late": dropped, "unsure": self.unsure}
         values = self.cleaned[1] if self.cleaned else np.empty(0, dtype=object)
-        if _alike(versions):
+        if _all_equal(versions):
             versions = versions[:1]
             if self.unused:
-                return Admissions(ids, values, np.repeat(versions, len(values)), codes, offsets, **said)
+                return Admissions(ids, values, np.repeat(versions, len(values)), codes, offsets, **counts)
         numbers, shift = np.array([0, 9, 10], dtype=np.int8), np.zeros(11, dtype=np.int32)
         shift[numbers] = np.arange(3) * len(values)
         combined = codes + shift[versions]
@@ -178,35 +196,58 @@ class AdmissionsEncoder:
             versions=numbers[distinct // max(len(values), 1)],
             indices=(np.cumsum(used, dtype=np.int32) - np.int32(1))[combined],
             offsets=offsets,
-            **said,
+            **counts,
         )
 
+    def _row_number(self, table: "pa.Table", place: int) -> int:
+        """Return the number, in the file, of the row at a position of the current table."""
+        moved = ROW in table.column_names
+        return int(self.row_number(table[ROW][place].as_py() if moved else self.rows + place))
+
     def _read_flags(self, table: "pa.Table", name: str) -> np.ndarray:
-        """Return the flags of one column; none where a column of codes has no such column."""
+        """Read one column of flags; a column of codes without flags has an empty `name` for them."""
         if not name:
             return np.zeros(len(table), dtype=np.uint8)
-        return read_flags(joined(table[name]), self.where, name, self.rows + self.first_row)
+        return read_flags(one_chunk(table[name]), self.where, name, lambda place: self._row_number(table, place))
 
     def _list_flags(self, table: "pa.Table", lengths: np.ndarray) -> np.ndarray:
-        """Return the flags of all codes, from lists beside theirs."""
+        """Read lists of flags, which must be as long as the lists of codes, or empty."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         (name,) = self.layout.poa
-        lists = self._as_lists(joined(table[name]), name)
+        column = self._plain(table[name], name)
+        is_text = _is_text(column.type)
+        lists = pc.split_pattern_regex(column.cast(pa.string()), SEPARATORS) if is_text else _as_lists(column)
         many = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
         odd = np.flatnonzero((many != lengths) & (many > 0))
         if len(odd):
-            row = self.rows + self.first_row + odd[0]
+            row = self._row_number(table, int(odd[0]))
             raise InputError(
                 f"{self.where}: column {name}, row {row}: has {many[odd[0]]} flags for {lengths[odd[0]]} codes; each "
                 "code needs its own."
             )
+        ends = np.cumsum(many)
+
+        def row_of_flag(place: int) -> int:
+            return self._row_number(table, int(np.searchsorted(ends, place, side="right")))
+
         flags = np.zeros(lengths.sum(), dtype=np.uint8)
-        flags[np.repeat(many > 0, lengths)] = read_flags(lists.flatten(), self.where, name, 1)
+        flags[np.repeat(many > 0, lengths)] = read_flags(lists.flatten(), self.where, name, row_of_flag)
         return flags
 
+    def _plain(self, column: "pa.ChunkedArray", name: str) -> "pa.Array":
+        """Return a column of lists or texts in one chunk; a column of numbers is one code per cell."""
+        import pyarrow as pa
+
+        found = one_chunk(column)
+        found = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+        if pa.types.is_null(found.type):
+            return found.cast(pa.string())
+        return found if _is_text(found.type) or _is_list(found.type) else self._text(found, name)
+
     def _text(self, column: "pa.Array", name: str) -> "pa.Array":
-        """Return a column of codes as text; numbers lost their zeros, and are text only where that was said."""
+        """Return a column of codes as text; numbers have lost their zeros and need `restore_zeros`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -220,10 +261,11 @@ class AdmissionsEncoder:
             raise InputError(f"{self.where}: column {name}: the codes are of type {kind}; {ZEROS}.")
         return pc.replace_substring_regex(column.cast(pa.string()), r"\.0$", "")
 
-    def _indices(self, dictionary: "pa.Array", cells: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return each code's place among the distinct normalised ones (kept in `cleaned`), -1 where there is none.
+    def _look_up(self, dictionary: "pa.Array", cells: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return each code's place among the distinct normalised codes, -1 for a cell without one.
 
-        With it goes how many codes each cell holds; None where no cell holds several.
+        Also return how many codes each cell holds, or None if no cell holds several. The distinct codes are kept in
+        `cleaned`, for the next batch with the same dictionary.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -232,15 +274,15 @@ class AdmissionsEncoder:
         from mlci.codes.icd import normalise_array
 
         if self.cleaned is None or not dictionary.equals(self.cleaned[0]):
-            raw, times = _taken_apart(dictionary.cast(pa.string()))
-            raw, unsure = certain(raw, self.version)
+            raw, times = _split_cells(dictionary.cast(pa.string()))
+            raw, unsure = read_letters(raw, self.version)
             text = zeros.restored(raw) if self.restore_zeros else normalise_array(raw)
             left_out = pc.or_(pc.is_in(text, pa.array(NO_CODE)), pa.array(unsure))
             found = pc.if_else(left_out, None, text).dictionary_encode()
-            place = pc.fill_null(found.indices, -1).to_numpy()
+            place = _indices(found)
             values = found.dictionary.to_numpy(zero_copy_only=False)
             moved = len(place) != len(values) or (place != np.arange(len(place))).any()
-            # The last entry stands for null.
+            # Index -1 (null) reads the last entry of each array.
             short = np.append(~np.bool_(self.restore_zeros) & zeros.short(raw), False)
             place = np.append(place, np.int32(-1)) if moved else None
             self.cleaned = (dictionary, values, place, short, np.append(unsure, False), times)
@@ -252,76 +294,64 @@ class AdmissionsEncoder:
         self.unsure = int(unsure[cells].sum()) if unsure.any() else 0
         return cells if place is None else place[cells], times
 
-    def _as_lists(self, codes: "pa.Array", name: str) -> "pa.Array":
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        if pa.types.is_dictionary(codes.type):
-            codes = codes.dictionary_decode()
-        kind = codes.type
-        if _is_text(kind) or pa.types.is_null(kind):
-            return pc.split_pattern_regex(_untitled(codes.cast(pa.string())), SEPARATORS)
-        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-            if not hasattr(kind, "value_type"):
-                return self._as_lists(self._text(codes, name), name)
-            codes = codes.cast(pa.list_(kind.value_type))
-        return codes
-
     def _versions(self, table: "pa.Table") -> np.ndarray:
-        """Return the version of each row: 9 or 10, or what was said for all where the row says nothing."""
-        import pyarrow as pa
+        """Return the ICD version of each row, 9 or 10; a row without one has the version given for all."""
         import pyarrow.compute as pc
 
         name = self.layout.version
         if name is None:
             return np.full(len(table), self.version, dtype=np.int8)
-        column = joined(table[name])
-        found = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        column = one_chunk(table[name])
+        found = _dictionary_encoded(column)
         numbers = []
         for value in found.dictionary.to_pylist():
-            said = re.fullmatch(WRITTEN_VERSION, str(value).strip().upper())
-            if value is not None and not said:
-                row = self.rows + pc.index(column.cast(found.type.value_type), value).as_py() + self.first_row
+            written = re.fullmatch(WRITTEN_VERSION, str(value).strip().upper())
+            if value is not None and not written:
+                row = self._row_number(table, pc.index(column.cast(found.type.value_type), value).as_py())
                 raise InputError(
                     f"{self.where}: column {name}, row {row}: {kind_of(value)} is no ICD version; allowed are 9 and "
                     "10, also as ICD9, ICD-10 or ICD-10-CM."
                 )
-            numbers.append(int(said[1]) if said else self.version)
-        return np.array([*numbers, self.version], dtype=np.int8)[_numbers(found.indices)]
+            numbers.append(int(written[1]) if written else self.version)
+        return np.array([*numbers, self.version], dtype=np.int8)[_indices(found)]
 
     def _ids(self, table: "pa.Table") -> "pa.Array":
         import pyarrow as pa
 
         name = str(self.layout.id)
-        ids = joined(table[name])
+        ids = one_chunk(table[name])
         ids = ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids
-        return present(ids, name, self.where, self.rows + self.first_row)
+        return check_ids(ids, name, self.where, lambda place: self._row_number(table, place))
 
 
-def _taken_apart(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
-    """Return the codes of cells of which some hold several, and how many each holds; None where each holds one."""
+def _split_cells(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
+    """Split cells that hold several codes; return all codes and how many each cell holds, None if each holds one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    cells = _untitled(cells)
+    cells = _without_titles(cells)
     several = pc.match_substring_regex(cells, SEVERAL).fill_null(False)
     if not pc.any(several).as_py():
         return cells, None
     lists = [
         [code for code in re.split(SEPARATORS, re.sub(APART, JOINED, text)) if not re.match(BARE, code)]
-        if apart.as_py()
+        if has_several
         else [text]
-        for text, apart in zip(cells.to_pylist(), several)
+        for text, has_several in zip(cells.to_pylist(), several.to_pylist())
     ]
     times = np.array([len(codes) for codes in lists])
     return pa.array([code for codes in lists for code in codes], pa.string()), times
 
 
-def _untitled(cells: "pa.Array") -> "pa.Array":
-    """Return the codes alone of cells in which words follow one: the first, and others that ICD has or a dot tells.
+def _without_titles(cells: "pa.Array") -> "pa.Array":
+    """Drop the words that follow a code in a cell.
+
+    The first code stays. Of the words behind it those stay that an ICD table has as a code, or that look like a code
+    and have a dot.
 
     >>> import pyarrow as pa
-    >>> _untitled(pa.array(["D51.0 Vitamin B12 deficiency", "I50.9 Heart failure; N17.9 Kidney failure"])).to_pylist()
+    >>> cells = pa.array(["D51.0 Vitamin B12 deficiency", "I50.9 Heart failure; N17.9 Kidney failure"])
+    >>> _without_titles(cells).to_pylist()
     ['D51.0', 'I50.9 N17.9']
     """
     import pyarrow as pa
@@ -340,53 +370,72 @@ def _untitled(cells: "pa.Array") -> "pa.Array":
         found[cell] = [code + letter if letter.startswith(JOINT) else code, *alike]
     words = pa.array({word for codes in found.values() for word in codes[1:]}, pa.string())
     text = icd.normalise_array(pc.replace_substring_regex(words, f"{JOINT}.*", ""))
-    sure = np.logical_or.reduce(
+    listed = np.logical_or.reduce(
         [look(text, version) for look in (icd.known, zeros.heading) for version in icd.VERSIONS]
     )
-    told = {word for word, known in zip(words.to_pylist(), sure) if known or (word[0].isalpha() and "." in word[:-1])}
-    plain = {cell: " ".join([code, *(word for word in rest if word in told)]) for cell, (code, *rest) in found.items()}
+    dotted = [word[0].isalpha() and "." in word[:-1] for word in words.to_pylist()]
+    codes = {word for word, *reasons in zip(words.to_pylist(), listed, dotted) if any(reasons)}
+    plain = {cell: " ".join([code, *(word for word in rest if word in codes)]) for cell, (code, *rest) in found.items()}
     return pa.array([plain.get(cell, cell) for cell in cells.to_pylist()], pa.string())
 
 
-def _alike(versions: np.ndarray) -> bool:
+def _as_lists(column: "pa.Array") -> "pa.Array":
+    """Return an array of lists of any Arrow type (list view, fixed size) as plain lists."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return column
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return pa.LargeListArray.from_arrays(offsets, column.flatten())
+
+
+def _all_equal(versions: np.ndarray) -> bool:
     return bool(len(versions)) and bool((versions == versions[0]).all())
 
 
 def _unmasked(indices: "pa.Array") -> np.ndarray:
-    """Return the whole numbers that an array holds, whatever stands where it is null."""
+    """Return the values of an array of whole numbers without regard to nulls, where any number may stand."""
     import pyarrow as pa
 
     values = indices.buffers()[1]
     return pa.Array.from_buffers(indices.type, len(indices), [None, values], offset=indices.offset).to_numpy()
 
 
-def _truths(flags: "pa.BooleanArray") -> np.ndarray:
-    """Return 0 and 1 of an array without nulls; ten times as fast as Arrow's own way."""
+def _bits(flags: "pa.BooleanArray") -> np.ndarray:
+    """Return a Boolean array without nulls as 0 and 1; ten times as fast as Arrow's own conversion."""
     octets = np.frombuffer(flags.buffers()[1], dtype=np.uint8)
     return np.unpackbits(octets, bitorder="little")[flags.offset : flags.offset + len(flags)]
 
 
-def _encoded(codes: "pa.Array") -> "pa.DictionaryArray":
+def _dictionary_encoded(codes: "pa.Array") -> "pa.DictionaryArray":
     import pyarrow as pa
 
     return codes if pa.types.is_dictionary(codes.type) else codes.dictionary_encode()
 
 
-def _numbers(indices: "pa.Array") -> np.ndarray:
-    """Return an array's numbers, with -1 for null."""
+def _indices(encoded: "pa.DictionaryArray") -> np.ndarray:
+    """Return the indices of a dictionary-encoded array, with -1 for null."""
+    indices = encoded.indices
     return (indices.fill_null(-1) if indices.null_count else indices).to_numpy()
 
 
-def present(ids: "pa.Array", name: str | None, where: str, first_row: int) -> "pa.Array":
+def check_ids(ids: "pa.Array", name: str | None, where: str, row_number: Callable[[int], int]) -> "pa.Array":
+    """Return identifiers of admissions as they are; refuse empty ones, lists and structs."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_nested(ids.type):
+        raise InputError(f"{where}: column {name}: holds lists or structs; an admission needs one number or text.")
     if ids.null_count or pc.any(pc.is_null(ids, nan_is_null=True)).as_py():
-        row = first_row + pc.index(pc.is_null(ids, nan_is_null=True), True).as_py()
+        row = row_number(pc.index(pc.is_null(ids, nan_is_null=True), True).as_py())
         raise InputError(f"{where}: column {name}, row {row}: is empty; each row needs its admission.")
     return ids
 
 
-def joined(column: "pa.ChunkedArray") -> "pa.Array":
+def one_chunk(column: "pa.ChunkedArray") -> "pa.Array":
+    """Return a column as one array."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -394,3 +443,7 @@ def _is_text(kind: "pa.DataType") -> bool:
     import pyarrow as pa
 
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_list(kind: "pa.DataType") -> bool:
+    return hasattr(kind, "value_type")

@@ -1,9 +1,9 @@
-"""Admissions and their codes as every scorer takes them: dictionary-encoded, so each distinct code is looked at once.
+"""Admissions and their codes in the form that every scorer takes: dictionary-encoded.
 
-In come lists of lists, frames (pandas, polars, Arrow) and cohorts; out comes `Admissions`. `mlci.codes.streams` reads
-files, some admissions at a time. An admission keeps its place of first appearance and its codes their recorded order; a
-missing code is no code; an admission without codes stays. NumPy alone is imported at the top: a bare GPU machine trains
-too.
+Each distinct code is processed once, however often it occurs. `as_admissions` encodes lists of lists, frames (pandas,
+polars, Arrow) and cohorts; `mlci.codes.streams` reads files, some admissions at a time. Admissions are in the order of
+first appearance and their codes in recorded order. Missing codes are dropped; an admission without codes stays. The
+module imports NumPy alone at the top, so that training works where nothing else is installed.
 """
 
 import re
@@ -22,8 +22,8 @@ from mlci.codes.poa import ALL, late
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WRITTEN_VERSION = r"(?:ICD)?[-_ ]?0?(9|10)(?:\.0)?(?:[-_ ]?CM)?"  # in capitals
-COUNTED = 2**17  # codes counted at once: Python's lock is held so long
+WRITTEN_VERSION = r"(?:ICD)?[-_ ]?0?(9|10)(?:\.0)?(?:[-_ ]?CM)?"  # an ICD version as text, in capitals
+COUNTED = 2**17  # codes counted in one call, which holds the GIL
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Admissions:
 
     ids: np.ndarray  # one per admission
     values: np.ndarray  # distinct codes, normalised text
-    versions: np.ndarray  # int8, ICD version of each of `values`: 9 or 10, 0 where nobody said
+    versions: np.ndarray  # int8, ICD version of each of `values`: 9, 10, or 0 if unknown
     indices: np.ndarray  # int32 into `values`, one per recorded code
     offsets: np.ndarray  # int64, one more than admissions
     short: int = 0  # recorded codes that were written with fewer than three digits before the dot
-    poa: np.ndarray | None = None  # uint8, one per recorded code, as `mlci.codes.poa` has them; None: not read
+    poa: np.ndarray | None = None  # uint8, flag per recorded code, encoded as in `mlci.codes.poa`; None: not read
     late: int = 0  # recorded codes that were left out because they arose after admission
     unsure: int = 0  # recorded codes that were left out as suspected or ruled out (`mlci.codes.certainty`)
 
@@ -45,7 +45,7 @@ class Admissions:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """How many codes each admission has.
+        """The number of codes of each admission.
 
         >>> Admissions.from_lists([["A", "B"], []]).counts
         array([2, 0])
@@ -54,7 +54,7 @@ class Admissions:
 
     @cached_property
     def mentions(self) -> np.ndarray:
-        """How often each of `values` is recorded.
+        """The number of times that each of `values` is recorded.
 
         >>> Admissions.from_lists([["A", "B"], ["B"]]).mentions
         array([1, 2])
@@ -75,7 +75,7 @@ class Admissions:
         return np.diff(self._before(flags.take(self.indices)))
 
     def take(self, rows: np.ndarray) -> "Admissions":
-        """Return the admissions at the positions `rows`, in their order.
+        """Return the admissions at the positions `rows`, in the order of `rows`.
 
         >>> Admissions.from_lists([["A", "B"], [], ["B"]]).take(np.array([2, 0])).offsets
         array([0, 1, 3])
@@ -87,7 +87,7 @@ class Admissions:
         return replace(self, ids=self.ids[rows], indices=self.indices[places], offsets=offsets, poa=poa)
 
     def keep(self, flags: np.ndarray) -> "Admissions":
-        """Return the admissions with those codes alone that are flagged; `flags` has a Boolean for each of `values`.
+        """Return the admissions with only the flagged codes; `flags` has a Boolean for each of `values`.
 
         >>> Admissions.from_lists([["A", "B"], ["B"]]).keep(np.array([True, False])).offsets
         array([0, 1, 1])
@@ -95,7 +95,7 @@ class Admissions:
         return self if flags.all() else self._where(flags[self.indices])
 
     def present(self) -> "Admissions":
-        """Return the admissions without the codes whose flags say that they arose after admission; `late` counts these.
+        """Return the admissions without the codes that arose after admission by their flags; `late` counts them.
 
         >>> admissions = replace(Admissions.from_lists([["A", "B"]]), poa=np.array([1, 2], dtype=np.uint8))
         >>> admissions.present().offsets.tolist(), admissions.present().late
@@ -112,7 +112,7 @@ class Admissions:
         return replace(self, indices=self.indices[kept], offsets=self._before(kept), poa=poa)
 
     def _before(self, kept: np.ndarray) -> np.ndarray:
-        """Return how many of `indices` are kept before each admission begins, and in all."""
+        """Return for each admission how many of the earlier `indices` are kept; the last entry is the total."""
         found = np.zeros(len(kept) + 1, dtype=np.int32 if len(kept) < 2**31 else np.int64)
         np.cumsum(kept, out=found[1:], dtype=found.dtype)
         return found.take(self.offsets).astype(np.int64)
@@ -122,8 +122,8 @@ class Admissions:
         """Encode lists of codes that are already normalised.
 
         Args:
-            codes: one list per admission; ids are their places.
-            icd_version: 9 or 10 for every code, or 0 where nobody said.
+            codes: one list per admission; the ids are 0, 1, 2, ...
+            icd_version: 9 or 10 for every code, or 0 if unknown.
 
         Returns:
             The admissions, in their order.
@@ -156,13 +156,13 @@ def as_admissions(
     """Encode admissions that are in memory.
 
     Args:
-        data: lists of codes, a pandas, polars or Arrow frame, a `Cohort`, or `Admissions`, which are given back.
-        icd_version: 9 or 10 for the codes whose version the data do not say, or the name of the column that says it.
-        id: the column of admissions in a frame, where its name does not speak for itself (`mlci.codes.layout`).
-        codes: the column or columns of codes in a frame, likewise.
-        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
-        poa: all codes, or only those that the flags of a cohort or frame say were present on admission; plain lists
-            hold no flags and are taken as they are.
+        data: lists of codes, a pandas, polars or Arrow frame, a `Cohort`, or `Admissions`, which are returned.
+        icd_version: 9 or 10 for codes whose version the data do not state, or the name of the column that holds it.
+        id: the column of admissions in a frame, if its name is not one that is recognised (`mlci.codes.layout`).
+        codes: the column or columns of codes in a frame, if their names are not recognised.
+        restore_zeros: whether to restore leading zeros that ICD-9 codes have lost.
+        poa: `all` codes, or `only` those that the flags of a cohort or frame mark as present on admission; plain lists
+            have no flags and are taken as they are.
 
     Returns:
         The admissions, in their order.
@@ -176,23 +176,26 @@ def as_admissions(
     import narwhals as nw
     import pyarrow as pa
 
-    from mlci.codes._encoding import ZEROS, AdmissionsEncoder
+    from mlci.codes._encoding import ZEROS, AdmissionsEncoder, check_ids, one_chunk
 
     if isinstance(data, Admissions):
-        if (number := _number(icd_version)) is None or data.versions.all():
+        version = _version_number(icd_version)
+        if version is None or data.versions.all():
             return data
-        versions = np.where(data.versions == 0, np.int8(number), data.versions)
-        return replace(data, versions=versions)
+        return replace(data, versions=np.where(data.versions == 0, np.int8(version), data.versions))
     if hasattr(data, "admissions"):  # a cohort
         return as_admissions(data.admissions(poa=poa), icd_version=icd_version)
     if nw.dependencies.is_into_dataframe(data) or nw.dependencies.is_polars_lazyframe(data):
         table = as_table(data)
-        number, column = said_version(icd_version)
-        said = {"id": id, "codes": codes, "version": column, "needs_id": False, "poa": poa}
-        layout = find_layout(table.column_names, "the frame", **said).seen(table)
+        version, column = version_or_column(icd_version)
+        options = {"id": id, "codes": codes, "version": column, "needs_id": False, "poa": poa}
+        layout = find_layout(table.column_names, "the frame", **options)
+        if layout.id is not None:
+            check_ids(one_chunk(table[layout.id]), layout.id, "the frame", lambda place: place + 1)
+        layout = layout.settled(table)
         if layout.doubt:
             warnings.warn(layout.doubt, stacklevel=2)
-        return AdmissionsEncoder(layout, "the frame", number, restore_zeros=restore_zeros)(table)
+        return AdmissionsEncoder(layout, "the frame", version, restore_zeros=restore_zeros)(table)
     rows = list(data)
     if any(isinstance(row, str) for row in rows):
         raise InputError("codes: each admission needs a list of codes; got text in place of a list.")
@@ -202,18 +205,18 @@ def as_admissions(
         found = pa.array(clean, pa.list_(pa.string()))
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise InputError(f"codes: each admission needs a list of texts; {ZEROS}.") from error
-    encode = AdmissionsEncoder(Layout("list", (CODES,)), "codes", _number(icd_version), restore_zeros=restore_zeros)
-    return encode(pa.table({CODES: found}))
+    layout, version = Layout("list", (CODES,)), _version_number(icd_version)
+    return AdmissionsEncoder(layout, "codes", version, restore_zeros=restore_zeros)(pa.table({CODES: found}))
 
 
-def _number(icd_version: int | str | None) -> int | None:
-    """Return the ICD version said of codes that stand in no column."""
+def _version_number(icd_version: int | str | None) -> int | None:
+    """Return the ICD version of codes that are not in a table, where no column can hold it."""
     from mlci.codes.icd import check_version
 
-    number, column = said_version(icd_version)
+    version, column = version_or_column(icd_version)
     if column is not None:
         raise InputError(f"icd_version: {column!r} names a column, but lists of codes have none; allowed are 9 and 10.")
-    return None if number is None else check_version(number)
+    return None if version is None else check_version(version)
 
 
 def as_table(data: Any) -> "pa.Table":
@@ -223,7 +226,7 @@ def as_table(data: Any) -> "pa.Table":
         data: a pandas, polars (lazy too) or Arrow frame.
 
     Returns:
-        The table; a column of several kinds of values, or another object than a frame, is an `InputError`.
+        The table. A column with several kinds of values, or an object that is no frame, raises an `InputError`.
 
     >>> import pandas as pd
     >>> as_table(pd.DataFrame({"visit": [7, 8]})).to_pydict()
@@ -243,8 +246,8 @@ def as_table(data: Any) -> "pa.Table":
         raise InputError(f"a pandas, polars or Arrow frame is needed, not {type(data).__name__}.") from error
 
 
-def said_version(icd_version: int | str | None) -> tuple[int | None, str | None]:
-    """Tell an ICD version that holds for all codes from the name of a column that says it.
+def version_or_column(icd_version: int | str | None) -> tuple[int | None, str | None]:
+    """Decide whether `icd_version` is an ICD version, for all codes, or the name of a column that holds versions.
 
     Args:
         icd_version: 9, 10, their text (`10`, `ICD-10`, `icd9cm`), the name of a column, or None.
@@ -252,7 +255,7 @@ def said_version(icd_version: int | str | None) -> tuple[int | None, str | None]
     Returns:
         The version and the column; at least one of the two is None.
 
-    >>> said_version("ICD-10"), said_version("dxver"), said_version(None)
+    >>> version_or_column("ICD-10"), version_or_column("dxver"), version_or_column(None)
     ((10, None), (None, 'dxver'), (None, None))
     """
     if not isinstance(icd_version, str):

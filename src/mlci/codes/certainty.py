@@ -1,8 +1,10 @@
-"""The letter apart from a German diagnosis that says how sure it is (ICD-10-GM): cells in, codes without it out.
+"""Read the letter behind a German diagnosis (ICD-10-GM) that says how certain it is.
 
-G: confirmed; Z: formerly; V: suspected; A: ruled out. What is suspected or ruled out is no diagnosis of the patient and
-does not count. Each code is judged by itself: `I50.9 A` has such a letter, but `S72.001 A` is a code of ICD-10-CM with
-a blank in it, and `I50.9A` may be Swedish or English. Where it may be German, that is told.
+G means confirmed, Z formerly, V suspected and A ruled out. Suspected and ruled-out diagnoses are left out. Only a
+letter that stands apart from its code is read: `I50.9 A`. Two forms are not read as letters of certainty:
+
+- `S72.001 A` is a code of ICD-10-CM written with a blank; whether a code is one is looked up in the tables.
+- `I50.9A` may be a Swedish or English code. A note reports such codes where they may be German.
 """
 
 from collections.abc import Mapping
@@ -18,28 +20,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LETTER = rf"[{''.join(CERTAINTY)}{''.join(CERTAINTY).lower()}]"
-BARE = rf"^\xa0*{LETTER}$"  # no-break spaces are blanks too
-JOINT = "\u2060"  # a word joiner: stands for the blanks before a letter while a text is taken apart
-# Codes of ICD-10-GM, and those of six characters, which may be the beginning of a code of ICD-10-CM.
+BARE = rf"^\xa0*{LETTER}$"  # a letter without a code; no-break spaces count as blanks
+# A code that a letter may follow: one of ICD-10-GM, or six characters, which may be the beginning of an ICD-10-CM code.
 CODE = r"[A-Za-z][0-9](?:[0-9](?:\.?[0-9]{1,2})?|[0-9A-Za-z]\.?[0-9A-Za-z]{3})[^0-9A-Za-z\s,;|]*"
+# While a text is split at blanks, a word joiner replaces the blank before a letter: `re.sub(APART, JOINED, text)`.
+JOINT = "\u2060"
 BEHIND = rf"[\s\xa0{JOINT}]+({LETTER})"
 APART = rf"\b({CODE}){BEHIND}([\s,;|]|$)"
 JOINED = rf"\1{JOINT}\2\3"
-ATTACHED = r"^[A-Z][0-9]{2,4}[A-Z]$"  # once normalised
+ATTACHED = r"^[A-Z][0-9]{2,4}[A-Z]$"  # a normalised code
 
 
-def certain(cells: "pa.Array", version: int = 0) -> tuple["pa.Array", np.ndarray]:
-    """Take letters of certainty off the codes they stand apart from.
+def read_letters(cells: "pa.Array", version: int = 0) -> tuple["pa.Array", np.ndarray]:
+    """Separate codes from the letters of certainty behind them.
 
     Args:
-        cells: distinct, a code each; missing stays missing.
-        version: 9 where the codes are said to be of ICD-9, which has no such letters.
+        cells: distinct cells with one code each; missing cells stay missing.
+        version: 9 if the codes are of ICD-9, which has no such letters.
 
     Returns:
         The codes, and whether each is suspected or ruled out.
 
     >>> import pyarrow as pa
-    >>> codes, unsure = certain(pa.array(["I50.9 G", "I21.4 a", "S72.001 A", "I50.9A"]))
+    >>> codes, unsure = read_letters(pa.array(["I50.9 G", "I21.4 a", "S72.001 A", "I50.9A"]))
     >>> codes.to_pylist(), unsure.tolist()
     (['I509', 'I214', 'S72001A', 'I50.9A'], [False, True, False, False])
     """
@@ -49,19 +52,18 @@ def certain(cells: "pa.Array", version: int = 0) -> tuple["pa.Array", np.ndarray
     unsure = np.zeros(len(cells), dtype=bool)
     if version == 9:
         return pc.replace_substring_regex(cells, f"{JOINT}.*", ""), unsure
-    apart = pc.match_substring_regex(cells, rf"^[\s,;|]*{CODE}{BEHIND}[\s,;|]*$").fill_null(False)
-    if not pc.any(apart).as_py():
+    lettered = pc.match_substring_regex(cells, rf"^[\s,;|]*{CODE}{BEHIND}[\s,;|]*$").fill_null(False)
+    if not pc.any(lettered).as_py():
         return cells, unsure
-    whole = icd.normalise_array(cells.filter(apart))
-    german = ~_american(whole) & (pc.utf8_length(whole).to_numpy() < 7)
-    places, text = apart.to_numpy(zero_copy_only=False), cells.to_numpy(zero_copy_only=False).copy()
-    text[places] = [code[:-1] if off else code for code, off in zip(whole.to_pylist(), german)]
-    unsure[places] = german & pc.match_substring_regex(whole, "[AV]$").to_numpy(zero_copy_only=False)
-    return pa.array(text, pa.string()), unsure
+    with_letter = icd.normalise_array(cells.filter(lettered))
+    german = ~_is_american(with_letter) & (pc.utf8_length(with_letter).to_numpy() < 7)
+    codes = [code[:-1] if is_german else code for code, is_german in zip(with_letter.to_pylist(), german)]
+    unsure[_flags(lettered)] = german & _flags(pc.match_substring_regex(with_letter, "[AV]$"))
+    return pc.replace_with_mask(cells, lettered, pa.array(codes, cells.type)), unsure
 
 
 def attached(codes: np.ndarray) -> np.ndarray:
-    """Find the codes that end in a letter as no code of ICD-10-CM does, whatever the letter.
+    """Find codes with a letter at the end, whatever the letter, that are no codes of ICD-10-CM.
 
     Args:
         codes: distinct and normalised.
@@ -76,43 +78,51 @@ def attached(codes: np.ndarray) -> np.ndarray:
     import pyarrow.compute as pc
 
     text = pa.array(codes, pa.string())
-    places = np.flatnonzero(pc.match_substring_regex(text, ATTACHED).to_numpy(zero_copy_only=False))
-    return places[~_american(text.take(pa.array(places)))] if len(places) else places
+    places = np.flatnonzero(_flags(pc.match_substring_regex(text, ATTACHED)))
+    return places[~_is_american(text.take(pa.array(places)))] if len(places) else places
 
 
-def told(unsure: int, often: Mapping[str, int] | None = None) -> list[str]:
-    """Return what a person should know of letters of certainty, a sentence each.
+def notes(unsure: int, often: Mapping[str, int] | None = None) -> list[str]:
+    """Describe the letters of certainty that were met, a sentence each.
 
     Args:
         unsure: how many codes were left out as suspected or ruled out.
-        often: how often each of the codes was recorded that `attached` finds.
+        often: how often each code that `attached` finds was recorded.
 
-    >>> told(3)
+    Returns:
+        The sentences; none where there is nothing to report.
+
+    >>> notes(3)
     ['3 codes are marked as suspected (V) or ruled out (A), as German diagnoses are, and do not count.']
-    >>> told(0, {"I489A": 2, "I489B": 1})  # Swedish
+    >>> notes(0, {"I489A": 2, "I489B": 1})  # Swedish
     []
     """
-    said, verb = ("1 code is", "does") if unsure == 1 else (f"{unsure:,} codes are", "do")
-    found = [f"{said} marked as suspected (V) or ruled out (A), as German diagnoses are, and {verb} not count."]
-    found = found if unsure else []
-    met = {code: count for code, count in (often or {}).items() if count}
-    many = sum(count for code, count in met.items() if code[-1] in "AV")
-    if many and all(code[-1] in "AVGZRL" for code in met):  # R and L: right and left
-        said = "code ends in A or V, and counts" if many == 1 else "codes end in A or V, and count"
+    found = []
+    if unsure:
+        many, verb = ("1 code is", "does") if unsure == 1 else (f"{unsure:,} codes are", "do")
+        found.append(f"{many} marked as suspected (V) or ruled out (A), as German diagnoses are, and {verb} not count.")
+    recorded = {code: count for code, count in (often or {}).items() if count}
+    in_doubt = sum(count for code, count in recorded.items() if code[-1] in "AV")
+    if in_doubt and all(code[-1] in "AVGZRL" for code in recorded):  # R and L: right and left
+        many = "1 code ends in A or V, and counts" if in_doubt == 1 else f"{in_doubt:,} codes end in A or V, and count"
         found.append(
-            f"{many:,} {said} as present: if German diagnoses are ruled out or suspected by these letters, put a blank "
+            f"{many} as present: if German diagnoses are ruled out or suspected by these letters, put a blank "
             "before them (I50.9 A)."
         )
     return found
 
 
-def _american(codes: "pa.Array") -> np.ndarray:
-    """Return whether each of some normalised codes is one of ICD-10-CM, or the beginning of such."""
+def _is_american(codes: "pa.Array") -> np.ndarray:
+    """Return whether each normalised code is a code of ICD-10-CM or the beginning of one."""
     later = np.array([code in _later() for code in codes.to_pylist()], dtype=bool)
     return later | icd.known(codes, 10) | zeros.heading(codes, 10)
 
 
 @cache
 def _later() -> frozenset[str]:
-    """Return the codes that came after the edition of the ICD-10-CM table, and their beginnings."""
+    """Return the codes that are newer than the ICD-10-CM table, and their beginnings."""
     return frozenset(code[:end] for code in years.added() for end in range(3, len(code) + 1))
+
+
+def _flags(values: "pa.Array") -> np.ndarray:
+    return values.to_numpy(zero_copy_only=False)

@@ -1,7 +1,7 @@
-"""Published comorbidity indices: admissions in, category flags and scores out, of any choice of indices in one pass.
+"""Compute published comorbidity indices: category flags and scores of any choice of indices, in one pass.
 
-The lists and rules are those of `family` and `rules`: Charlson and Elixhauser by Quan's lists unless others are named.
-Each distinct code is looked up once. An admission without codes scores 0 and is kept.
+Lists and rules come from `family` and `rules`; the default is Charlson and Elixhauser by Quan's lists. Each distinct
+code is looked up once. An admission without codes is kept and scores 0.
 """
 
 import warnings
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mlci.codes.carrying import Carry
 
 PAPER = ("charlson", "vw")
-LISTED, COUNT, SKIP = PRINCIPAL = ("listed", "count", "skip")  # what becomes of an admission's first diagnosis
+LISTED, COUNT, SKIP = PRINCIPAL = ("listed", "count", "skip")  # choices for an admission's first diagnosis
 
 
 class _Met:
-    """The distinct codes of one ICD version met so far: their categories, and how often each came."""
+    """The distinct codes of one ICD version met so far, with the categories and the count of each."""
 
     def __init__(self, own: Rules, version: int):
         import pyarrow as pa
@@ -39,7 +39,7 @@ class _Met:
         self._bits = {late: np.zeros((own.words, 0), dtype=np.uint64) for late in (False, True)}
 
     def places(self, codes: np.ndarray) -> np.ndarray:
-        """Return where each of the codes, no two alike, stands among those met."""
+        """Return the place of each of the distinct `codes` among those met; add the new ones."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -52,7 +52,7 @@ class _Met:
         return place
 
     def bits(self, late: bool) -> np.ndarray:
-        """Return the categories of every code met, if it was present on admission or if it arose later."""
+        """Return the categories of every code met: of codes that arose after admission (`late`), or of present ones."""
         known = self._bits[late]
         if known.shape[1] < len(self.codes):
             new = self.rules.code_bits(self.codes[known.shape[1] :], self.version, late=late)
@@ -63,11 +63,11 @@ class _Met:
 class Coder:
     """Turns admissions into category bits, batch after batch; each distinct code is looked up once and counted.
 
-    Where codes come with their flags, one that arose after admission counts by AHRQ's rule: for a comorbidity that is
-    chronic, and not for one that may arise in hospital.
+    If codes have flags, AHRQ's rule decides about a code that arose after admission: it counts for a chronic
+    comorbidity, but not for one that may arise in hospital.
 
     Args:
-        names: of the indices.
+        names: names of indices.
         principal: whether the first diagnosis counts: as each list says (`listed`), always (`count`), never (`skip`).
     """
 
@@ -82,7 +82,7 @@ class Coder:
         self.skipped = np.broadcast_to(masks[principal], self.rules.words)
 
     def __call__(self, admissions: Admissions) -> np.ndarray:
-        """Return the bits of each admission, a row for each word of them, milder forms included."""
+        """Return the category bits of each admission, in a row for each word of 64; milder forms are included."""
         if not admissions.versions.all():
             raise InputError(
                 "some codes have no ICD version; --icd-version 9 or 10 (icd_version= in Python) says it for all, or "
@@ -101,7 +101,7 @@ class Coder:
         return self.bits(admissions, skipped=self.skipped)
 
     def scores(self, admissions: Admissions, columns: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the scores of admissions by column; a milder form beside a severer one does not count.
+        """Return the scores of admissions by column; a milder form does not count if the severer one is present.
 
         Args:
             admissions: normalised codes.
@@ -117,7 +117,7 @@ class Coder:
 
         Args:
             admissions: normalised codes.
-            skipped: the bits that an admission's first diagnosis does not give.
+            skipped: the bits that an admission's first diagnosis cannot set.
 
         >>> visits = Admissions.from_lists([["E119", "E112"], ["XXX"]], icd_version=10)
         >>> coder = Coder(["charlson"])
@@ -139,14 +139,14 @@ class Coder:
         return bits
 
     def past(self, admissions: Admissions, carry: "Carry | None") -> dict[float, np.ndarray]:
-        """Return the category bits that admissions hand on to later ones; all codes count, whatever their flags.
+        """Return the category bits that admissions pass on to later ones; all codes count, whatever their flags.
 
         Args:
             admissions: normalised codes.
-            carry: how long each code counts; None: for ever.
+            carry: how long each code counts; None: always.
 
         Returns:
-            How many days → bits.
+            Number of days → bits of the codes that count so long.
 
         >>> visits = Admissions.from_lists([["E119", "E112"], ["XXX"]], icd_version=10)
         >>> list(Coder(["charlson"]).past(visits, None))
@@ -162,7 +162,7 @@ class Coder:
         return {float(days): self.bits(plain.keep(reach == days)) for days in np.unique(reach) if days > 0}
 
     def _look_up(self, values: np.ndarray, versions: np.ndarray) -> None:
-        """Find where each distinct code stands among those met, unless they are those of the last batch."""
+        """Find the place of each distinct code among those met; do nothing if the codes are those of the last batch."""
         if self.last and self.last[0] is values and np.array_equal(self.last[1], versions):
             return
         self.last, self.places, self.found, self.values = (values, versions), [], {}, len(values)
@@ -196,28 +196,28 @@ class Coder:
         >>> coder.unlisted()
         ['hfrs has no list for ICD-9: admissions with such codes (1) get no score.']
         """
-        said = "{} has no list for ICD-{}: admissions with such codes ({:,}) get no score."
-        return [
-            said.format(index.name, version, met.counts.sum())
-            for version, met in self.met.items()
-            for index in self.rules.indices
-            if met.counts.any() and version not in index.versions
-        ]
+        found = []
+        for version, met in self.met.items():
+            scoreless = f"admissions with such codes ({met.counts.sum():,}) get no score"
+            for index in self.rules.indices:
+                if met.counts.any() and version not in index.versions:
+                    found.append(f"{index.name} has no list for ICD-{version}: {scoreless}.")
+        return found
 
-    def marked(self) -> list[str]:
-        """Return what a person should know of codes that German letters mark as suspected or ruled out.
+    def letter_notes(self) -> list[str]:
+        """Return notes on codes that German letters of certainty mark as suspected or ruled out.
 
         >>> coder = Coder(["charlson"])
         >>> _ = coder(as_admissions([["I21.4 A"]], icd_version=10))
-        >>> coder.marked()
+        >>> coder.letter_notes()
         ['1 code is marked as suspected (V) or ruled out (A), as German diagnoses are, and does not count.']
         """
         codes, counts = self.met[10].codes.to_numpy(zero_copy_only=False), self.met[10].counts
         places = certainty.attached(codes)
-        return certainty.told(self.unsure, dict(zip(codes[places], counts[places].tolist())))
+        return certainty.notes(self.unsure, dict(zip(codes[places], counts[places].tolist())))
 
     def audit(self) -> list["Audit"]:
-        """Return what the ICD tables say of the codes met so far, per ICD version.
+        """Return a comparison of the codes met so far with the ICD tables, per ICD version.
 
         >>> visits = Admissions.from_lists([["E119", "E112"], ["XXX"]], icd_version=10)
         >>> coder = Coder(["charlson"])
@@ -232,7 +232,7 @@ class Coder:
         return found
 
     def findings(self, by_year: ByYear) -> list[Finding]:
-        """Return the codes met so far that are no codes as they stand, or were none in their year, the commonest first.
+        """Return the codes met so far that are not valid, at all or in their year, the most frequent first.
 
         Args:
             by_year: the same codes by the year of their admission.
@@ -257,17 +257,17 @@ def charlson(
     flags: bool = False,
     poa: str = ALL,
 ) -> Any:
-    """Return Charlson scores as a frame of the kind that came in.
+    """Return Charlson scores as a frame of the same kind as the input.
 
     Args:
         codes: a list of lists, a cohort, or a pandas, polars or Arrow frame, one row per admission (`codes`) or per
-            code (`admission_id`, `code`); its `icd_version` column, if any, goes before the argument.
-        icd_version: of the codes.
+            code (`admission_id`, `code`); its `icd_version` column, if any, overrides the argument.
+        icd_version: the ICD version of the codes.
         weights: one or several of charlson (1987), quan (2011), schneeweiss (2003), count.
-        hierarchy: whether to drop a milder form beside its severer one.
+        hierarchy: whether to drop a milder form if the severer one is present.
         flags: whether to add one column for each category.
-        poa: all codes; only those present on admission; ahrq: as AHRQ does, acute comorbidities if present on admission
-            and chronic ones in any case. The last two need flags: a cohort's or frame's `poa`, or `POA1` beside `DX1`.
+        poa: `all` codes; `only` those present on admission; `ahrq`: acute comorbidities if present on admission and
+            chronic ones always, as AHRQ does. The last two need flags: a column `poa`, or `POA1` for `DX1`.
 
     >>> charlson([["I50.9", "E11.9"], []], icd_version=10)["cci_charlson"].tolist()
     [2, 0]
@@ -284,7 +284,7 @@ def elixhauser(
     flags: bool = False,
     poa: str = ALL,
 ) -> Any:
-    """Return Elixhauser scores as a frame of the kind that came in.
+    """Return Elixhauser scores as a frame of the same kind as the input.
 
     Args:
         codes, icd_version, hierarchy, flags, poa: as in `charlson`.
@@ -308,15 +308,15 @@ def indices(
     principal: str = LISTED,
     age: Any = None,
 ) -> Any:
-    """Return the scores of published indices, all in one pass, as a frame of the kind that came in.
+    """Return the scores of published indices, all in one pass, as a frame of the same kind as the input.
 
     Args:
         codes, icd_version, hierarchy, flags, poa: as in `charlson`.
         index: one or several names of `mlci indices --list`, such as ahrq, gagne or hfrs.
-        weights: one or several; an index that none of them is for takes its own first ones.
+        weights: one or several names; an index that has none of them uses its default weights.
         principal: whether an admission's first diagnosis counts: as each list says (`listed`: AHRQ's Refined lists skip
             it), always (`count`), never (`skip`).
-        age: in years, one for each admission; Charlson scores then come with their points for age too.
+        age: ages in years, one for each admission; Charlson scores then have a column with points for age too.
 
     >>> indices([["I50.9", "E11.9"], []], "charlson,gagne", age=[71, 40]).to_dict("list")
     {'admission_id': [0, 1], 'cci_charlson': [2, 0], 'gagne_score': [2, 0], 'cci_charlson_age': [5, 0]}
@@ -334,26 +334,37 @@ def indices(
     )
 
 
-def _frame(data: Any, names: Sequence[str], weights: str | Sequence[str], *, icd_version: int, flags: bool, **how: Any):
+def _frame(
+    data: Any,
+    names: Sequence[str],
+    weights: str | Sequence[str],
+    *,
+    icd_version: int,
+    flags: bool,
+    poa: str,
+    age: Any = None,
+    **options: Any,
+) -> Any:
+    """Return scores as a frame; `options` are those of `_bits`."""
     import narwhals as nw
 
     columns = score_columns([weights] if isinstance(weights, str) else weights, names)
-    age = how.pop("age", None)
-    admissions = as_admissions(data, icd_version=icd.check_version(icd_version), poa=reading(how.pop("poa")))
-    own, bits = rules(tuple(names)), _bits(admissions, names, stacklevel=4, **how)
-    points = own.scores(bits, columns)
+    admissions = as_admissions(data, icd_version=icd.check_version(icd_version), poa=reading(poa))
+    lists = rules(tuple(names))
+    bits = _bits(admissions, names, stacklevel=4, **options)
+    points = lists.scores(bits, columns)
     found = {"admission_id": admissions.ids} | {name: _filled(values) for name, values in points.items()}
     if age is not None:
-        aged = own.with_age(points, ages_of(age, len(admissions)))
-        found |= {name: _filled(values) for name, values in aged.items()}
+        with_age = lists.with_age(points, ages_of(age, len(admissions)))
+        found |= {name: _filled(values) for name, values in with_age.items()}
     if flags:
-        found |= own.flags(bits)
+        found |= lists.flags(bits)
     native = nw.from_native(data).implementation if nw.dependencies.is_into_dataframe(data) else "pandas"
     return nw.from_dict(found, backend=native).to_native()
 
 
 def _filled(values: np.ndarray) -> np.ndarray:
-    """Return scores as a frame takes them: those that are masked are NaN."""
+    """Return scores for a frame: masked ones become NaN."""
     return np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else values
 
 
@@ -361,9 +372,9 @@ def ages_of(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
     """Return ages in years as numbers, NaN where unknown.
 
     Args:
-        ages: a column, or whatever Arrow makes one of.
-        admissions: how many there must be.
-        where: what messages call them.
+        ages: an Arrow column, or anything that Arrow can make an array of.
+        admissions: the number of admissions, each of which needs an age or null.
+        where: the name of the ages in messages.
 
     >>> ages_of(["71", None], 2)
     array([71., nan])
@@ -373,7 +384,7 @@ def ages_of(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
     try:
         column = ages if isinstance(ages, pa.ChunkedArray) else pa.chunked_array([pa.array(ages, from_pandas=True)])
         found = column.cast(pa.float64()).to_numpy()
-    # Text that is no number, a type that has no cast to one (lists, dates), and values of several types.
+    # Text that is no number, a type without a cast to numbers (lists, dates), and values of several types.
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise InputError(f"{where}: some value is no number; allowed are years, or nothing.") from None
     if len(found) != admissions:
@@ -386,21 +397,21 @@ def _bits(
 ) -> np.ndarray:
     coder = Coder(names, principal=principal)
     bits = coder(admissions)
-    audited = (said for found in coder.audit() for said in found.warnings)
-    for sentence in (*audited, *coder.marked(), *coder.unlisted()):
+    audited = (sentence for found in coder.audit() for sentence in found.warnings)
+    for sentence in (*audited, *coder.letter_notes(), *coder.unlisted()):
         warnings.warn(sentence, stacklevel=stacklevel)
     return coder.rules.settled(bits, hierarchy)
 
 
 @dataclass(frozen=True)
 class Combined:
-    """CCI+ECI: the sum of the two z-scores, with mean and (population) deviation of the admissions it was fitted on."""
+    """CCI+ECI: the sum of two z-scores, by the mean and population SD of the admissions that it was fitted on."""
 
     columns: tuple[str, str]
     hierarchy: bool
     means: tuple[float, float]
     deviations: tuple[float, float]
-    admissions: int  # that it was fitted on
+    admissions: int  # the number that it was fitted on
 
     @classmethod
     def fit(
@@ -410,9 +421,9 @@ class Combined:
 
         Args:
             data: anything that `as_admissions` takes.
-            icd_version: of codes whose version the data do not say.
-            weights: of the two indices.
-            hierarchy: whether to drop a milder form beside its severer one.
+            icd_version: 9 or 10 for codes whose version the data do not state.
+            weights: the weights of the two indices.
+            hierarchy: whether to drop a milder form if the severer one is present.
 
         Returns:
             The fitted sum.
@@ -427,12 +438,12 @@ class Combined:
 
     @classmethod
     def of(cls, batches: Iterable[np.ndarray], columns: tuple[str, str], hierarchy: bool) -> "Combined":
-        """Fit the scales on batches of the two scores: whole numbers, so running sums of squares lose nothing.
+        """Fit the scales on batches of the two scores, which are whole numbers, so that sums of squares are exact.
 
         Args:
             batches: arrays of admissions x 2.
-            columns: which two scores.
-            hierarchy: whether a milder form beside its severer one was dropped.
+            columns: the names of the two scores.
+            hierarchy: whether milder forms were dropped if the severer one was present.
 
         Returns:
             The fitted sum.
@@ -450,14 +461,14 @@ class Combined:
     def from_sums(
         cls, n: int, total: np.ndarray, squares: np.ndarray, columns: tuple[str, str], hierarchy: bool
     ) -> "Combined":
-        """Return the sum that is fitted on admissions of which these totals are known, exact whole numbers.
+        """Return the sum fitted on admissions with these totals, which are exact.
 
         Args:
-            n: how many admissions.
+            n: the number of admissions.
             total: the sums of the two scores.
             squares: the sums of their squares.
-            columns: which two scores.
-            hierarchy: whether a milder form beside its severer one was dropped.
+            columns: the names of the two scores.
+            hierarchy: whether milder forms were dropped if the severer one was present.
 
         >>> columns = ("cci_charlson", "eci_vw")
         >>> Combined.from_sums(2, np.array([1, 7]), np.array([1, 49]), columns, hierarchy=True).means
@@ -472,7 +483,7 @@ class Combined:
 
         Args:
             data: anything that `as_admissions` takes.
-            icd_version: of codes whose version the data do not say.
+            icd_version: 9 or 10 for codes whose version the data do not state.
 
         >>> Combined.fit([["I50.9"], []], icd_version=10).score([["I50.9"], []], icd_version=10).tolist()
         [2.0, -2.0]
@@ -484,7 +495,7 @@ class Combined:
         """Return the sum for each admission.
 
         Args:
-            points: the two scores of each admission; a score that never varied in training adds nothing.
+            points: the two scores of each admission; a score that was constant in training adds nothing.
 
         >>> Combined.fit([["I50.9"], []], icd_version=10).apply(np.array([[1, 7]])).tolist()
         [2.0]
@@ -494,7 +505,7 @@ class Combined:
 
 
 def pair_of(columns: Sequence[str]) -> tuple[str, str] | None:
-    """Return which two of the score `columns` CCI+ECI adds up, the first of each index; None where an index has none.
+    """Return the two score `columns` that CCI+ECI adds up, the first of each index; None if an index has none.
 
     >>> pair_of(["cci_charlson", "cci_quan", "eci_vw"])
     ('cci_charlson', 'eci_vw')
@@ -504,7 +515,7 @@ def pair_of(columns: Sequence[str]) -> tuple[str, str] | None:
 
 
 def points_of(found: Any, pair: Sequence[str]) -> np.ndarray:
-    """Return a `pair` of the scores that were `found` as two columns.
+    """Return a `pair` of the `found` scores as an array of two columns.
 
     >>> points_of({"cci_charlson": [1, 0], "eci_vw": [7, 0]}, ("cci_charlson", "eci_vw")).tolist()
     [[1, 7], [0, 0]]

@@ -1,8 +1,9 @@
-"""Which columns of a table hold what: the admission, its codes, their ICD version.
+"""Find which columns of a table hold the admission, its codes and their ICD version.
 
-In come the names of the columns and what a person said of them (`id`, `codes`); out comes a `Layout`, the same for the
-command line, Python, Spark and the page. Four layouts are understood: a column for each code (`DX1`, `DX2`, ...), one
-row per admission with a list of codes, the same with text in place of the list, and one row per code.
+`find_layout` combines the names of the columns with the user's options (`id`, `codes`) and returns a `Layout`. The
+command line, Python, Spark and the page all use it. Four layouts are understood: a column for each code (`DX1`, `DX2`,
+...), one row per admission with a list of codes, one row per admission with the codes in one text, and one row per
+code.
 """
 
 import re
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ID, CODES, CODE, VERSION = "admission_id", "codes", "code", "icd_version"
-# Names that say by themselves what a column holds, in any case; the first one that a table has is taken.
+# Column names that are recognised, in capitals or not; the first one that a table has is taken.
 IDS = (
     *(ID, "hadm_id", "visit_id", "encounter_id", "visit_occurrence_id", "stay_id", "case_id", "episode_id", "claim_id"),
     *("admission", "encounter", "visit", "discharge_id", "record_id", "key_nis", "key_nrd", "clm_id", "id"),
@@ -42,16 +43,16 @@ class Layout:
     """
 
     form: str
-    codes: tuple[str, ...]  # in the order in which an admission's codes count
+    codes: tuple[str, ...]  # in the order of an admission's codes
     id: str | None = None
     version: str | None = None  # the column of ICD versions
-    poa: tuple[str, ...] = ()  # of each column of codes, its flags (present on admission); empty text: none
-    only: bool = False  # whether codes that arose after admission are left out
-    others: tuple[str, ...] = field(default=(), repr=False)  # named as codes are, and not read, which nobody said
+    poa: tuple[str, ...] = ()  # for each column of codes, its column of present-on-admission flags, or an empty text
+    only: bool = False  # whether to leave out codes that arose after admission
+    others: tuple[str, ...] = field(default=(), repr=False)  # columns that look like codes and are not read
 
     @property
     def doubt(self) -> str:
-        """Name the columns that hold codes by their names and are not read, in a sentence; empty where there are none.
+        """A sentence that names the columns that look like codes and are not read; empty if there are none.
 
         >>> find_layout(["visit_id", "DX1", "DX2", "I10_DX1"], "visits.csv").doubt
         'not read, though named as codes are: I10_DX1; --codes (codes= in Python) says which columns count.'
@@ -63,23 +64,27 @@ class Layout:
 
     @property
     def columns(self) -> list[str]:
-        """List all columns that are read.
+        """The columns that are read.
 
         >>> Layout("wide", ("DX1", "DX2"), id="visit").columns
         ['visit', 'DX1', 'DX2']
         """
         return [*filter(None, [self.id]), *self.codes, *filter(None, [self.version, *self.poa])]
 
-    def seen(self, first: "pa.Table") -> "Layout":
-        """Return the layout as the first rows of a table settle it: where admissions repeat, a row is a code.
+    def settled(self, first: "pa.Table") -> "Layout":
+        """Decide by the first rows whether a single column has a row per admission or a row per code.
 
-        A column named `codes` is a list, whether or not its admissions repeat.
+        Where an admission repeats, each row is a code. A column named `codes` always has a row per admission.
 
         Args:
             first: the first rows.
 
+        Returns:
+            The layout, its `form` changed to `long` if each row is a code.
+
         >>> import pyarrow as pa
-        >>> Layout("list", ("icd10",), id="visit").seen(pa.table({"visit": [7, 7], "icd10": ["I50.9", "N17.9"]})).form
+        >>> rows = pa.table({"visit": [7, 7], "icd10": ["I50.9", "N17.9"]})
+        >>> Layout("list", ("icd10",), id="visit").settled(rows).form
         'long'
         """
         if self.form != "list" or self.id is None or self.codes[0].lower() == CODES:
@@ -98,58 +103,59 @@ def find_layout(
     needs_id: bool = True,
     poa: str = ALL,
 ) -> Layout:
-    """Match what a person said with the names that a table has, and guess by name what they left open.
+    """Find the columns that the user named, and recognise the others by their names.
 
-    A single column of codes has the form `list`, unless it is called `code`; `Layout.seen` settles it.
+    A single column of codes has the form `list`, unless it is called `code`; `Layout.settled` looks at its rows.
 
     Args:
         names: the columns of the table.
-        where: what messages call the table.
+        where: the table's name in messages.
         id: the column of admissions.
         codes: a column or a pattern such as `DX*`, or several of them (a sequence, or text with commas).
         version: the column of ICD versions.
-        needs_id: whether a table without a column of admissions is refused.
-        poa: which codes count, as `mlci.codes.poa` names it; all but `ALL` and `ANY` need flags.
+        needs_id: whether a column of admissions is required.
+        poa: which codes count, a choice of `mlci.codes.poa`; all but `ALL` and `ANY` need flags.
 
     Returns:
-        The layout; a column that is named and missing, or no column of codes at all, is an `InputError`.
+        The layout. A named column that is missing, or a table without codes, raises an `InputError`.
 
     >>> find_layout(["visit_id", "DX1", "DX10", "DX2", "los"], "visits.csv")
     Layout(form='wide', codes=('DX1', 'DX2', 'DX10'), id='visit_id', version=None, poa=(), only=False)
     """
-    held = named_column(names, [id], where, "--id") if id else _first(names, IDS)
+    id_column = named_column(names, [id], where, "--id") if id else _first(names, IDS)
     chosen = _chosen(names, codes, where) if codes else _guessed(names)
-    stated = named_column(names, [version], where, "--icd-version") if version else _first(names, VERSIONS)
+    version_column = named_column(names, [version], where, "--icd-version") if version else _first(names, VERSIONS)
     found = header_of(names)
     if not chosen:
-        found += " (does a title stand above the header?)" if sum(map(bool, names)) == 1 else ""
+        found += " (is there a title above the header?)" if sum(map(bool, names)) == 1 else ""
         raise InputError(
             f"{where}: lacks the column codes; needed are a list of codes, columns such as DX1, DX2, or one row per "
             f"code (--codes names them); found are {found}."
         )
     form = "wide" if len(chosen) > 1 else "long" if CODE in map(str.lower, chosen) else "list"
-    if held is None and (needs_id or form == "long"):
+    if id_column is None and (needs_id or form == "long"):
         raise InputError(
-            f"{where}: lacks the column {ID}; --id names the one that tells admissions; found are {found}."
+            f"{where}: lacks the column {ID}; --id names the column that identifies admissions; found are {found}."
         )
     flags = flag_columns(names, chosen) if poa != ALL else ()
     if not flags and poa not in (ALL, ANY):
         raise no_flags(where)
-    rest = () if codes else tuple(name for name in names if name not in (*chosen, held, stated) and _holds_codes(name))
-    return Layout(form, chosen, held, stated, flags, poa == ONLY, rest)
+    read = {*chosen, id_column, version_column}
+    others = () if codes else tuple(name for name in names if name not in read and _looks_like_codes(name))
+    return Layout(form, chosen, id_column, version_column, flags, poa == ONLY, others)
 
 
 def named_column(names: Sequence[str], wanted: Sequence[str], where: str, option: str) -> str:
-    """Find the column that a person named, in capitals or not.
+    """Find a column that the user named, in capitals or not.
 
     Args:
         names: the columns of the table.
         wanted: names to look for; the first that the table has is taken.
-        where: what messages call the table.
-        option: the option by which it was named, for messages.
+        where: the table's name in messages.
+        option: the option that named the column, for messages.
 
     Returns:
-        The column's name as the table writes it.
+        The column's name as the table writes it; a column that is missing raises an `InputError`.
 
     >>> named_column(["Visit", "DX1"], ["visit"], "visits.csv", "--id")
     'Visit'
@@ -175,22 +181,23 @@ def _chosen(names: Sequence[str], codes: str | Sequence[str], where: str) -> tup
         hits = [name for name in hits if flag_number(name) is None] or hits  # DX* is not DXPOA1
         if not hits:
             raise InputError(f"{where}: no column is like {pattern} (--codes); it has {header_of(names)}.")
-        found += sorted(hits, key=_number)
+        found += sorted(hits, key=_position)
     return tuple(dict.fromkeys(found))
 
 
-def _number(name: str) -> tuple[int, int]:
-    """Return the number that a name ends with; a name without one is the principal diagnosis and comes first."""
+def _position(name: str) -> tuple[int, int]:
+    """Return a sort key: the number at the end of a name; without one it is the principal diagnosis and comes first."""
     found = re.search(r"(\d+)$", name)
     return (1, int(found[1])) if found else (0, 0)
 
 
-def _holds_codes(name: str) -> bool:
-    """Return whether a column is one of codes by its name."""
+def _looks_like_codes(name: str) -> bool:
+    """Return whether a column holds codes, judged by its name."""
     return bool(NUMBERED.fullmatch(name) or FIRST.fullmatch(name)) or name.lower() in (CODES, CODE, *ONE_COLUMN)
 
 
 def _guessed(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of codes, recognised by their names: one column, or the largest numbered family."""
     if plain := _first(names, (CODES, CODE)):
         return (plain,)
     families: dict[str, list[str]] = {}
@@ -200,6 +207,6 @@ def _guessed(names: Sequence[str]) -> tuple[str, ...]:
     if families:
         largest = max(families.values(), key=len)
         first = [name for name in names if FIRST.fullmatch(name)]
-        return tuple(dict.fromkeys([*first, *sorted(largest, key=_number)]))
+        return tuple(dict.fromkeys([*first, *sorted(largest, key=_position)]))
     single = _first(names, ONE_COLUMN)
     return (single,) if single else ()

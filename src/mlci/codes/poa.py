@@ -1,12 +1,13 @@
-"""Whether a diagnosis was present on admission (POA): flags as claims write them in, one small number per code out.
+"""Read flags of diagnoses that were present on admission (POA), in the forms that claims use.
 
-Y: present; N: not; U: the record does not say; W: clinically undetermined; 1 (also E, exempt): the code needs no flag.
-Y, W and 1 count as present and N and U as arisen later, as Medicare and AHRQ have it. No flag counts as exempt: claims
-in the 5010 format leave it empty there. What counts is settled here once, for every index.
+Y: present; N: not present; U: the documentation is insufficient; W: clinically undetermined; 1 (also E): the code is
+exempt from flags. Y, W and 1 count as present, N and U as arisen after admission, as Medicare and AHRQ do. A missing
+flag counts as exempt, because claims in the 5010 format leave the flag of exempt codes empty. Every index uses this
+module, so these rules are in one place.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from mlci.base.errors import InputError, kind_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FLAGS = ("", "Y", "N", "U", "W", "1")  # a flag is its place here; 0: none
+FLAGS = ("", "Y", "N", "U", "W", "1")  # a flag is stored as its place here; 0: no flag
 LATE = (FLAGS.index("N"), FLAGS.index("U"))
 WRITTEN = {
     **dict.fromkeys(("Y", "YES", "TRUE"), "Y"),
@@ -25,24 +26,24 @@ WRITTEN = {
     **{flag: flag for flag in ("U", "W", "")},
 }
 ALLOWED = "Y, N, U, W or 1 (exempt), or empty"
-ALL, ONLY = "all", "only"  # every code counts; those that were present on admission
-KEEP, ANY = "keep", "any"  # every code, with its flag; the same if there are flags
-MADE_FOR = {ALL: "all codes", ONLY: "codes present on admission alone"}  # what a model says of itself
-AHRQ = "ahrq"  # as AHRQ does: acute comorbidities need to have been present, chronic ones do not
+ALL, ONLY = "all", "only"  # every code counts; only codes present on admission count
+KEEP, ANY = "keep", "any"  # every code, with its flag, which is required; the same, but flags are optional
+MADE_FOR = {ALL: "all codes", ONLY: "codes present on admission alone"}  # how a model describes its codes
+AHRQ = "ahrq"  # AHRQ's rule: acute comorbidities count only if present on admission, chronic ones always
 SINGLE = ("poa", "poa_flag", "poa_ind", "poa_indicator", "present_on_admission", "dx_poa", "poa_code", "poas")
 _MARK = r"(?:poa|present_on_admission)(?:_?(?:ind|indicator|flag|code|sw|cd))*"
 _NUMBERED = re.compile(rf".*?(?:{_MARK}_?0*(\d{{1,3}})|(?<!\d)0*(\d{{1,3}})_?{_MARK})", re.I)
 
 
 def flag_columns(names: Sequence[str], codes: Sequence[str]) -> tuple[str, ...]:
-    """Find the columns of flags that stand beside columns of codes.
+    """Find the columns of flags that belong to columns of codes.
 
     Args:
         names: the columns of a table.
-        codes: those that hold codes, one or several.
+        codes: the columns that hold codes, one or several.
 
     Returns:
-        A column for each of `codes`, empty text where one has none; nothing where none has one.
+        The column of flags for each of `codes`, or an empty text; an empty tuple if no column has flags.
 
     >>> flag_columns(["id", "PDX", "DX1", "DX2", "DXPOA1", "DXPOA2"], ["PDX", "DX1", "DX2"])
     ('', 'DXPOA1', 'DXPOA2')
@@ -59,7 +60,7 @@ def flag_columns(names: Sequence[str], codes: Sequence[str]) -> tuple[str, ...]:
 
 
 def flag_number(name: str) -> int | None:
-    """Return the number in the `name` of a column of flags; None where it is no such column.
+    """Return the number in the `name` of a column of flags; None if it is not such a column.
 
     >>> [flag_number(name) for name in ("DXPOA3", "dx3_poa", "CLM_POA_IND_SW12", "DX3")]
     [3, 3, 12, None]
@@ -73,20 +74,20 @@ def _number(code: str) -> int:
     return int(found[1]) if found else -1
 
 
-def read_flags(column: "pa.Array", where: str, name: str, first_row: int) -> np.ndarray:
+def read_flags(column: "pa.Array", where: str, name: str, row_number: Callable[[int], int]) -> np.ndarray:
     """Read a column of flags.
 
     Args:
         column: an Arrow array of text or numbers.
-        where: what messages call the table.
-        name: of the column.
-        first_row: the number of its first row.
+        where: the table's name in messages.
+        name: the column's name.
+        row_number: gives the number of a flag's row in messages, from the flag's place in the array.
 
     Returns:
-        A uint8 array of places in `FLAGS`; a value that is no flag is an `InputError` that names its row.
+        A uint8 array of places in `FLAGS`. A value that is no flag raises an `InputError` that names its row.
 
     >>> import pyarrow as pa
-    >>> read_flags(pa.array(["y", "N", None, "1"]), "visits.csv", "POA1", 2).tolist()
+    >>> read_flags(pa.array(["y", "N", None, "1"]), "visits.csv", "POA1", lambda place: place + 2).tolist()
     [1, 2, 0, 5]
     """
     import pyarrow as pa
@@ -97,21 +98,21 @@ def read_flags(column: "pa.Array", where: str, name: str, first_row: int) -> np.
     for value in column.dictionary.cast(pa.string()).to_pylist():
         flag = WRITTEN.get((value or "").strip().upper())
         if flag is None:
-            row = first_row + pc.index(column.cast(pa.string()), value).as_py()
+            row = row_number(pc.index(column.cast(pa.string()), value).as_py())
             raise InputError(f"{where}: column {name}, row {row}: {kind_of(value)} is not {ALLOWED}.")
         places.append(FLAGS.index(flag))
     return np.array([*places, 0], dtype=np.uint8)[column.indices.fill_null(-1).to_numpy()]
 
 
 def reading(choice: str, allowed: Sequence[str] = (ALL, ONLY, AHRQ)) -> str:
-    """Say how codes are to be read for a choice of those that count.
+    """Return how a table is to be read for a choice of the codes that count.
 
     Args:
         choice: all, only or ahrq.
-        allowed: those of them that can be had.
+        allowed: the choices that are possible.
 
     Returns:
-        A word that `mlci.codes.layout.find_layout` takes; another choice is an `InputError`.
+        A value for `poa` of `mlci.codes.layout.find_layout`; any other choice raises an `InputError`.
 
     >>> reading("ahrq")
     'keep'
@@ -132,7 +133,7 @@ def late(flags: np.ndarray) -> np.ndarray:
 
 
 def written(flags: np.ndarray) -> "pa.Array":
-    """Return `flags` as text, null where there is none.
+    """Return `flags` as text, with null for no flag.
 
     >>> written(np.array([1, 0, 5])).to_pylist()
     ['Y', None, '1']
@@ -143,24 +144,24 @@ def written(flags: np.ndarray) -> "pa.Array":
 
 
 def words(flags: np.ndarray) -> str:
-    """Return a sentence that says how many of the `flags` are of codes that arose after admission.
+    """Return a sentence on how many codes arose after admission by their `flags`.
 
     >>> words(np.array([1, 2, 0]))
     '1 of 3 codes arose after admission by their flags (POA N or U); 1 have no flag and count as present.'
     """
     counts = np.bincount(flags, minlength=len(FLAGS))
-    after, silent = counts[list(LATE)].sum(), counts[0]
-    said = f"{after:,} of {counts.sum():,} codes arose after admission by their flags (POA N or U)"
-    return f"{said}; {silent:,} have no flag and count as present." if silent else f"{said}."
+    after, missing = counts[list(LATE)].sum(), counts[0]
+    found = f"{after:,} of {counts.sum():,} codes arose after admission by their flags (POA N or U)"
+    return f"{found}; {missing:,} have no flag and count as present." if missing else f"{found}."
 
 
 def no_flags(where: str) -> InputError:
-    """Return the error that says that a table, called `where`, has no flags.
+    """Return an error for a table, called `where`, that needs flags and has none.
 
     >>> no_flags("visits.csv").args[0].split(";")[0]
     'visits.csv: has no flags of what was present on admission'
     """
     return InputError(
-        f"{where}: has no flags of what was present on admission; needed are columns POA1, POA2, ... beside DX1, DX2, "
-        "..., a column poa beside code, or a list poa beside codes (--poa all counts every code)."
+        f"{where}: has no flags of what was present on admission; needed are columns POA1, POA2, ... for DX1, DX2, "
+        "..., a column poa for code, or a list poa for codes (--poa all counts every code)."
     )

@@ -171,7 +171,7 @@ def write_scores(
             write(table)
     told = coder.audit(), [] if by_year is None else coder.findings(by_year), coder.unlisted()
     combined = combined if pair and coder.admissions else None
-    of_file += coder.marked()
+    of_file += coder.letter_notes()
     return Written(coder.admissions, coder.without_codes, *told, combined, split, coder.late, of_file)
 
 

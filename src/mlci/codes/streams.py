@@ -1,9 +1,9 @@
-"""Files and tables of admissions, some at a time: what `mlci score` reads, whatever its kind, layout and size.
+"""Read files of admissions in batches, whatever their kind, layout and size.
 
-In come a file (Parquet, CSV, Excel) or Arrow tables that were cut anywhere; out come batches of `Admissions`, each with
-other columns of the same rows. `mlci.codes.layout` says which columns hold what, `mlci.codes._encoding` reads a table.
-An admission keeps its place of first appearance: where rows of one admission do not stand together, they are sorted on
-disk.
+A file (Parquet, CSV, Excel), or a sequence of Arrow tables, becomes batches of `Admissions`, each with other columns of
+the same rows. `mlci.codes.layout` finds which columns hold what, and `mlci.codes._encoding` reads each table.
+Admissions are in the order of first appearance: if the rows of an admission are not next to each other, the table is
+sorted on disk.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,19 +18,19 @@ from mlci.base.errors import InputError
 from mlci.base.files import scratch
 from mlci.base.marks import count_marked
 from mlci.base.tablefile import TableFile, open_table
-from mlci.codes._encoding import ZEROS, AdmissionsEncoder, joined, present
-from mlci.codes.admissions import Admissions, said_version
+from mlci.codes._encoding import ROW, ZEROS, AdmissionsEncoder, check_ids, one_chunk
+from mlci.codes.admissions import Admissions, version_or_column
 from mlci.codes.layout import Layout, find_layout
 from mlci.codes.poa import ALL
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH = 131_072  # admissions held at once when a file is streamed, or eight times as many rows of one code each
-HELD = 1 << 20  # identifiers that are compared in memory
-SPAN = 1 << 26  # between whole numbers that have a mark each
-SEEN = 1000  # rows that are looked at to tell a row per admission from a row per code
-ROW, FIRST = "__row__", "__first__"  # columns that are added while rows are brought together
+BATCH = 131_072  # admissions in memory at once, or eight times as many rows of one code each
+IN_MEMORY = 1 << 20  # the most identifiers whose distinct values are counted in memory
+SPAN = 1 << 26  # the widest range of whole numbers that are counted with a bit each
+PEEKED = 1000  # the rows that decide between a row per admission and a row per code
+FIRST = "__first__"  # a column that is added while rows are sorted
 T = TypeVar("T")
 
 
@@ -48,12 +48,12 @@ def stream_rows(
 
     Args:
         path: a file of any kind and layout that `mlci score` takes, or a table that is open.
-        carry: columns to hand on, as far as the file has them.
-        icd_version: 9 or 10 for the codes whose version the file does not say, or the column that says it.
-        id: the column of admissions, where its name does not speak for itself.
-        codes: the column or columns of codes, likewise.
-        poa: all codes, only those present on admission, or (keep) all of them with their flags.
-        **options: those of `stream_table`: `restore_zeros`, `batch`, `unused`, `on_doubt`.
+        carry: further columns to return, if the file has them.
+        icd_version: 9 or 10 for codes whose version the file does not state, or the column that holds it.
+        id: the column of admissions, if its name is not one that is recognised.
+        codes: the column or columns of codes, if their names are not recognised.
+        poa: `all` codes, `only` those present on admission, or (`keep`) all of them with their flags.
+        **options: options of `stream_table`: `restore_zeros`, `batch`, `unused`, `on_doubt`.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission: the carried columns, and
@@ -66,11 +66,11 @@ def stream_rows(
     ...     [carried["ward"].to_pylist() for _, carried in stream_rows(file, carry=["ward"])]
     [['B2', 'C1']]
     """
-    number, column = said_version(icd_version)
+    version, column = version_or_column(icd_version)
     with open_table(path) as file:
         layout = file_layout(file, id=id, codes=codes, version=column, poa=poa)
         carried = [name for name in carry if name in file.names]
-        yield from ahead(stream_table(file, layout, carry=carried, icd_version=number, **options))
+        yield from ahead(stream_table(file, layout, carry=carried, icd_version=version, **options))
 
 
 def file_layout(
@@ -85,13 +85,13 @@ def file_layout(
 
     Args:
         file: as `open_table` opens it.
-        id: the column of admissions, where its name does not speak for itself.
-        codes: the column or columns of codes, likewise.
-        version: the column of ICD versions, likewise.
-        poa: which codes count, as `mlci.codes.poa` names it.
+        id: the column of admissions, if its name is not one that is recognised.
+        codes: the column or columns of codes, if their names are not recognised.
+        version: the column of ICD versions, if its name is not recognised.
+        poa: which codes count, a choice of `mlci.codes.poa`.
 
     Returns:
-        The layout; a column that is named and missing is an `InputError`.
+        The layout. A named column that is missing raises an `InputError`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -102,10 +102,10 @@ def file_layout(
     'long'
     """
     layout = find_layout(file.names, file.where, id=id, codes=codes, version=version, poa=poa)
-    if layout.form != "list":  # settled by the names alone
+    if layout.form != "list":  # the names alone decide
         return layout
-    first = next((rows[:SEEN] for rows in file.read(layout.columns, rows=SEEN) if len(rows)), None)
-    return layout if first is None else layout.seen(first)
+    first = next((rows[:PEEKED] for rows in _checked(file, layout, layout.columns, rows=PEEKED) if len(rows)), None)
+    return layout if first is None else layout.settled(first)
 
 
 def stream_table(
@@ -124,16 +124,16 @@ def stream_table(
     Args:
         file: as `open_table` opens it.
         layout: as `file_layout` finds it.
-        carry: columns of the file to hand on.
-        icd_version: 9 or 10 for the codes whose version the file does not say.
-        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
-        batch: admissions held at once.
+        carry: further columns to return.
+        icd_version: 9 or 10 for codes whose version the file does not state.
+        restore_zeros: whether to restore leading zeros that ICD-9 codes have lost.
+        batch: the number of admissions in memory at once.
         unused: let `values` hold codes that the batch does not have, so that several batches share one array.
-        on_doubt: called with a sentence where something of the file is left out, and where each row is an admission and
-            rows have the identifier of an earlier one.
+        on_doubt: called with a sentence if a part of the file is not read, and if each row is an admission but some
+            rows repeat an identifier.
 
     Returns:
-        An iterator over batches of admissions, each with a table of one row per admission, as `stream_rows` gives it.
+        An iterator over batches of admissions, each with a table of one row per admission, as in `stream_rows`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -152,11 +152,12 @@ def stream_table(
     wanted = list(dict.fromkeys([*layout.columns, *carry]))
     long = layout.form == "long"
     many = 8 * batch if long else batch
+    whole_ids = file.first_row > 1 and _ids_are_whole_numbers(file, layout.id)
 
     def read(columns: list[str]) -> Iterator["pa.Table"]:
-        return _numbered(file.read(columns, repeated=layout.codes, rows=many), layout.id, whole)
+        tables = _checked(file, layout, columns, rows=many)
+        return _with_whole_ids(tables, str(layout.id)) if whole_ids else tables
 
-    whole = file.first_row > 1 and _whole_numbers(file, layout.id)
     tables = read(wanted)
     if long and not _ascending(read([str(layout.id)]), layout.id, file):
         tables = _regroup(tables, layout, batch)
@@ -164,7 +165,7 @@ def stream_table(
         if on_doubt:
             on_doubt(doubt)
     if on_doubt and not long:
-        tables = _watched(tables, str(layout.id), file, on_doubt)
+        tables = _report_repeats(tables, str(layout.id), file, on_doubt)
     yield from encode_tables(
         tables,
         layout,
@@ -173,12 +174,24 @@ def stream_table(
         icd_version=icd_version,
         restore_zeros=restore_zeros,
         unused=unused,
-        first_row=file.first_row,
+        row_number=file.row_number,
     )
 
 
-def _whole_numbers(file: TableFile, id: str | None) -> bool:
-    """Return identifiers as numbers if all of them are, so that scores join with numbers; else 007 and 7 stay apart."""
+def _checked(file: TableFile, layout: Layout, columns: list[str], *, rows: int) -> Iterator["pa.Table"]:
+    """Read columns of a file; refuse identifiers of a type that Arrow cannot compare (lists, structs, all null)."""
+    import pyarrow as pa
+
+    for table in file.read(columns, repeated=layout.codes, rows=rows):
+        if layout.id in table.column_names:
+            kind = table.schema.field(layout.id).type
+            if pa.types.is_nested(kind) or pa.types.is_null(kind):
+                check_ids(one_chunk(table[layout.id]), layout.id, file.where, file.row_number)
+        yield table
+
+
+def _ids_are_whole_numbers(file: TableFile, id: str | None) -> bool:
+    """Return whether all identifiers are whole numbers as text; if not, 007 and 7 stay two identifiers."""
     import pyarrow.compute as pc
 
     return id is not None and all(
@@ -187,11 +200,12 @@ def _whole_numbers(file: TableFile, id: str | None) -> bool:
     )
 
 
-def _numbered(tables: Iterator["pa.Table"], id: str | None, whole: bool) -> Iterator["pa.Table"]:
+def _with_whole_ids(tables: Iterator["pa.Table"], id: str) -> Iterator["pa.Table"]:
+    """Turn identifiers into whole numbers, so that scores can be joined with numbers."""
     import pyarrow as pa
 
     for table in tables:
-        if whole and id is not None and id in table.column_names:
+        if id in table.column_names:
             table = table.set_column(table.column_names.index(id), id, table[id].cast(pa.int64()))
         yield table
 
@@ -205,19 +219,19 @@ def encode_tables(
     icd_version: int | None = None,
     restore_zeros: bool = False,
     unused: bool = False,
-    first_row: int = 1,
+    row_number: Callable[[Any], Any] = lambda place: place + 1,
 ) -> Iterator[tuple[Admissions, "pa.Table"]]:
-    """Encode the admissions of tables that were cut anywhere, where the rows of each admission stand together.
+    """Encode the admissions of consecutive tables, in which the rows of each admission are next to each other.
 
     Args:
-        tables: Arrow tables, one after the other.
+        tables: Arrow tables; an admission may begin in one and end in the next.
         layout: which of their columns hold what.
-        where: what messages call the tables: the name of a file, or "the frame".
-        carry: columns to hand on.
-        icd_version: 9 or 10 for the codes whose version the tables do not say.
-        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        where: the tables' name in messages: the name of a file, or "the frame".
+        carry: further columns to return.
+        icd_version: 9 or 10 for codes whose version the tables do not state.
+        restore_zeros: whether to restore leading zeros that ICD-9 codes have lost.
         unused: let `values` hold codes that the batch does not have, so that several batches share one array.
-        first_row: the number of the first row, for messages.
+        row_number: gives the number of a row in messages, from its position among all rows.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission: the carried columns, and
@@ -232,30 +246,29 @@ def encode_tables(
     """
     import pyarrow as pa
 
-    options = {"restore_zeros": restore_zeros, "unused": unused, "first_row": first_row}
-    encode = AdmissionsEncoder(layout, where, icd_version, **options)
-    whole = _whole(tables, str(layout.id)) if layout.form == "long" else tables
-    for table in whole:
+    encode = AdmissionsEncoder(
+        layout, where, icd_version, restore_zeros=restore_zeros, unused=unused, row_number=row_number
+    )
+    for table in _cut_between_admissions(tables, str(layout.id)) if layout.form == "long" else tables:
         if len(table):
-            rows = (
-                table[ROW].to_numpy() if ROW in table.column_names else np.arange(encode.rows, encode.rows + len(table))
-            )
+            moved = ROW in table.column_names
+            places = table[ROW].to_numpy() if moved else np.arange(encode.rows, encode.rows + len(table))
             admissions = encode(table)
-            carried = table.select(list(carry)).append_column(ROW, pa.array(rows + first_row))
+            carried = table.select(list(carry)).append_column(ROW, pa.array(row_number(places)))
             if layout.form == "long":
-                carried = _alike_rows(carried, table[str(layout.id)], where)
+                carried = _one_row_each(carried, table[str(layout.id)], where)
             yield admissions, carried
 
 
-def _alike_rows(carried: "pa.Table", ids: "pa.ChunkedArray", where: str) -> "pa.Table":
-    """Return the one row that all rows of an admission must repeat."""
+def _one_row_each(carried: "pa.Table", ids: "pa.ChunkedArray", where: str) -> "pa.Table":
+    """Return one row per admission; refuse rows of an admission that differ."""
     import pyarrow.compute as pc
 
-    group = joined(ids).dictionary_encode().indices.to_numpy()
+    group = one_chunk(ids).dictionary_encode().indices.to_numpy()
     first = np.unique(group, return_index=True)[1]
     firsts = carried.take(first)
     for name in carried.column_names[:-1]:
-        column = joined(carried[name])
+        column = one_chunk(carried[name])
         again = column.take(np.asarray(first)[group])
         same = pc.if_else(pc.is_null(column), pc.is_null(again), pc.equal(column, again)).fill_null(False)
         if not pc.all(same).as_py() and len(same):
@@ -265,7 +278,7 @@ def _alike_rows(carried: "pa.Table", ids: "pa.ChunkedArray", where: str) -> "pa.
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """Make the next item in a thread while the last one is used: Arrow and NumPy let go of Python's lock.
+    """Make the next item in a thread while the caller uses the last one: Arrow and NumPy release the GIL.
 
     Args:
         items: an iterator that never gives None.
@@ -283,16 +296,19 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             yield item
 
 
-def _watched(
+def _report_repeats(
     tables: Iterator["pa.Table"], id: str, file: TableFile, on_doubt: Callable[[str], None]
 ) -> Iterator["pa.Table"]:
-    """Hand tables on, and tell how many identifiers came again: none if they ascend; else they are read once more."""
+    """Yield the tables, then report how many rows repeat an identifier.
+
+    Identifiers that ascend have no repeats; others are read a second time and counted.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     ordered, rows, last, ends = True, 0, None, []
     for table in tables:
-        ids = joined(table[id])
+        ids = one_chunk(table[id])
         if pa.types.is_integer(ids.type):
             ends += [end for end in pc.min_max(ids).as_py().values() if end is not None]
         for before, after in ((last, ids[:1]), (ids[:-1], ids[1:])):
@@ -301,20 +317,20 @@ def _watched(
         yield table
     if ordered:
         return
-    again = (joined(table[id]) for table in file.read([id]))
-    near = ends and max(ends) - min(ends) < SPAN and max(ends) < 1 << 63
-    many = rows - (count_marked(again, min(ends), max(ends)) if near else _distinct(again, rows))
-    if many:
-        twice = f"{many:,} of {rows:,} rows have the identifier of an earlier row"
-        on_doubt(f"{twice}: each row counts as an admission of its own.")
+    ids_again = (one_chunk(table[id]) for table in file.read([id]))
+    narrow = ends and max(ends) - min(ends) < SPAN and max(ends) < 1 << 63
+    distinct = count_marked(ids_again, min(ends), max(ends)) if narrow else _count_distinct(ids_again, rows)
+    if rows > distinct:
+        repeated = f"{rows - distinct:,} of {rows:,} rows have the identifier of an earlier row"
+        on_doubt(f"{repeated}: each row counts as an admission of its own.")
 
 
-def _distinct(parts: Iterator["pa.Array"], rows: int) -> int:
-    """Count the distinct ones of so many identifiers; on disk where memory cannot hold them."""
+def _count_distinct(parts: Iterator["pa.Array"], rows: int) -> int:
+    """Count the distinct values of `rows` identifiers; on disk if there are too many for memory."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if rows <= HELD:
+    if rows <= IN_MEMORY:
         return pc.count_distinct(pa.chunked_array(parts)).as_py()
     import duckdb
 
@@ -328,14 +344,16 @@ def _distinct(parts: Iterator["pa.Array"], rows: int) -> int:
 
 
 def _ascending(tables: Iterator["pa.Table"], id: str | None, file: TableFile) -> bool:
-    """Return whether the admissions come in the order of their identifiers, so that each one's rows stand together."""
+    """Return whether the identifiers ascend, so that the rows of each admission are next to each other."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ordered, seen, last = True, 0, None
+    ordered, rows, last = True, 0, None
     for table in tables:
-        ids = present(joined(table[str(id)]), id, file.where, seen + file.first_row)
-        seen += len(ids)
+        ids = check_ids(
+            one_chunk(table[str(id)]), id, file.where, lambda place, rows=rows: file.row_number(rows + place)
+        )
+        rows += len(ids)
         ids = pa.concat_arrays([last, ids]) if last is not None else ids
         ordered = ordered and pc.all(pc.less_equal(ids[:-1], ids[1:])).as_py() is not False
         last = ids[-1:]
@@ -343,7 +361,7 @@ def _ascending(tables: Iterator["pa.Table"], id: str | None, file: TableFile) ->
 
 
 def _regroup(tables: Iterator["pa.Table"], layout: Layout, batch: int) -> Iterator["pa.Table"]:
-    """Bring each admission's rows together, admissions by first appearance; sorts on disk what memory cannot hold."""
+    """Sort rows by admission, in the order of first appearance; on disk if memory cannot hold them."""
     import duckdb
     import pyarrow as pa
 
@@ -374,8 +392,8 @@ def _regroup(tables: Iterator["pa.Table"], layout: Layout, batch: int) -> Iterat
             yield pa.Table.from_batches([rows])
 
 
-def _whole(tables: Iterator["pa.Table"], id: str) -> Iterator["pa.Table"]:
-    """Cut batches between admissions: the last one of a batch waits for the rest of its rows."""
+def _cut_between_admissions(tables: Iterator["pa.Table"], id: str) -> Iterator["pa.Table"]:
+    """Move the last admission of each batch to the next batch, which may have more of its rows."""
     import pyarrow as pa
 
     waiting = None

@@ -30,7 +30,7 @@ def fit_inputs(data, outcomes, chosen, split, subjects, icd_version, poa="all") 
         subjects = data.column("subject_id")
     else:
         admissions, source = as_admissions(data, icd_version=icd_version, poa=poa), "data"
-        for sentence in certainty.told(admissions.unsure):
+        for sentence in certainty.notes(admissions.unsure):
             warnings.warn(sentence, stacklevel=2)
         if outcomes is None:
             raise InputError("fit needs outcomes with the codes: a frame or a dict of columns of 0, 1 and null.")

@@ -327,7 +327,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         model = self._model
         ready = isinstance(codes, Admissions)
         admissions = codes if ready else as_admissions([list(codes)], icd_version=icd_version)
-        for sentence in certainty.told(admissions.unsure):
+        for sentence in certainty.notes(admissions.unsure):
             warnings.warn(sentence, stacklevel=2)
         people = of_person(model.people, age, sex)
         reading, base = model.read(admissions, people), model.without_codes

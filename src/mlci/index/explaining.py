@@ -6,6 +6,7 @@ score. For a network a row is the change when the code is left out, and rows do 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,16 +58,17 @@ def explain_file(
     >>> tally.admissions, len(lines), lines[2][:39]
     (2, 6, '1,"I50.9","Heart failure, unspecified",')
     """
-    tally = Tally(model)
+    tally, of_file = Tally(model), []
+    options = {"on_guess": on_guess, "on_doubt": of_file.append, "batch": BATCH, **columns}
     with writing(target, inputs=[source], repeated=True) as write:
-        for admissions, _ in stream_admissions(model, source, on_guess=on_guess, batch=BATCH, **columns):
+        for admissions, _ in stream_admissions(model, source, **options):
             write(explained(model, admissions))
             tally = tally.add(admissions)
             if on_batch:
                 on_batch(tally.admissions)
         if not tally.admissions:  # an empty file gives an empty table
             write(explained(model, Admissions.from_lists([])))
-    return tally
+    return replace(tally, of_file=tuple(of_file))
 
 
 def explained(model: Model, admissions: Admissions) -> "pa.Table":

@@ -145,7 +145,7 @@ class Tally:
                 f"{self.unversioned:,} of {self.codes:,} codes have no ICD version, and the model knows {own}: state "
                 "the version."
             )
-        found += certainty.told(self.unsure, self.attached)
+        found += certainty.notes(self.unsure, self.attached)
         if self.stripped * 20 > self.codes:
             found.append(
                 f"{self.stripped:,} of {self.codes:,} codes lack a leading zero (38.9 for 038.9), as if a spreadsheet "

@@ -1,18 +1,18 @@
-"""Where the rows of a cohort come from. This folder is the registry: a module `x.py` is the source `x`.
+"""Sources of cohorts. This folder is the registry: a module `x.py` is the source `x`.
 
-To add a source, add one file with one function and nothing else:
+To add a source, add one file with one function:
 
     def read(location, *, option=default, ...) -> Draft
 
-`location` is what the user wrote (a folder, a file, a database URL; from Python also an Ibis backend or a Spark
-session), each keyword is an option that `mlci cohort` and `build_cohort` hand through by the same name. `Draft.table`
-is one row per admission, in any order: `admission_id`, `subject_id`, `icd_version`, `codes` (list of strings, in
-recorded order, as recorded), one Boolean column per outcome (null = not known) and whatever should be carried along
-(`age`, `sex`, an existing `split`). `mlci.cohort.build_cohort` then does what all sources share: normalises the codes,
-sorts the rows by admission, draws the split and says which outcomes cannot be used.
+`location` is what the user typed: a folder, a file or a database URL; from Python also an Ibis backend or a Spark
+session. Each keyword is an option that `mlci cohort` and `build_cohort` pass on by the same name. `Draft.table` has one
+row per admission, in any order, with these columns: `admission_id`, `subject_id`, `icd_version`, `codes` (lists of
+strings as recorded, in recorded order), one Boolean column per outcome (null = not known) and columns to keep (`age`,
+`sex`, an existing `split`). `mlci.cohort.build_cohort` then does what all sources share: it normalises the codes, sorts
+the rows by admission, draws the split and reports outcomes that cannot be used.
 
 A source that reads tables declares their columns, opens them with `_engine.open_tables`, writes one Ibis expression
-with the rules of `_rules`, and counts what it leaves out with `Attrition`: see `mimic4.py` for the whole of it. Files
+with the rules of `_rules`, and counts what it leaves out with `Attrition`; `mimic4.py` is a complete example. Files
 whose names begin with an underscore are not sources.
 """
 
@@ -29,12 +29,12 @@ from mlci.base.plugins import plugins
 if TYPE_CHECKING:
     import pyarrow as pa
 
-GROUP = "mlci.sources"  # of entry points by which other packages add a source
+GROUP = "mlci.sources"  # the entry points with which other packages add a source
 
 
 @dataclass(frozen=True)
 class Step:
-    """One rule of the selection, in words, with the admissions it removed and those it left."""
+    """One rule of the selection, in words, with the numbers of admissions that it removed and left."""
 
     rule: str
     removed: int
@@ -43,9 +43,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a source hands over; `outcomes` maps each outcome's column to its rule in words.
+    """What a source returns; `outcomes` maps each outcome's column to its rule in words.
 
-    `admitted` is when each admission of the table began, where the source knows it; a look-back needs it.
+    `admitted` holds the time of each admission, if the source has it; a look-back needs it.
     """
 
     table: "pa.Table"
@@ -57,7 +57,7 @@ class Draft:
 
 @dataclass
 class Attrition:
-    """A table of admissions that gets shorter, rule by rule, and the count of each rule."""
+    """A table of admissions that rules make shorter, and the counts of each rule."""
 
     table: "pa.Table"
     start: str
@@ -70,7 +70,7 @@ class Attrition:
         """Keep the admissions that obey a rule, and count the others.
 
         Args:
-            rows: a Boolean of each admission; null counts as false.
+            rows: a Boolean for each admission; null counts as false.
             rule: the rule in words.
 
         >>> import pyarrow as pa
@@ -85,7 +85,7 @@ class Attrition:
 
 
 def names() -> list[str]:
-    """Return the names of all sources: those of this folder and those that other packages add.
+    """Return the names of all sources, those of other packages included.
 
     >>> {"file", "mimic4", "omop"} <= set(names())
     True
@@ -98,7 +98,7 @@ def _own() -> list[str]:
 
 
 def find(name: str) -> ModuleType:
-    """Return the module of the source called `name`; one that is not there is an `InputError`.
+    """Return the module of the source called `name`; an unknown name raises an `InputError`.
 
     >>> find("nhds").OUTCOMES["long_stay"]
     'days of care > 7'

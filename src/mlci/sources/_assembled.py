@@ -1,8 +1,8 @@
-"""A source's draft becomes the table of a cohort: what all sources share.
+"""Turn a source's draft into the table of a cohort: the steps that all sources share.
 
-In comes a draft; out comes the same draft with codes normalised (blank ones dropped), a split for each admission, the
-columns of a cohort file in their order and with its types, rows in the order of their ids, and notes on what was
-dropped or is in doubt. Admissions that are named twice, or have no codes at all, are refused.
+Codes are normalised and blank ones dropped, each admission gets a split, columns get the order and types of a cohort
+file, and rows are sorted by id. Notes report what was dropped or is in doubt. Repeated admissions, and a draft without
+any code, raise an error.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from mlci.sources._twins import repeated
 
 
 def assembled(draft: Draft, source: str, *, split_by: str, proportions: Sequence[float], restore_zeros: bool) -> Draft:
-    """Make a cohort's table of a draft; `source` is named in messages."""
+    """Return the draft with the table of a cohort; `source` is named in messages."""
     table, notes = draft.table, list(draft.notes)
     if not len(table):
         rule = draft.attrition[-1].rule if draft.attrition else "the table"
@@ -48,8 +48,8 @@ def assembled(draft: Draft, source: str, *, split_by: str, proportions: Sequence
         table = table.set_column(table.column_names.index("poa"), "poa", pa.ListArray.from_arrays(codes.offsets, flags))
     order = (*COLUMNS[:4], *draft.outcomes)
     rest = [name for name in table.column_names if name not in (*order, "split")]
-    with threads(1) as beside:  # Arrow does not need Python's lock, the drawing of splits does
-        split = beside.submit(_splits, table, source, split_by, proportions)
+    with threads(1) as pool:  # Arrow works without the GIL while the splits are drawn
+        split = pool.submit(_splits, table, source, split_by, proportions)
         table = table.select([*order, *rest])
         table = table.cast(_canonical(table.schema))
         table = table.add_column(len(order), "split", split.result())
@@ -57,7 +57,7 @@ def assembled(draft: Draft, source: str, *, split_by: str, proportions: Sequence
 
 
 def _splits(table: pa.Table, source: str, split_by: str, proportions: Sequence[float]) -> pa.Array | pa.ChunkedArray:
-    """Return the split of each admission, drawn where the source does not say it."""
+    """Return the split of each admission: that of the source, or a drawn one."""
     if "split" in table.column_names:
         odd = [name for name in table["split"].unique().to_pylist() if name not in SPLITS]
         if odd:
@@ -71,7 +71,7 @@ def _splits(table: pa.Table, source: str, split_by: str, proportions: Sequence[f
 
 
 def check_proportions(proportions: Sequence[float]) -> None:
-    """Refuse what is not three shares of a whole."""
+    """Refuse proportions that are not three shares with the sum 1."""
     if len(proportions) != 3 or min(proportions) < 0 or abs(sum(proportions) - 1) > 1e-9:
         raise InputError(
             f"proportions {tuple(proportions)}: allowed are three shares (train, valid, test) that sum to 1."
@@ -79,7 +79,7 @@ def check_proportions(proportions: Sequence[float]) -> None:
 
 
 def _split(keys: pa.ChunkedArray, proportions: Sequence[float]) -> pa.Array:
-    """Return the paper's split, by the decimal text of the keys."""
+    """Return the paper's split, by a hash of the keys as text."""
     encoded = pa.chunked_array([keys.combine_chunks()]).combine_chunks().dictionary_encode()
     text = encoded.dictionary.cast(pa.string()).to_pylist()
     part = md5_split(text, proportions)
@@ -87,21 +87,21 @@ def _split(keys: pa.ChunkedArray, proportions: Sequence[float]) -> pa.Array:
 
 
 def _doubts(codes: pa.ListArray, versions: np.ndarray) -> list[str]:
-    """Return what the ICD tables have against the codes (numbers into a dictionary), a sentence each."""
-    said, flat = [], codes.flatten()
+    """Return warnings from a comparison of the dictionary-encoded codes with the ICD tables."""
+    found, flat = [], codes.flatten()
     for number in np.unique(versions):
         known = versions == number
         chosen = flat if known.all() else codes.filter(pa.array(known)).flatten()
         counts = np.bincount(chosen.indices.to_numpy(), minlength=len(flat.dictionary))
         met = pa.array(counts > 0)
-        said += audit(flat.dictionary.filter(met), counts[counts > 0], int(number)).warnings
-    return said
+        found += audit(flat.dictionary.filter(met), counts[counts > 0], int(number)).warnings
+    return found
 
 
 def _normalise(lists: pa.ListArray, *, restore_zeros: bool) -> tuple[pa.ListArray, np.ndarray]:
-    """Return codes in capitals, letters and digits alone, as numbers into a dictionary; a null list becomes empty.
+    """Return normalised codes, dictionary-encoded, and which of the recorded codes were not blank.
 
-    Also says which codes were not blank.
+    Normalised codes have capitals and digits only. A null list becomes an empty one.
     """
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten().dictionary_encode()
@@ -120,7 +120,7 @@ def _normalise(lists: pa.ListArray, *, restore_zeros: bool) -> tuple[pa.ListArra
 
 
 def _canonical(schema: pa.Schema) -> pa.Schema:
-    """Return the cohort file's types, whatever the engine that made the rows."""
+    """Return the schema with the types of a cohort file, which engines may write in other types."""
     fields = []
     for column in schema:
         kind = column.type

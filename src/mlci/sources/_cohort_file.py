@@ -1,7 +1,6 @@
-"""What a cohort file must be before anything is made of it: the columns, their types and their values.
+"""Check a cohort file before it is used: its columns, their types and their values.
 
-In comes a table, which anybody may have written; out comes nothing, or one sentence that says what is wrong and
-in which column.
+Anybody may have written the file. What is wrong raises an error of one sentence that names the column.
 """
 
 import json
@@ -20,7 +19,7 @@ KEY = b"mlci"  # of the metadata
 
 
 def check_columns(schema: pa.Schema, outcomes: Mapping[str, Any], where: str) -> None:
-    """Refuse a table that lacks a column, has one twice, or has one of another type."""
+    """Refuse a table with a missing column, a repeated one, or one of another type."""
     found = schema.names
     for name in (*COLUMNS, *outcomes):
         if name not in found:
@@ -46,7 +45,7 @@ def check_columns(schema: pa.Schema, outcomes: Mapping[str, Any], where: str) ->
 
 
 def check_rows(table: pa.Table, where: str) -> None:
-    """Refuse values that no cohort has: an admission twice or without id, another ICD version, an unknown split."""
+    """Refuse values that no cohort has: repeated or missing ids, unknown ICD versions or splits, and the like."""
     for name in COLUMNS:
         if name != "subject_id" and table[name].null_count:
             raise InputError(f"{where}: column {name}: {table[name].null_count} rows are empty; each needs one.")

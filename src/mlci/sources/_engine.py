@@ -1,8 +1,8 @@
-"""Tables where they lie: a folder read by embedded DuckDB, a database by its URL, or a backend that is already open.
+"""Open tables in place: a folder with embedded DuckDB, a database by its URL, or a backend that is already open.
 
-In comes a location and the columns that a source needs, with their types; out come tables with exactly those columns,
-of which an Ibis expression asks rows. Ibis takes longer to import than most files to read: what is asked of a folder
-again and again is kept as the SQL that Ibis made of it (`_kept`), and asks DuckDB without Ibis.
+A source names the columns that it needs, with their types, and gets tables with exactly those columns, to be queried
+with Ibis expressions. Importing Ibis takes longer than reading most files. The SQL of common queries of folders is
+therefore stored (`_kept`) and runs on DuckDB without Ibis.
 """
 
 import re
@@ -29,10 +29,7 @@ ENGINES = ("duckdb", "_duckdb", "psycopg", "pyspark", "py4j", "google", "snowfla
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of tables, as an expression of them, and its name among those whose SQL is kept.
-
-    The rows are handed to `take` as they come.
-    """
+    """A query of tables: its name among the stored SQL, its Ibis expression, and a function that reads the rows."""
 
     name: str
     of: "Callable[[Any], ir.Table]"
@@ -41,11 +38,11 @@ class Query:
 
 @dataclass(frozen=True)
 class Tables:
-    """Opened tables by name, and how each is called in a message."""
+    """Opened tables by name."""
 
-    where: dict[str, str]
-    open: "Callable[[], Opened]"  # by Ibis, once an expression is asked
-    ours: bool  # opened here, to be closed here
+    where: dict[str, str]  # table -> its name in messages
+    open: "Callable[[], Opened]"  # opens the tables with Ibis, when the first expression needs them
+    ours: bool  # whether the connection was opened here and must be closed here
     folder: Folder | None = None
 
     def __getitem__(self, name: str) -> "ir.Table":
@@ -69,37 +66,37 @@ class Tables:
 
     @property
     def backend(self) -> Any:
-        """The engine, as Ibis has it."""
+        """The Ibis backend."""
         return self._asked.backend
 
     def ask(self, queries: Sequence[Query]) -> list[Any]:
-        """Answer queries: those of files at the same time, by the SQL kept of them; others by their expressions."""
+        """Answer queries: on files at the same time, with their stored SQL; else one by one, with Ibis."""
         found = None
         if self.folder and self.folder.exact:
             found = self.folder.answers([(kept(query.name), query.take) for query in queries])
-        # An expression says what an engine refuses.
+        # If the stored SQL fails, Ibis gives the error message.
         return found or [query.take(self.fetch(query.of(self)).to_reader()) for query in queries]
 
     def fetch(self, expression: "ir.Table") -> pa.Table:
-        """Run an expression where the tables lie; say in one sentence what the engine refuses."""
+        """Run an expression on the engine; an engine's error becomes an `InputError` of one sentence."""
         try:
             query = self.backend.compile(expression)
-            if self.backend.name == "pyspark":  # Ibis would go through pandas, which Spark calls in an outdated way
+            if self.backend.name == "pyspark":  # Ibis would convert by way of pandas, with deprecated calls
                 return self.backend._session.sql(query).toArrow()
-            if self.backend.name == "duckdb":  # Ibis would copy the result once more
+            if self.backend.name == "duckdb":  # Ibis would copy the result again
                 return self.backend.con.sql(query).to_arrow_table()
             return self.backend.to_pyarrow(expression)
-        except Exception as error:  # engines share no base class: errors are recognised by module, others go on
+        except Exception as error:  # engines share no base class: their errors are recognised by module
             if type(error).__module__.split(".")[0] not in ENGINES:
                 raise
             raise InputError(_csv_sentence(str(error)) or self._cast_sentence() or self._sentence(error)) from None
 
     def count(self, expression: "ir.Table") -> int:
-        """Return how many rows an expression has, counted where the tables lie."""
+        """Return the number of rows of an expression, counted by the engine."""
         return self.fetch(expression.agg(n=expression.count()))["n"][0].as_py()
 
     def _cast_sentence(self) -> str | None:
-        """Return the first text in a table of DuckDB that is not of its column's type."""
+        """Return a sentence on the first text in a table of DuckDB that does not fit its column's type."""
         for name, table in self._asked.tables.items() if self.backend.name == "duckdb" else ():
             raw = self._asked.raw[name]
             for column, kind in table.schema().items():
@@ -113,7 +110,7 @@ class Tables:
         return None
 
     def _sentence(self, error: Exception) -> str:
-        """Return the engine's own first line, with names of tables and columns and no other quoted word or number."""
+        """Return the first line of the engine's message, without numbers and quoted words other than known names."""
         tables = self._asked.tables
         known = {*tables, *(column for table in tables.values() for column in table.columns)}
         line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -130,11 +127,11 @@ def open_tables(
     aliases: Mapping[str, str] = MappingProxyType({}),
     optional: Collection[str] = (),
 ) -> Tables:
-    """Open the wanted tables, to be used in a `with`; names match in any case.
+    """Open the wanted tables, for use in a `with` statement; names match in capitals or not.
 
-    `schemas` of a database are searched in order, then its default one; a table may also be named with its schema
-    (`ward.stays`), which in a folder is a subfolder. `aliases` are other names of tables; `optional` tables may be
-    missing and are then not among those opened.
+    The `schemas` of a database are searched in order, then its default schema. A table may also be named with its
+    schema (`ward.stays`); in a folder this is a subfolder. `aliases` are other names of tables. `optional` tables may
+    be missing and are then not in the result.
     """
     if isinstance(location, str | Path) and "://" not in str(location):
         folder = open_folder(Path(location), wanted, prefix, aliases, optional)
@@ -151,7 +148,7 @@ def _database() -> Any:
 
 
 def _csv_sentence(message: str) -> str | None:
-    """Return what DuckDB's CSV reader says, as file, column, row and value; never the line, which is a patient's."""
+    """Turn an error of DuckDB's CSV reader into a sentence with file, column and row, without the patient's line."""
     where = re.search(r"CSV Error on Line: (\d+)\n(?:.|\n)*\n  file ?= ?(.*)\n", message)
     if not where:
         return None

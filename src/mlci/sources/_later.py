@@ -1,9 +1,9 @@
-"""What arises after admission, in the synthetic hospital: an admission's own codes come in, out come later ones too.
+"""Simulate complications that arise after admission, for the synthetic hospital.
 
-A later burden, drawn for each admission apart from all else, is a known share of severity. It shows in complications
-alone (`data/complications.csv`: how common each is, and how fast it grows with the burden), which are flagged as not
-present on admission. So an index that reads only what was present can know the rest of severity at best, and what the
-flags cost or save is known before it is measured.
+Each admission has a later burden, drawn independently of everything else, which is a known share of severity. It shows
+only in complications, which are flagged as not present on admission. `data/complications.csv` holds how common each is
+and how fast it grows with the burden. An index that reads only codes present on admission can know at best the rest of
+severity, so the effect of the flags is known in advance.
 """
 
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from mlci.sources._world import GRID, Urn, rows_of
 
-MEAN, GROWTH = 0.8, 0.7  # later codes of an admission at a burden of 0, and how fast they grow (log scale)
-MOST = 6  # later codes of an admission
-UNSURE, UNSAID = 0.01, 0.02  # flags W among the codes of the day of admission, and U among later ones
-EXEMPT = {10: ("Z",), 9: ("V", "E")}  # codes that need no flag begin so
+MEAN, GROWTH = 0.8, 0.7  # mean number of later codes at a burden of 0, and its growth with the burden (log scale)
+MOST = 6  # the most later codes of an admission
+UNSURE, UNSAID = 0.01, 0.02  # share of the flag W among codes present on admission, and of U among later codes
+EXEMPT = {10: ("Z",), 9: ("V", "E")}  # first letters of codes that are exempt from flags
 
 
 @dataclass(frozen=True)
 class Later:
-    """The part of severity that arises after admission, and a stream of its own for all that follows from it."""
+    """The part of severity that arises after admission, with a random stream of its own."""
 
     rng: np.random.Generator
     burden: np.ndarray
@@ -33,11 +33,11 @@ class Later:
         return cls(rng, rng.normal(size=many), share)
 
     def severity(self, at_admission: np.ndarray) -> np.ndarray:
-        """Return severity in all; both parts and their sum have a standard deviation of 1."""
+        """Return the total severity; both parts and their sum have a standard deviation of 1."""
         return np.sqrt(1 - self.share) * at_admission + np.sqrt(self.share) * self.burden
 
     def codes(self, lists: pa.ListArray, version: np.ndarray) -> tuple[pa.ListArray, pa.ListArray]:
-        """Return the codes of each admission with the later ones behind them, and their flags."""
+        """Append the later codes to the codes of each admission; return them with their flags."""
         many = np.minimum(self.rng.poisson(MEAN * np.exp(GROWTH * self.burden)), MOST)
         admission = np.repeat(np.arange(len(many)), many)
         cell = np.clip(np.searchsorted(GRID, self.burden), 0, len(GRID) - 1)[admission]
@@ -48,7 +48,7 @@ class Later:
         codes = np.concatenate([lists.flatten().to_numpy(zero_copy_only=False), later])
         rows = np.concatenate([before, admission])
         new = np.arange(len(codes)) >= len(before)
-        order = np.lexsort((new, rows))  # stable: each admission's own codes first, as they stood
+        order = np.lexsort((new, rows))  # stable: an admission's own codes stay first, in their order
         rows, codes, new = rows[order], codes[order], new[order]
         once = _first(rows, codes)
         rows, codes, new = rows[once], codes[once], new[once]
@@ -66,14 +66,14 @@ class Later:
 
 
 def _first(rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Return the places of each admission's codes where they come first: what was there before does not arise again."""
+    """Return the place of the first occurrence of each code in its admission: a code does not arise twice."""
     number = np.unique(codes.astype(str), return_inverse=True)[1]
     return np.sort(np.unique(rows * np.int64(number.max(initial=0) + 1) + number, return_index=True)[1])
 
 
 @cache
 def _urn() -> Urn:
-    """Return complications by the later burden: over all burdens each is as common as its share says."""
+    """Return complications by later burden; over all burdens, each occurs with its share."""
     found = rows_of("complications.csv")
     share, slope = (np.array([float(row[name]) for row in found]) for name in ("share", "slope"))
     return Urn.of([(np.arange(len(found)), share * np.exp(slope * burden - slope**2 / 2)) for burden in GRID])

@@ -1,12 +1,13 @@
-"""Which column of one table is what: what a person said of them, and what their names and values give away.
+"""Find out what each column of a table means, from the user's options and from the names and values of the columns.
 
-In come the opened table, options and a TOML file; out comes a `Meaning`, which can also be written as a command line or
-as TOML, guesses included.
+`understand` takes the opened table, options and a TOML file, and returns a `Meaning`. A `Meaning` can be written as a
+command line or as TOML, with the guesses spelled out.
 """
 
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError, header_of
 from mlci.base.tablefile import TableFile, open_table
 from mlci.codes import poa
-from mlci.codes.admissions import as_table, said_version
+from mlci.codes.admissions import as_table, version_or_column
 from mlci.codes.layout import Layout, named_column
 from mlci.codes.streams import file_layout
 from mlci.sources._outcomes import Rule, known, parse
@@ -28,7 +29,7 @@ SUBJECTS = ("subject_id", "mrn", "patient_id", "patient_nbr", "person_id", "pati
 AGES = ("age", "age_years", "age_at_admission", "anchor_age", "years")
 SEXES = ("sex", "gender")
 ADMITTED = ("admitted", "admittime", "admit_time", "admit_date", "admission_date", "admit_dt", "clm_admsn_dt")
-# Outcomes that a column's name gives away: the name of the outcome, the columns, the rule.
+# Outcomes that are recognised by a column's name: the outcome, the names of columns, the rule.
 GUESSES = (
     ("mortality", ("died", "expired", "death", "mortality", "hospital_expire_flag", "dead", "deceased"), "{}"),
     ("mortality_30d", ("died_30d", "mortality_30d", "death_30d", "dead_30d"), "{}"),
@@ -53,7 +54,7 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Meaning:
-    """Which column is what; the names in `guessed` were not said by anyone."""
+    """What each column means; `guessed` names the fields that the user did not state."""
 
     layout: Layout
     icd_version: int | None
@@ -65,13 +66,13 @@ class Meaning:
     keep: tuple[str, ...]
     rules: Mapping[str, Rule]
     texts: Mapping[str, str]  # outcome -> its rule as written
-    pattern: str  # of the columns of codes, as a person would write them
+    pattern: str  # the columns of codes as one would write them for --codes
     guessed: tuple[str, ...] = ()
-    unfit: tuple[str, ...] = ()  # columns that are outcomes by their names, but not by their values
+    unfit: tuple[str, ...] = ()  # columns named like an outcome, but with other values
 
     @property
     def carried(self) -> list[str]:
-        """The columns that are read beside those of the codes."""
+        """The columns that are read in addition to id, codes, versions and flags."""
         columns = [
             self.subject,
             self.age,
@@ -92,7 +93,7 @@ class Meaning:
         return {**found, "keep": list(self.keep)}
 
     def command(self, location: str, output: str = "cohort.parquet") -> str:
-        """Return the command line that reads the table in the same way, guesses written out.
+        """Return the command line that reads the table in the same way, with the guesses spelled out.
 
         Args:
             location: the table.
@@ -129,7 +130,7 @@ class Meaning:
 
 
 def opened(location: Any) -> Any:
-    """Open the table that `location` names, to be used in a `with`.
+    """Open the table that `location` names; use it in a `with` statement.
 
     Args:
         location: a CSV, Parquet or Excel file, `-` for standard input, or a frame.
@@ -144,35 +145,24 @@ def opened(location: Any) -> Any:
     """
     if isinstance(location, str | Path):
         return open_table(location)
-    return _Frame(as_table(location))
+    table = as_table(location)
+
+    def rows(columns: list[str], repeated: Sequence[str], many: int) -> Iterator[pa.Table]:
+        yield table.select(columns)
+
+    return nullcontext(TableFile("the frame", tuple(table.column_names), 1, rows))
 
 
-class _Frame:
-    """A frame in the place of a file."""
-
-    def __init__(self, table: pa.Table):
-        def rows(columns: list[str], repeated: Sequence[str], many: int) -> Iterator[pa.Table]:
-            yield table.select(columns)
-
-        self.file = TableFile("the frame", tuple(table.column_names), 1, rows)
-
-    def __enter__(self) -> TableFile:
-        return self.file
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> Meaning:
-    """Match what a person said of a table with the columns that it has, and guess the rest.
+def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) -> Meaning:
+    """Find the columns that the user named, and guess the others.
 
     Args:
         file: the table, opened.
-        said: the options of `read` that a person gave, by name.
-        config: a TOML file that says the same, or its content; `said` comes before it.
+        options: the options of `read` that the user gave, by name.
+        config: a TOML file with the same options, or its content; `options` override it.
 
     Returns:
-        Which column is what.
+        The meaning of the columns. A named column that is missing raises an `InputError`.
 
     >>> import pandas as pd
     >>> with opened(pd.DataFrame({"visit_id": [1, 2], "DX1": ["I50.9", "E11.9"], "died": [1, 0]})) as table:
@@ -180,19 +170,20 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
     ...     {name: rule.column for name, rule in meaning.rules.items()}
     {'mortality': 'died'}
     """
-    said = {**_configured(config), **{name: value for name, value in said.items() if value not in (None, (), {}, [])}}
-    number, column = said_version(said.get("icd_version"))
-    layout = file_layout(file, id=said.get("id"), codes=said.get("codes"), version=column, poa=poa.ANY)
+    given = {name: value for name, value in options.items() if value not in (None, (), {}, [])}
+    given = {**_configured(config), **given}
+    version, column = version_or_column(given.get("icd_version"))
+    layout = file_layout(file, id=given.get("id"), codes=given.get("codes"), version=column, poa=poa.ANY)
     free = [name for name in file.names if name not in layout.columns]
     found: dict[str, str | None] = {}
     roles = {"subject": SUBJECTS, "age": AGES, "sex": SEXES, "split": ("split",), "admitted": ADMITTED}
     for role, names in roles.items():
-        if said.get(role):
-            found[role] = named_column(file.names, [said[role]], file.where, f"--{role}")
+        if given.get(role):
+            found[role] = named_column(file.names, [given[role]], file.where, f"--{role}")
         else:
             lower = {name.lower(): name for name in reversed(free)}
             found[role] = next((lower[name] for name in names if name in lower), None)
-    texts, unfit = (dict(said["outcomes"]), ()) if said.get("outcomes") else _guessed_outcomes(file, free)
+    texts, unfit = (dict(given["outcomes"]), ()) if given.get("outcomes") else _guessed_outcomes(file, free)
     rules = {}
     for name, text in texts.items():
         rule = parse(str(text), f"outcome {name}")
@@ -206,16 +197,23 @@ def understand(file: TableFile, said: Mapping[str, Any], config: Any = None) -> 
             f"{file.where}: no column is an outcome by its name; --outcome 'mortality=expired:Y' says one; found are "
             f"{header_of(file.names)}."
         )
-    keep = tuple(named_column(file.names, [name], file.where, "--keep") for name in said.get("keep", ()))
-    own = ("admission_id", "subject_id", "icd_version", "codes", "poa", "split", "age", "sex", "days_observed")
-    taken = {*own, *keep} & {*rules}
+    keep = tuple(named_column(file.names, [name], file.where, "--keep") for name in given.get("keep", ()))
+    reserved = ("admission_id", "subject_id", "icd_version", "codes", "poa", "split", "age", "sex", "days_observed")
+    taken = {*reserved, *keep} & {*rules}
     if taken:
         raise InputError(f"{file.where}: the name {min(taken)} is taken; give the outcome another one.")
-    roles = {"id": layout.id, "codes": layout.codes, "icd_version": layout.version, **found, "outcomes": texts}
-    guessed = tuple(name for name, value in roles.items() if value and not said.get(name))
-    pattern = _pattern(layout.codes, file.names)
-    known_by = {"pattern": pattern, "guessed": guessed, "unfit": unfit}
-    return Meaning(layout, number, **found, keep=keep, rules=rules, texts=texts, **known_by)
+    values = {"id": layout.id, "codes": layout.codes, "icd_version": layout.version, **found, "outcomes": texts}
+    return Meaning(
+        layout,
+        version,
+        **found,
+        keep=keep,
+        rules=rules,
+        texts=texts,
+        pattern=_pattern(layout.codes, file.names),
+        guessed=tuple(name for name, value in values.items() if value and not given.get(name)),
+        unfit=unfit,
+    )
 
 
 def _configured(config: Any) -> dict[str, Any]:
@@ -245,9 +243,9 @@ def _configured(config: Any) -> dict[str, Any]:
 
 
 def _guessed_outcomes(file: TableFile, free: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Guess outcomes by the names of columns, where most values fit: one that does not fit is then an error.
+    """Guess outcomes by the names of columns, if most values fit; a value that does not fit is an error later.
 
-    The columns whose values do not fit come second.
+    Return the rules by outcome, and the columns whose values do not fit.
     """
     lower = {name.lower(): name for name in reversed(free)}
     texts: dict[str, str] = {}
@@ -267,22 +265,22 @@ def _guessed_outcomes(file: TableFile, free: Sequence[str]) -> tuple[dict[str, s
 def _mostly_fits(file: TableFile, rule: Rule) -> bool:
     fitting = odd = 0
     for part in file.read([rule.column]):
-        value, said = applied(part[rule.column], rule)
+        value, filled = applied(part[rule.column], rule)
         fitting += len(value) - value.null_count
-        odd += pc.sum(pc.and_(pc.is_null(value), said)).as_py() or 0
+        odd += pc.sum(pc.and_(pc.is_null(value), filled)).as_py() or 0
     return fitting > odd or not odd
 
 
 def applied(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:
-    """Return a rule's outcome for each row, and whether the row says anything."""
+    """Return a rule's outcome for each row, and whether the row has a value at all."""
     table = ibis.memtable(pa.table({"text": column.cast(pa.string())}))
     number = table.text.strip().try_cast("float64")
-    rows = table.select(value=rule.of(table.text, number), said=known(table.text)).to_pyarrow()
-    return rows["value"].combine_chunks(), rows["said"].combine_chunks()
+    rows = table.select(value=rule.of(table.text, number), filled=known(table.text)).to_pyarrow()
+    return rows["value"].combine_chunks(), rows["filled"].combine_chunks()
 
 
 def _pattern(chosen: Sequence[str], names: Sequence[str]) -> str:
-    """Return the chosen names as one pattern, if they begin alike and no other does; else with commas."""
+    """Return the chosen names as one pattern, if only they begin with its stem; else separated by commas."""
     stem = "".join(letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*chosen)))
     stem = stem.rstrip("0123456789")
     alike = [name for name in names if name.lower().startswith(stem.lower())]

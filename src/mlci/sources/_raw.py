@@ -1,4 +1,4 @@
-"""The synthetic hospital's admissions as raw tables in MIMIC-IV's form, for tests of scale: blocks in, CSV.gz out."""
+"""Write the synthetic hospital's admissions as raw tables in the form of MIMIC-IV (CSV.gz), for tests of scale."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ from pyarrow.csv import WriteOptions, write_csv
 from mlci.base.files import atomic
 from mlci.sources._rules import DAY
 
-PIECE = 2**16  # rows that are compressed at once
+PIECE = 2**16  # rows that are compressed together
 MIMIC4 = {
     "hosp/admissions": (
         *("subject_id", "hadm_id", "admittime", "dischtime", "deathtime", "admission_type", "admit_provider_id"),
@@ -31,9 +31,9 @@ MIMIC4 = {
 
 
 def write_mimic4(blocks: Iterable[pa.Table], folder: Path) -> Iterator[pa.Table]:
-    """Hand the blocks of `admissions` on, writing each as MIMIC-IV's raw tables in CSV.gz on its way.
+    """Yield the blocks of admissions, and write each as raw tables of MIMIC-IV in CSV.gz.
 
-    Each piece is a gzip member of its own, so that compression uses all cores and memory stays bounded.
+    Each piece of a table is a separate gzip member, so that compression uses all cores and memory stays bounded.
     """
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor())
@@ -64,14 +64,14 @@ def _member(piece: tuple[str, pa.Table, bool]) -> bytes:
 
 
 def _as_mimic4(block: pa.Table) -> dict[str, pa.Table]:
-    """Return the columns of MIMIC-IV's tables in their order; what the hospital does not know is empty."""
+    """Return tables with the columns of MIMIC-IV, in their order; columns without data are empty."""
     many = pc.list_value_length(block["codes"]).to_numpy()
     row = np.repeat(np.arange(len(block)), many)
     place = np.arange(len(row)) - np.repeat(np.cumsum(many) - many, many) + 1
     subject, hadm, year = block["subject_id"], block["admission_id"], pc.year(block["admitted"])
     entered = block.filter(pc.is_valid(block["first_icu"]))
     first = np.flatnonzero(np.diff(subject.to_numpy(), prepend=0))
-    # A person has one date of death: the last one known, since the dead do not return.
+    # A person has one date of death: the last one, because the dead do not return.
     deaths = block.group_by("subject_id", use_threads=False).aggregate([("dod", "max")])
     seconds = pc.subtract(entered["discharged"], entered["first_icu"]).cast(pa.int64())
     columns = {

@@ -1,7 +1,7 @@
-"""What all synthetic hospitals share: real ICD codes, how common each is, and what it says about severity.
+"""The codes of synthetic hospitals: real ICD codes, with the frequency of each and its relation to severity.
 
-An ICD version comes in; out comes a `World`, from which a block of admissions draws its codes. The world is the same
-whatever the hospital's seed. Conditions and chapters stand in `data/`, with their shares and slopes.
+`world` returns the `World` of an ICD version, which does not depend on a hospital's seed. Conditions and chapters, with
+their shares and slopes, are in `data/`.
 """
 
 import csv
@@ -15,34 +15,34 @@ import pyarrow.parquet as pq
 from mlci.codes import icd
 
 DATA = Path(__file__).parent / "data"
-GRID = np.arange(-3, 3, 0.25) + 0.125  # a burden is known to a code by its cell of this grid
+GRID = np.arange(-3, 3, 0.25) + 0.125  # codes are drawn given the cell of this grid that holds the burden
 CONTEXTS = ("medical", "surgical", "cancer", "birth")
-OF_A_CHAPTER = 1500  # a hospital meets a part of the codes: of chapters with tens of thousands (injuries), so many
+OF_A_CHAPTER = 1500  # the most codes per chapter; some (injuries) have tens of thousands
 
 
 @dataclass(frozen=True)
 class Urn:
-    """Items with chances, in groups. A draw is one binary search in all groups laid end to end."""
+    """Groups of items with probabilities. A draw is one binary search in the groups, end to end."""
 
     items: np.ndarray
-    cumulative: np.ndarray  # group g ends at g + 1
+    cumulative: np.ndarray  # cumulative probabilities; group g goes from g to g + 1
 
     @classmethod
     def of(cls, groups: list[tuple[np.ndarray, np.ndarray]]) -> "Urn":
-        """Return the urn of (items, weights) of each group."""
+        """Make an urn from the (items, weights) of each group."""
         ends = [g + np.cumsum(weights) / np.sum(weights) for g, (_, weights) in enumerate(groups)]
         for g, end in enumerate(ends):
             end[-1] = g + 1
         return cls(np.concatenate([items for items, _ in groups]), np.concatenate(ends))
 
     def draw(self, group: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        # Held off 1 by more than the rounding of `group + uniform`, which must not reach the next group.
+        # Less than 1 by more than the rounding error of `group + uniform`, which must not reach the next group.
         return self.items[np.searchsorted(self.cumulative, group + uniform * (1 - 1e-9), side="right")]
 
 
 @dataclass(frozen=True)
 class World:
-    """What all hospitals of one ICD version share: codes, how common each is and what it says about severity."""
+    """The codes of one ICD version, and the urns that they are drawn from."""
 
     codes: np.ndarray
     principal: Urn  # by reason for admission and acute burden
@@ -51,13 +51,13 @@ class World:
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
-    """Return a table of `data/`, row by row."""
+    """Return the rows of a table of `data/`."""
     return list(csv.DictReader((DATA / name).read_text("utf-8").splitlines()))
 
 
 @dataclass(frozen=True)
 class _Catalogue:
-    """The codes that hospitals meet, each with its category (three characters), chapter and condition (or -1)."""
+    """The codes that occur, each with its category (three characters), chapter and condition (or -1)."""
 
     codes: np.ndarray
     categories: int
@@ -82,7 +82,7 @@ def world(version: int) -> World:
     rng = np.random.default_rng(version)  # the world is one, whatever the hospital's seed
     found = _catalogue(rng, version)
     common = _common(rng, found, version)
-    # What a code says: its condition's slope, or one that the codes of a category share.
+    # A code's slope on the burden: that of its condition, or one that the codes of a category share.
     slope = np.where(
         found.named >= 0,
         np.array([float(row["slope"]) for row in found.conditions])[found.named],
@@ -104,7 +104,7 @@ def world(version: int) -> World:
 
 
 def _by_burden(rows: np.ndarray, slopes: np.ndarray, common: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Make each code as common as it should be over all burdens (normally distributed), whatever its slope."""
+    """Weight codes by burden so that, over normally distributed burdens, each has its share whatever its slope."""
     rows = np.flatnonzero(rows)
     return [(rows, common[rows] * np.exp(slopes[rows] * burden - slopes[rows] ** 2 / 2)) for burden in GRID]
 
@@ -127,10 +127,10 @@ def _catalogue(rng: np.random.Generator, version: int) -> _Catalogue:
 
 
 def _common(rng: np.random.Generator, found: _Catalogue, version: int) -> np.ndarray:
-    """Return how common each code is within the share of its condition; unspecified codes (..9, ..0) come first."""
+    """Divide the share of each condition among its codes; unspecified codes (..9, ..0) are more common."""
     codes, group = found.codes, found.group
     share = np.array([float(row["share"]) for row in found.about])
-    # Where a condition's first entry is itself a code, it is the commonest.
+    # If a condition's first entry is itself a code, it is the most common one.
     typical = [row[f"icd{version}"].split()[0] for row in found.conditions]
     order = rng.random(len(codes)) - 0.5 * np.array([code[-1] in "09" for code in codes]) - 2 * np.isin(codes, typical)
     common = np.empty(len(codes))
@@ -150,5 +150,5 @@ def _in_chapter(category: str, chapter: dict[str, str], version: int) -> bool:
 
 
 def _longest(code: str, prefixes: dict[str, int]) -> int:
-    """Return the condition of the longest prefix that fits, or -1."""
+    """Return the condition of the longest prefix of a code, or -1."""
     return next((prefixes[code[:n]] for n in range(len(code), 1, -1) if code[:n] in prefixes), -1)

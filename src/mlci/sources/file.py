@@ -1,10 +1,9 @@
-"""One table as people have it: a spreadsheet, a CSV or Parquet file, or a frame, with admissions, codes and outcomes.
+"""The source `file`: one table of admissions, codes and outcomes, as a spreadsheet, a CSV or Parquet file, or a frame.
 
     mlci cohort file visits.xlsx -o cohort.parquet --id visit_id --codes 'DX*' --outcome 'mortality=expired:Y'
 
-In comes the table, wide, long or with a list of codes (`mlci.codes.layout`), and what a person said of its columns; the
-rest is guessed by name. Out comes one row per admission that has a code, with what was guessed in the notes. The same
-words stand in a TOML file:
+The table has one of the layouts of `mlci.codes.layout`. Columns that no option names are guessed by their names, and
+notes report the guesses. The draft has one row per admission with a code. A TOML file may hold the same options:
 
     [admissions]
     admission_id = "visit_id"
@@ -62,23 +61,23 @@ def read(
     config: str | Path | Mapping[str, Any] | None = None,
     tell: Callable[[Meaning], None] | None = None,
 ) -> Draft:
-    """Read the admissions of one table; a column that nobody names is guessed by its name.
+    """Read the admissions of one table; columns that are not named are guessed by their names.
 
     Args:
         location: a CSV, Parquet or Excel file, `-` for standard input, or a frame.
         id: the column of admissions.
         subject: the column of patients.
         codes: a column or a pattern (`DX*`), or several.
-        icd_version: 9 or 10 for all codes, or the column that says it.
-        outcomes: each outcome with its rule (`expired:Y`, `los > 7`), or with its column.
+        icd_version: 9 or 10 for all codes, or the column that holds it.
+        outcomes: for each outcome its rule (`expired:Y`, `los > 7`) or its column.
         age: the column of ages in years.
         sex: the column of sexes.
-        split: the column of train, valid and test.
-        admitted: the column that says when an admission began; a look-back needs it.
+        split: the column that holds train, valid or test.
+        admitted: the column of the time of admission; a look-back needs it.
         keep: further columns to keep.
-        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
-        config: a TOML file that says the same, or its content; the arguments above come before it.
-        tell: called with what was understood, before the rows are read.
+        restore_zeros: whether to restore leading zeros that ICD-9 codes have lost.
+        config: a TOML file with the same options, or its content; the arguments above override it.
+        tell: called with the meaning of the columns, before the rows are read.
 
     Returns:
         A draft: one row per admission that has a code.
@@ -87,10 +86,10 @@ def read(
     >>> read(pd.DataFrame({"visit_id": [1, 2], "DX1": ["I50.9", "E11.9"], "died": [1, 0]}), icd_version=10).outcomes
     {'mortality': 'column died says yes'}
     """
-    said = {"id": id, "subject": subject, "codes": codes, "icd_version": icd_version, "outcomes": outcomes}
-    said |= {"age": age, "sex": sex, "split": split, "admitted": admitted, "keep": keep}
+    options = {"id": id, "subject": subject, "codes": codes, "icd_version": icd_version, "outcomes": outcomes}
+    options |= {"age": age, "sex": sex, "split": split, "admitted": admitted, "keep": keep}
     with opened(location) as file:
-        meaning = understand(file, said, config)
+        meaning = understand(file, options, config)
         if tell:
             tell(meaning)
         draft = _draft(file, meaning, restore_zeros=restore_zeros)
@@ -105,8 +104,8 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
         carried.append(rows)
     if not batches:
         raise InputError(f"{file.where}: has no rows; at least one admission is needed.")
-    beside = pa.concat_tables(carried, promote_options="permissive").combine_chunks()
-    version, notes = _version(batches, meaning, file.where)
+    others = pa.concat_tables(carried, promote_options="permissive").combine_chunks()  # the columns other than codes
+    version, notes = _guess_version(batches, file.where)
     codes, flags, versions, dropped = _codes(batches, version)
     columns: dict[str, Any] = {
         "admission_id": pa.array(np.concatenate([part.ids for part in batches])),
@@ -114,22 +113,22 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
         "codes": codes,
         **({} if flags is None else {"poa": flags}),
     }
-    row_of = beside[ROW].to_numpy()
+    row_of = others[ROW].to_numpy()
     columns["subject_id"] = columns["admission_id"]
     if meaning.subject:
-        columns["subject_id"] = _subjects(beside[meaning.subject], file.where, meaning.subject, row_of)
+        columns["subject_id"] = _subjects(others[meaning.subject], file.where, meaning.subject, row_of)
     else:
-        notes.append("no column tells patients (--subject): each admission counts as a patient of its own.")
+        notes.append("no column identifies patients (--subject): each admission counts as a patient of its own.")
     for name, rule in meaning.rules.items():
-        columns[name] = _outcome(beside[rule.column], rule, file.where, row_of)
-        notes += _below_zero(beside[rule.column], rule)
+        columns[name] = _outcome(others[rule.column], rule, file.where, row_of)
+        notes += _below_zero(others[rule.column], rule)
     for role, read_column in (("age", ages), ("sex", sexes)):
         if name := getattr(meaning, role):
-            columns[role], said = read_column(beside[name], file.where, name, row_of)
-            notes += said
+            columns[role], notes_on_column = read_column(others[name], file.where, name, row_of)
+            notes += notes_on_column
     if meaning.split:
-        columns["split"] = beside[meaning.split]
-    columns |= {name: beside[name] for name in meaning.keep}
+        columns["split"] = others[meaning.split]
+    columns |= {name: others[name] for name in meaning.keep}
     attrition = Attrition(pa.table(columns), f"admissions of {file.where}")
     has_code = pc.greater(pc.list_value_length(codes), 0)
     attrition.keep(has_code, "has a diagnosis")
@@ -144,42 +143,41 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
     for part in batches:
         places = certainty.attached(part.values)
         often.update(dict(zip(part.values[places], part.mentions[places].tolist())))
-    notes += certainty.told(sum(part.unsure for part in batches), often)
+    notes += certainty.notes(sum(part.unsure for part in batches), often)
     short = sum(part.short for part in batches)
     if short:
         notes.append(
-            f"{short:,} codes have fewer than three digits before their dot, as if a spreadsheet had eaten a zero; "
-            "they are taken as they stand (--restore-zeros puts it back)."
+            f"{short:,} codes have fewer than three digits before their dot, as if a spreadsheet had dropped a zero; "
+            "they are read as they are (--restore-zeros restores the zeros)."
         )
     for name in meaning.unfit:
-        notes.append(f"column {name} is no outcome here: most of its values are not read as one (--outcome says how).")
+        notes.append(f"column {name} is not used as an outcome: most of its values do not fit (--outcome says how).")
     words = {name: rule.words for name, rule in meaning.rules.items()}
-    moments = beside[meaning.admitted].filter(has_code) if meaning.admitted else None
-    return Draft(attrition.table, words, tuple(attrition.steps), tuple(notes), moments)
+    times = others[meaning.admitted].filter(has_code) if meaning.admitted else None
+    return Draft(attrition.table, words, tuple(attrition.steps), tuple(notes), times)
 
 
-def _version(batches: list[Admissions], meaning: Meaning, where: str) -> tuple[int, list[str]]:
-    """Return the ICD version of the codes of which the table does not say it, and a note if it was guessed."""
-    counts: dict[str, int] = {}
+def _guess_version(batches: list[Admissions], where: str) -> tuple[int, list[str]]:
+    """Guess the ICD version of codes whose version the table does not state; return it with a note."""
+    counts: Counter[str] = Counter()
     for part in batches:
-        silent = part.versions == 0
-        many = part.mentions
-        for value, number in zip(part.values[silent], many[silent]):
-            counts[value] = counts.get(value, 0) + int(number)
+        unknown = part.versions == 0
+        counts.update(dict(zip(part.values[unknown], part.mentions[unknown].tolist())))
     if not counts:
         return 0, []
-    version, said = guess_version(counts, where)
-    return version, [said]
+    version, note = guess_version(counts, where)
+    return version, [note]
 
 
-def _codes(batches: list[Admissions], silent: int) -> tuple[pa.ListArray, pa.ListArray | None, np.ndarray, int]:
-    """Return lists of codes, their flags if they have such, and the one ICD version of each admission.
+def _codes(batches: list[Admissions], guessed: int) -> tuple[pa.ListArray, pa.ListArray | None, np.ndarray, int]:
+    """Return lists of codes, lists of their flags (None without flags), and the one ICD version of each admission.
 
-    It is that of most of its codes, the newer on a tie; how many codes of the other were dropped comes last.
+    The version is that of most of its codes, the newer on a tie. The number of codes of the other version, which are
+    dropped, comes last.
     """
     flat, flags, lengths, versions, dropped = [], [], [], [], 0
     for part in batches:
-        version = np.where(part.versions == 0, np.int8(silent), part.versions)[part.indices]
+        version = np.where(part.versions == 0, np.int8(guessed), part.versions)[part.indices]
         row = np.repeat(np.arange(len(part)), np.diff(part.offsets))
         tens = np.bincount(row[version == 10], minlength=len(part))
         nines = np.bincount(row[version == 9], minlength=len(part))
@@ -191,13 +189,13 @@ def _codes(batches: list[Admissions], silent: int) -> tuple[pa.ListArray, pa.Lis
         lengths.append(np.bincount(row[kept], minlength=len(part)))
         versions.append(chosen)
     offsets = pa.array(np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int32))
-    beside = pa.ListArray.from_arrays(offsets, pa.concat_arrays(flags)) if flags else None
-    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(flat)), beside, np.concatenate(versions), dropped
+    poa_lists = pa.ListArray.from_arrays(offsets, pa.concat_arrays(flags)) if flags else None
+    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(flat)), poa_lists, np.concatenate(versions), dropped
 
 
 def _outcome(column: pa.ChunkedArray, rule: Rule, where: str, row_of: np.ndarray) -> pa.Array:
-    value, said = applied(column, rule)
-    place = pc.index(pc.and_(pc.is_null(value), said), True).as_py()
+    value, filled = applied(column, rule)
+    place = pc.index(pc.and_(pc.is_null(value), filled), True).as_py()
     if place >= 0:
         raise InputError(
             f"{where}: column {rule.column}, row {row_of[place]}: {kind_of(column[place].as_py())} is not "
@@ -208,12 +206,14 @@ def _outcome(column: pa.ChunkedArray, rule: Rule, where: str, row_of: np.ndarray
 
 
 def _below_zero(column: pa.ChunkedArray, rule: Rule) -> list[str]:
-    """Return a note on numbers below 0 that are compared with one above: in many a file -9 stands for "not known"."""
+    """Return a note on numbers below 0 that are compared with a number above 0: -9 often stands for "not known"."""
     if rule.kind != "compare" or rule.number < 0:
         return []
     many = pc.sum(applied(column, replace(rule, sign="<", number=0.0))[0]).as_py()
-    said = f"column {rule.column}: numbers below 0 ({many:,}) count as they stand"
-    return [f"{said}; empty the cells where they mean not known."] if many else []
+    if not many:
+        return []
+    found = f"column {rule.column}: numbers below 0 ({many:,}) count as they are"
+    return [f"{found}; empty their cells if they mean not known."]
 
 
 def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray) -> pa.ChunkedArray:
@@ -227,12 +227,12 @@ def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray
 
 
 def preview(file: TableFile, meaning: Meaning, *, restore_zeros: bool = False) -> pa.Table:
-    """Return the first admissions of a table as they are understood.
+    """Return the first admissions of a table in the form that a cohort has.
 
     Args:
         file: the table, opened.
-        meaning: which of its columns is what.
-        restore_zeros: whether ICD-9 codes lost their leading zeros, which are put back.
+        meaning: the meaning of its columns.
+        restore_zeros: whether to restore leading zeros that ICD-9 codes have lost.
 
     >>> import pandas as pd
     >>> with opened(pd.DataFrame({"visit_id": [1, 2], "DX1": ["I50.9", "E11.9"], "died": ["Y", None]})) as table:
@@ -242,7 +242,5 @@ def preview(file: TableFile, meaning: Meaning, *, restore_zeros: bool = False) -
     first = next((rows for rows in file.read(file.names, rows=200) if len(rows)), None)
     if first is None:
         raise InputError(f"{file.where}: has no rows; at least one admission is needed.")
-    part = TableFile(
-        file.where, file.names, file.first_row, lambda names, _, __: iter([first.select(names)]), file.numbers
-    )
+    part = replace(file, rows=lambda names, _, __: iter([first.select(names)]))
     return _draft(part, meaning, restore_zeros=restore_zeros).table[:SHOWN]

@@ -1,14 +1,14 @@
-"""OMOP CDM 5.4: inpatient visits, with the paper's four outcomes as the CDM can tell them.
+"""The source `omop`: inpatient visits of OMOP CDM 5.4, with the paper's four outcomes as far as the CDM allows.
 
-A visit is inpatient by its concept, by the concepts that descend from those (where `concept_ancestor` is there), or by
-a list that a person gives: some hospitals file their admissions under emergency room or observation. Every concept that
-is left out is counted. A stay is long from the first visit detail outside the emergency room on, where the visit has
-one inside. Intensive care is recognised by the concept of a visit detail or by the name of its care site.
+A visit is inpatient if its concept is, or descends from an inpatient one (with table `concept_ancestor`), or if the
+user lists its concept: some hospitals file admissions under emergency room or observation. Concepts that are left out
+are counted. For a visit with a detail in the emergency room, the length of stay starts at its first detail elsewhere.
+Intensive care is recognised by the concept of a visit detail or the name of its care site.
 
-The ICD version of a diagnosis is that of its source concept. Where the vocabulary has no row for it, the source value
-counts if only one ICD version can have written it; what both can have written (some codes that begin with E or V) has
-the version of most other codes of the visit, and is dropped and counted where that does not tell. Data that hold no ICD
-code at all are taken back to ICD from their standard concepts, where the vocabulary's maps are there (`_snomed`).
+A diagnosis has the ICD version of its source concept. If the vocabulary lacks the concept, the source value counts if
+only one ICD version has codes of this form. Some forms occur in both versions (codes that begin with E or V): such a
+code gets the version of most other codes of the visit; without a majority it is dropped and counted. Data without any
+ICD code are mapped back to ICD from their standard concepts, if the vocabulary's maps are there (`_snomed`).
 """
 
 from collections.abc import Sequence
@@ -68,13 +68,13 @@ TABLES = {
 }
 INPATIENT = (9201, 262, 8717)  # inpatient; emergency room and inpatient; inpatient hospital
 INTENSIVE = (32037, 581379)  # intensive care; inpatient critical care facility
-EMERGENCY, OUTPATIENT = (8870, 9203), (38004207, 9202)  # rooms; clinics
+EMERGENCY, OUTPATIENT = (8870, 9203), (38004207, 9202)  # emergency rooms; outpatient clinics
 INTENSIVE_SITES = r"(INTENSIVE CARE|CRITICAL CARE|CORONARY CARE|ICU)"
 NEARLY_INTENSIVE = r"(INTERMEDIATE|STEP.?DOWN|HIGH DEPENDENCY)"
 OPTIONAL = ("care_site", "observation", "concept_ancestor", "concept_relationship")
-ALIASES = {name: f"2b_{name}" for name in ("concept", *OPTIONAL[2:])}  # as the demo of MIMIC-IV is published
+ALIASES = {name: f"2b_{name}" for name in ("concept", *OPTIONAL[2:])}  # names in the published demo of MIMIC-IV
 VOCABULARIES = {"ICD9CM": 9, "ICD10CM": 10, "ICD10": 10}
-# What one ICD version alone can have written, in capitals; then what both can.
+# The forms that codes of only one ICD version have, in capitals; then the forms of both.
 SHAPES = {
     9: r"^([0-9]{3}[.]?[0-9]{0,2}|E9[0-9]{2}[.]?[0-9]?)$",
     10: r"^(([A-DF-UW-Z][0-9][0-9A-Z]|E0[4-9]|E[1-7][0-9])[.]?[0-9A-Z]{0,4}|V[0-9]{2}[.]?[0-9A-Z]{3,})$",
@@ -98,16 +98,16 @@ def read(
     Args:
         location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
         icd_version: 9 or 10.
-        visits: the visit concepts that count as admissions, `all` for every visit; without it the inpatient ones.
+        visits: the visit concepts that count as admissions, or `all`; by default the inpatient ones.
         icu_sites: names of further care sites that count as intensive care.
         death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
-        negative_stays: whether visits that end before they begin are kept, with an unknown length of stay, or an
-            error.
+        negative_stays: whether to keep visits that end before they begin, with an unknown length of stay; else they
+            raise an error.
         schema: schemas of a database to search before its default one.
         prefix: what the names of tables or files begin with.
 
     Returns:
-        A draft with the paper's four outcomes, as far as the database can tell them.
+        A draft with the paper's four outcomes, as far as the database allows.
 
     >>> import ibis
     >>> database = ibis.duckdb.connect()
@@ -172,7 +172,7 @@ def _back_words(rows: pa.Table, icd_version: int) -> str:
 
 
 def _concepts(visits: str | Sequence[int] | None) -> tuple[int, ...] | None:
-    """Return the visit concepts that count; None: every one."""
+    """Return the visit concepts that count; None means all."""
     if visits is None:
         return INPATIENT
     words = visits.split(",") if isinstance(visits, str) else [str(concept) for concept in visits]
@@ -184,7 +184,7 @@ def _concepts(visits: str | Sequence[int] | None) -> tuple[int, ...] | None:
 
 
 def _descending(tables: Any, concepts: tuple[int, ...]) -> Any:
-    """Return whether a column's concept is one of these or descends from one (a function of the column)."""
+    """Return a function that tests whether a column's concept is one of `concepts` or descends from one."""
     if "concept_ancestor" not in tables:
         return lambda column: column.isin(concepts)
     ancestors = tables["concept_ancestor"]
@@ -193,10 +193,9 @@ def _descending(tables: Any, concepts: tuple[int, ...]) -> Any:
 
 
 def _left_out(tables: Tables, concepts: tuple[int, ...] | None) -> tuple[tuple[Step, Step], str]:
-    """Return how many visits there are and count, and a sentence on the concepts of those that do not.
+    """Count the visits by concept; return the steps of the selection, and a sentence on concepts that are left out.
 
-    A concept of which most visits last over a night may be this hospital's word for an admission: the sentence says
-    how to count it.
+    If most visits of a concept last over a night, they may be admissions: the sentence then says how to include them.
     """
     visits = tables["visit_occurrence"]
     night = ibis.ifelse(visits.visit_end_date > visits.visit_start_date, 1, 0)
@@ -209,18 +208,18 @@ def _left_out(tables: Tables, concepts: tuple[int, ...] | None) -> tuple[tuple[S
     others = [row for row in rows if not row["inside"]]
     if concepts is None or not others:
         return steps, ""
-    said = ", ".join(f"{row['n']:,} of concept {row['visit_concept_id']}" for row in others[:8])
-    over = [row for row in others if 2 * row["nights"] > row["n"] and row["visit_concept_id"]]
+    counted = ", ".join(f"{row['n']:,} of concept {row['visit_concept_id']}" for row in others[:8])
+    overnight = [row for row in others if 2 * row["nights"] > row["n"] and row["visit_concept_id"]]
     advice = "--visits names the concepts that count."
-    if over:
-        lasting = ", ".join(f"{row['nights']:,} of concept {row['visit_concept_id']}" for row in over)
-        wanted = ",".join(str(concept) for concept in (*concepts, *(row["visit_concept_id"] for row in over)))
+    if overnight:
+        lasting = ", ".join(f"{row['nights']:,} of concept {row['visit_concept_id']}" for row in overnight)
+        wanted = ",".join(str(concept) for concept in (*concepts, *(row["visit_concept_id"] for row in overnight)))
         advice = f"of these {lasting} last over a night: if they are admissions, --visits {wanted} counts them too."
-    return steps, f"{total - kept:,} visits are not inpatient by their concept ({said}); {advice}"
+    return steps, f"{total - kept:,} visits are not inpatient by their concept ({counted}); {advice}"
 
 
 def _nearly_intensive(tables: Tables, icu_sites: tuple[str, ...]) -> str:
-    """Return a sentence on care sites that some hospitals count as intensive care and others do not."""
+    """Return a sentence on care sites that only some hospitals count as intensive care."""
     if "care_site" not in tables:
         return ""
     sites = tables["care_site"]
@@ -228,10 +227,10 @@ def _nearly_intensive(tables: Tables, icu_sites: tuple[str, ...]) -> str:
     plain, given = name.upper(), [site.strip().upper() for site in icu_sites]
     nearly = plain.re_search(NEARLY_INTENSIVE) & ~plain.re_search(INTENSIVE_SITES) & plain.notin([*given, ""])
     names = tables.fetch(sites.filter(nearly).select(name=name).distinct().order_by("name"))["name"].to_pylist()
-    said = "; ".join(names[:8]) + ("; ..." if len(names) > 8 else "")
-    return (
-        f"care sites that do not count as intensive care: {said} (--icu-sites NAME,NAME counts them)." if said else ""
-    )
+    if not names:
+        return ""
+    listed = "; ".join(names[:8]) + ("; ..." if len(names) > 8 else "")
+    return f"care sites that do not count as intensive care: {listed} (--icu-sites NAME,NAME counts them)."
 
 
 def _admissions(
@@ -243,9 +242,9 @@ def _admissions(
     death_day_counts: bool = False,
     mapped: bool = False,
 ) -> ir.Table:
-    """Describe one row per inpatient visit; `codes` is null where none is of the ICD version.
+    """Describe one row per inpatient visit; `codes` is null if no code is of the ICD version.
 
-    With `mapped`, standard concepts are taken back to ICD, for data in which no ICD code was recorded.
+    With `mapped`, standard concepts are mapped back to ICD, for data without any ICD code.
     """
     chosen = tables["visit_occurrence"]
     if visits is not None:
@@ -253,7 +252,7 @@ def _admissions(
     joined = _joined(tables, chosen, icu_sites).left_join(
         _codes(tables, icd_version, mapped=mapped), "visit_occurrence_id", rname="code_{name}"
     )
-    # Two moments are compared by time where both have one, else by date: a date is no midnight.
+    # Moments are compared by time if both have a time, else by date: a date does not mean midnight.
     begin = ibis.ifelse(_.timed, _.visit_start_datetime, _.visit_start_date)
     end = ibis.ifelse(_.timed, _.visit_end_datetime, _.visit_end_date)
     in_hospital = ibis.ifelse(
@@ -264,7 +263,7 @@ def _admissions(
     later = ibis.ifelse(
         _.icu_timed,
         elapsed(_.icu_datetime, _.visit_start_datetime) > 0,
-        # On the day of admission, without times, the order of the two is not known.
+        # Without times, the order on the day of admission is not known.
         ibis.ifelse(_.icu_date > _.visit_start_date, True, ibis.null("boolean")),
     )
     return joined.select(
@@ -291,7 +290,7 @@ def _admissions(
 
 
 def _joined(tables: Any, visits: ir.Table, icu_sites: tuple[str, ...]) -> ir.Table:
-    """Return visits with person, death, intensive care and wards; `timed` says that both ends have a time."""
+    """Return visits with person, death, intensive care and wards; `timed`: whether start and end have a time."""
     people = tables["person"].mutate(has_patient=True)
     deaths = (
         tables["death"]
@@ -322,7 +321,7 @@ def _joined(tables: Any, visits: ir.Table, icu_sites: tuple[str, ...]) -> ir.Tab
 
 
 def _wards(tables: Any) -> ir.Table:
-    """Return when each visit first was elsewhere than in the emergency room, and how often it was there."""
+    """Return for each visit the first time outside the emergency room, and the number of details inside."""
     inside = _.visit_detail_concept_id.isin(EMERGENCY)
     return (
         tables["visit_detail"]
@@ -348,7 +347,7 @@ def _intensive(tables: Any, icu_sites: tuple[str, ...]) -> ir.Table:
 
 
 def _codes(tables: Any, icd_version: int, *, mapped: bool = False) -> ir.Table:
-    """Return the diagnoses of each visit, in the order of their ids: the CDM has no other."""
+    """Return the diagnoses of each visit in the order of their ids, because the CDM stores no other order."""
     recorded = [_recorded(tables["condition_occurrence"], "condition", 0)]
     if "observation" in tables:
         recorded.append(_recorded(tables["observation"], "observation", 1))
@@ -373,7 +372,7 @@ def _codes(tables: Any, icd_version: int, *, mapped: bool = False) -> ir.Table:
         )
     )
     conditions = _with_back(tables, conditions, icd_version) if mapped else conditions.mutate(mapped=0, vague=0)
-    # A code that maps to two standard concepts stands in two rows: it was recorded once.
+    # A code that maps to two standard concepts has two rows, but was recorded once.
     again = ibis.row_number().over(ibis.window(group_by=["visit_occurrence_id", "code"], order_by="position"))
     conditions = conditions.mutate(again=again).filter((_.again == 0) | _.version.isnull())
     return conditions.group_by("visit_occurrence_id").agg(
@@ -388,7 +387,7 @@ def _codes(tables: Any, icd_version: int, *, mapped: bool = False) -> ir.Table:
 
 
 def _with_back(tables: Any, conditions: ir.Table, icd_version: int) -> ir.Table:
-    """Give conditions without an ICD code the one that their standard concept leads back to, if it is sure enough."""
+    """Map conditions without an ICD code back from their standard concept, if only one category is possible."""
     names = tuple(name for name, number in VOCABULARIES.items() if number == icd_version)
     back = _snomed.taken_back(tables, names)
     silent = _.version.isnull() & ~_.either & (_.part == 0)
@@ -404,7 +403,7 @@ def _with_back(tables: Any, conditions: ir.Table, icd_version: int) -> ir.Table:
 
 
 def _recorded(table: ir.Table, name: str, part: int) -> ir.Table:
-    """Return the rows of a table that may hold a diagnosis, in one form."""
+    """Return the rows of a table that may hold a diagnosis, with the same columns for every table."""
     return table.select(
         "visit_occurrence_id",
         row_id=table[f"{name}_occurrence_id" if name == "condition" else f"{name}_id"],

@@ -1,14 +1,14 @@
-"""A synthetic hospital whose severity is known: how many admissions and a seed come in, out come codes and outcomes.
+"""The source `synthetic`: a simulated hospital in which the severity of each admission is known.
 
-A patient has a chronic burden (it grows with age and stays), an admission an acute one (it depends on the reason for
-admission); severity is their sum. Severity never touches a code directly: chronic codes are drawn given the chronic
-burden, acute ones given the acute burden and the kind of patient, so that a code's meaning depends on its company.
-Each outcome is drawn from severity alone through a response curve of its own. Thus the best possible score is
-`true_severity`, every outcome is monotone in it, and an index that reads only chronic diseases sees a part of it.
+A patient has a chronic burden, which grows with age and stays. An admission has an acute burden, which depends on the
+reason for admission. Severity is the sum of both. Codes are not drawn from severity itself: chronic codes are drawn
+given the chronic burden, and acute codes given the acute burden and the kind of patient, so that the meaning of a code
+depends on the other codes. Each outcome is drawn from severity alone, through a response curve of its own. So the best
+possible score is `true_severity`, every outcome is monotone in it, and an index of chronic diseases sees a part of it.
 
-Patients come in blocks with a random stream each: memory is bounded, and the first n admissions of a seed are the
-same whatever the size of the hospital. Readmissions come more than 30 days later and the dead do not return, so that
-a death belongs to one admission. Many hospitals instead of one differ in ways that are known (`_network`).
+Patients are drawn in blocks, each with a random stream of its own: memory is bounded, and the first n admissions of a
+seed are the same whatever the size of the hospital. Readmissions are more than 30 days apart and the dead do not
+return, so that a death belongs to one admission. Several hospitals differ in known ways (`_network`).
 """
 
 from collections.abc import Iterator
@@ -29,26 +29,26 @@ from mlci.sources._network import Network, shifted, treated
 from mlci.sources._raw import write_mimic4
 from mlci.sources._world import CONTEXTS, GRID, Urn, rows_of, world
 
-PATIENTS = 2**13  # in a block
+PATIENTS = 2**13  # per block
 DAY = 86_400
 LONG_STAY, MONTH = 7 * DAY, 30 * DAY
 MOST_CODES = 39  # the most that MIMIC-IV holds for an admission
-AGES = (40, 65)  # where the reasons for admission change
+AGES = (40, 65)  # ages at which the reasons for admission change
 MOST_HOSPITALS = 1000
-CHRONIC, ACUTE = 0.6, 0.8  # shares of the two burdens in severity
+CHRONIC, ACUTE = 0.6, 0.8  # weights of the two burdens in severity
 OUTCOMES = {
     "mortality": "died in hospital",
     "mortality_30d": "died within 30 days of admission, in or out of hospital",
     "long_stay": "stayed more than 7 days",
     "icu_transfer": "entered intensive care after admission",
 }
-REGISTER = ("admitted", "discharged", "died", "dod", "first_icu")  # what a hospital's tables hold of an admission
+REGISTER = ("admitted", "discharged", "died", "dod", "first_icu")  # times that only raw tables hold
 RATES = {"mortality": 0.019, "mortality_30d": 0.030, "long_stay": 0.22, "icu_transfer": 0.16}  # as in MIMIC-IV
 
 
 @dataclass(frozen=True)
 class _Curve:
-    """Risk as severity grows: from `floor` to `ceiling`, half-way at `onset`."""
+    """Risk by severity: a logistic curve from `floor` to `ceiling`, half-way at `onset`."""
 
     floor: float
     ceiling: float
@@ -59,7 +59,7 @@ class _Curve:
         return self.floor + (self.ceiling - self.floor) * expit(self.slope * (severity - self.onset))
 
     def at_rate(self, rate: float, severity: np.ndarray, here: np.ndarray) -> "_Curve":
-        """Return the curve moved until the mean risk is `rate`; `here` is how likely each admission takes place."""
+        """Move the curve until the mean risk is `rate`; `here` is the probability that each admission takes place."""
 
         def moved(onset: float) -> "_Curve":
             return replace(self, onset=onset)
@@ -74,8 +74,8 @@ class _Patients:
     age: np.ndarray  # at first admission
     female: np.ndarray
     chronic: np.ndarray
-    patient: np.ndarray  # of each admission
-    nth: np.ndarray  # admission of its patient, from 0
+    patient: np.ndarray  # the patient of each admission
+    nth: np.ndarray  # the number of the admission among the patient's, from 0
     reason: np.ndarray  # chapter of the principal diagnosis
     acute: np.ndarray
 
@@ -107,14 +107,14 @@ def _patients(rng: np.random.Generator, many: int) -> _Patients:
 
 @dataclass(frozen=True)
 class _Response:
-    """Severity's scale and the outcomes' curves: the same in every hospital, set on a reference population."""
+    """The scale of severity and the curves of the outcomes, set on a reference population and the same everywhere."""
 
     mean: float
     sd: float
-    mortality: _Curve  # late and steep: only the sickest
-    after_discharge: _Curve  # of those alive at discharge, within 30 days of admission
-    long_stay: _Curve  # early and slow
-    icu_transfer: _Curve  # steep from the middle on, and never certain
+    mortality: _Curve  # rises late and steeply: only the sickest die
+    after_discharge: _Curve  # death of those alive at discharge, within 30 days of admission
+    long_stay: _Curve  # rises early and slowly
+    icu_transfer: _Curve  # rises steeply from the middle on, and is never certain
 
 
 @cache
@@ -124,8 +124,8 @@ def _response() -> _Response:
     severity = (people.severity - mean) / sd
     first = people.nth == 0
     here = np.ones(len(severity))
-    # The dead do not return, so the sickest are met less often than planned: the curves and the chance to be met
-    # are found in turn.
+    # The dead do not return, so the sickest are admitted less often than planned: curves and probabilities of
+    # admission are found in turn.
     for _ in range(4):
         mortality = _Curve(0, 0.8, 2.8).at_rate(RATES["mortality"], severity, here)
         alive = 1 - mortality(severity)
@@ -142,7 +142,7 @@ def _response() -> _Response:
 def _admissions(
     many: int, *, seed: int, icd9_share: float = 0.0, hospitals: int | None = None, later_share: float = 0.0
 ) -> Iterator[pa.Table]:
-    """Yield the hospital's admissions by patient and time, block by block, with all that a database would hold."""
+    """Yield the hospital's admissions by patient and time, block by block, with the times that raw tables hold."""
     network = Network.alone() if hospitals is None else Network.of(hospitals, seed=seed)
     left = many
     block = 0
@@ -157,7 +157,7 @@ def _block(seed: int, block: int, icd9_share: float, network: Network, later_sha
     rng = np.random.default_rng([seed, block])
     people, curves = _patients(rng, PATIENTS), _response()
     severity = (people.severity - curves.mean) / curves.sd
-    # A stream of its own, so that one hospital's admissions do not depend on whether others exist.
+    # A separate stream, so that admissions do not depend on the number of hospitals.
     placing = np.random.default_rng([seed, block, 1])
     hospital = network.place(placing, severity[people.nth == 0])[people.patient]
     later = Later.of(np.random.default_rng([seed, block, 2]), len(severity), later_share) if later_share else None
@@ -203,7 +203,7 @@ def _block(seed: int, block: int, icd9_share: float, network: Network, later_sha
 
 
 def _known_of(network: Network, hospital: np.ndarray, given: np.ndarray) -> dict[str, np.ndarray]:
-    """Return each admission's hospital and what is true of it, and whether a treatment was given."""
+    """Return the columns on hospitals: whether a treatment was given, the hospital and its true parameters."""
     return {
         "treated": given,
         "hospital": network.names()[hospital],
@@ -214,7 +214,7 @@ def _known_of(network: Network, hospital: np.ndarray, given: np.ndarray) -> dict
 
 @dataclass(frozen=True)
 class _Fate:
-    """What becomes of each admission."""
+    """The outcomes of each admission."""
 
     died: np.ndarray  # in hospital
     died_outside: np.ndarray  # within 30 days of admission
@@ -223,7 +223,7 @@ class _Fate:
 
 
 def _fate(rng: np.random.Generator, severity: np.ndarray, quality: np.ndarray) -> _Fate:
-    """Draw outcomes from severity, and from what the hospital adds to every outcome's log-odds."""
+    """Draw outcomes from severity and from `quality`, which the hospital adds to the log-odds of every outcome."""
     curves = _response()
 
     def happens(curve: _Curve) -> np.ndarray:
@@ -236,14 +236,14 @@ def _fate(rng: np.random.Generator, severity: np.ndarray, quality: np.ndarray) -
 
 @dataclass(frozen=True)
 class _Times:
-    """When it happens, in seconds since 1970, and who is there to be admitted."""
+    """The times of each admission, in seconds since 1970, and whether it takes place."""
 
-    here: np.ndarray  # not yet dead
+    here: np.ndarray  # whether the patient is still alive
     admitted: np.ndarray
     discharged: np.ndarray
     first_icu: np.ndarray  # if there is a transfer
-    dead: np.ndarray  # in hospital, within 30 days or within the year that a register follows
-    dod: np.ndarray  # the day, if dead
+    dead: np.ndarray  # whether the register has a death: in hospital, within 30 days, or within the following year
+    dod: np.ndarray  # date of death, if dead
     age: np.ndarray
 
 
@@ -254,14 +254,14 @@ def _times(rng: np.random.Generator, people: _Patients, severity: np.ndarray, fa
         """Draw a whole number of seconds for each admission, at least `low` and less than `high`."""
         return np.floor(low + (np.asarray(high) - low) * rng.random(many)).astype(np.int64)
 
-    # A death on the day of admission would be lost on a register that keeps dates alone: nobody dies in the first day.
+    # Nobody dies in the first 24 hours: a register that holds dates alone would lose a death on the day of admission.
     longer = LONG_STAY + 1 + (rng.exponential(7 * DAY, many)).astype(np.int64)
     within_a_month = LONG_STAY + 1 + (longer - LONG_STAY - 1) % (MONTH - 2 * DAY - LONG_STAY)
     longer = np.where(fate.died_outside, within_a_month, longer)
     stay = np.where(fate.long_stay, longer, between(np.where(fate.died, DAY, DAY // 3), LONG_STAY + 1))
     first_icu = between(1, stay)
     outside = between(np.maximum(stay, DAY), MONTH)
-    # The next admission comes when this one's month is over; a life goes on from there.
+    # The next admission is more than 30 days after this one.
     gap = np.maximum(stay, MONTH) + 2 * DAY + rng.exponential(250 * DAY, many).astype(np.int64)
     start = np.cumsum(gap) - gap
     begin = (np.datetime64("2110-01-01", "s") - np.datetime64(0, "s")).astype(np.int64)
@@ -284,7 +284,7 @@ def _times(rng: np.random.Generator, people: _Patients, severity: np.ndarray, fa
 def _codes(
     rng: np.random.Generator, people: _Patients, version: np.ndarray, coding: np.ndarray
 ) -> tuple[pa.Array, np.ndarray]:
-    """Return the codes of all admissions, flat, and how many each has; `coding` is the hospital's habit."""
+    """Return the codes of all admissions as a flat array, and their numbers; `coding` is the hospital's coding rate."""
     contexts = np.array([CONTEXTS.index(row["context"]) for row in rows_of("chapters.csv")])
     burden = people.chronic[people.patient]
     many = len(burden)
@@ -299,7 +299,7 @@ def _codes(
 
     acute, chronic = number(4.5, 0.35 * people.acute), number(7.0, 0.30 * burden)
     chronic = np.minimum(chronic, MOST_CODES - 1 - acute)
-    # A patient's chronic diseases are the same at each admission; how many of them are recorded is not.
+    # A patient's chronic diseases are the same at each admission, but the number that is recorded differs.
     everyone = np.arange(many)
     a, c = np.repeat(everyone, acute), np.repeat(everyone, chronic)
     slot = np.arange(len(c)) - np.repeat(np.cumsum(chronic) - chronic, chronic)
@@ -323,7 +323,7 @@ def _codes(
             rows = (kind == k) & (version[admission] == number_)
             code[rows] = urn.draw(group[rows], chance[rows]) + sum(map(len, values))
         values.append(world(number_).codes)
-    # The principal diagnosis first, the others in any order, each once.
+    # The principal diagnosis is first; the others follow in random order, each once.
     place = np.where(kind == 0, 0.0, rng.random(len(code)))
     order = np.argsort(admission + place)
     once = np.sort(np.unique(admission[order] * 2**20 + code[order], return_index=True)[1])
@@ -344,19 +344,19 @@ def read(
     """Draw the admissions of a synthetic hospital, or of several.
 
     Args:
-        location: how many admissions.
-        seed: which hospital.
-        icd9_share: the share of patients who are first met in the days of ICD-9.
-        hospitals: how many hospitals in place of one. The column `hospital` says which, `true_quality` what it adds to
-            every outcome's log-odds, `true_coding` how many codes it records per code that others would (`_network`);
-            `treated` is a treatment that changes nothing.
-        later_share: the share of severity (of its variance) that arises after admission and shows in complications
-            alone. `poa` then flags each code, and `true_severity_at_admission` is severity without that share
+        location: the number of admissions.
+        seed: the seed of the hospital.
+        icd9_share: the share of patients whose first admission is coded in ICD-9.
+        hospitals: the number of hospitals; by default one. The column `hospital` names the hospital, `true_quality` is
+            what it adds to the log-odds of every outcome, `true_coding` is the number of codes that it records per code
+            of an average hospital (`_network`), and `treated` is a treatment without effect.
+        later_share: the share of severity (of its variance) that arises after admission and shows only in
+            complications. `poa` then flags each code, and `true_severity_at_admission` is severity without that share
             (`_later`).
-        as_mimic4: a folder to which the hospital's raw tables are written too, in the form of MIMIC-IV's.
+        as_mimic4: a folder to which the raw tables are written too, in the form of MIMIC-IV.
 
     Returns:
-        A draft with four outcomes, and with the column `true_severity`, which no real hospital has.
+        A draft with four outcomes and a column `true_severity`, which no real hospital has.
 
     >>> rows = read(1000, seed=1).table.to_pandas()
     >>> rows.groupby("mortality").true_severity.mean().round(1).to_dict()

@@ -1,4 +1,4 @@
-"""A hospital's own tables: a short TOML file says which columns hold what, and what the outcomes are.
+"""The source `tables`: a hospital's own tables, with a TOML file that states columns and outcomes.
 
     [admissions]                      # one row per admission
     table = "stays"                   # stays.csv, stays.csv.gz, stays.parquet, or a table of the database
@@ -14,7 +14,7 @@
     code = "icd"
     position = "rank"
     icd_version = 10                  # or the name of a column that holds 9 or 10 (also ICD9, ICD-10-CM)
-    poa = "present"                   # flags of what was present on admission, where there are such
+    poa = "present"                   # flags of what was present on admission, if there are any
 
     [outcomes]
     mortality = "expired"             # a column of 0 and 1 or yes and no, empty where not known
@@ -24,8 +24,8 @@
     home = "disposition:HOME,HOME HEALTH CARE"
     readmission = "readmission within 30 days"
 
-In comes that file and a folder or database; out comes one row per admission that has a diagnosis. A value that is
-neither yes nor no is never taken for a no: it is an error that names the row.
+The draft has one row per admission with a diagnosis. A value that is neither yes nor no never counts as no: it raises
+an error that names the row.
 """
 
 import tomllib
@@ -51,14 +51,13 @@ from mlci.sources._outcomes import FORMS, UNKNOWN, Rule, parse
 from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, same_day, years_between
 from mlci.sources._twins import twins
 
-LOS = "los_days"  # in a rule: the column of that role, or the time from admission to discharge
+LOS = "los_days"  # in a rule: the length of stay, from its column or from admission to discharge
 WRITTEN = {version: rf"^(ICD)?[-_ ]?0?{version}([.]0)?([-_ ]?CM)?$" for version in ("9", "10")}
 SPLITS = ("train", "valid", "test")
 RESERVED = ("admission_id", "subject_id", "icd_version", "codes", "poa", "split", "age", "sex", "days_observed")
-BESIDE = (
-    "\t"  # between a code and its flag while an engine collects them: before any letter or digit, as codes are sorted
-)
-ODD = "?"  # in place of a flag that is none
+# Separates a code from its flag in the text that an engine collects; sorts before any letter or digit, as codes must.
+SEPARATOR = "\t"
+ODD = "?"  # stands for a value that is no flag
 Rules = Mapping[str, Rule]
 
 
@@ -67,7 +66,7 @@ class _Section(BaseModel):
 
 
 class AdmissionColumns(_Section):
-    """Names of columns; `keep` are carried along as text."""
+    """Names of columns; those in `keep` are kept as text."""
 
     table: str
     admission_id: str
@@ -85,7 +84,7 @@ class AdmissionColumns(_Section):
 
 
 class DiagnosisColumns(_Section):
-    """Without `position` the order of an admission's codes is alphabetical: a table has no order of its own."""
+    """Names of columns; without `position` an admission's codes are sorted, because a table has no order of its own."""
 
     table: str
     admission_id: str
@@ -96,7 +95,7 @@ class DiagnosisColumns(_Section):
 
 
 class IcuColumns(_Section):
-    """One row per stay in intensive care, where the admissions do not hold the first entry themselves."""
+    """Names of columns of stays in intensive care, if the admissions do not hold the time of first entry."""
 
     table: str
     admission_id: str
@@ -130,15 +129,15 @@ def read(
 
     Args:
         location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
-        config: the TOML file that says which columns hold what, or its content as dictionaries.
+        config: the TOML file that states columns and outcomes, or its content as dictionaries.
         death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
-        negative_stays: whether admissions that end before they begin are kept, with an unknown length of stay, or an
-            error.
+        negative_stays: whether to keep admissions that end before they begin, with an unknown length of stay; else
+            they raise an error.
         schema: schemas of a database to search before its default one.
         prefix: what the names of tables or files begin with.
 
     Returns:
-        A draft with the outcomes that `config` names: one row per admission that has a diagnosis.
+        A draft with the outcomes that `config` names: one row per admission with a diagnosis.
 
     >>> import ibis
     >>> database = ibis.duckdb.connect()
@@ -177,15 +176,15 @@ def _layout(config: Any) -> tuple[TableLayout, str]:
     try:
         layout = TableLayout.model_validate(values)
     except ValidationError as error:
-        said = complaint(error.errors(include_url=False), allowed=_keys, repeat=True)
-        raise InputError(f"{where}: {said}.") from error
+        reason = complaint(error.errors(include_url=False), allowed=_keys, repeat=True)
+        raise InputError(f"{where}: {reason}.") from error
     version = layout.diagnoses.icd_version
     if isinstance(version, int) and version not in (9, 10):
         raise InputError(f"{where}: diagnoses.icd_version is {version}; allowed is 9, 10 or the name of a column.")
     if not layout.outcomes:
         raise InputError(f"{where}: outcomes is empty; an outcome is {FORMS}.")
     if layout.admissions.born and not layout.admissions.admitted:
-        raise InputError(f"{where}: admissions.born needs admissions.admitted: an age is that of the day of admission.")
+        raise InputError(f"{where}: admissions.born needs admissions.admitted: age is computed at admission.")
     taken = {*RESERVED, *layout.admissions.keep} & {*layout.outcomes} or {*RESERVED} & {*layout.admissions.keep}
     if taken:
         raise InputError(f"{where}: the name {min(taken)} is taken; give the outcome or kept column another one.")
@@ -199,7 +198,7 @@ def _keys(path: Sequence[str]) -> Iterable[str]:
 
 
 def _rule(layout: TableLayout, name: str, text: str, where: str) -> Rule:
-    """Return an outcome's rule; what it needs must be named."""
+    """Return an outcome's rule; refuse one that needs columns that are not named."""
     columns = layout.admissions
     rule = parse(text, f"{where}: outcomes.{name}")
     needs = {
@@ -225,7 +224,7 @@ def _of_column(rule: Rule) -> bool:
 
 
 def _wanted(layout: TableLayout, rules: Rules, where: str) -> dict[str, dict[str, str]]:
-    """Return the columns of each table with their types; ids and flags come as text, so that no value is lost."""
+    """Return the columns of each table with their types; ids and flags are read as text, so that no value is lost."""
     wanted: dict[str, dict[str, str]] = {}
     for section in filter(None, (layout.admissions, layout.diagnoses, layout.icu)):
         names = section.model_dump(exclude={"table", "keep"}, exclude_none=True)
@@ -254,26 +253,26 @@ def _coded(tables: Any, layout: TableLayout) -> ir.Table:
     if isinstance(dx.icd_version, int):
         version: Any = ibis.literal(str(dx.icd_version))
     else:
-        said = _column(table, dx.icd_version).strip()
-        version = ibis.cases(*((said.upper().re_search(form), number) for number, form in WRITTEN.items()), else_=said)
+        text = _column(table, dx.icd_version).strip()
+        version = ibis.cases(*((text.upper().re_search(form), number) for number, form in WRITTEN.items()), else_=text)
     return table.select(
         admission_id=_column(table, dx.admission_id),
         code=_column(table, dx.code),
         position=_column(table, dx.position, "int64"),
         version=version,
-        said=_column(table, dx.poa),
+        flag=_column(table, dx.poa),
     ).filter(_.code.strip() != "")
 
 
-def _flag(said: Any) -> Any:
+def _flag(text: Any) -> Any:
     """Return the place of a flag among `poa.FLAGS`, as text."""
-    plain = said.strip().upper().fill_null("")
+    plain = text.strip().upper().fill_null("")
     written = {flag: [text for text, meant in poa.WRITTEN.items() if meant == flag] for flag in poa.FLAGS}
     return ibis.cases(*((plain.isin(written[flag]), str(place)) for place, flag in enumerate(poa.FLAGS)), else_=ODD)
 
 
 def _admissions(tables: Any, layout: TableLayout, rules: Rules, *, death_day_counts: bool = False) -> ir.Table:
-    """Describe one row per admission, with placed codes by ICD version and what `_check` looks at."""
+    """Describe one row per admission: its codes by ICD version, its outcomes, and the columns that `_check` needs."""
     columns = layout.admissions
     table = tables[columns.table]
     base = table.select(
@@ -288,7 +287,7 @@ def _admissions(tables: Any, layout: TableLayout, rules: Rules, *, death_day_cou
     if any(rule.kind == "readmission" for rule in rules.values()):
         later = ibis.window(group_by="subject_id", order_by=["admitted", "admission_id"])
         base = base.mutate(next_admitted=_.admitted.lead().over(later))
-    text = _.code + BESIDE + _flag(_.said) if layout.diagnoses.poa else _.code
+    text = _.code + SEPARATOR + _flag(_.flag) if layout.diagnoses.poa else _.code
     codes = (
         _coded(tables, layout)
         .group_by("admission_id")
@@ -298,13 +297,13 @@ def _admissions(tables: Any, layout: TableLayout, rules: Rules, *, death_day_cou
             number_9=(_.version == "9").sum(),
             number_10=(_.version == "10").sum(),
             odd_version=_.version.fill_null("").max(where=~_.version.fill_null("").isin(["9", "10"])),
-            odd_flag=_.said.max(where=_flag(_.said) == ODD),
+            odd_flag=_.flag.max(where=_flag(_.flag) == ODD),
         )
     )
     joined = _with_icu(tables, layout, base.left_join(codes, "admission_id").drop("admission_id_right"))
     stay = _.los_days * DAY if columns.los_days else elapsed(_.discharged, _.admitted)
 
-    # Versions never mix within an admission: it has the one that most of its codes have, the newer one on a tie.
+    # An admission has one ICD version: that of most of its codes, the newer on a tie.
     newer = _.number_10 >= _.number_9
     age = _.age if columns.age or not columns.born else years_between(_.born, _.admitted)
     return joined.select(
@@ -324,7 +323,7 @@ def _admissions(tables: Any, layout: TableLayout, rules: Rules, *, death_day_cou
 
 
 def _with_icu(tables: Any, layout: TableLayout, joined: ir.Table) -> ir.Table:
-    """Add when an admission first entered intensive care, and how often: by a table of stays, or a column."""
+    """Add the time of first entry into intensive care and the number of stays, from a table of stays or a column."""
     if not layout.icu:
         return joined.mutate(entered=_.first_icu, stays=ibis.ifelse(_.first_icu.notnull(), 1, 0))
     table = tables[layout.icu.table]
@@ -334,7 +333,7 @@ def _with_icu(tables: Any, layout: TableLayout, joined: ir.Table) -> ir.Table:
 
 
 def _outcome(name: str, rule: Rule, stay: Any, death_day_counts: bool) -> Any:
-    """Return the expression of an outcome; `stay` is that of the seconds stayed."""
+    """Return the expression of an outcome; `stay` is the expression of the length of stay in seconds."""
     if rule.kind == "death":
         return died_within(int(rule.number), _.died, _.admitted, death_day_counts=death_day_counts)
     if rule.kind == "icu":
@@ -352,14 +351,14 @@ def _check(tables: Tables, layout: TableLayout, rules: Rules, rows: pa.Table, *,
     columns, dx = layout.admissions, layout.diagnoses
 
     def rows_of(table: str, column: str, value: str) -> list[int]:
-        """Return the first rows of a file that hold a value, as an editor counts them: a CSV's header is row 1."""
+        """Return the numbers of the first two rows of a file with a value, as an editor shows them."""
         numbered = tables[table].mutate(row=ibis.row_number())
         hits = numbered.filter(numbered[column.lower()].fill_null(ibis.literal("")) == value)
         found = tables.fetch(hits.select("row").order_by("row").limit(2))["row"].to_pylist()
         return [row + (1 if tables.where[table].lower().endswith(".parquet") else 2) for row in found]
 
     def refuse(table: str, column: str, odd: pa.ChunkedArray, allowed: str) -> None:
-        """Refuse the first odd value, if any, with its row in the file; a database table has no rows to count."""
+        """Refuse the first odd value, if any; name its row if the table is a file."""
         odd = odd.drop_null()
         if not len(odd):
             return
@@ -375,12 +374,12 @@ def _check(tables: Tables, layout: TableLayout, rules: Rules, rows: pa.Table, *,
                 "each admission needs one."
             )
     if found := twins(rows["admission_id"]):
-        value, where, said = rows["admission_id"][found.later].as_py(), tables.where[columns.table], ""
+        value, where = rows["admission_id"][found.later].as_py(), tables.where[columns.table]
+        reason = f"{found.many} rows repeat an earlier one; each admission has one row"
         if Path(where).is_file():
             first, later, *_ = sorted(rows_of(columns.table, columns.admission_id, value))
-            said = found.words(first, later)
-        many = f"{found.many} rows repeat an earlier one; each admission has one row"
-        raise InputError(f"{where}: column {columns.admission_id}, {said or many}.")
+            reason = found.words(first, later)
+        raise InputError(f"{where}: column {columns.admission_id}, {reason}.")
     if isinstance(dx.icd_version, str):
         refuse(
             dx.table,
@@ -436,7 +435,7 @@ def _draft(
     named = [name for name in ("age", "sex", "split") if getattr(layout.admissions, name)]
     named += ["age"] if layout.admissions.born and not layout.admissions.age else []
     codes = codes_in_order(table["codes"], where)
-    flagged, said = _flagged(codes) if layout.diagnoses.poa else ({"codes": codes}, [])
+    flagged, flag_notes = _flagged(codes) if layout.diagnoses.poa else ({"codes": codes}, [])
     columns = {
         "admission_id": _whole(table["admission_id"]),
         "subject_id": _whole(table["subject_id"]),
@@ -449,15 +448,15 @@ def _draft(
         pa.table(columns),
         {name: _words(rule) for name, rule in rules.items()},
         tuple(attrition.steps),
-        (*(text.format(number) for text, number in notes.items() if number), *said),
+        (*(text.format(number) for text, number in notes.items() if number), *flag_notes),
         table["admitted"] if layout.admissions.admitted else None,
     )
 
 
 def _flagged(lists: pa.ListArray) -> tuple[dict[str, pa.ListArray], list[str]]:
-    """Return codes and flags apart, and a sentence on the flags."""
+    """Separate codes from their flags; return both columns, and a sentence on the flags."""
     pairs: Any = lists.flatten()
-    codes = pc.utf8_slice_codeunits(pairs.dictionary, 0, -len(BESIDE) - 1)
+    codes = pc.utf8_slice_codeunits(pairs.dictionary, 0, -len(SEPARATOR) - 1)
     places = pc.utf8_slice_codeunits(pairs.dictionary, -1).cast(pa.uint8()).take(pairs.indices).to_numpy()
     values = {"codes": pa.DictionaryArray.from_arrays(pairs.indices, codes), "poa": poa.written(places)}
     return {name: pa.ListArray.from_arrays(lists.offsets, flat) for name, flat in values.items()}, [poa.words(places)]
@@ -468,6 +467,6 @@ def _words(rule: Rule) -> str:
 
 
 def _whole(ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return ids as whole numbers where all of them are such, else as they are."""
+    """Return ids as whole numbers if all of them are whole numbers, else as they are."""
     plain = pc.all(pc.match_substring_regex(ids, r"^(0|[1-9]\d{0,17})$")).as_py()
     return ids.cast(pa.int64()) if plain else ids
