@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 
-@click.command(short_help="Try every step on a synthetic hospital; takes two minutes.")
+@click.command(short_help="Try every step on a synthetic hospital; takes under a minute.")
 @click.option(
     "-o",
     "--output",
