@@ -1,11 +1,15 @@
-"""A campaign of hostile inputs: each case damages or forges one file, runs one command on it, and judges what came.
+"""Run commands on damaged and forged inputs: each case changes one file, runs one command on it and judges the result.
 
-A case is *clean* (one sentence, exit code 2, nothing written), *accepted* (exit code 0, and figures that are as they
-were, or at least numbers) or *bad*: a traceback, a crash, a hang, a figure that changed, a cell in a message, a file
-left behind. `supervise` runs cases in a process of their own, so that a crash is one bad case and not the end.
+The verdict on a case is one of:
+
+- *clean*: a one-sentence error, exit code 2, nothing written
+- *accepted*: exit code 0, and the figures are unchanged or at least valid numbers
+- *bad*: a traceback, a crash, a hang, a changed figure, a cell's content in a message, a file left behind
+
+`supervise` runs the cases in another process, so that a crash is one bad case and does not end the campaign.
 
     python tests/campaign.py 2400                      the long campaign, as `make fuzz` runs it
-    python tests/campaign.py 200 16 workbook,kill      of that seed, cases of these kinds alone
+    python tests/campaign.py 200 16 workbook,kill      200 cases with the seed 16, of these two kinds only
 """
 
 import contextlib
@@ -29,9 +33,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 SEED = 16
-SECONDS, PATIENCE = 120, 800  # that a case may take of a processor, and by the clock, on however busy a machine
-MEMORY = 6 << 30  # that it may take beyond what the program itself does
-KINDS = {  # how often each comes
+CPU_SECONDS = 120  # processor time allowed for a case
+WALL_SECONDS = 800  # wall-clock time allowed for a case, even on a busy machine
+MEMORY = 6 << 30  # bytes allowed for the cases, beyond what the process uses before the first
+KINDS = {  # relative frequency; the function of a kind has its name, with underscores
     "flipped model": 14,
     "forged model": 22,
     "table": 22,
@@ -45,12 +50,12 @@ KINDS = {  # how often each comes
     "request": 6,
     "kill": 4,
 }
-ODD = ("", "\x00", "../../etc/passwd", "%00", "A" * 5000, "<script>", "I50.9", "é", "[]", "{}", "9" * 400, "-1", "NaN")
+ODD_TEXTS = ("", "\x00", "../../etc/passwd", "%00", "A" * 5000, "<script>", "I50.9", "é", "[]", "{}", "9" * 400, "-1", "NaN")
 
 
 @dataclass
 class Verdicts:
-    """How many cases were what, and why the bad ones are bad."""
+    """The number of cases by verdict and by kind, and the reasons of the bad ones."""
 
     counts: Counter = field(default_factory=Counter)
     kinds: Counter = field(default_factory=Counter)
@@ -64,58 +69,58 @@ class Verdicts:
 
 
 def supervise(cases: range, folder: Path, *, seed: int = SEED, kinds: Iterable[str] = KINDS) -> Verdicts:
-    """Judge the cases of these numbers; `folder` is theirs."""
-    found, case, kind = Verdicts(), cases.start, "?"
+    """Run the cases with these numbers in `folder`, in another process, and return the verdicts."""
+    verdicts, case, kind = Verdicts(), cases.start, "?"
     while case < cases.stop:
         words = [sys.executable, __file__, "work", str(folder), ",".join(kinds)]
         words += map(str, (seed, case, cases.stop))
-        settings = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=settings) as worker:
+        environment = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as worker:
             for line in worker.stdout or ():
-                said = json.loads(line)
-                case, kind = said["case"], said["kind"]
-                if "verdict" in said:
-                    found.add(case, kind, said["verdict"], said["why"])
+                event = json.loads(line)
+                case, kind = event["case"], event["kind"]
+                if "verdict" in event:
+                    verdicts.add(case, kind, event["verdict"], event["why"])
                     case += 1
                     if case % 100 == 0:
-                        print(f"{case:,} cases: {dict(found.counts)}", *found.bad[-3:], sep="\n", file=sys.stderr)
+                        print(f"{case:,} cases: {dict(verdicts.counts)}", *verdicts.bad[-3:], sep="\n", file=sys.stderr)
         if worker.returncode and case < cases.stop:
-            found.add(case, kind, "bad", f"the process ended with {worker.returncode}")
+            verdicts.add(case, kind, "bad", f"the process ended with {worker.returncode}")
             shutil.rmtree(folder / f"case{case}", ignore_errors=True)
             case += 1
-    return found
+    return verdicts
 
 
-class Bad(Exception):
-    """What must not happen, in words."""
+class BadCase(Exception):
+    """Something happened that must not; the message says what."""
 
 
-def work(folder: Path, kinds: list[str], seed: int, first: int, last: int) -> None:
-    """Run cases one after another, telling each before and after."""
+def run_cases(folder: Path, kinds: list[str], seed: int, first: int, last: int) -> None:
+    """Run cases one after another; print a line of JSON before and after each."""
     warnings.simplefilter("ignore")
     out = os.fdopen(os.dup(1), "w", buffering=1)
-    whole = Whole(folder / "whole")
-    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+    originals = Originals(folder / "originals")
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY, in_use + MEMORY))
     for case in range(first, last):
         rng = random.Random(f"{seed}/{case}")
         kind = rng.choices(kinds, [KINDS[name] for name in kinds])[0]
         print(json.dumps({"case": case, "kind": kind}), file=out)
-        place = folder / f"case{case}"
-        place.mkdir()
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        signal.alarm(PATIENCE)
+        workdir = folder / f"case{case}"
+        workdir.mkdir()
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        signal.alarm(WALL_SECONDS)
         try:
-            verdict, why = globals()[kind.replace(" ", "_")](whole, place, rng), ""
-        except Bad as error:
+            verdict, why = globals()[kind.replace(" ", "_")](originals, workdir, rng), ""
+        except BadCase as error:
             verdict, why = "bad", str(error)
-        except Exception as error:  # whatever gets past the program's own errors is what the campaign looks for
+        except Exception as error:  # an error that the program does not report itself is what the campaign looks for
             verdict, why = "bad", f"{type(error).__name__}: {error} in {traceback.extract_tb(error.__traceback__)[-1]}"
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        shutil.rmtree(place)
+        shutil.rmtree(workdir)
         gc.collect()
-        left = [path.name for path in folder.iterdir() if path != folder / "whole"]
+        left = [path.name for path in folder.iterdir() if path != folder / "originals"]
         if left:
             verdict, why = "bad", f"left behind: {left}"
             for name in left:
@@ -123,11 +128,11 @@ def work(folder: Path, kinds: list[str], seed: int, first: int, last: int) -> No
         print(json.dumps({"case": case, "kind": kind, "verdict": verdict, "why": why[:600]}), file=out)
 
 
-class Whole:
-    """Files as they should be, made once; and what the commands make of them."""
+class Originals:
+    """The undamaged files, written once, and the scores that the command computes from them."""
 
     def __init__(self, folder: Path) -> None:
-        import pandas as _  # noqa: F401  (commands that do without would hide it from those that follow)
+        import pandas as _  # noqa: F401  (a command that works without pandas would hide it from the next ones)
         import pyarrow as pa
 
         import hostile
@@ -138,12 +143,12 @@ class Whole:
         self.cohort, self.scores = folder / "c.parquet", folder / "s.csv"
         codes = code_lists(40, seed=5, longest=6)
         ids = [f"{hostile.SECRET}{row}" for row in range(len(codes))]
-        self.wide = "admission_id,codes\n" + "".join(f"{one},{' '.join(each)}\n" for one, each in zip(ids, codes))
-        rows = [(one, code) for one, each in zip(ids, codes) for code in each]
-        self.long = "admission_id,code,icd_version\n" + "".join(f"{one},{code},10\n" for one, code in rows)
+        self.wide = "admission_id,codes\n" + "".join(f"{id},{' '.join(each)}\n" for id, each in zip(ids, codes))
+        rows = [(id, code) for id, each in zip(ids, codes) for code in each]
+        self.long = "admission_id,code,icd_version\n" + "".join(f"{id},{code},10\n" for id, code in rows)
         self.rows = pa.table({"admission_id": ids, "codes": codes, "icd_version": [10] * len(ids)})
-        self.stays = "id,mrn,died\n" + "".join(f"{one},{row // 2},{row % 2}\n" for row, one in enumerate(ids))
-        self.dx = "id,icd,rank\n" + "".join(f"{one},{code},{place}\n" for place, (one, code) in enumerate(rows))
+        self.stays = "id,mrn,died\n" + "".join(f"{id},{row // 2},{row % 2}\n" for row, id in enumerate(ids))
+        self.dx = "id,icd,rank\n" + "".join(f"{id},{code},{rank}\n" for rank, (id, code) in enumerate(rows))
         self.layout = (
             '[admissions]\ntable = "stays"\nadmission_id = "id"\nsubject_id = "mrn"\n[diagnoses]\ntable = "dx"\n'
             'admission_id = "id"\ncode = "icd"\nposition = "rank"\nicd_version = 10\n[outcomes]\ndied = "died"\n'
@@ -181,20 +186,22 @@ class Whole:
         )
 
     def names(self) -> dict[str, str]:
-        """What commands that are killed are given."""
+        """Return the path for each placeholder in `kills.CASES`."""
         files = {"c": "large.parquet", "s": "large.csv", "m": "large.safetensors", "d": self.deep}
         files |= {"a": "a.csv", "t": "tables", "p": "flagged.parquet"}
         return {key: str(self.folder / name) for key, name in files.items()}
 
 
 @dataclass(frozen=True)
-class Ran:
+class Result:
+    """The exit code of a command and what it printed."""
+
     code: int
-    said: str
+    output: str
 
 
-def run(*words: object) -> Ran:
-    """`mlci` with these words, as a person would run it."""
+def run(*words: object) -> Result:
+    """Run `mlci` with these arguments, in this process."""
     from mlci import cli
 
     text = io.StringIO()
@@ -204,32 +211,32 @@ def run(*words: object) -> Ran:
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
             cli.main()
     except SystemExit as ended:
-        return Ran(ended.code if isinstance(ended.code, int) else 1, text.getvalue())
+        return Result(ended.code if isinstance(ended.code, int) else 1, text.getvalue())
     finally:
         sys.argv = before
     raise AssertionError("main always exits")
 
 
-def judged(ran: Ran, output: Path | None = None) -> str:
-    """Clean or accepted; all else is bad."""
+def judge(result: Result, target: Path | None = None) -> str:
+    """Return "clean" or "accepted"; raise BadCase for anything else. `target`: the file that the command writes."""
     import hostile
 
-    told = [line for line in ran.said.splitlines() if line.startswith(("mlci: ", "Error: "))]
-    if hostile.SECRET in ran.said:
-        raise Bad(f"a cell in a message: {ran.said[:300]}")
-    if "Traceback" in ran.said or ran.code not in (0, 2) or "bug in mlci" in ran.said:
-        raise Bad(f"exit code {ran.code}: {ran.said[-300:]}")
-    if ran.code == 2 and not told:
-        raise Bad(f"no sentence: {ran.said[-300:]}")
-    if ran.code == 2 and output is not None and output.exists():
-        raise Bad("refused, but the output is there")
-    if output is not None and any(path.name.endswith(".part") for path in output.parent.iterdir()):
-        raise Bad("a part of a file is left")
-    return "clean" if ran.code else "accepted"
+    errors = [line for line in result.output.splitlines() if line.startswith(("mlci: ", "Error: "))]
+    if hostile.SECRET in result.output:
+        raise BadCase(f"a message contains a cell: {result.output[:300]}")
+    if "Traceback" in result.output or result.code not in (0, 2) or "bug in mlci" in result.output:
+        raise BadCase(f"exit code {result.code}: {result.output[-300:]}")
+    if result.code == 2 and not errors:
+        raise BadCase(f"no error message: {result.output[-300:]}")
+    if result.code == 2 and target is not None and target.exists():
+        raise BadCase("the command failed, but wrote its output")
+    if target is not None and any(path.name.endswith(".part") for path in target.parent.iterdir()):
+        raise BadCase("a partial file is left")
+    return "clean" if result.code else "accepted"
 
 
-def numbers(path: Path) -> None:
-    """Refuse a scores file in which some figure is no number."""
+def check_figures(path: Path) -> None:
+    """Raise BadCase if a score is not finite or a risk is not between 0 and 1."""
     import numpy as np
     import pandas as pd
 
@@ -237,47 +244,48 @@ def numbers(path: Path) -> None:
     if "score" in frame and len(frame):
         risks = frame[[name for name in frame if name.startswith("risk_")]].to_numpy(float)
         if not np.isfinite(frame["score"].to_numpy(float)).all() or ((risks < 0) | (risks > 1)).any():
-            raise Bad("scores or risks that are no such")
+            raise BadCase("a score is not finite or a risk is not a probability")
 
 
-def scored(whole: Whole, place: Path, model: Path, admissions: Path, *, same: Path | None) -> str:
-    output = place / "out.csv"
-    verdict = judged(run("score", model, admissions, "-o", output, "--icd-version", "10"), output)
+def score_and_judge(workdir: Path, model: Path, admissions: Path, *, expected: Path | None) -> str:
+    """Score a file; scores that are accepted must equal the file `expected`, if given."""
+    output = workdir / "out.csv"
+    verdict = judge(run("score", model, admissions, "-o", output, "--icd-version", "10"), output)
     if verdict == "accepted":
-        numbers(output)
-        if same is not None and output.read_bytes() != same.read_bytes():
-            raise Bad("a figure changed")
+        check_figures(output)
+        if expected is not None and output.read_bytes() != expected.read_bytes():
+            raise BadCase("a figure changed")
     return verdict
 
 
-def flipped_model(whole: Whole, place: Path, rng: random.Random) -> str:
+def flipped_model(originals: Originals, workdir: Path, rng: random.Random) -> str:
     import hostile
 
-    source = rng.choice((whole.deep, whole.table))
-    damage = rng.choice((hostile.flipped, hostile.flipped, hostile.cut, hostile.spliced))
-    (place / "m").write_bytes(damage(source.read_bytes(), rng))
-    return scored(whole, place, place / "m", whole.folder / "a.csv", same=whole.folder / f"{source.stem}-a.csv")
+    source = rng.choice((originals.deep, originals.table))
+    damage = rng.choice((hostile.flipped, hostile.flipped, hostile.truncated, hostile.spliced))
+    (workdir / "m").write_bytes(damage(source.read_bytes(), rng))
+    return score_and_judge(workdir, workdir / "m", originals.folder / "a.csv", expected=originals.folder / f"{source.stem}-a.csv")
 
 
-def forged_model(whole: Whole, place: Path, rng: random.Random) -> str:
+def forged_model(originals: Originals, workdir: Path, rng: random.Random) -> str:
     import hostile
 
-    source, model = rng.choice((whole.deep, whole.table)), place / "m"
+    source, model = rng.choice((originals.deep, originals.table)), workdir / "m"
     hostile.forged_model(str(source), str(model), rng)
     command = rng.choices(("score", "cite", "export", "page", "card"), (12, 2, 2, 3, 1))[0]
     if command == "score":
-        return scored(whole, place, model, whole.folder / "a.csv", same=None)
+        return score_and_judge(workdir, model, originals.folder / "a.csv", expected=None)
     if command == "cite":
-        return judged(run("cite", model))
+        return judge(run("cite", model))
     if command == "card":
-        return judged(run("card", model, whole.cohort, "-o", place / "card.html", "--quiet"), place / "card.html")
+        return judge(run("card", model, originals.cohort, "-o", workdir / "card.html", "--quiet"), workdir / "card.html")
     if command == "export":
-        return judged(run("export", model, "-o", place / "w.csv"), place / "w.csv")
+        return judge(run("export", model, "-o", workdir / "w.csv"), workdir / "w.csv")
     return page(model)
 
 
 def page(model: Path) -> str:
-    """The page of a forged model: refused on loading, or shown."""
+    """Load a forged model and request its pages; loading may raise InputError."""
     from starlette.testclient import TestClient
 
     from mlci.base.errors import InputError
@@ -291,101 +299,101 @@ def page(model: Path) -> str:
     with TestClient(create_app(index), base_url="http://localhost", raise_server_exceptions=False) as client:
         for address in ("/", "/?codes=A000+B010", "/model", "/api/model"):
             if (answer := client.get(address)).status_code >= 500:
-                raise Bad(f"{address}: {answer.status_code}")
+                raise BadCase(f"{address}: {answer.status_code}")
     return "accepted"
 
 
-def table(whole: Whole, place: Path, rng: random.Random) -> str:
+def table(originals: Originals, workdir: Path, rng: random.Random) -> str:
     import hostile
 
     if rng.random() < 0.7:
-        text = rng.choice((whole.wide, whole.long))
-        data, ending = hostile.packed(hostile.spoilt_text(text, rng), rng)
-        source = place / f"a.{rng.choice(('csv', 'csv', 'tsv', 'txt'))}{ending}"
+        text = rng.choice((originals.wide, originals.long))
+        data, ending = hostile.compressed(hostile.damaged_csv(text, rng), rng)
+        source = workdir / f"a.{rng.choice(('csv', 'csv', 'tsv', 'txt'))}{ending}"
     else:
-        data = hostile.as_parquet(hostile.rewritten(whole.rows, rng))
-        source = place / f"a.{rng.choice(('parquet', 'parquet', 'csv', 'xlsx'))}"
+        data = hostile.as_parquet(hostile.altered_table(originals.rows, rng))
+        source = workdir / f"a.{rng.choice(('parquet', 'parquet', 'csv', 'xlsx'))}"
     source.write_bytes(data)
     if rng.random() < 0.3:
-        return judged(run("indices", source, "-o", place / "i.csv", "--icd-version", "10"), place / "i.csv")
-    return scored(whole, place, rng.choice((whole.deep, whole.table)), source, same=None)
+        return judge(run("indices", source, "-o", workdir / "i.csv", "--icd-version", "10"), workdir / "i.csv")
+    return score_and_judge(workdir, rng.choice((originals.deep, originals.table)), source, expected=None)
 
 
-def workbook(whole: Whole, place: Path, rng: random.Random) -> str:
+def workbook(originals: Originals, workdir: Path, rng: random.Random) -> str:
     import hostile
 
-    source = place / "a.xlsx"
-    source.write_bytes(hostile.spoilt_workbook(whole.workbook, rng))
-    return scored(whole, place, whole.table, source, same=None)
+    source = workdir / "a.xlsx"
+    source.write_bytes(hostile.damaged_workbook(originals.workbook, rng))
+    return score_and_judge(workdir, originals.table, source, expected=None)
 
 
-def flipped_table(whole: Whole, place: Path, rng: random.Random) -> str:
+def flipped_table(originals: Originals, workdir: Path, rng: random.Random) -> str:
     import hostile
 
-    damage = rng.choice((hostile.flipped, hostile.flipped, hostile.flipped, hostile.cut, hostile.spliced))
-    (place / "c.parquet").write_bytes(damage(whole.cohort.read_bytes(), rng))
-    model = rng.choice((whole.deep, whole.table))
-    return scored(whole, place, model, place / "c.parquet", same=whole.folder / f"{model.stem}-c.csv")
+    damage = rng.choice((hostile.flipped, hostile.flipped, hostile.flipped, hostile.truncated, hostile.spliced))
+    (workdir / "c.parquet").write_bytes(damage(originals.cohort.read_bytes(), rng))
+    model = rng.choice((originals.deep, originals.table))
+    return score_and_judge(workdir, model, workdir / "c.parquet", expected=originals.folder / f"{model.stem}-c.csv")
 
 
-def cohort(whole: Whole, place: Path, rng: random.Random) -> str:
+def cohort(originals: Originals, workdir: Path, rng: random.Random) -> str:
     import pyarrow.parquet as pq
 
     import hostile
 
-    source, output = place / "c.parquet", place / "out.csv"
+    source, output = workdir / "c.parquet", workdir / "out.csv"
     if rng.random() < 0.7:
-        source.write_bytes(hostile.as_parquet(hostile.rewritten(pq.read_table(whole.cohort), rng)))
+        source.write_bytes(hostile.as_parquet(hostile.altered_table(pq.read_table(originals.cohort), rng)))
     else:
-        source.write_bytes(rng.choice((hostile.cut, hostile.spliced))(whole.cohort.read_bytes(), rng))
+        source.write_bytes(rng.choice((hostile.truncated, hostile.spliced))(originals.cohort.read_bytes(), rng))
     options = ("--split", "all")
     words = {
         "describe": ("cohort", "--describe", source),
-        "evaluate": ("evaluate", whole.scores, source, "--resamples", 0, *options, "-o", output),
-        "diagnose": ("diagnose", whole.scores, source, *options),
+        "evaluate": ("evaluate", originals.scores, source, "--resamples", 0, *options, "-o", output),
+        "diagnose": ("diagnose", originals.scores, source, *options),
         "indices": ("indices", source, "-o", output),
-        "fit": ("fit", source, "-o", place / "m.safetensors", "--recipe", "paper", "--config", place / "absent"),
+        "fit": ("fit", source, "-o", workdir / "m.safetensors", "--recipe", "paper", "--config", workdir / "absent"),
     }
-    return judged(run(*words[rng.choice(list(words))]))
+    return judge(run(*words[rng.choice(list(words))]))
 
 
-def scores(whole: Whole, place: Path, rng: random.Random) -> str:
+def scores(originals: Originals, workdir: Path, rng: random.Random) -> str:
     import hostile
 
-    data, ending = hostile.packed(hostile.spoilt_text(whole.scores.read_text(), rng), rng)
-    source = place / f"s.csv{ending}"
+    data, ending = hostile.compressed(hostile.damaged_csv(originals.scores.read_text(), rng), rng)
+    source = workdir / f"s.csv{ending}"
     source.write_bytes(data)
-    return judged(run("evaluate", source, whole.cohort, "--resamples", 0, "--split", "all"))
+    return judge(run("evaluate", source, originals.cohort, "--resamples", 0, "--split", "all"))
 
 
-def own_tables(whole: Whole, place: Path, rng: random.Random) -> str:
+def own_tables(originals: Originals, workdir: Path, rng: random.Random) -> str:
     import hostile
 
-    texts = {"stays.csv": whole.stays, "dx.csv": whole.dx, "layout.toml": whole.layout}
-    spoilt = rng.choice(list(texts))
+    texts = {"stays.csv": originals.stays, "dx.csv": originals.dx, "layout.toml": originals.layout}
+    damaged = rng.choice(list(texts))
     for name, text in texts.items():
-        if name != spoilt:
-            (place / name).write_text(text)
-    if spoilt == "layout.toml":
-        (place / spoilt).write_text(hostile.spoilt_toml(whole.layout, rng))
+        if name != damaged:
+            (workdir / name).write_text(text)
+    if damaged == "layout.toml":
+        (workdir / damaged).write_text(hostile.damaged_toml(originals.layout, rng))
     else:
-        data, ending = hostile.packed(hostile.spoilt_text(texts[spoilt], rng), rng)
-        (place / (spoilt + (".gz" if ending == ".gz" else ""))).write_bytes(data)
-    output = place / "c.parquet"
-    return judged(run("cohort", "tables", place, "--config", place / "layout.toml", "-o", output), output)
+        data, ending = hostile.compressed(hostile.damaged_csv(texts[damaged], rng), rng)
+        (workdir / (damaged + (".gz" if ending == ".gz" else ""))).write_bytes(data)
+    output = workdir / "c.parquet"
+    return judge(run("cohort", "tables", workdir, "--config", workdir / "layout.toml", "-o", output), output)
 
 
-def config(whole: Whole, place: Path, rng: random.Random) -> str:
-    """A config is read before the cohort, which here is none: nothing is fitted."""
+def config(originals: Originals, workdir: Path, rng: random.Random) -> str:
+    """Read a damaged config; the command reads it before the cohort, which is not a cohort here, so nothing is fitted."""
     import hostile
 
-    (place / "f.toml").write_text(hostile.spoilt_toml(whole.config, rng))
+    (workdir / "f.toml").write_text(hostile.damaged_toml(originals.config, rng))
     recipe = rng.choice(("paper", "deep", "table"))
-    words = ("fit", whole.scores, "-o", place / "m", "--config", place / "f.toml", "--recipe", recipe)
-    return judged(run(*words), place / "m")
+    words = ("fit", originals.scores, "-o", workdir / "m", "--config", workdir / "f.toml", "--recipe", recipe)
+    return judge(run(*words), workdir / "m")
 
 
-def runs(whole: Whole, place: Path, rng: random.Random) -> str:
+def runs(originals: Originals, workdir: Path, rng: random.Random) -> str:
     from dataclasses import asdict
 
     import numpy as np
@@ -396,47 +404,47 @@ def runs(whole: Whole, place: Path, rng: random.Random) -> str:
     from mlci.benchmark.runs import fingerprint, import_runs
     from mlci.cohort import read_cohort
 
-    known = read_cohort(whole.cohort)
+    original = read_cohort(originals.cohort)
     model = asdict(baselines.discover()["charlson"])
     facts = {
-        "digest": fingerprint(baselines.parts(known)),
+        "digest": fingerprint(baselines.parts(original)),
         "runs": {"a": {"model": model, "seed": 11, "cost": {"seconds": 1.0}}},
     }
-    arrays = {f"a/{part}": np.arange(len(known.split(part)), dtype=np.float32) for part in ("valid", "test")}
+    arrays = {f"a/{part}": np.arange(len(original.split(part)), dtype=np.float32) for part in ("valid", "test")}
     facts["runs"] = hostile.forged(facts["runs"], rng) if rng.random() < 0.7 else facts["runs"]
-    np.savez(place / "x.npz", facts=np.array(json.dumps(facts)), **arrays)
+    np.savez(workdir / "x.npz", facts=np.array(json.dumps(facts)), **arrays)
     if rng.random() < 0.4:
-        damage = rng.choice((hostile.flipped, hostile.cut, hostile.spliced))
-        (place / "x.npz").write_bytes(damage((place / "x.npz").read_bytes(), rng))
+        damage = rng.choice((hostile.flipped, hostile.truncated, hostile.spliced))
+        (workdir / "x.npz").write_bytes(damage((workdir / "x.npz").read_bytes(), rng))
     try:
-        import_runs(place / "x.npz", whole.cohort, place / "runs")
+        import_runs(workdir / "x.npz", originals.cohort, workdir / "runs")
     except InputError:
         return "clean"
-    if {path.name for path in place.iterdir()} != {"x.npz", "runs"}:
-        raise Bad("written elsewhere")
+    if {path.name for path in workdir.iterdir()} != {"x.npz", "runs"}:
+        raise BadCase("something was written outside the folder of runs")
     return "accepted"
 
 
-def request(whole: Whole, place: Path, rng: random.Random) -> str:
-    """Twenty requests to the page."""
+def request(originals: Originals, workdir: Path, rng: random.Random) -> str:
+    """Send twenty odd requests to the page."""
     from starlette.testclient import TestClient
 
     from mlci.index.estimator import load
     from mlci.web import create_app
 
     statuses = set()
-    index = load(rng.choice((whole.deep, whole.table)))
+    index = load(rng.choice((originals.deep, originals.table)))
     with TestClient(create_app(index), base_url="http://localhost", raise_server_exceptions=False) as client:
         for _ in range(20):
-            answer = ask(client, rng)
+            answer = send_odd_request(client, rng)
             statuses.add(answer.status_code)
             if answer.status_code >= 500 and answer.status_code != 503:
-                raise Bad(f"{answer.request.method} {answer.request.url}: {answer.status_code}"[:300])
+                raise BadCase(f"{answer.request.method} {answer.request.url}: {answer.status_code}"[:300])
     return "accepted" if statuses == {200} else "clean"
 
 
-def ask(client, rng: random.Random):
-    word, other = rng.choice(ODD), rng.choice(ODD)
+def send_odd_request(client, rng: random.Random):
+    word, other = rng.choice(ODD_TEXTS), rng.choice(ODD_TEXTS)
     body = rng.choice(
         ({"admissions": [[word]]}, {"admissions": word}, [word], {"admissions": [["A000"] * 300], "explain": True})
     )
@@ -456,35 +464,35 @@ def ask(client, rng: random.Random):
     return client.request(rng.choice(("PUT", "DELETE", "HEAD")), "/", headers={"x": "y" * 999})
 
 
-def kill(whole: Whole, place: Path, rng: random.Random) -> str:
-    """A command that is killed, or told to stop, at some moment, and then given again."""
+def kill(originals: Originals, workdir: Path, rng: random.Random) -> str:
+    """Kill a command, or ask it to stop, at a random moment; then run it again."""
     import kills
 
     case = rng.choice(kills.CASES[rng.choice(list(kills.CASES))])
 
     def again(*words: str) -> str:
-        before, tempfile.tempdir = os.getcwd(), str(place)
-        os.chdir(place)
+        before, tempfile.tempdir = os.getcwd(), str(workdir)
+        os.chdir(workdir)
         try:
-            ran = run(*words)
+            result = run(*words)
         finally:
             os.chdir(before)
             tempfile.tempdir = None
-        gc.collect()  # what DuckDB spilled goes with its connection
-        if ran.code:
-            raise Bad(f"{words[0]}: not after a kill: {ran.said[-300:]}")
-        return ran.said
+        gc.collect()  # DuckDB deletes its spill files with its connection
+        if result.code:
+            raise BadCase(f"{words[0]}: fails after a kill: {result.output[-300:]}")
+        return result.output
 
     try:
-        return "accepted" if kills.killed(case, whole.names(), place, rng, again) else "clean"
-    except kills.Left as left:
-        raise Bad(str(left)) from None
+        return "accepted" if kills.kill_and_repeat(case, originals.names(), workdir, rng, again) else "clean"
+    except kills.LeftoverError as error:
+        raise BadCase(str(error)) from None
 
 
 def main() -> None:
     if sys.argv[1] == "work":
         folder, kinds, *numbers_of_cases = sys.argv[2:]
-        work(Path(folder), kinds.split(","), *map(int, numbers_of_cases))
+        run_cases(Path(folder), kinds.split(","), *map(int, numbers_of_cases))
         return
     start = time.monotonic()
     seed, kinds = sys.argv[2:3] or [SEED], sys.argv[3].split(",") if sys.argv[3:] else KINDS

@@ -1,4 +1,4 @@
-"""Runs of `mlci` that start at once, for tests that kill them."""
+"""Run `mlci` in forked processes, which start immediately, for tests that kill them."""
 
 import json
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 class Fits:
-    """Runs of `mlci` forked from one process that has everything imported, so that starting one takes no time."""
+    """Run `mlci` in children of one process that has imported everything, so that a run starts immediately."""
 
-    # A run that is to be killed brings its own end with it: a test beside it might come too late, when all is done.
+    # A run that is to be killed sets its own timer: a signal from the test could come after the run is finished.
     PROGRAM = """
 import json, os, signal, sys, mlci.index.learning, mlci.index._model_of_fit, mlci.fitting.deep, mlci.fitting.paper
 from mlci.cli import main
@@ -18,13 +18,13 @@ def end(seconds, checkpoint):
     if checkpoint is None:
         return signal.setitimer(signal.ITIMER_REAL, seconds)
     written = []
-    def heard(event, given):
-        if event == "os.rename" and os.fspath(given[1]) == checkpoint:
+    def hook(event, arguments):
+        if event == "os.rename" and os.fspath(arguments[1]) == checkpoint:
             written.append(event)
             if len(written) > 1:
                 os.kill(os.getpid(), signal.SIGALRM)
             signal.setitimer(signal.ITIMER_REAL, seconds)
-    sys.addaudithook(heard)
+    sys.addaudithook(hook)
 for line in sys.stdin:
     words, killed = json.loads(line)
     child = os.fork()
@@ -46,10 +46,10 @@ for line in sys.stdin:
         self.parent.communicate()
 
     def run(self, *words: object, killed: float | None = None, after: Path | None = None) -> int:
-        """What became of it: 0, or SIGALRM where it was `killed` in so many seconds.
+        """Run a command and return its wait status: 0, or SIGALRM if it was killed.
 
-        They count from its start, or from when it first renews the checkpoint `after`; it never does so twice. The
-        signal ends it as a power cut would: whatever it is doing, and without a word.
+        `killed`: seconds until it is killed, from its start or, with `after`, from its first write of that checkpoint;
+        a second write of the checkpoint ends it at once. Like a power cut, the signal ends it whatever it is doing.
         """
         end = None if killed is None else (killed, None if after is None else str(after))
         self.parent.stdin.write(json.dumps([[str(word) for word in words], end]) + "\n")

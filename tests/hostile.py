@@ -1,4 +1,4 @@
-"""Files that mean harm: whole ones, changed by a generator of random numbers in the ways in which files go wrong."""
+"""Damage or forge files at random: each function takes valid content and a random number generator."""
 
 import bz2
 import copy
@@ -16,25 +16,25 @@ import pyarrow.parquet as pq
 
 from mlci.base.tensors import digest, read_tensors, write_tensors
 
-SECRET = "Zq7Miller"  # stands in cells; no message may hold it
+SECRET = "Zq7Miller"  # the content of cells; no message may contain it
 NUMBERS = (0, -1, 2, 1.5, -0.0, 1e308, 10**30, float("nan"), float("inf"), True, None)
 OTHERS = ("", "x", "\x00", "\ud7ff", "1", "odd", [], {}, [[]], {"a": None}, [0] * 3, ["x"] * 70_000)
 
 
 def flipped(data: bytes, rng: Random) -> bytes:
-    """One to three bits the other way."""
+    """Return the bytes with one to three bits flipped."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
     return bytes(changed)
 
 
-def cut(data: bytes, rng: Random) -> bytes:
+def truncated(data: bytes, rng: Random) -> bytes:
     return data[: rng.randrange(len(data))]
 
 
 def spliced(data: bytes, rng: Random) -> bytes:
-    """A piece taken out, doubled, or replaced by noise."""
+    """Return the bytes with a piece removed, doubled, or replaced by random bytes or zeros."""
     start = rng.randrange(len(data))
     end = min(len(data), start + rng.choice((1, 7, 64, 1000)))
     middle = rng.choice((b"", data[start:end] * 2, rng.randbytes(end - start), b"\x00" * (end - start)))
@@ -42,31 +42,31 @@ def spliced(data: bytes, rng: Random) -> bytes:
 
 
 def forged(value: object, rng: Random) -> object:
-    """A JSON value with one place, anywhere in it, replaced by another value, removed or doubled."""
+    """Return a JSON value in which one item at any depth is replaced, removed or doubled."""
     value = copy.deepcopy(value)
-    places: list[tuple] = []
+    items: list[tuple] = []
 
-    def walk(inside: object) -> None:
-        keys = list(inside) if isinstance(inside, dict) else range(min(len(inside), 50))  # type: ignore[arg-type]
+    def walk(parent: object) -> None:
+        keys = list(parent) if isinstance(parent, dict) else range(min(len(parent), 50))  # type: ignore[arg-type]
         for key in keys:
-            places.append((inside, key))
-            if isinstance(inside[key], dict | list):  # type: ignore[index]
-                walk(inside[key])  # type: ignore[index]
+            items.append((parent, key))
+            if isinstance(parent[key], dict | list):  # type: ignore[index]
+                walk(parent[key])  # type: ignore[index]
 
     walk(value)
-    inside, key = rng.choice(places)
-    deed = rng.randrange(4)
-    if deed == 0 and isinstance(inside, dict):
-        del inside[key]
-    elif deed == 1 and isinstance(inside, list):
-        inside.append(copy.deepcopy(inside[key]))
+    parent, key = rng.choice(items)
+    change = rng.randrange(4)
+    if change == 0 and isinstance(parent, dict):
+        del parent[key]
+    elif change == 1 and isinstance(parent, list):
+        parent.append(copy.deepcopy(parent[key]))
     else:
-        inside[key] = rng.choice((*NUMBERS, *OTHERS))
+        parent[key] = rng.choice((*NUMBERS, *OTHERS))
     return value
 
 
 def forged_model(path: str, target: str, rng: Random) -> None:
-    """A model file whose facts, or weights, somebody changed, and whose checksum fits again."""
+    """Write a model file with changed facts or weights and a checksum that matches them."""
     header, state = read_tensors(path, key="mlci", kind="a model file")
     facts = header["facts"]
     if rng.random() < 0.8:
@@ -86,7 +86,7 @@ def forged_model(path: str, target: str, rng: Random) -> None:
         state = {key: array for key, array in state.items() if key != name} | (
             {} if change == "gone" else {name: weights}
         )
-    # NaN is no JSON, but a file may hold it all the same
+    # NaN is not JSON, but a forged file may contain it
     text = json.dumps({"format": header["format"], "sha256": digest(facts, state), "facts": facts})
     try:
         write_tensors(target, state, key="mlci", facts=json.loads(text))
@@ -99,10 +99,10 @@ def forged_model(path: str, target: str, rng: Random) -> None:
             )
 
 
-def rewritten(table: pa.Table, rng: Random) -> pa.Table:
-    """A table with a column of another type, twice, renamed, gone, or with nulls in it; or with other metadata."""
-    place = rng.randrange(table.num_columns)
-    name, n = table.column_names[place], table.num_rows
+def altered_table(table: pa.Table, rng: Random) -> pa.Table:
+    """Return a table with one column doubled, dropped, renamed, or of other values or type; or with other metadata."""
+    position = rng.randrange(table.num_columns)
+    name, n = table.column_names[position], table.num_rows
     kinds: list[Callable[[], object]] = [
         lambda: pa.array([SECRET] * n),
         lambda: pa.array([float("nan")] * n),
@@ -115,17 +115,17 @@ def rewritten(table: pa.Table, rng: Random) -> pa.Table:
         lambda: pa.array([True, None] * (n // 2) + [True] * (n % 2)),
         lambda: table[name].dictionary_encode() if not pa.types.is_list(table[name].type) else table[name],
     ]
-    deed = rng.randrange(6)
-    if deed == 0:
+    change = rng.randrange(6)
+    if change == 0:
         return table.append_column(name, table[name])
-    if deed == 1:
+    if change == 1:
         return table.drop_columns(name)
-    if deed == 2:
-        return table.rename_columns(["renamed" if one == name else one for one in table.column_names])
-    if deed == 3 and table.schema.metadata:
+    if change == 2:
+        return table.rename_columns(["renamed" if column == name else column for column in table.column_names])
+    if change == 3 and table.schema.metadata:
         key, text = next(iter(table.schema.metadata.items()))
         return table.replace_schema_metadata({key: json.dumps(forged(json.loads(text), rng))})
-    return table.set_column(place, name, rng.choice(kinds)())
+    return table.set_column(position, name, rng.choice(kinds)())
 
 
 def as_parquet(table: pa.Table) -> bytes:
@@ -134,8 +134,8 @@ def as_parquet(table: pa.Table) -> bytes:
     return file.getvalue()
 
 
-def spoilt_text(text: str, rng: Random) -> bytes:
-    """A CSV with cells, quotation marks, separators or bytes out of place."""
+def damaged_csv(text: str, rng: Random) -> bytes:
+    """Return a CSV with a wrong cell, and sometimes doubled lines, another separator, encoding or flipped bits."""
     lines = text.split("\n")
     row = rng.randrange(len(lines))
     cells = lines[row].split(",")
@@ -168,19 +168,19 @@ def spoilt_text(text: str, rng: Random) -> bytes:
     return flipped(data, rng) if rng.random() < 0.2 else data
 
 
-def packed(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """The bytes as they are or compressed, whole or spoilt, and the ending that says so (or lies)."""
+def compressed(data: bytes, rng: Random) -> tuple[bytes, str]:
+    """Return the bytes, perhaps compressed, perhaps damaged, and a file extension that may be wrong."""
     ending, pack = rng.choice(
         (("", bytes), ("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".gz", bytes))
     )
     data = pack(data)
     if rng.random() < 0.3:
-        data = rng.choice((flipped, cut, spliced))(data, rng)
+        data = rng.choice((flipped, truncated, spliced))(data, rng)
     return data, ending
 
 
 def as_workbook(text: str) -> bytes:
-    """A CSV as a workbook of one sheet."""
+    """Return a CSV as a workbook with one sheet."""
     import xlsxwriter
 
     file = io.BytesIO()
@@ -191,9 +191,9 @@ def as_workbook(text: str) -> bytes:
     return file.getvalue()
 
 
-def spoilt_workbook(data: bytes, rng: Random) -> bytes:
-    """A workbook with bytes out of place: in the archive, or in one of its parts that is then packed anew."""
-    damage = rng.choice((flipped, flipped, cut, spliced))
+def damaged_workbook(data: bytes, rng: Random) -> bytes:
+    """Return a workbook with damage in the archive, or in one of its parts, which is then compressed again."""
+    damage = rng.choice((flipped, flipped, truncated, spliced))
     if rng.random() < 0.4:
         return damage(data, rng)
     file = io.BytesIO()
@@ -202,18 +202,18 @@ def spoilt_workbook(data: bytes, rng: Random) -> bytes:
         for part in old.infolist():
             content = old.read(part)
             if part.filename == chosen:
-                content = damage(content, rng) if rng.random() < 0.4 else _other_cells(content, rng)
+                content = damage(content, rng) if rng.random() < 0.4 else _with_another_value(content, rng)
             if part.filename != chosen or rng.random() < 0.95:
                 new.writestr(part.filename, content)
     return file.getvalue()
 
 
-def _other_cells(content: bytes, rng: Random) -> bytes:
-    """XML with one of its attributes or texts replaced by another."""
-    places = list(re.finditer(rb'(?<==")[^"]*(?=")|(?<=>)[^<]+(?=<)', content))
-    if not places:
+def _with_another_value(content: bytes, rng: Random) -> bytes:
+    """Return XML with one attribute value or text replaced."""
+    values = list(re.finditer(rb'(?<==")[^"]*(?=")|(?<=>)[^<]+(?=<)', content))
+    if not values:
         return content
-    place = rng.choice(places)
+    value = rng.choice(values)
     odd = (
         b"XFD1048576",
         b"A999999999999",
@@ -228,11 +228,11 @@ def _other_cells(content: bytes, rng: Random) -> bytes:
         b"&lt;",
         b"x" * 70_000,
     )
-    return content[: place.start()] + rng.choice(odd) + content[place.end() :]
+    return content[: value.start()] + rng.choice(odd) + content[value.end() :]
 
 
-def spoilt_toml(text: str, rng: Random) -> str:
-    """A config with values out of range, of other types, or with lines out of place."""
+def damaged_toml(text: str, rng: Random) -> str:
+    """Return a config with a value out of range or of another type, or with an unexpected line."""
     lines = text.splitlines()
     row = rng.randrange(len(lines))
     odd = (

@@ -1,7 +1,7 @@
-"""Commands that are killed, or told to stop, at some moment, and are then given again.
+"""Kill a command, or ask it to stop, at a random moment; then run it again.
 
-`CASES` names what each command is run with. What must hold: every file is whole or as it was; nothing else that a
-command started goes on; given again, the command succeeds, and nothing private is left.
+`CASES` lists the arguments of each command. After the signal, every file is complete or unchanged, and no process that
+the command started is still running. The second run succeeds and leaves no private files.
 """
 
 import contextlib
@@ -17,22 +17,23 @@ from pathlib import Path
 from random import Random
 
 DATA = Path(__file__).parent / "data"
-BEFORE = b"what was there"
+BEFORE = b"the old content"
 PRIVATE = (".part", "mlci-scratch", ".checkpoint", ".tokens", ".fit")
-PATIENCE = 300  # seconds for what a killed command started to end, on a busy machine
+PATIENCE = 300  # seconds within which the children of a killed command must end, even on a busy machine
 
 
 @dataclass(frozen=True)
 class Case:
-    """Words of a command, the file that is there before it, and the seconds within which it is killed."""
+    """The arguments of a command, the file that it overwrites, and the seconds within which it is killed."""
 
     words: tuple[str, ...]
     output: str = ""
     seconds: float = 5
-    served: bool = False  # a command that does not end
+    served: bool = False  # a server, which does not end by itself
 
 
-# {c} a cohort, {s} its scores, {m} a table model, {d} a network, {a} admissions, {t} tables with their layout.
+# {c} a cohort, {s} its scores, {m} a table model, {d} a network, {a} admissions, {t} tables with their layout,
+# {p} a cohort with present-on-admission flags.
 CASES: dict[str, list[Case]] = {
     "demo": [Case(("demo", "-o", "demo", "--admissions", "1000"), seconds=15)],
     "cohort": [
@@ -89,89 +90,89 @@ CASES: dict[str, list[Case]] = {
     "serve": [Case(("serve", "{m}", "--port", "0"), served=True)],
     "cite": [Case(("cite", "{m}"))],
 }
-ENDS = {".html": b"</html>", ".parquet": b"PAR1", ".png": b"IEND\xaeB`\x82", ".pdf": b"%%EOF", ".svg": b"</svg>"}
+ENDINGS = {".html": b"</html>", ".parquet": b"PAR1", ".png": b"IEND\xaeB`\x82", ".pdf": b"%%EOF", ".svg": b"</svg>"}
 
 
-class Left(Exception):
-    """What a killed command left behind, in words."""
+class LeftoverError(Exception):
+    """A killed command left something behind; the message says what."""
 
 
-def killed(case: Case, files: dict[str, str], place: Path, rng: Random, again: Callable[..., str]) -> bool:
-    """Kill the command once and run it again; whether it was over before, or wrote its output all the same."""
+def kill_and_repeat(case: Case, files: dict[str, str], workdir: Path, rng: Random, again: Callable[..., str]) -> bool:
+    """Kill the command once, run it again, and return whether the first run had written its output."""
     words = [word.format(**files) for word in case.words]
-    target = place / case.output
+    target = workdir / case.output
     if case.output:
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(BEFORE)
     number = rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
-    said = _stopped(words, place, rng.random() * case.seconds, number)
-    if "Traceback" in said and number != signal.SIGKILL and "Exception ignored" not in said:
-        raise Left(f"{words[0]}: {said[-300:]}")
-    _nobody_goes_on(place, words[0])
+    printed = _run_and_signal(words, workdir, rng.random() * case.seconds, number)
+    if "Traceback" in printed and number != signal.SIGKILL and "Exception ignored" not in printed:
+        raise LeftoverError(f"{words[0]}: {printed[-300:]}")
+    _wait_for_children(workdir, words[0])
     unchanged = bool(case.output) and target.read_bytes() == BEFORE
-    for path in place.rglob("*"):
-        if path.is_file() and not _private(path, place) and not (unchanged and path == target):
+    for path in workdir.rglob("*"):
+        if path.is_file() and not _private(path, workdir) and not (unchanged and path == target):
             _check_whole(path)
     if number != signal.SIGKILL:
-        kept = (".checkpoint", ".tokens", ".fit")  # from which the command goes on
-        left = [path.name for path in _leftovers(place) if not path.name.endswith(kept)]
-        if left and not any(path.parent.name.endswith(kept) for path in _leftovers(place)):
-            raise Left(f"{words[0]}: left {left} when told to stop")
-    if words[0] == "cohort" and case.output and not unchanged:  # it was written whole: never overwritten unasked
+        kept = (".checkpoint", ".tokens", ".fit")  # the next run resumes from these
+        left = [path.name for path in _leftovers(workdir) if not path.name.endswith(kept)]
+        if left and not any(path.parent.name.endswith(kept) for path in _leftovers(workdir)):
+            raise LeftoverError(f"{words[0]}: left {left} when asked to stop")
+    if words[0] == "cohort" and case.output and not unchanged:  # the first run wrote it; `cohort` asks for --force
         words.append("--force")
-    said = _stopped(words, place, None, signal.SIGTERM) if case.served else again(*words)
-    if left := [path.name for path in _leftovers(place)]:
-        raise Left(f"{words[0]}: left {left} after the next run ({said[-200:]})")
+    printed = _run_and_signal(words, workdir, None, signal.SIGTERM) if case.served else again(*words)
+    if left := [path.name for path in _leftovers(workdir)]:
+        raise LeftoverError(f"{words[0]}: left {left} after the next run ({printed[-200:]})")
     return bool(case.output) and not unchanged
 
 
-def _stopped(words: list[str], place: Path, after: float | None, number: int) -> str:
-    """Start a command and send it a signal after so many seconds, or when it says its address; what it said."""
+def _run_and_signal(words: list[str], workdir: Path, after: float | None, number: int) -> str:
+    """Start a command, send it a signal after so many seconds, or once it prints its address; return its output."""
     with subprocess.Popen(
         [sys.executable, "-m", "mlci", *words],
-        cwd=place,
+        cwd=workdir,
         stdout=subprocess.DEVNULL if after is not None else subprocess.PIPE,
         stderr=subprocess.PIPE if after is not None else subprocess.STDOUT,
         text=True,
-        env={**os.environ, "TMPDIR": str(place)},
+        env={**os.environ, "TMPDIR": str(workdir)},
     ) as child:
         if after is None:
             line = child.stdout.readline() if child.stdout else ""
             if "http://" not in line:
-                raise Left(f"{words[0]}: does not start again: {line}")
+                raise LeftoverError(f"{words[0]}: does not start a second time: {line}")
         else:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(after)
         child.send_signal(number)
-        said, more = child.communicate()
-    return f"{said or ''}{more or ''}"
+        stdout, stderr = child.communicate()
+    return f"{stdout or ''}{stderr or ''}"
 
 
-def _nobody_goes_on(place: Path, name: str) -> None:
-    """Wait until no process has its working folder here."""
+def _wait_for_children(workdir: Path, name: str) -> None:
+    """Wait until no process has `workdir` as its working folder."""
     deadline = time.monotonic() + PATIENCE
-    while found := [entry for entry in Path("/proc").glob("[0-9]*/cwd") if _leads_to(entry, place)]:
+    while found := [entry for entry in Path("/proc").glob("[0-9]*/cwd") if _points_to(entry, workdir)]:
         if time.monotonic() > deadline:
-            raise Left(f"{name}: {len(found)} processes go on")
+            raise LeftoverError(f"{name}: {len(found)} processes are still running")
         time.sleep(0.1)
 
 
-def _leads_to(link: Path, place: Path) -> bool:
+def _points_to(link: Path, workdir: Path) -> bool:
     with contextlib.suppress(OSError):
-        return os.path.realpath(link) == os.path.realpath(place) and link.parent.name != str(os.getpid())
+        return os.path.realpath(link) == os.path.realpath(workdir) and link.parent.name != str(os.getpid())
     return False
 
 
-def _private(path: Path, place: Path) -> bool:
-    return any(word in part for part in path.relative_to(place).parts for word in PRIVATE)
+def _private(path: Path, workdir: Path) -> bool:
+    return any(word in part for part in path.relative_to(workdir).parts for word in PRIVATE)
 
 
-def _leftovers(place: Path) -> list[Path]:
-    return [path for path in place.rglob("*") if _private(path, place)]
+def _leftovers(workdir: Path) -> list[Path]:
+    return [path for path in workdir.rglob("*") if _private(path, workdir)]
 
 
 def _check_whole(path: Path) -> None:
-    """Refuse half a file."""
+    """Raise an error if a file is incomplete."""
     data = path.read_bytes()
     if path.suffix == ".json":
         json.loads(data)
@@ -183,9 +184,9 @@ def _check_whole(path: Path) -> None:
         import zipfile
 
         if zipfile.ZipFile(path).testzip():
-            raise Left(f"half of {path.name}")
+            raise LeftoverError(f"half of {path.name}")
     elif path.suffix in (".csv", ".md", ".sql", ".R", ".txt"):
         if data and not data.endswith(b"\n"):
-            raise Left(f"half of {path.name}")
-    elif path.suffix in ENDS and not data.rstrip(b"\n").endswith(ENDS[path.suffix]):
-        raise Left(f"half of {path.name}")
+            raise LeftoverError(f"half of {path.name}")
+    elif path.suffix in ENDINGS and not data.rstrip(b"\n").endswith(ENDINGS[path.suffix]):
+        raise LeftoverError(f"half of {path.name}")
