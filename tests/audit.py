@@ -1,4 +1,4 @@
-"""Whether requirements.lock has a checksum for every version that constraints.txt names; `make audit` runs it."""
+"""Check that requirements.lock has the versions of constraints.txt, each with checksums; `make audit` runs this."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def versions(text: str) -> dict[str, str]:
-    """Package -> version, names written as pip compares them."""
+    """Return package -> version, with names normalised as pip does."""
     found = re.findall(r"^([\w.\-]+)==([^\s;\\]+)", text, flags=re.MULTILINE)
     return {re.sub(r"[-_.]+", "-", name).lower(): number for name, number in found}
 
@@ -29,11 +29,11 @@ def main() -> None:
     ]
     for name, number in wanted.items():
         try:
-            here = version(name).partition("+")[0]
+            installed = version(name).partition("+")[0]
         except PackageNotFoundError:
             continue
-        if here != number:
-            problems.append(f"{name}: {here} is installed, {number} is wanted")
+        if installed != number:
+            problems.append(f"{name}: {installed} is installed, constraints.txt has {number}")
     print(*problems or [f"{len(wanted)} packages: versions agree, each has its checksums."], sep="\n")
     sys.exit(bool(problems))
 

@@ -50,7 +50,7 @@ KINDS = {  # relative frequency; the function of a kind has its name, with under
     "request": 6,
     "kill": 4,
 }
-ODD_TEXTS = ("", "\x00", "../../etc/passwd", "%00", "A" * 5000, "<script>", "I50.9", "é", "[]", "{}", "9" * 400, "-1", "NaN")
+ODD = ("", "\x00", "../../etc/passwd", "%00", "A" * 5000, "<script>", "I50.9", "é", "[]", "{}", "9" * 400, "-1", "NaN")
 
 
 @dataclass
@@ -264,7 +264,9 @@ def flipped_model(originals: Originals, workdir: Path, rng: random.Random) -> st
     source = rng.choice((originals.deep, originals.table))
     damage = rng.choice((hostile.flipped, hostile.flipped, hostile.truncated, hostile.spliced))
     (workdir / "m").write_bytes(damage(source.read_bytes(), rng))
-    return score_and_judge(workdir, workdir / "m", originals.folder / "a.csv", expected=originals.folder / f"{source.stem}-a.csv")
+    return score_and_judge(
+        workdir, workdir / "m", originals.folder / "a.csv", expected=originals.folder / f"{source.stem}-a.csv"
+    )
 
 
 def forged_model(originals: Originals, workdir: Path, rng: random.Random) -> str:
@@ -278,7 +280,9 @@ def forged_model(originals: Originals, workdir: Path, rng: random.Random) -> str
     if command == "cite":
         return judge(run("cite", model))
     if command == "card":
-        return judge(run("card", model, originals.cohort, "-o", workdir / "card.html", "--quiet"), workdir / "card.html")
+        return judge(
+            run("card", model, originals.cohort, "-o", workdir / "card.html", "--quiet"), workdir / "card.html"
+        )
     if command == "export":
         return judge(run("export", model, "-o", workdir / "w.csv"), workdir / "w.csv")
     return page(model)
@@ -384,7 +388,7 @@ def own_tables(originals: Originals, workdir: Path, rng: random.Random) -> str:
 
 
 def config(originals: Originals, workdir: Path, rng: random.Random) -> str:
-    """Read a damaged config; the command reads it before the cohort, which is not a cohort here, so nothing is fitted."""
+    """Read a damaged config. Nothing is fitted: the file given as the cohort, which is read later, is not a cohort."""
     import hostile
 
     (workdir / "f.toml").write_text(hostile.damaged_toml(originals.config, rng))
@@ -444,7 +448,7 @@ def request(originals: Originals, workdir: Path, rng: random.Random) -> str:
 
 
 def send_odd_request(client, rng: random.Random):
-    word, other = rng.choice(ODD_TEXTS), rng.choice(ODD_TEXTS)
+    word, other = rng.choice(ODD), rng.choice(ODD)
     body = rng.choice(
         ({"admissions": [[word]]}, {"admissions": word}, [word], {"admissions": [["A000"] * 300], "explain": True})
     )

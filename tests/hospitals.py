@@ -1,4 +1,4 @@
-"""Small hospitals for the tests: MIMIC-shaped folders with known answers, and the demos loaded into servers."""
+"""Write small hospital tables for tests: MIMIC-IV folders with known outcomes, and demo data as OMOP and MIMIC-III."""
 
 import csv
 from pathlib import Path
@@ -12,8 +12,8 @@ HEADERS = {
     "icu/icustays": ["subject_id", "hadm_id", "intime"],
 }
 ADMITTED = "2150-03-01 06:00:00"
-# What happens to one patient admitted at ADMITTED, and the outcomes that follow: (discharge, death in hospital, date of
-# death, ICU entry) -> (mortality, mortality_30d, long_stay, icu_transfer). Times are those of the engines' edge cases.
+# One patient each, admitted at ADMITTED, with times around the limits of the rules: (discharge, death in hospital,
+# date of death, ICU entry) -> (mortality, mortality_30d, long_stay, icu_transfer).
 EDGES = [
     (("2150-03-08 06:00:00", "", "", ""), (False, False, False, False)),  # 7 days to the second
     (("2150-03-08 05:59:59", "", "", ADMITTED), (False, False, False, False)),  # ICU at admission itself
@@ -41,7 +41,7 @@ def write(folder: Path, tables: dict[str, list[list]], headers: dict[str, list[s
 
 
 def edges() -> dict[str, list[list]]:
-    """One patient per case of EDGES; a last one whose time of admission is not recorded."""
+    """Return MIMIC-IV tables with one patient per case of EDGES, and one whose time of admission is not recorded."""
     cases = [(ADMITTED, *case) for case, _ in EDGES] + [("", "2150-03-08 06:00:00", "", "2150-03-09 00:00:00", "")]
     return {
         "hosp/admissions": [[i, 100 + i, admitted, out, died] for i, (admitted, out, died, _, _) in enumerate(cases)],
@@ -52,7 +52,7 @@ def edges() -> dict[str, list[list]]:
 
 
 def omop(demo: Path, folder: Path) -> Path:
-    """The MIMIC-IV demo as an OMOP CDM: dotted concept codes, some source concepts unmapped, outpatient visits too."""
+    """Write the MIMIC-IV demo as an OMOP CDM, with dotted codes, unmapped source concepts and an outpatient visit."""
 
     def rows(name: str) -> list[dict[str, str]]:
         with (demo / f"{name}.csv").open(newline="") as lines:
@@ -70,7 +70,8 @@ def omop(demo: Path, folder: Path) -> Path:
     }
     conditions = []
     for i, d in enumerate(sorted(diagnoses, key=lambda d: (int(d["hadm_id"]), int(d["seq_num"])))):
-        # Every third ICD-10 code that only ICD-10 can have written, and every ICD-9 number, lost its source concept.
+        # Two kinds of code have no source concept: every ICD-9 code that begins with a digit, and every third ICD-10
+        # code that cannot be an ICD-9 code.
         lost = d["icd_code"][0].isdigit() if d["icd_version"] == "9" else i % 3 == 0 and d["icd_code"][0] not in "EV"
         concept = 0 if lost else concepts[d["icd_version"], d["icd_code"]]
         conditions.append([i, d["subject_id"], d["hadm_id"], concept, dotted(d["icd_code"]) if lost else d["icd_code"]])
@@ -99,8 +100,8 @@ def omop(demo: Path, folder: Path) -> Path:
     return write(folder, tables, OMOP)
 
 
-def backwards(folder: Path) -> int:
-    """Let one stay of MIMIC-IV's raw tables end before it begins, as some of the real ones do; its admission."""
+def reverse_one_stay(folder: Path) -> int:
+    """Let one stay in MIMIC-IV's raw tables end before it begins, as some real ones do; return its `hadm_id`."""
     path = folder / "hosp" / "admissions.csv.gz"
     table = pd.read_csv(path, dtype=str)
     table.loc[7, "dischtime"] = "2000-01-01 00:00:00"
@@ -109,7 +110,7 @@ def backwards(folder: Path) -> int:
 
 
 def as_mimic3(mimic4: Path, folder: Path) -> Path:
-    """MIMIC-IV's raw tables, ICD-9 all, in the form of MIMIC-III's."""
+    """Write raw tables of MIMIC-IV, with ICD-9 codes only, in the form of MIMIC-III."""
     tables = {path.name.split(".")[0]: pd.read_csv(path, dtype=str) for path in mimic4.rglob("*.csv.gz")}
     people = tables["patients"]
     born = people["anchor_year"].astype(int) - people["anchor_age"].astype(int)

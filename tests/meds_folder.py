@@ -1,4 +1,4 @@
-"""The MIMIC-IV demo as a MEDS folder, for tests: events of admissions, units, deaths and diagnoses."""
+"""Write the MIMIC-IV demo as a MEDS folder: events of admissions, ICU stays, deaths and diagnoses."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pandas as pd
 
 
 def write(demo: Path, folder: Path, *, hadm: bool = True, splits: dict[int, str] | None = None) -> Path:
-    """Write data/0.parquet and 1.parquet (and metadata/subject_splits.parquet) below `folder`."""
+    """Write data/train/0.parquet and data/1.parquet (and metadata/subject_splits.parquet) below `folder`."""
     table = {path.stem: pd.read_csv(path, dtype={"icd_code": str}) for path in demo.glob("*/*.csv")}
     stays, people = table["admissions"], table["patients"]
     parts = [

@@ -1,4 +1,4 @@
-"""The slow, obvious formulas, straight from the paper: what the fast code must agree with."""
+"""Slow reference implementations, written directly from the definitions, which the fast code must agree with."""
 
 import hashlib
 import sys
@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 
-# dcor, our peer, as the plain Python it is written in: its compiler takes 25 s in each worker, and has crashed some.
+# Import the package dcor without numba: compiling takes 25 s in each worker, and has crashed some.
 _plain = MagicMock(njit=lambda *_, **__: lambda f: f, guvectorize=lambda *_, **__: lambda f: f)
 sys.modules |= {"numba": _plain, "numba.types": _plain.types}
 import dcor as dcor  # noqa: E402
@@ -16,12 +16,12 @@ del sys.modules["numba"], sys.modules["numba.types"]
 
 
 def digest(rows: Iterable[tuple]) -> str:
-    """Of rows in any order: for tables too large to travel twice."""
+    """Return a hash of rows in any order, to compare tables that are too large to keep as expected results."""
     return hashlib.sha256("\n".join(sorted(map(repr, rows))).encode()).hexdigest()
 
 
 def gram(score, kernel="rbf", sigma=1.0):
-    """The n x n kernel matrix of a score."""
+    """Return the n x n kernel matrix of a score."""
     distance = np.abs(np.subtract.outer(np.asarray(score, float), np.asarray(score, float)))
     if kernel == "energy":
         return -distance
@@ -30,13 +30,13 @@ def gram(score, kernel="rbf", sigma=1.0):
 
 
 def centre(matrix):
-    """HKH."""
+    """Return the doubly centred matrix HKH, with H = I - 1/n."""
     h = np.eye(len(matrix)) - 1 / len(matrix)
     return h @ matrix @ h
 
 
 def nhsic(score, y, kernel="rbf", sigma=1.0, floor=0.0):
-    """⟨K_c, L_c⟩ / (‖K_c‖ ‖L_c‖) with the label kernel L = 1[y_i = y_j]."""
+    """Return ⟨K_c, L_c⟩ / (‖K_c‖ ‖L_c‖) with the label kernel L = 1[y_i = y_j]."""
     valid = ~np.isnan(y)
     score, y = np.asarray(score, float)[valid], np.asarray(y)[valid]
     if len(y) < 3 or len(set(y)) < 2 or len(set(score)) < 2:
@@ -46,7 +46,10 @@ def nhsic(score, y, kernel="rbf", sigma=1.0, floor=0.0):
 
 
 def calibration_error(risk, y, groups=10):
-    """Root of the mean squared observed − predicted over groups of equal size by risk, less what chance alone gives."""
+    """Return the root mean squared difference of observed and predicted, over groups of equal size by risk.
+
+    The expected squared difference from chance alone is subtracted.
+    """
     edges = np.quantile(risk, np.linspace(0, 1, groups + 1))
     error = 0.0
     for low, high, first in zip(edges[:-1], edges[1:], [True] + [False] * (groups - 1)):
@@ -58,13 +61,13 @@ def calibration_error(risk, y, groups=10):
 
 
 def median_difference(values):
-    """Median of the positive entries of the full |difference| matrix."""
+    """Return the median of the positive entries of the full |difference| matrix."""
     distance = np.abs(np.subtract.outer(values, values))
     return np.median(distance[distance > 0]) if (distance > 0).any() else 0.0
 
 
 def threshold_scan(score, direction):
-    """rho_j of every cut between distinct scores, each from its own centred step vector."""
+    """Return rho_j of every cut between distinct scores, each from its own centred step vector."""
     direction = direction - direction.mean()
     found = []
     for cut in np.unique(score)[1:]:
@@ -75,7 +78,7 @@ def threshold_scan(score, direction):
 
 
 def spacing_by_nnls(score, outcomes, weights):
-    """The best nonnegative mixture of thresholds by a general solver: (value, steps)."""
+    """Return the best nonnegative mixture of thresholds by a general solver, as (value, steps)."""
     from scipy.optimize import nnls
 
     steps = np.array([score >= cut for cut in np.unique(score)[1:]], dtype=float).T
@@ -88,11 +91,11 @@ def spacing_by_nnls(score, outcomes, weights):
 
 
 def padded_deepsets(model, sets):
-    """DeepSets the plain way: pad to the longest, run phi on every place, mask, pool by mean and by max."""
+    """Score with DeepSets by padding: pad to the longest set, apply phi everywhere, mask, pool by mean and by max."""
     import torch
 
     longest = max(1, max(map(len, sets)))
-    ids = torch.tensor([one + [0] * (longest - len(one)) for one in sets])
+    ids = torch.tensor([tokens + [0] * (longest - len(tokens)) for tokens in sets])
     mask = (ids != 0)[:, :, None]
     h = model.phi(model.embedding(ids))
     mean = (h * mask).sum(1) / mask.sum(1).clamp(min=1)
@@ -101,7 +104,7 @@ def padded_deepsets(model, sets):
 
 
 def comorbidity_flags(codes, version, prefixes):
-    """The categories (index, category) one of whose prefixes begins one of the codes; `prefixes`: rows of the lists."""
+    """Return each (index, category) with a prefix that begins one of the codes; `prefixes`: rows of the lists."""
     return {
         (row["index"], row["category"])
         for row in prefixes
@@ -110,9 +113,9 @@ def comorbidity_flags(codes, version, prefixes):
 
 
 def ahrq_flags(codes, flags, of_code, exempt):
-    """AHRQ's comorbidities (CMR_Mapping_Program v2026.1) of one admission, step by step as its program takes them.
+    """Return AHRQ's comorbidities (CMR_Mapping_Program v2026.1) of one admission, in the steps of AHRQ's program.
 
-    `of_code`: the categories of each listed code, those of cerebrovascular disease as CBVD_POA and CBVD_SQLA; `exempt`:
+    `of_code`: the categories of each listed code, with cerebrovascular disease as CBVD_POA and CBVD_SQLA; `exempt`:
     codes that need no flag.
     """
     neutral = {
@@ -159,9 +162,9 @@ def ahrq_flags(codes, flags, of_code, exempt):
 
 
 def pccc_flags(codes, of_code, technical):
-    """Paediatric complex chronic conditions (macro ccc_v3 of 2023, its diagnoses) of one admission, step by step.
+    """Return paediatric complex chronic conditions (macro ccc_v3 of 2023, its diagnoses) of one admission.
 
-    `of_code`, `technical`: the conditions of each listed code, by the disease itself and by the technology it needs.
+    `of_code`, `technical`: the conditions of each listed code, by disease and by the technology that it needs.
     """
     found = set().union(*(of_code.get(code, set()) for code in codes))
     devices = set().union(*(technical.get(code, set()) for code in codes))
@@ -171,7 +174,7 @@ def pccc_flags(codes, of_code, technical):
 
 
 def set_score(state, tokens, pooling=("mean", "max")):
-    """rho(LayerNorm(pool(phi(embedding)))) of one admission in float64, one token at a time; no tokens pool to 0."""
+    """Return rho(LayerNorm(pool(phi(embedding)))) of one admission in float64; without tokens the pool is 0."""
 
     def layers(x, name, numbers, last=None):
         for number in numbers:
@@ -186,7 +189,7 @@ def set_score(state, tokens, pooling=("mean", "max")):
         weight = np.exp(logits - logits.max())
         return weight @ rows / weight.sum()
 
-    ways = {
+    poolings = {
         "mean": lambda: rows.mean(axis=0),
         "max": lambda: rows.max(axis=0),
         "sum": lambda: rows.sum(axis=0),
@@ -195,13 +198,13 @@ def set_score(state, tokens, pooling=("mean", "max")):
             np.array([-np.logaddexp(0, -layers(row, "gate", (0, 2), last=2)[0]) for row in rows])
         ),
     }
-    pooled = np.concatenate([ways[how]() for how in pooling])
+    pooled = np.concatenate([poolings[name]() for name in pooling])
     normed = (pooled - pooled.mean()) / np.sqrt(pooled.var() + 1e-5) * state["norm.weight"] + state["norm.bias"]
     return layers(normed, "rho", (0, 2, 4), last=4)[0]
 
 
 def gram_nhsic(scores, outcome, kernel, floor=0.0):
-    """Normalised HSIC by the definition: both n x n Gram matrices, both centred by H, on rows with a known outcome."""
+    """Return normalised HSIC by the definition, from both centred n x n Gram matrices; all outcomes must be known."""
     import torch
 
     n = len(scores)

@@ -1,4 +1,4 @@
-"""Small splits, configs and fits that several tests of the fitting room share."""
+"""Small splits, configs and fits that several tests in tests/fitting share."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -15,17 +15,15 @@ from mlci.config import (
     PaperConfig,
     PosteriorConfig,
 )
-from mlci.fitting import Split
-from mlci.fitting import deep as recipe
+from mlci.fitting import Split, deep, paper
 from mlci.fitting._processes import ALONE, Group
-from mlci.fitting.paper import fit
 from mlci.tokens import Tokens
 
 OUTCOMES = ("mortality", "long_stay", "icu_transfer")
 
 
-def made(rows: int, seed: int, *, vocabulary: int = 40) -> Split:
-    """Admissions whose outcomes depend on their tokens; some empty, some outcomes unknown."""
+def random_split(rows: int, seed: int, *, vocabulary: int = 40) -> Split:
+    """Return random admissions with outcomes that depend on their tokens; some tokens and outcomes are missing."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 7, rows)
     offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -36,8 +34,11 @@ def made(rows: int, seed: int, *, vocabulary: int = 40) -> Split:
     return Split(Tokens(ids, offsets), outcomes, OUTCOMES, vocabulary)
 
 
-def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
-    """Two outcomes with shared and own causes, and their log odds; half of those who die have no length of stay."""
+def split_and_logits(seed: int, n: int) -> tuple[Split, np.ndarray]:
+    """Return a split with two outcomes of shared and own causes, and their true log-odds.
+
+    Half of the admissions with the first outcome lack the second, as half of those who die may have no length of stay.
+    """
     rng = np.random.default_rng(seed)
     offsets = np.concatenate([[0], np.cumsum(rng.poisson(5, n))])
     ids = rng.integers(2, 60, offsets[-1]).astype(np.int32)
@@ -48,20 +49,20 @@ def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
     return Split(Tokens(ids, offsets), outcomes, OUTCOMES[:2], 60), logits.astype(np.float32)
 
 
-SMALL = PaperConfig(
+SMALL_PAPER = PaperConfig(
     encoder=EncoderConfig(width=16),
     optimiser=OptimiserConfig(stage1_epochs=2, stage2_epochs=3, batch=64, learning_rate=0.01),
 )
 
 
-RECIPE = DeepConfig(
+SMALL_DEEP = DeepConfig(
     encoder=EncoderConfig(width=16),
     posterior=PosteriorConfig(members=2, epochs=1),
     collapse=CollapseConfig(method="sum"),
     distil=DistilConfig(epochs=3),
 )
 
-# By the recipe deep, and long enough to learn something.
+# Long enough to learn something.
 LEARNING = DeepConfig(
     encoder=EncoderConfig(width=16),
     posterior=PosteriorConfig(members=3, epochs=4, batch=64, steps=1, learning_rate=0.01),
@@ -70,8 +71,8 @@ LEARNING = DeepConfig(
 )
 
 
-def gradients() -> dict[str, np.ndarray]:
-    """Of a batch's loss in a fresh model; 25 rows, so that no two shares are alike."""
+def batch_gradients() -> dict[str, np.ndarray]:
+    """Return the gradients of a batch's loss in a new model; 25 rows do not split into equal shares."""
     from mlci.config import ObjectiveConfig
     from mlci.fitting import encoders
     from mlci.fitting._engines.single import Autograd
@@ -80,7 +81,7 @@ def gradients() -> dict[str, np.ndarray]:
     from mlci.fitting.encoders import tensors_on
 
     torch.manual_seed(1)
-    model, data, group = encoders.build(SMALL.encoder, 40), made(25, 4), world()
+    model, data, group = encoders.build(SMALL_PAPER.encoder, 40), random_split(25, 4), world()
     passes, own = Autograd(model), group.share(len(data))
     batch = tensors_on(torch.device("cpu"), data.tokens.take(np.arange(len(data))[own]))
     scores = group.gather(passes.forward(batch), len(data))
@@ -91,13 +92,13 @@ def gradients() -> dict[str, np.ndarray]:
     return {f"gradient.{name}": parameter.grad.numpy() for name, parameter in model.named_parameters()}
 
 
-def fitted(group: Group = ALONE):
-    """Batches of 64, the last one of a single admission: one of the processes has nothing to do then."""
-    return fit(made(257, 1), made(99, 2), config=SMALL, seed=3, group=group)
+def fit_paper(group: Group = ALONE):
+    """Fit the recipe `paper` in batches of 64; the last batch has one admission, which leaves one process idle."""
+    return paper.fit(random_split(257, 1), random_split(99, 2), config=SMALL_PAPER, seed=3, group=group)
 
 
-def distilled(group: Group = ALONE) -> dict[str, np.ndarray]:
-    """By the recipe deep; with three members one of two processes has nothing to do in the second round."""
-    few = replace(RECIPE, posterior=replace(RECIPE.posterior, members=3))
-    fit = recipe.fit(made(257, 1), made(99, 2), config=few, seed=3, group=group)
+def fit_deep(group: Group = ALONE) -> dict[str, np.ndarray]:
+    """Fit the recipe `deep` and return its weights; of two processes, one is idle while the third member is trained."""
+    config = replace(SMALL_DEEP, posterior=replace(SMALL_DEEP.posterior, members=3))
+    fit = deep.fit(random_split(257, 1), random_split(99, 2), config=config, seed=3, group=group)
     return {f"recipe.{name}": array for name, array in fit.state.items()}

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import ROOT
 from mlci.benchmark.models import discover
-from pages import PAGES, blocks, running, shells
+from pages import PAGES, blocks, command_blocks, prose
 
 HEADLINE = ["AUROC", "deviance", "Nagelkerke", "Brier"]
 
@@ -48,12 +48,12 @@ def test_readme_make_targets_exist():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_and_scripts_of_a_page_exist_with_their_options(page):
-    """In blocks and in running text: a command that is named has the options that are named with it."""
+    """In blocks and in prose text: a command that is named has the options that are named with it."""
     from mlci.cli import cli
 
-    inline = [" ".join(text.split()) for text in re.findall(r"`((?:mlci|python|make)\s[^`]*)`", running(page))]
+    inline = [" ".join(text.split()) for text in re.findall(r"`((?:mlci|python|make)\s[^`]*)`", prose(page))]
     targets = re.findall(r"^([\w./-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
-    lines = [line for block in shells(page) for line in block] + inline
+    lines = [line for block in command_blocks(page) for line in block] + inline
     for line in (part for text in lines for part in re.split(r"; | && | > ", text)):
         program, *words = shlex.split(line)
         if program == "mlci":

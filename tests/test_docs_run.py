@@ -23,7 +23,7 @@ from conftest import ROOT
 from mlci.benchmark.changes import read_changes
 from mlci.config import read_config
 from mlci.showing.report import read_study
-from pages import PAGES, blocks, shells
+from pages import PAGES, blocks, command_blocks
 
 # What stands in a page for a place of the reader's, and what the tests put there.
 PLACES = {
@@ -95,10 +95,10 @@ def desk(tmp_path_factory, demos) -> Path:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of small data there is much to warn about
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if shells(page) and page.parent.name == "docs"], ids=lambda page: page.stem
+    "page", [page for page in PAGES if command_blocks(page) and page.parent.name == "docs"], ids=lambda page: page.stem
 )
 def test_commands_of_a_page_run(page, desk, demos, mlci_cli, tmp_path):
-    for number, block in enumerate(shells(page)):
+    for number, block in enumerate(command_blocks(page)):
         made = block[0] if block[0].startswith("mlci cohort") else ""
         lines = [
             line

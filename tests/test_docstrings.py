@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from pages import tree
+from pages import syntax_tree
 
 SOURCE = ROOT / "src"
 FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_WHITESPACE
@@ -43,11 +43,11 @@ def public() -> list[Path]:
 def handed_on(path: Path) -> list[ast.FunctionDef]:
     """The functions of private modules that a package offers as its own (`import x as x`, or `__all__`)."""
     found, offered = [], re.search(r"^__all__ = \[(.*?)\]", path.read_text(), re.DOTALL | re.MULTILINE)
-    for node in tree(path).body if path.name == "__init__.py" else ():
+    for node in syntax_tree(path).body if path.name == "__init__.py" else ():
         if not isinstance(node, ast.ImportFrom) or "._" not in (node.module or ""):
             continue
         names = {alias.name for alias in node.names if alias.asname or (offered and f'"{alias.name}"' in offered[1])}
-        home = tree((SOURCE / (node.module or "").replace(".", "/")).with_suffix(".py"))
+        home = syntax_tree((SOURCE / (node.module or "").replace(".", "/")).with_suffix(".py"))
         found += [own for own in home.body if isinstance(own, ast.FunctionDef) and own.name in names]
     return found
 
@@ -60,7 +60,7 @@ def functions(path: Path) -> list[ast.FunctionDef]:
     """The public functions of a module; a command's docstring is its help."""
     return [
         node
-        for node in (*tree(path).body, *handed_on(path))
+        for node in (*syntax_tree(path).body, *handed_on(path))
         if isinstance(node, ast.FunctionDef)
         and not node.name.startswith("_")
         and not re.search(r"click\.(command|group)", marks(node))
@@ -72,7 +72,7 @@ def methods(path: Path) -> list[tuple[ast.ClassDef, ast.FunctionDef]]:
     """The public methods of a module's public classes that no class below them told already; properties are nouns."""
     return [
         (owner, node)
-        for owner in tree(path).body
+        for owner in syntax_tree(path).body
         if isinstance(owner, ast.ClassDef) and not owner.name.startswith("_")
         for node in owner.body
         if isinstance(node, ast.FunctionDef)
@@ -85,14 +85,14 @@ def methods(path: Path) -> list[tuple[ast.ClassDef, ast.FunctionDef]]:
 @cache
 def classes() -> dict[str, ast.ClassDef]:
     """Every class of the package, by name."""
-    nodes = (node for path in (SOURCE / "mlci").rglob("*.py") for node in tree(path).body)
+    nodes = (node for path in (SOURCE / "mlci").rglob("*.py") for node in syntax_tree(path).body)
     return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
 def inherits(path: Path, owner: ast.ClassDef, name: str) -> bool:
     """Whether a class below has the method; of a class of another library, whether that calls it."""
     for base in (ast.unparse(base).rpartition(".")[2] for base in owner.bases):
-        here = [node for node in tree(path).body if isinstance(node, ast.ClassDef) and node.name == base]
+        here = [node for node in syntax_tree(path).body if isinstance(node, ast.ClassDef) and node.name == base]
         below = here[0] if here else classes().get(base)
         own = {node.name for node in below.body if isinstance(node, ast.FunctionDef)} if below else THEIRS.get(base, ())
         if name in own or (below and inherits(path, below, name)):
@@ -146,7 +146,7 @@ def test_no_pronoun_is_a_name():
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in sorted((SOURCE / "mlci").rglob("*.py"))
-        for node in ast.walk(tree(path))
+        for node in ast.walk(syntax_tree(path))
         if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PRONOUNS)
         or (isinstance(node, ast.arg) and node.arg in PRONOUNS)
         or (isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in PRONOUNS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from pages import tree
+from pages import syntax_tree
 
 PACKAGE = ROOT / "src" / "mlci"
 TESTS = ROOT / "tests"
@@ -18,7 +18,7 @@ CONTRACT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importl
 def imports(path: Path) -> set[str]:
     """Every module that a file imports, at the top or inside a function."""
     found = set()
-    for node in ast.walk(tree(path)):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
@@ -71,7 +71,7 @@ def functions() -> list[tuple[str, int, int]]:
     """Each function's place, its lines without the docstring, and its arguments without `self`."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(tree(path)):
+        for node in ast.walk(syntax_tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[ast.get_docstring(node) is not None :]
                 lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
@@ -126,7 +126,7 @@ def test_every_recipe_is_a_row_of_the_configs_and_a_module_of_its_name():
 
     assert tuple(RECIPES) == names.RECIPES
     for name in RECIPES:
-        body = tree(PACKAGE / "fitting" / f"{name}.py").body
+        body = syntax_tree(PACKAGE / "fitting" / f"{name}.py").body
         assert "fit_splits" in {node.name for node in body if isinstance(node, ast.FunctionDef)}
 
 
@@ -134,7 +134,7 @@ def test_a_public_class_name_stands_for_one_class():
     """Who reads a name knows what it is."""
     found: dict[str, list[str]] = {}
     for path in PACKAGE.rglob("*.py"):
-        for node in tree(path).body:
+        for node in syntax_tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert not {name: paths for name, paths in found.items() if len(paths) > 1}
@@ -145,13 +145,13 @@ def test_names_with_an_underscore_stay_in_their_file(path):
     modules = {f"mlci.{'.'.join(file.relative_to(PACKAGE).with_suffix('').parts)}" for file in PACKAGE.rglob("*.py")}
     modules |= {f"mlci.{'.'.join(file.relative_to(PACKAGE).parts)}" for file in PACKAGE.rglob("*") if file.is_dir()}
     named, leaks = set(), []
-    for node in ast.walk(tree(path)):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mlci"):
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 named |= {alias.asname or alias.name} if whole in modules else set()
                 leaks += [whole] if alias.name.startswith("_") and whole not in modules else []
-    for node in ast.walk(tree(path)):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in named:
             leaks += [f"{node.value.id}.{node.attr}"] if node.attr[0] == "_" != node.attr[1] else []
     assert not leaks

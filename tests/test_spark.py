@@ -16,7 +16,7 @@ from mlci.cohort import build_cohort
 from mlci.fitting._people import ROWS
 from mlci.index.model import load_model
 from mlci.index.scoring import score_file
-from toys import deep_lists, random_index, random_table
+from toys import nested_code_lists, random_index, random_table
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
@@ -154,7 +154,7 @@ def test_age_and_sex_count_as_they_do_locally(spark, tmp_path):
         state={**plain.state, "people": np.random.default_rng(0).normal(size=(2 + len(ROWS), 2))},
         card={**plain.card, "config": {"people": {"age": True, "sex": True}}},
     )
-    lists = [codes or [None] for codes in deep_lists(40)]
+    lists = [codes or [None] for codes in nested_code_lists(40)]
     known = [{"admission_id": n, "icd_version": 10, "age": 20.0 + 2 * n, "sex": "FM"[n % 2]} for n in range(40)]
     whole = [{**row, "codes": codes} for row, codes in zip(known, lists)]
     long = [{**row, "code": code} for row, codes in zip(known, lists) for code in codes]

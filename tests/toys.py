@@ -1,4 +1,4 @@
-"""Small made-up hospitals and models, for tests that need one but are about something else."""
+"""Small synthetic cohorts and models with random weights, for tests of something else."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ from mlci.tokens import Vocabulary
 
 CODES = [f"{letter}{number:02d}{last}" for letter in "ABCDEIJKN" for number in range(8) for last in range(3)]
 
-SIX = {"A": 900, "B": 700, "C": 800, "D": 60, "E": 1000, "F": 600}  # hospitals and their admissions
+HOSPITAL_SIZES = {"A": 900, "B": 700, "C": 800, "D": 60, "E": 1000, "F": 600}  # admissions of each hospital
 
 
-def spelled_out(batches) -> list[tuple]:
-    """(id, (code, version) ...) of each admission, the slow and obvious way."""
+def as_tuples(batches) -> list[tuple]:
+    """Return (id, (code, version), ...) of each admission, by the slow and obvious way."""
     batches = [batches] if isinstance(batches, Admissions) else batches
     return [
         (
@@ -39,14 +39,14 @@ def spelled_out(batches) -> list[tuple]:
 
 
 def streamed(path: str | Path, **options: object) -> Iterator[Admissions]:
-    """The admissions of a file, batch by batch, without what else its rows say."""
+    """Yield the admissions of a file in batches, without the other columns."""
     return (admissions for admissions, _ in stream_rows(path, **options))
 
 
 def random_state(
     vocabulary_size: int, *, width: int = 16, pools: int = 2, seed: int = 0, pooling: str = "mean+max"
 ) -> dict[str, np.ndarray]:
-    """Weights as an untrained encoder has them, scaled so that scores spread."""
+    """Return the weights of an untrained encoder, scaled so that scores differ."""
     rng = np.random.default_rng(seed)
     shapes = {
         "embedding.weight": (vocabulary_size, width),
@@ -88,16 +88,19 @@ def random_model(*, seed: int = 0, version: int = 10, max_codes: int = 256, widt
 
 
 def random_index(cohort: Cohort, *, seed: int = 0, table: bool = False) -> MLCI:
-    """An index of random weights that knows the codes of the cohort's training split; only what follows is learned."""
+    """Return an index with random weights for the codes of the cohort's training split.
+
+    Its quantiles, risk curves and cutoff are computed from the scores of that split.
+    """
     train = cohort.split("train")
     admissions, outcomes = train.admissions(), list(cohort.outcomes)
     vocabulary = Vocabulary.fit(admissions, depths=(3, 4) if table else (4,))
     state, config = random_state(len(vocabulary), seed=seed), asdict(PaperConfig(encoder=EncoderConfig(width=16)))
     if table:
-        rng, many = np.random.default_rng(seed), len(outcomes)
-        common = rng.gamma(1, 0.4, (len(vocabulary), 1)) + rng.normal(0, 0.2, (len(vocabulary), many))
-        config, knots = {}, np.tile(np.linspace(-3, 6, 12), (many, 1))
-        state = {"weights": common, "intercepts": np.full(many, -4.0), "calibration": np.tile([0.0, 0.5], (many, 1))}
+        rng, n = np.random.default_rng(seed), len(outcomes)
+        weights = rng.gamma(1, 0.4, (len(vocabulary), 1)) + rng.normal(0, 0.2, (len(vocabulary), n))
+        config, knots = {}, np.tile(np.linspace(-3, 6, 12), (n, 1))
+        state = {"weights": weights, "intercepts": np.full(n, -4.0), "calibration": np.tile([0.0, 0.5], (n, 1))}
         state |= {"knots": knots, "heights": 0.2 * knots + 0.05 * np.maximum(knots, 0)}
     card = {"recipe": "table" if table else "paper", "seed": seed, "config": config, "source": cohort.source}
     card |= {"weights": dict(zip(outcomes, np.linspace(0.5, 1.5, len(outcomes)).tolist()))}
@@ -124,7 +127,7 @@ def random_index(cohort: Cohort, *, seed: int = 0, table: bool = False) -> MLCI:
     return index
 
 
-DEEP_CODES = sorted(
+NESTED_CODES = sorted(
     {code[:3] for code in CODES} | set(CODES) | {code + more for code in CODES[::2] for more in ("1", "2X4A")}
 )
 
@@ -132,12 +135,12 @@ DEEP_CODES = sorted(
 def random_table(
     *, seed: int = 0, version: int = 10, max_codes: int = 256, primary: bool = False, ignored: tuple[str, ...] = ()
 ) -> Model:
-    """A table with made-up weights. Of each token's training admissions it knows a band; some have fewer than 10."""
+    """Return a table model with random weights; the number of training admissions of some tokens is below 10."""
     rng, outcomes = np.random.default_rng(seed), {"mortality": "died", "long stay": "more than 7 days"}
-    tokens = sorted(DEEP_CODES + ([f">{code}" for code in DEEP_CODES[::3]] if primary else []))
+    tokens = sorted(NESTED_CODES + ([f">{code}" for code in NESTED_CODES[::3]] if primary else []))
     support = rng.choice([0, 10, 50, 1000], len(tokens), p=[0.3, 0.3, 0.3, 0.1])
-    for place, token in enumerate(tokens):  # a beginning has at least the admissions of its codes, which follow it
-        support[place] = support[place : bisect_left(tokens, f"{token}~")].max()
+    for i, token in enumerate(tokens):  # a prefix has at least the admissions of its codes, which follow it in order
+        support[i] = support[i : bisect_left(tokens, f"{token}~")].max()
     points, knots = np.linspace(-1, 1, 40), np.sort(rng.normal(0, 2, (2, 12)), axis=1)
     table = Model(
         state={
@@ -157,16 +160,16 @@ def random_table(
         cutoff=Cutoff(0.1, 0.5, 20, 100, ()),
         card={"recipe": "table", "seed": seed, "config": {}},
     )
-    scores = table.score(as_admissions(deep_lists(400, seed=seed), icd_version=version))
+    scores = table.score(as_admissions(nested_code_lists(400, seed=seed), icd_version=version))
     return replace(
         table, quantiles=np.quantile(scores, np.linspace(0, 1, 1001)), cutoff=replace(table.cutoff, score=0.2)
     )
 
 
-def deep_lists(n: int, *, seed: int = 0, longest: int = 12) -> list[list[str]]:
-    """Codes of every length that share categories and prefixes; some are known by their beginning alone, some not."""
+def nested_code_lists(n: int, *, seed: int = 0, longest: int = 12) -> list[list[str]]:
+    """Return code lists with shared prefixes; of some codes only a prefix is in the vocabulary, of some nothing."""
     rng = np.random.default_rng(seed)
-    pool = np.array([*DEEP_CODES, "A019", "B0123", "C99", "ZZZ", "ZZZ1"], dtype=object)
+    pool = np.array([*NESTED_CODES, "A019", "B0123", "C99", "ZZZ", "ZZZ1"], dtype=object)
     return [pool[(len(pool) * rng.random(rng.integers(0, longest + 1)) ** 2).astype(int)].tolist() for _ in range(n)]
 
 
@@ -176,14 +179,15 @@ def code_lists(n: int, *, seed: int = 0, longest: int = 12) -> list[list[str]]:
 
 
 def toy_outcomes(codes: list[list[str]], *, seed: int = 0, names=("mortality", "long_stay")) -> dict[str, list]:
-    """Each outcome is likelier with more, and with graver, codes; a few are not known."""
+    """Return outcomes that are more likely with more, and with more severe, codes; a few are missing."""
     rng = np.random.default_rng(seed)
-    gravity = dict(zip(CODES, np.random.default_rng(7).gamma(1, 1, len(CODES))))
-    severity = np.array([sum(gravity[code] for code in each) for each in codes]) / 4
+    weights = dict(zip(CODES, np.random.default_rng(7).gamma(1, 1, len(CODES))))
+    severity = np.array([sum(weights[code] for code in each) for each in codes]) / 4
     result = {}
     for number, name in enumerate(names):
         happened = rng.random(len(codes)) < 1 / (1 + np.exp(2.5 - number % 3 - severity))
-        result[name] = [None if missing else bool(one) for one, missing in zip(happened, rng.random(len(codes)) < 0.03)]
+        missing = rng.random(len(codes)) < 0.03
+        result[name] = [None if lost else bool(event) for event, lost in zip(happened, missing)]
     return result
 
 
@@ -206,9 +210,9 @@ def toy_cohort(n: int, *, seed: int = 0, names=("mortality", "long_stay")) -> Co
 
 
 def six_hospitals(*, effect: float = 0.0, seed: int = 0, patients: int = 1) -> Cohort:
-    """Six hospitals; B adds `effect` to the log-odds of death, D is small."""
+    """Return a cohort of six hospitals; B adds `effect` to the log-odds of death, and D is small."""
     rng = np.random.default_rng(seed)
-    name = np.repeat([*SIX], [*SIX.values()])
+    name = np.repeat([*HOSPITAL_SIZES], [*HOSPITAL_SIZES.values()])
     n = len(name)
     severity = rng.normal(0, 1, n) + 0.5 * (name == "C")
     died = rng.random(n) < 1 / (1 + np.exp(2.2 - severity - effect * (name == "B")))
@@ -219,13 +223,13 @@ def six_hospitals(*, effect: float = 0.0, seed: int = 0, patients: int = 1) -> C
     return Cohort.from_frame(frame.assign(**keep), keep=list(keep), **options)
 
 
-def threads_of_blas(monkeypatch, module, name: str) -> list[int]:
-    """Return the list that hears, at each call of a module's function, how many threads BLAS may use."""
+def record_blas_threads(monkeypatch, module, name: str) -> list[int]:
+    """Return a list to which each call of a module's function adds the number of threads that BLAS may use."""
     seen, function = [], getattr(module, name)
 
-    def spy(*given, **options):
+    def spy(*arguments, **options):
         seen.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
-        return function(*given, **options)
+        return function(*arguments, **options)
 
     monkeypatch.setattr(module, name, spy)
     return seen

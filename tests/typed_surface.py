@@ -1,6 +1,6 @@
-"""What a person's type checker makes of the public names; pyright reads this file, nobody runs it.
+"""Show the public names to a type checker: pyright checks this file, and nothing runs it.
 
-Each wrong call carries a comment that expects a complaint: were the checker silent, the comment would be an error.
+Each wrong call has an ignore comment. If pyright accepted the call, it would report the comment as unnecessary.
 """
 
 # pyright: reportUnnecessaryTypeIgnoreComment=error

@@ -1,4 +1,4 @@
-"""A running page, for the tests of the API and those in a browser."""
+"""Run the web page's server in this process, for tests of the API and of the page in a browser."""
 
 import contextlib
 import socket
@@ -16,8 +16,7 @@ from mlci.web import create_app
 from mlci.web._protocol import PatientProtocol
 from toys import code_lists, random_model
 
-REAL = ("I509", "N179", "J960", "A419", "E119", "I10")  # in the toy model's vocabulary, with titles
-
+REAL = ("I509", "N179", "J960", "A419", "E119", "I10")  # codes with titles, which the toy model's vocabulary contains
 
 KNOTS = np.array([-1.0, 0.0, 1.0])
 CURVES = {
@@ -30,13 +29,13 @@ CARD = {"source": "synthetic", "admissions": {"train": 6300, "valid": 900}, "val
 
 
 def toy_index() -> MLCI:
-    """An index of random weights that knows a few real codes."""
+    """Return an index with random weights whose vocabulary contains a few real codes."""
     model, index = random_model(seed=3), MLCI()
     tokens = (*REAL, *model.vocabulary.tokens)[: len(model.vocabulary.tokens)]
     model = replace(model, vocabulary=replace(model.vocabulary, tokens=tokens))
     admissions = as_admissions(code_lists(500, seed=1), icd_version=10)
     scores = model.score(admissions)
-    # spread them around the cutoff and along the risk curves
+    # spread the scores around the cutoff and along the risk curves
     factor = np.float32(0.5 / scores.std())
     weight, bias = model.state["rho.4.weight"], model.state["rho.4.bias"]
     last = {"rho.4.weight": weight * factor, "rho.4.bias": (bias - np.float32(scores.mean())) * factor}
@@ -47,10 +46,10 @@ def toy_index() -> MLCI:
 
 @contextlib.contextmanager
 def running(index: MLCI, **options) -> Iterator[str]:
-    """The address of a server of this process."""
+    """Run a server in a thread and yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         app = create_app(index, **options)
-        # An idle connection stays open: a server that closes it just as its client asks would be a matter of chance.
+        # Keep idle connections open: the server might close one just as the client sends a request.
         options = {"http": PatientProtocol, "log_level": "warning", "access_log": False, "timeout_keep_alive": 3600}
         server = uvicorn.Server(uvicorn.Config(app, **options))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

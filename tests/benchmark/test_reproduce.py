@@ -52,7 +52,7 @@ def test_the_demos_run_whole_and_say_how_small_they_are(dataset, demos, tmp_path
 def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
     raw = tmp_path / "raw"
     truth = synthetic.read(1_000, seed=3, icd9_share=dataset == "mimic3", as_mimic4=raw).table.sort_by("admission_id")
-    strange = hospitals.backwards(raw)
+    reversed_stay = hospitals.reverse_one_stay(raw)
     location = raw if dataset == "mimic4" else hospitals.as_mimic3(raw, tmp_path / "mimic3")
     settings = Settings(seeds=(11, 101), epochs=2)
     found = module.reproduce(dataset, location, tmp_path / "out", models=["charlson", "paper"], settings=settings)
@@ -62,7 +62,7 @@ def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
     cohort = module.read_cohort(tmp_path / "out" / "cohort.parquet")
     for name in ("admission_id", "codes", "mortality", "mortality_30d"):
         assert cohort.table[name].to_pylist() == truth[name].to_pylist(), name
-    stays = dict(zip(truth["admission_id"].to_pylist(), truth["long_stay"].to_pylist())) | {strange: False}
+    stays = dict(zip(truth["admission_id"].to_pylist(), truth["long_stay"].to_pylist())) | {reversed_stay: False}
     assert cohort.table["long_stay"].to_pylist() == list(stays.values())
     data = found.data.set_index("quantity")
     assert data.loc["source_admissions", "ours"] == 1_000

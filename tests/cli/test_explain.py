@@ -14,9 +14,9 @@ from mlci.codes.admissions import Admissions
 from mlci.fitting._people import ROWS
 from mlci.index.estimator import load
 from mlci.index.explaining import explain_file, explained
-from toys import DEEP_CODES, random_model, random_table
+from toys import NESTED_CODES, random_model, random_table
 
-lists = st.lists(st.lists(st.sampled_from([*DEEP_CODES[:30], "ZZZ"]), max_size=6), max_size=5)
+lists = st.lists(st.lists(st.sampled_from([*NESTED_CODES[:30], "ZZZ"]), max_size=6), max_size=5)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_age_and_sex_are_rows_of_the_risks(mlci_cli, tmp_path):
     state = {**model.state, "people": np.linspace(-1, 1, 2 * rows).reshape(rows, 2)}
     card = {**model.card, "config": {**model.card["config"], "people": {"age": True, "sex": True}}}
     replace(model, state=state, card=card).save(tmp_path / "m.safetensors")
-    done = mlci_cli("explain", "m.safetensors", DEEP_CODES[0], "--icd-version", "10", "--age", "70", "--sex", "F")
+    done = mlci_cli("explain", "m.safetensors", NESTED_CODES[0], "--icd-version", "10", "--age", "70", "--sex", "F")
     assert done.stdout.count(", in the risks") == 2
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from mlci.base.errors import InputError
 from mlci.codes.admissions import as_admissions
-from toys import spelled_out, streamed
+from toys import as_tuples, streamed
 
 RAW = [["i50.9", " E11.9 "], [], ["I50.9", None, "", "N179"], None, ["038.9"]]
 CLEAN = [("I509", "E119"), (), ("I509", "N179"), (), ("0389",)]
 
 
 def codes_of(batches) -> list[tuple]:
-    return [tuple(code for code, _ in codes) for _, *codes in spelled_out(batches)]
+    return [tuple(code for code, _ in codes) for _, *codes in as_tuples(batches)]
 
 
 def test_lists_are_encoded():
@@ -46,9 +46,9 @@ def test_frames_of_every_kind_give_the_same():
     }
     for columns in (wide, rows, text):
         for frame in (pd.DataFrame, pl.DataFrame, pa.table):
-            assert spelled_out(as_admissions(frame(columns))) == expected, frame
+            assert as_tuples(as_admissions(frame(columns))) == expected, frame
     categories = pd.DataFrame(rows).astype({"code": "category", "admission_id": "category"})
-    assert spelled_out(as_admissions(categories)) == expected
+    assert as_tuples(as_admissions(categories)) == expected
 
 
 @pytest.mark.parametrize("kind", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view])
@@ -128,7 +128,7 @@ def test_icd_version_words_of_other_systems():
     table = pa.table(
         {"admission_id": [1] * 5, "code": list("ABCDE"), "icd_version": ["ICD9CM", "icd-10", "10", "09", None]}
     )
-    assert spelled_out(as_admissions(table, icd_version=9)) == [(1, ("A", 9), ("B", 10), ("C", 10), ("D", 9), ("E", 9))]
+    assert as_tuples(as_admissions(table, icd_version=9)) == [(1, ("A", 9), ("B", 10), ("C", 10), ("D", 9), ("E", 9))]
 
 
 CELLS = {"I50.9; N17.9": ["I509", "N179"], "E11.9": ["E119"], "I21.4|J18.9,\nA41.9;": ["I214", "J189", "A419"]}

@@ -12,7 +12,7 @@ from mlci.base.errors import InputError
 from mlci.codes.admissions import as_admissions
 from mlci.codes.streams import stream_rows
 from mlci.cohort import Cohort
-from toys import spelled_out, streamed
+from toys import as_tuples, streamed
 
 ADMISSIONS = st.lists(
     st.lists(st.sampled_from(["I50.9", "e11.9", "038.9", "", None, " N17 "]), max_size=5), max_size=12
@@ -45,18 +45,18 @@ def test_streaming_equals_memory_for_every_file_and_batch_size(tmp_path_factory,
     wide.assign(codes=[" | ".join(code or "" for code in codes) for codes in lists]).to_csv(
         folder / "wide.csv", index=False
     )
-    assert spelled_out(streamed(folder / "wide.parquet", batch=batch)) == spelled_out(as_admissions(table))
-    assert spelled_out(streamed(folder / "wide.csv", batch=batch)) == spelled_out(as_admissions(table))
+    assert as_tuples(streamed(folder / "wide.parquet", batch=batch)) == as_tuples(as_admissions(table))
+    assert as_tuples(streamed(folder / "wide.csv", batch=batch)) == as_tuples(as_admissions(table))
     for name in ("long.parquet", "long.csv", "long.csv.gz"):
-        assert spelled_out(streamed(folder / name, batch=batch)) == spelled_out(as_admissions(long)), name
+        assert as_tuples(streamed(folder / name, batch=batch)) == as_tuples(as_admissions(long)), name
 
 
 def test_identifiers_in_csv_are_numbers_only_if_all_are(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("admission_id,code\n7,I509\n8,0389\n")
-    assert [i for i, *_ in spelled_out(streamed(file))] == [7, 8]
+    assert [i for i, *_ in as_tuples(streamed(file))] == [7, 8]
     file.write_text("admission_id,code\n007,I509\n7,0389\n")
-    assert [i for i, *_ in spelled_out(streamed(file))] == ["007", "7"]
+    assert [i for i, *_ in as_tuples(streamed(file))] == ["007", "7"]
 
 
 def test_carried_columns_stay_beside_their_admissions(tmp_path):
@@ -74,7 +74,7 @@ def test_batches_may_share_the_files_dictionary(tmp_path):
         pq.write_table(table.append_column("icd_version", pa.array(column)), file)
         options = {"batch": 2, "icd_version": 10}
         plain, shared = ([part for part, _ in stream_rows(file, **options, unused=u)] for u in (False, True))
-        assert spelled_out(shared) == spelled_out(plain) == spelled_out(as_admissions(pq.read_table(file)))
+        assert as_tuples(shared) == as_tuples(plain) == as_tuples(as_admissions(pq.read_table(file)))
         assert (shared[0].values is shared[1].values) == (number == 0)
 
 

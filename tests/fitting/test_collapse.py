@@ -11,9 +11,9 @@ from mlci.fitting._context import FitContext
 from mlci.fitting._data import folds_by_subject
 from mlci.fitting._ensemble import Posteriors
 from mlci.measures.alignment import distance_correlation
-from small_fits import LEARNING, hospital
+from small_fits import LEARNING, split_and_logits
 
-(TRAIN, TRUE), (VALID, TRUE_VALID) = hospital(1, 1500), hospital(2, 600)
+(TRAIN, TRUE), (VALID, TRUE_VALID) = split_and_logits(1, 1500), split_and_logits(2, 600)
 KNOWN = Posteriors(np.stack([np.concatenate([TRUE, TRUE_VALID])] * 3), folds_by_subject(TRAIN, 3, seed=5))
 
 

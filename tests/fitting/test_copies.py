@@ -5,9 +5,9 @@ from dataclasses import replace
 from mlci.codes.admissions import as_admissions
 from mlci.fitting._copies import COUNT, copies
 from mlci.tokens import Vocabulary
-from toys import deep_lists
+from toys import nested_code_lists
 
-LISTS = deep_lists(60, seed=4)
+LISTS = nested_code_lists(60, seed=4)
 VOCABULARY = Vocabulary.fit(as_admissions(LISTS, icd_version=10), depths=(3, 4, 8))
 
 

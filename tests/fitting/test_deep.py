@@ -21,7 +21,7 @@ from mlci.fitting._engines import stacked
 from mlci.fitting._result import Fit
 from mlci.index.estimator import MLCI
 from mlci.measures.alignment import distance_correlation
-from small_fits import LEARNING, hospital
+from small_fits import LEARNING, split_and_logits
 from toys import code_lists, toy_cohort, toy_outcomes
 
 NAMES = ("mortality", "long_stay")
@@ -31,7 +31,7 @@ QUICK = replace(
     LEARNING, posterior=replace(LEARNING.posterior, members=2, epochs=1), collapse=CollapseConfig(method="sum")
 )
 
-(TRAIN, _), (VALID, _) = hospital(1, 1500), hospital(2, 600)
+(TRAIN, _), (VALID, _) = split_and_logits(1, 1500), split_and_logits(2, 600)
 FOLDS = recipe.folds_by_subject(TRAIN, 3, seed=5)
 
 
@@ -45,7 +45,7 @@ def fitted() -> Fit:
 
 
 def test_the_score_serves_both_outcomes(fitted):
-    test, logits = hospital(3, 2000)
+    test, logits = split_and_logits(3, 2000)
     score = encoders.score(LEARNING.encoder, fitted.state, test.tokens)
     for outcome, own in zip(test.outcomes.T, logits.T):
         known = ~np.isnan(outcome)

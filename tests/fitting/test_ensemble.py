@@ -10,9 +10,9 @@ from mlci.fitting._context import FitContext
 from mlci.fitting._data import folds_by_subject
 from mlci.fitting._engines import stacked
 from mlci.fitting._ensemble import Posteriors, schedule_members, train_members
-from small_fits import LEARNING, hospital
+from small_fits import LEARNING, split_and_logits
 
-(TRAIN, _), (VALID, _) = hospital(1, 1500), hospital(2, 600)
+(TRAIN, _), (VALID, _) = split_and_logits(1, 1500), split_and_logits(2, 600)
 FOLDS = folds_by_subject(TRAIN, 3, seed=5)
 
 

@@ -20,7 +20,7 @@ from mlci.fitting._engines import kernels, stacked, stacked_adamw, stacked_model
 from mlci.fitting._loop import Schedule
 from mlci.fitting._objectives import Alignments
 from mlci.tokens import PAD
-from small_fits import made
+from small_fits import random_split
 
 DEVICE = torch.device("cuda" if os.environ["TRITON_INTERPRET"] == "0" else "cpu")
 
@@ -192,7 +192,7 @@ def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
         encoder=EncoderConfig(width=8, pooling="gated+max"),
         optimiser=OptimiserConfig(batch=20, stage1_epochs=1, stage2_epochs=1),
     )
-    train, valid = (two_outcomes(made(rows, seed)) for rows, seed in ((40, 1), (30, 2)))
+    train, valid = (two_outcomes(random_split(rows, seed)) for rows, seed in ((40, 1), (30, 2)))
     facts = {"config": config, "seed": 11, "stack": True}
     plain = paper.fit(train, valid, **facts)
     monkeypatch.setattr(_objectives, "Alignments", kernels.StackedAlignments)

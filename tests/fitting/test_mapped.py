@@ -17,7 +17,7 @@ from mlci.config import (
 from mlci.fitting._mapped import map_cohort, numbered
 from mlci.index.estimator import MLCI
 from mlci.tokens import Vocabulary
-from small_fits import RECIPE
+from small_fits import SMALL_DEEP
 from toys import toy_cohort
 
 CONFIG = PaperConfig(
@@ -35,7 +35,7 @@ def path(tmp_path, monkeypatch):
     return tmp_path / "cohort.parquet"
 
 
-@pytest.mark.parametrize("config", [CONFIG, RECIPE], ids=["paper", "deep"])
+@pytest.mark.parametrize("config", [CONFIG, SMALL_DEEP], ids=["paper", "deep"])
 def test_the_model_files_are_equal_bit_for_bit(config, path, tmp_path):
     for name, folder in (("memory", None), ("disk", tmp_path / "tokens")):
         index = MLCI(config=config, outcomes=["long_stay", "mortality"])
@@ -78,10 +78,10 @@ def test_the_files_are_made_once_and_again_when_the_cohort_changed(path, tmp_pat
     assert len(map_cohort(path, tmp_path / "tokens", tokens=TokenConfig()).train) == 350
 
 
-def test_what_cannot_be_mapped_is_told(path, tmp_path):
+def test_unknown_outcomes_and_cohorts_in_memory_cannot_be_mapped(path, tmp_path):
     with pytest.raises(InputError, match="has no outcome height; there is mortality, long_stay"):
         MLCI(config=CONFIG, outcomes=["height"]).fit(path, memory_map=tmp_path / "tokens")
-    with pytest.raises(InputError, match="memory_map is for the name of a cohort file"):
+    with pytest.raises(InputError, match="memory_map needs the name of a cohort file"):
         MLCI(config=CONFIG).fit(toy_cohort(50), memory_map=tmp_path / "tokens")
 
 

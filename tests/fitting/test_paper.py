@@ -25,7 +25,7 @@ from mlci.fitting._objectives import LARGE, Alignments
 from mlci.fitting._result import Fit
 from mlci.fitting.paper import fit
 from mlci.tokens import Tokens
-from small_fits import SMALL
+from small_fits import SMALL_PAPER
 
 SIZE = 40
 NAMES = ("mortality", "long_stay", "icu_transfer")
@@ -48,13 +48,15 @@ def hospital(seed: int, n: int = 700) -> Split:
 TRAIN, VALID = hospital(1, 400), hospital(2, 300)
 
 
-def run(config: PaperConfig = SMALL, *, train=TRAIN, valid=VALID, outcomes=NAMES, seed=5, threads=1, **options) -> Fit:
+def run(
+    config: PaperConfig = SMALL_PAPER, *, train=TRAIN, valid=VALID, outcomes=NAMES, seed=5, threads=1, **options
+) -> Fit:
     if outcomes != NAMES:
         train, valid = (replace(split, names=outcomes) for split in (train, valid))
     return fit(train, valid, config=config, seed=seed, threads=threads, **options)
 
 
-def scores(result: Fit, data: Split, config: PaperConfig = SMALL) -> np.ndarray:
+def scores(result: Fit, data: Split, config: PaperConfig = SMALL_PAPER) -> np.ndarray:
     return encoders.score(config.encoder, result.state, data.tokens)
 
 
@@ -85,7 +87,7 @@ def test_training_admissions_of_a_small_hospital_are_scored_by_fits_that_have_no
         return fitted
 
     monkeypatch.setattr(paper, "fit", fit_others)
-    out_of_fold, valid_by_fold = paper.cross_fit(fitted, train, VALID, config=SMALL, seed=5, device="cpu")
+    out_of_fold, valid_by_fold = paper.cross_fit(fitted, train, VALID, config=SMALL_PAPER, seed=5, device="cpu")
     assert out_of_fold == pytest.approx(scores(fitted, TRAIN), abs=1e-4)  # the same fit, so the same scale
     assert valid_by_fold == pytest.approx(np.tile(scores(fitted, VALID), (5, 1)), abs=1e-4)
     left_out = [set(train.subjects) - others for others in seen]
@@ -95,7 +97,7 @@ def test_training_admissions_of_a_small_hospital_are_scored_by_fits_that_have_no
         raise InputError("mortality is never present.")
 
     monkeypatch.setattr(paper, "fit", refuse)
-    assert paper.cross_fit(fitted, train, VALID, config=SMALL, seed=5, device="cpu") is None
+    assert paper.cross_fit(fitted, train, VALID, config=SMALL_PAPER, seed=5, device="cpu") is None
 
 
 def test_a_few_deaths_in_validation_do_not_turn_the_score_around(fitted):
@@ -135,7 +137,7 @@ def test_the_record_is_whole(fitted):
 
 def test_the_kept_state_is_that_of_the_kept_epoch():
     # With other admissions' outcomes there is nothing to learn, and the best epoch may be any.
-    config = replace(SMALL, optimiser=replace(SMALL.optimiser, stage1_epochs=1, stage2_epochs=4))
+    config = replace(SMALL_PAPER, optimiser=replace(SMALL_PAPER.optimiser, stage1_epochs=1, stage2_epochs=4))
     nothing = replace(TRAIN, outcomes=TRAIN.outcomes[::-1].copy())
     results = (run(config, train=nothing, seed=seed) for seed in range(20))
     result = next(one for one in results if one.record.stage2.epoch < 4)
@@ -151,7 +153,9 @@ def test_larger_means_sicker_whichever_way_the_fit_went():
     known = ~np.isnan(VALID.outcomes).any(1)
     seen = set()
     for seed in range(6):
-        result = run(replace(SMALL, optimiser=replace(SMALL.optimiser, stage1_epochs=1, stage2_epochs=1)), seed=seed)
+        result = run(
+            replace(SMALL_PAPER, optimiser=replace(SMALL_PAPER.optimiser, stage1_epochs=1, stage2_epochs=1)), seed=seed
+        )
         assert np.corrcoef(scores(result, VALID)[known], VALID.outcomes[known, 0])[0, 1] > 0
         seen.add(result.record.orientation)
     assert seen == {1, -1}
@@ -182,7 +186,7 @@ def test_no_step_draws_from_torchs_generator(name):
     """There is one for all threads, and fits side by side would share it."""
     model = encoders.build(EncoderConfig(name=name, width=16), SIZE)
     engine = fastest_engine(model, TRAIN, Schedule(300, 0.01), (1, 2))
-    engine.set_objective(Alignments(SMALL.objective, [1.0], torch.ones(1, 3)))
+    engine.set_objective(Alignments(SMALL_PAPER.objective, [1.0], torch.ones(1, 3)))
     before = torch.random.get_rng_state()
     engine.train_epoch(1)
     assert torch.equal(before, torch.random.get_rng_state())
@@ -218,7 +222,7 @@ def test_an_interrupted_fit_ends_as_an_undisturbed_one(fitted, tmp_path, stops, 
 
 def test_a_fit_that_fails_stops_those_beside_it(monkeypatch):
     """Soon, not when they are finished."""
-    config = replace(SMALL, optimiser=replace(SMALL.optimiser, stage1_epochs=200))
+    config = replace(SMALL_PAPER, optimiser=replace(SMALL_PAPER.optimiser, stage1_epochs=200))
     original, steps = AdamW.step, []
 
     def step(self, *args, **kwargs):
@@ -230,7 +234,7 @@ def test_a_fit_that_fails_stops_those_beside_it(monkeypatch):
     monkeypatch.setattr(AdamW, "step", step)
     with pytest.raises(Stop):
         run(config, threads=2)
-    assert len(steps) < 200 * len(TRAIN) / SMALL.optimiser.batch / 2
+    assert len(steps) < 200 * len(TRAIN) / SMALL_PAPER.optimiser.batch / 2
 
 
 def test_a_finished_checkpoint_is_taken_as_it_is(fitted, tmp_path):
@@ -248,7 +252,7 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     flipped[0, 1] = 1 - np.nan_to_num(flipped[0, 1])
     for change in (
         {"seed": 6},
-        {"config": replace(SMALL, weights=WeightConfig(gamma=0.5))},
+        {"config": replace(SMALL_PAPER, weights=WeightConfig(gamma=0.5))},
         {"valid": replace(VALID, outcomes=flipped)},
         {"train": TRAIN.take(np.arange(len(TRAIN))[::-1])},
         {"outcomes": ("mortality", "long", "icu")},
@@ -274,7 +278,7 @@ def test_events_tell_the_way(fitted):
 
 
 def test_a_twin_trained_by_cross_entropy_needs_no_anchor():
-    config = replace(SMALL, objective=ObjectiveConfig(kind="bce"), selection=SelectionConfig(stage1="own"))
+    config = replace(SMALL_PAPER, objective=ObjectiveConfig(kind="bce"), selection=SelectionConfig(stage1="own"))
     result = run(config, outcomes=("a", "b", "c"))
     assert result.record.orientation == 1
     assert result.record.stage2.bandwidth is None
@@ -285,7 +289,7 @@ def test_a_twin_trained_by_cross_entropy_needs_no_anchor():
 @pytest.mark.parametrize("kernel", ["multi-rbf", "energy"])
 @pytest.mark.parametrize("validity", ["intersection", "outcome"])
 def test_other_kernels_and_masks_train_as_well(kernel, validity):
-    config = replace(SMALL, objective=ObjectiveConfig(kernel=kernel, validity=validity))
+    config = replace(SMALL_PAPER, objective=ObjectiveConfig(kernel=kernel, validity=validity))
     result = run(config)
     assert (result.record.stage2.bandwidth is None) == (kernel == "energy")
     assert result.record.stage2.history[-1].validation[0] > 0.1
@@ -296,7 +300,7 @@ def test_the_whole_training_split_may_be_one_batch(kernel):
     """Beyond `LARGE` no Gram matrix is made, and one step an epoch still learns what it should."""
     train = hospital(4, LARGE + 500)
     options = OptimiserConfig(stage1_epochs=1, stage2_epochs=15, batch=len(train), learning_rate=0.01)
-    result = run(replace(SMALL, optimiser=options, objective=ObjectiveConfig(kernel=kernel)), train=train)
+    result = run(replace(SMALL_PAPER, optimiser=options, objective=ObjectiveConfig(kernel=kernel)), train=train)
     before, after = result.record.stage2.history[0], result.record.stage2.history[-1]
     assert after.quality > 2 * before.quality
     score = scores(result, VALID)
@@ -306,11 +310,11 @@ def test_the_whole_training_split_may_be_one_batch(kernel):
 
 
 def test_a_subsample_of_the_validation_split_may_judge(fitted):
-    result = run(replace(SMALL, selection=SelectionConfig(subsample=150)))
+    result = run(replace(SMALL_PAPER, selection=SelectionConfig(subsample=150)))
     one, two = (each.record.stage1["mortality"].history[0] for each in (fitted, result))
     assert one.objective == two.objective
     assert one.validation != two.validation
-    same(result, run(replace(SMALL, selection=SelectionConfig(subsample=150))))
+    same(result, run(replace(SMALL_PAPER, selection=SelectionConfig(subsample=150))))
 
 
 def changed(data: Split, column: int, values) -> Split:
@@ -355,19 +359,19 @@ def test_an_outcome_of_one_class_may_be_omitted_instead(fitted):
         replace(split, outcomes=np.column_stack([split.outcomes, column]).astype(np.float32))
         for split, column in ((TRAIN, np.zeros(len(TRAIN))), (VALID, np.full(len(VALID), np.nan)))
     )
-    result = run(replace(SMALL, weights=WeightConfig(inactive="omit")), train=one, valid=two, outcomes=names)
+    result = run(replace(SMALL_PAPER, weights=WeightConfig(inactive="omit")), train=one, valid=two, outcomes=names)
     assert result.weights == {**fitted.weights, "never": 0}
     assert result.state["rho.4.weight"].tobytes() == fitted.state["rho.4.weight"].tobytes()
 
 
 def test_deaths_that_lack_another_outcome_may_be_fitted_with_masks_of_their_own():
-    config = replace(SMALL, objective=ObjectiveConfig(validity="outcome"))
+    config = replace(SMALL_PAPER, objective=ObjectiveConfig(validity="outcome"))
     result = run(config, train=without(TRAIN, 0, 1, 2))
     assert result.record.stage2.quality > 0
 
 
 def test_a_fit_that_diverges_says_so():
-    config = replace(SMALL, optimiser=replace(SMALL.optimiser, learning_rate=1e30))
+    config = replace(SMALL_PAPER, optimiser=replace(SMALL_PAPER.optimiser, learning_rate=1e30))
     with pytest.raises(InputError, match=r"lower optimiser\.learning_rate"):
         run(config)
 
@@ -376,7 +380,7 @@ def test_one_step_is_plain_adamw_on_the_definition():
     """The first two batches of a fit, retold with padding, full Gram matrices and Adam written out."""
     import oracles
 
-    config = replace(SMALL, optimiser=OptimiserConfig(batch=350, stage1_epochs=1, stage2_epochs=1))
+    config = replace(SMALL_PAPER, optimiser=OptimiserConfig(batch=350, stage1_epochs=1, stage2_epochs=1))
     captured = []
     original = AdamW.step
 

@@ -17,7 +17,7 @@ from mlci.base.errors import InputError
 from mlci.fitting import _processes as processes
 from mlci.fitting._processes import ALONE, Group
 from mlci.index.model import load_model
-from small_fits import distilled, fitted, gradients
+from small_fits import batch_gradients, fit_deep, fit_paper
 from toys import toy_cohort
 
 PROGRAM = """
@@ -26,14 +26,14 @@ import sys
 import numpy as np
 import torch
 from torch import distributed as dist
-from small_fits import distilled, fitted, gradients
+from small_fits import batch_gradients, fit_deep, fit_paper
 from mlci.fitting import _processes as processes
 
 torch.set_default_dtype(torch.float64)
 # A store in a file: one on a port has a thread in the first process that may outlive its exit.
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(os.environ["RANK"]), world_size=2)
 group = processes.world()
-found = {**gradients(), **fitted(group).state, **distilled(group)}
+found = {**batch_gradients(), **fit_paper(group).state, **fit_deep(group)}
 if group.rank == 0:
     np.savez(sys.argv[1], **found)
 dist.barrier()
@@ -56,7 +56,7 @@ def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
     ]
     torch.set_default_dtype(torch.float64)
     try:
-        expected, state, recipes = gradients(), fitted().state, distilled()
+        expected, state, recipes = batch_gradients(), fit_paper().state, fit_deep()
     finally:
         torch.set_default_dtype(torch.float32)
     assert [process.wait() for process in both] == [0, 0]
@@ -126,4 +126,4 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
 
 def test_more_processes_than_admissions_are_refused():
     with pytest.raises(InputError, match="65 processes are more than the 64 admissions of a batch"):
-        fitted(Group(0, 65))
+        fit_paper(Group(0, 65))

@@ -8,9 +8,9 @@ from mlci.config import EncoderConfig
 from mlci.fitting._engines import single
 from mlci.fitting._loop import Schedule, new_encoder
 from mlci.fitting._objectives import MeanLosses, entropy
-from small_fits import made
+from small_fits import random_split
 
-TRAIN = made(320, 1)
+TRAIN = random_split(320, 1)
 
 
 def test_thinning_drops_tokens_but_no_admission():

@@ -21,7 +21,7 @@ from mlci.fitting.encoders import mlp, predict
 from mlci.fitting.paper import fit, fit_seeds
 from mlci.index.estimator import MLCI
 from mlci.tokens import Tokens
-from small_fits import made
+from small_fits import random_split
 from toys import toy_cohort
 
 OBJECTIVES = {
@@ -54,7 +54,7 @@ def ablation(model: str, objective: str) -> PaperConfig:
 )
 def test_stacked_fits_equal_fits_on_their_own(model, objective, float64):
     """In float64 only the algebra is left to differ."""
-    train, valid, config, seeds = made(140, 1), made(60, 2), ablation(model, objective), (11, 101)
+    train, valid, config, seeds = random_split(140, 1), random_split(60, 2), ablation(model, objective), (11, 101)
     if model == "set_transformer":
         # Equal admissions are rounded alike by one code, not by the other; a median of nonzero differences counts that.
         config = replace(config, bandwidth=BandwidthConfig(floor=1.5))
@@ -74,7 +74,7 @@ def test_stacked_fits_equal_fits_on_their_own(model, objective, float64):
 
 @pytest.mark.parametrize("model", ["mean+max", "set_transformer"])
 def test_admissions_may_all_be_without_codes_and_cross_entropy_needs_no_anchor(model, float64):
-    train, valid = made(100, 1), made(90, 2)
+    train, valid = random_split(100, 1), random_split(90, 2)
     train = replace(train, tokens=Tokens(np.empty(0, np.int32), np.zeros(101, np.int64)))
     train, valid = (replace(split, names=("a", "b", "c")) for split in (train, valid))
     config = ablation(model, "bce")
@@ -89,7 +89,7 @@ SHORT = PaperConfig(
 
 
 def many(config: PaperConfig = SHORT, seeds=(11, 101), **options) -> list[Fit]:
-    return fit_seeds(made(300, 1), made(120, 2), config=config, seeds=seeds, stack=True, **options)
+    return fit_seeds(random_split(300, 1), random_split(120, 2), config=config, seeds=seeds, stack=True, **options)
 
 
 def same(one: Fit, two: Fit) -> None:
@@ -168,7 +168,7 @@ def test_too_little_memory_is_one_sentence(monkeypatch):
 
 
 def test_a_layout_holds_every_token_of_every_fit_once():
-    data = made(50, 3)
+    data = random_split(50, 3)
     rng = torch.Generator().manual_seed(4)
     orders = torch.stack([torch.randperm(50, generator=rng) for _ in range(2)])
     layout = EpochSteps.of(Resident.of(data, torch.device("cpu")), orders, 16, 40, lambda outcomes: (outcomes,))
@@ -189,7 +189,7 @@ def test_a_layout_holds_every_token_of_every_fit_once():
 
 
 CPU, SMALL = torch.device("cpu"), EncoderConfig(width=16)
-TRAIN, VALID = made(320, 1), made(90, 2)
+TRAIN, VALID = random_split(320, 1), random_split(90, 2)
 
 
 def both_ways(split: Split, rows: list[np.ndarray], loss=entropy, dropout: float = 0.0, steps: int = 1) -> list[list]:

@@ -17,7 +17,7 @@ from mlci.fitting._data import Split
 from mlci.fitting._presence import Presence
 from mlci.measures.discrimination import auroc
 from mlci.tokens import Tokens
-from toys import threads_of_blas
+from toys import record_blas_threads
 
 SIZE, NAMES = 60, ("mortality", "long_stay")
 PARENTS = np.zeros(SIZE, int)
@@ -202,7 +202,7 @@ assert "torch" not in sys.modules
 
 def test_weights_are_found_by_one_thread_of_blas(monkeypatch):
     """So that their last digits do not depend on the machine's cores: from 10,000 admissions on they would."""
-    seen = threads_of_blas(monkeypatch, table, "choose_prior")
+    seen = record_blas_threads(monkeypatch, table, "choose_prior")
     with threadpool_limits(2, user_api="blas"):
         table.fit(hospital(4, 100), VALID, config=TableConfig(), seed=3, parents=PARENTS)
     assert set(seen) == {1}

@@ -9,7 +9,7 @@ from mlci.index._evidence import ENOUGH, Evidence, halved
 from mlci.index.learning import FitSettings, learn
 from mlci.judging import theory
 from mlci.measures.discrimination import calibration
-from toys import threads_of_blas
+from toys import record_blas_threads
 
 NAMES = ["mortality", "long_stay"]
 
@@ -96,7 +96,7 @@ def test_risks_of_validation_admissions_come_from_the_other_half():
 
 def test_a_model_is_made_by_one_thread_of_blas(monkeypatch):
     """So that its last digits do not depend on the machine's cores."""
-    seen = threads_of_blas(monkeypatch, _model_of_fit, "counted")
+    seen = record_blas_threads(monkeypatch, _model_of_fit, "counted")
     with threadpool_limits(2, user_api="blas"):
         learn(FitSettings(), [["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)
     assert set(seen) == {1}

@@ -7,9 +7,9 @@ from mlci.base.errors import InputError
 from mlci.codes.admissions import as_admissions
 from mlci.index._explain import shares
 from mlci.index.estimator import MLCI
-from toys import DEEP_CODES, deep_lists, random_model, random_table
+from toys import NESTED_CODES, nested_code_lists, random_model, random_table
 
-codes = st.lists(st.sampled_from([*DEEP_CODES[:30], "A019", "ZZZ", "ZZZ1"]), max_size=8)
+codes = st.lists(st.sampled_from([*NESTED_CODES[:30], "A019", "ZZZ", "ZZZ1"]), max_size=8)
 
 
 def index_of(model) -> MLCI:
@@ -54,7 +54,7 @@ def test_a_beginning_is_split_evenly_among_the_codes_that_share_it():
 
 
 def test_many_admissions_have_the_shares_of_each():
-    index, lists = TABLES["principal"], deep_lists(40, seed=2)
+    index, lists = TABLES["principal"], nested_code_lists(40, seed=2)
     admissions = as_admissions(lists, icd_version=10)
     together = shares(index.model_, admissions, index.model_.read(admissions)).score
     alone = [effect.effect for each in lists for effect in index.explain(each, icd_version=10)]

@@ -22,7 +22,7 @@ from mlci.index.estimator import MLCI
 from mlci.index.export import LEAST, curves, export, fold, weights
 from mlci.index.model import Model
 from mlci.tokens import UNK
-from toys import deep_lists, random_model, random_table
+from toys import nested_code_lists, random_model, random_table
 
 # Spark leaves the sockets through which Arrow comes back to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
@@ -96,7 +96,7 @@ def test_the_csv_holds_weights_titles_and_curves():
 @pytest.mark.parametrize("model", [PLAIN, IGNORING], ids=["plain", "ignoring"])
 @pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
 def test_sql_gives_the_numbers_of_mlci_score(engine, model):
-    lists = deep_lists(300)
+    lists = nested_code_lists(300)
     found = {"duckdb": on_duckdb, "sqlite": on_sqlite}[engine](model, rows_of(lists), None)
     assert list(found)[1:] == list(model.columns(as_admissions(lists[:1], icd_version=10)))
     check(found, model, lists)
@@ -150,7 +150,7 @@ def test_the_r_script_gives_the_numbers_of_mlci_score(model, tmp_path):
     require(shutil.which("Rscript"), "R", "apt install r-base-core")
     export(model, tmp_path / "weights.csv", all_rows=True)
     assert len((tmp_path / "weights.R").read_text().splitlines()) <= 20
-    lists = deep_lists(200)
+    lists = nested_code_lists(200)
     rows_of(lists).to_csv(tmp_path / "admissions.csv", index=False)
     subprocess.run(["Rscript", tmp_path / "weights.R", tmp_path / "admissions.csv", tmp_path / "s.csv"], check=True)
     found = pd.read_csv(tmp_path / "s.csv")

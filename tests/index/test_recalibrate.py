@@ -9,14 +9,14 @@ from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.index.model import load_model
 from mlci.index.recalibrate import recalibrate
-from toys import deep_lists, random_model, random_table, threads_of_blas
+from toys import nested_code_lists, random_model, random_table, record_blas_threads
 
 MODEL = random_table()
 
 
 def hospital(n: int, *, shift: float, slope: float, seed: int = 0) -> Cohort:
     """Risks are the model's own, shifted and stretched; `thirty` is an outcome that the model does not know."""
-    rng, lists = np.random.default_rng(seed), deep_lists(n, seed=seed)
+    rng, lists = np.random.default_rng(seed), nested_code_lists(n, seed=seed)
     table = pa.table(
         {
             "admission_id": np.arange(n),
@@ -155,7 +155,7 @@ def test_the_command_writes_model_and_page(mlci_cli, tmp_path, empty_figures):
 
 def test_risks_are_fitted_by_one_thread_of_blas(monkeypatch):
     """So that their last digits do not depend on the machine's cores."""
-    seen = threads_of_blas(monkeypatch, sys.modules[recalibrate.__module__], "_fitted")
+    seen = record_blas_threads(monkeypatch, sys.modules[recalibrate.__module__], "_fitted")
     with threadpool_limits(2, user_api="blas"):
         recalibrate(MODEL, hospital(800, shift=1.0, slope=0.6))
     assert set(seen) == {1}

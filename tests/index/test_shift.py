@@ -13,9 +13,9 @@ from mlci.index.model import load_model
 from mlci.index.recalibrate import recalibrate
 from mlci.index.shift import Agreement, Makeup, counted, distance, makeup_of, outcome_columns, shifts
 from mlci.index.tally import Tally
-from toys import deep_lists
+from toys import nested_code_lists
 
-LISTS = deep_lists(3000, seed=4)
+LISTS = nested_code_lists(3000, seed=4)
 THERE = makeup_of(as_admissions(LISTS[:2500], icd_version=10))
 
 

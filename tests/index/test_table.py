@@ -15,7 +15,7 @@ from mlci.index import _table
 from mlci.index._table import curve
 from mlci.index.model import Model, load_model
 from mlci.tokens import PRINCIPAL
-from toys import DEEP_CODES, deep_lists, random_table
+from toys import NESTED_CODES, nested_code_lists, random_table
 
 MODELS = {
     "plain": random_table(),
@@ -23,7 +23,7 @@ MODELS = {
     "few codes": random_table(max_codes=3),
     "ignored": random_table(ignored=("10:A00", "10:B012")),
 }
-codes = st.lists(st.sampled_from([*DEEP_CODES[:40], "A019", "ZZZ", "ZZZ1"]), max_size=10)
+codes = st.lists(st.sampled_from([*NESTED_CODES[:40], "A019", "ZZZ", "ZZZ1"]), max_size=10)
 
 
 def slow_log_odds(model: Model, codes: list[str]) -> np.ndarray:
@@ -58,13 +58,13 @@ def test_order_and_company_change_not_a_bit(admission, seed):
     model = MODELS["plain"]
     alone, *many = (
         model.score(Admissions.from_lists(lists, icd_version=10))
-        for lists in ([admission], [shuffled], [*deep_lists(3), admission])
+        for lists in ([admission], [shuffled], [*nested_code_lists(3), admission])
     )
     assert {alone[0]} == {scores[-1] for scores in many}
 
 
 def test_many_admissions_are_scored_as_one_is(monkeypatch):
-    model, lists = MODELS["plain"], deep_lists(200)
+    model, lists = MODELS["plain"], nested_code_lists(200)
     whole = model.read(as_admissions(lists, icd_version=10))
     monkeypatch.setattr(_table, "ROWS", 16)
     parts = model.read(as_admissions(lists, icd_version=10))
@@ -75,7 +75,7 @@ def test_many_admissions_are_scored_as_one_is(monkeypatch):
 def test_an_outcome_alone_has_the_log_odds_that_it_has_beside_another():
     """Outcomes are summed in pairs, and of an odd number the last has no other."""
     scorer = MODELS["plain"].scorer
-    tokens = scorer.encode(Admissions.from_lists(deep_lists(9), icd_version=10))
+    tokens = scorer.encode(Admissions.from_lists(nested_code_lists(9), icd_version=10))
     first = {name: values[:, :1] if name == "weights" else values[:1] for name, values in scorer.state.items()}
     found = replace(scorer, state=first).read(tokens).log_odds
     np.testing.assert_allclose(found[:, 0], scorer.read(tokens).log_odds[:, 0], atol=1e-12)
@@ -84,7 +84,7 @@ def test_an_outcome_alone_has_the_log_odds_that_it_has_beside_another():
 def test_scoring_loads_nothing_of_fitting_and_judging(tmp_path):
     """Most of the time of a small file is start-up: curves and cutoffs are applied by NumPy alone."""
     MODELS["plain"].save(tmp_path / "m.safetensors")
-    lists = deep_lists(_table.ROWS + 1)  # a whole block of admissions, and one more
+    lists = nested_code_lists(_table.ROWS + 1)  # a whole block of admissions, and one more
     pq.write_table(pa.table({"admission_id": range(len(lists)), "codes": lists}), tmp_path / "a.parquet")
     program = (
         "import sys; from mlci.cli import main; "
@@ -98,7 +98,7 @@ def test_scoring_loads_nothing_of_fitting_and_judging(tmp_path):
 
 
 def test_score_and_risks_follow_from_the_log_odds():
-    model, data = MODELS["plain"], as_admissions(deep_lists(50), icd_version=10)
+    model, data = MODELS["plain"], as_admissions(nested_code_lists(50), icd_version=10)
     reading = model.read(data)
     risks = model.risks(reading)
     for place, name in enumerate(model.outcomes):
@@ -114,7 +114,7 @@ def test_an_outcome_without_log_odds_has_its_risk_by_the_score():
     more = replace(
         model, outcomes={**model.outcomes, "cost": ""}, curves={**model.curves, "cost": model.curves["mortality"]}
     )
-    reading = more.read(as_admissions(deep_lists(9), icd_version=10))
+    reading = more.read(as_admissions(nested_code_lists(9), icd_version=10))
     np.testing.assert_array_equal(more.risks(reading)["cost"], more.curves["cost"](reading.score))
 
 
@@ -132,7 +132,7 @@ def test_a_curve_is_what_interpolation_gives(points):
 
 
 def test_a_table_is_kept_in_a_file(tmp_path):
-    model, data = MODELS["principal"], as_admissions(deep_lists(30), icd_version=10)
+    model, data = MODELS["principal"], as_admissions(nested_code_lists(30), icd_version=10)
     model.save(tmp_path / "m")
     again = load_model(tmp_path / "m")
     assert again.vocabulary == model.vocabulary

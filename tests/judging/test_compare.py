@@ -8,7 +8,7 @@ import mlci
 from mlci.judging import compare as module
 from mlci.judging._crossfit import cross_fit, design
 from mlci.judging.compare import HIDDEN, TOO_FEW, compare
-from toys import SIX, six_hospitals
+from toys import HOSPITAL_SIZES, six_hospitals
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_the_planted_outlier_is_found_and_no_other(found):
 def test_counts_ratios_and_rates_are_what_they_say(found, cohort):
     table = found.of("severity").set_index("group")
     died, name = cohort.labels("mortality")[:, 0], cohort.column("hospital")
-    assert table["n"].to_dict() == SIX
+    assert table["n"].to_dict() == HOSPITAL_SIZES
     for group, row in table.iterrows():
         assert row["observed"] == row["events"] == died[name == group].sum()
         assert row["ratio"] == pytest.approx(row["observed"] / row["expected"])
@@ -207,7 +207,7 @@ def test_a_score_of_another_length_is_told(cohort):
 
 def test_it_looks_well_in_a_notebook(found):
     assert "O/E" in repr(found)
-    assert found._repr_html_().count("<tr>") == 1 + 2 * len(SIX)
+    assert found._repr_html_().count("<tr>") == 1 + 2 * len(HOSPITAL_SIZES)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from mlci.judging.balance import balance
 from mlci.judging.compare import compare
 from mlci.showing import plots
 from mlci.showing.compare import build
-from toys import SIX, six_hospitals
+from toys import HOSPITAL_SIZES, six_hospitals
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,9 @@ def page(found):
 def test_it_holds_every_group_figure_and_verdict(page, found):
     assert page.count("<svg") == 4  # a funnel and a caterpillar for each score
     rows = re.findall(r'<tr[^>]*><th scope="row">(\w)</th><td>([\w ]+)</td><td>([\d,]+)</td>', page)
-    assert [row[0] for row in rows[: len(SIX)]] == found.of("severity")["group"].tolist()
+    assert [row[0] for row in rows[: len(HOSPITAL_SIZES)]] == found.of("severity")["group"].tolist()
     assert rows[0] == ("B", "high", "700")
-    assert rows[len(SIX) - 1] == ("D", "too few", "60")
+    assert rows[len(HOSPITAL_SIZES) - 1] == ("D", "too few", "60")
     assert "more events than expected in B." in page
     assert "shown but not ranked: D." in page
     assert "What the choice of index changes" in page
@@ -47,7 +47,7 @@ def test_it_needs_nobody_and_runs_nothing(page):
 def test_names_are_shown_as_they_are(recwarn):
     """Whatever a hospital is called: signs of mathematics, of a page and of a script, and letters that no font has."""
     cohort = six_hospitals(effect=2.0)
-    names = dict(zip(SIX, ["$x$ & <b>", "北京 $_{", "<script>", "_x", "=1+1", "a" * 80]))
+    names = dict(zip(HOSPITAL_SIZES, ["$x$ & <b>", "北京 $_{", "<script>", "_x", "=1+1", "a" * 80]))
     hospital = [names[name] for name in cohort.column("hospital")]
     table = cohort.table.drop_columns(["hospital"]).append_column("hospital", [hospital])
     cohort = type(cohort)(table, "made", cohort.outcomes)
