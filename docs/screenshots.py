@@ -51,7 +51,7 @@ def main(model: str) -> None:
                     file = {"name": "admissions.csv", "mimeType": "text/csv", "buffer": content}
                     page.get_by_label("Drop a file here").set_input_files(file)
                     page.get_by_role("button", name="Score the file").click()
-                    page.get_by_role("link", name="Fetch").wait_for()
+                    page.get_by_role("link", name="Download").wait_for()
                 page.screenshot(path=IMAGES / f"{name}.png")
             browser.close()
     finally:

@@ -224,8 +224,8 @@ def test_a_body_that_never_comes_ends_the_request(index):
 
 
 def test_unknown_addresses_and_methods(web):
-    assert refused(web.get("/api/nothing"), 404) == "There is nothing at this address."
-    assert refused(web.get("/nothing"), 404) == "There is nothing at this address."
+    assert refused(web.get("/api/nothing"), 404) == "There is no page at this address."
+    assert refused(web.get("/nothing"), 404) == "There is no page at this address."
     assert refused(web.get("/static/../app.py"), 404)
     assert refused(web.get("/static/%2e%2e/app.py"), 404)
     assert refused(web.get("/api/score"), 405)
@@ -246,7 +246,7 @@ def test_a_fault_inside_is_told_without_traceback_and_logged_without_codes(index
     monkeypatch.setattr("mlci.web._api.answers", fail)
     with running(index) as address:
         response = httpx.post(f"{address}/api/score", json={"admissions": [["I50.9"]]}, timeout=PATIENCE)
-    assert "went wrong" in refused(response, 500)
+    assert "internal error" in refused(response, 500)
     assert "KeyError at" in caplog.text
     assert "I509" not in caplog.text + response.text
 
@@ -320,8 +320,8 @@ def test_the_page_says_it_all(web, index):
     verb = "raises" if effect.effect > 0 else "lowers"
     words = f"{verb} the score from {effect.score_without:.2f} to {row['score']:.2f}".replace("-", "−")
     assert f"N17.9 Acute kidney failure, unspecified {words}" in said
-    assert "428.0 : an ICD-9 code. Perhaps I50.9 Heart failure, unspecified" in said
-    assert "Also not read: “éé”" in said
+    assert "428.0 : an ICD-9 code. Did you mean I50.9 Heart failure, unspecified" in said
+    assert "Also ignored: “éé”" in said
     assert "congestive heart failure I50.9" in said
     assert "diabetes, uncomplicated E11.9" in said
 
@@ -331,7 +331,7 @@ def test_the_page_says_it_all(web, index):
 )
 def test_what_is_not_understood_has_no_score_no_verdict_and_no_risk(web, text):
     said = said_on(web.get("/", params={"codes": text}).text)
-    assert "Too little is understood to say anything" in said
+    assert "Too few codes are understood for a score" in said
     assert not re.search(r"igh severity|percentile \d|\d%|Raw score", said)
 
 
@@ -357,7 +357,7 @@ def test_risks_are_never_0_and_percentiles_never_100():
 def test_an_age_that_is_none_is_told_on_the_page_itself(web, age):
     page = web.get("/", params={"codes": "I50.9", "age": age})
     assert page.status_code == 422
-    assert "whole years are needed, from 0 to 129" in said_on(page.text)
+    assert "must be a whole number of years, from 0 to 129" in said_on(page.text)
     assert 'id="result"' in page.text  # which the script puts in its place
 
 
@@ -371,7 +371,7 @@ def test_every_page_says_where_its_risks_were_learned(web):
 def test_about_shows_held_out_figures_and_the_real_port(web, address):
     said = said_on(web.get("/model").text)
     assert "In-hospital mortality 900 90 0.812 0.770 to 0.850 10.2% 10.0% 8.2 to 12.1% 0.97" in said
-    assert "Fewer than 100 events, so weak: in-hospital mortality" in said
+    assert "Fewer than 100 events, so uncertain: in-hospital mortality" in said
     assert "Dates none: computed" in said
     assert "Licence of the data free of rights of others" in said
     assert "The training admissions are synthetic: the index is not for real patients." in said
@@ -384,11 +384,11 @@ def test_two_cases_side_by_side(web, index):
     rows = index.table([["I509", "I10"], ["I10", "N179"]])
     percentiles = " ".join(f"{value:.0f}" for value in rows["percentile"])
     assert f"Severity percentile {percentiles}" in said
-    assert "Only A I50.9 Heart failure, unspecified Only B N17.9" in said
-    assert "Both I10 Essential (primary) hypertension" in said
+    assert "Only in A I50.9 Heart failure, unspecified Only in B N17.9" in said
+    assert "In both I10 Essential (primary) hypertension" in said
     assert "Not understood in case A, and not counted: sepsis" in said
     assert "Case B has no score" in said_on(web.get("/compare", params={"a": "I10", "b": "nothing"}).text)
-    assert refused(web.get("/compare", params={"a": "x" * 20_001}), 422).startswith("That is too much text")
+    assert refused(web.get("/compare", params={"a": "x" * 20_001}), 422).startswith("The text is too long")
 
 
 def test_adding_a_found_code_leads_to_an_address_that_holds_it(web):
@@ -406,7 +406,7 @@ def test_a_model_of_several_versions_asks_which(index, versions):
     with running(other) as address:
         page = httpx.get(address, params={"codes": "428.0", "icd": "9"}, timeout=PATIENCE).text
         assert '<option value="9" selected>' in page
-        assert "never seen" in page
+        assert "unknown to this model" in page
         assert '<option value="10" selected>' in httpx.get(address, timeout=PATIENCE).text
         body = {"admissions": [["I50.9"]], "icd_version": 9}
         found = httpx.post(f"{address}/api/score", json=body, timeout=PATIENCE).json()["admissions"][0]
@@ -440,13 +440,13 @@ def test_a_model_that_knows_nothing_still_has_a_page(index):
 
 def test_empty_and_error_states(web):
     assert "No codes yet" in web.get("/").text
-    assert "No ICD-10-CM code begins with" in web.get("/", params={"q": "zzzz"}).text
+    assert "No ICD-10-CM code starts with" in web.get("/", params={"q": "zzzz"}).text
     too_many = web.get("/", params={"codes": "I10 " * 501})
-    assert refused(too_many, 422).startswith("Those are 501 codes")
-    assert refused(web.get("/", params={"codes": "x" * 20_001}), 422).startswith("That is too much text")
+    assert refused(too_many, 422).startswith("There are too many codes: 501")
+    assert refused(web.get("/", params={"codes": "x" * 20_001}), 422).startswith("The text is too long")
     everything_off = web.get("/", params={"codes": "I10", "off": "I10"}).text
     assert "Every code is left out" in everything_off
-    assert "No code was found in that" in web.get("/", params={"codes": "1 2 3"}).text
+    assert "No code was found in this text" in web.get("/", params={"codes": "1 2 3"}).text
 
 
 class Markup(HTMLParser):
@@ -531,16 +531,17 @@ def test_a_spreadsheet_comes_back_with_what_was_understood(web, index):
     wide.to_excel(stream, index=False)
     refused_page = scored(web, "visits.xlsx", stream.getvalue())
     assert "lacks the column codes" in refused_page.text
-    assert "say which columns it has" in refused_page.text
+    assert "name its columns" in refused_page.text
     page = scored(web, "visits.xlsx", stream.getvalue(), kind="xlsx", id="stay", codes="first,second")
-    assert "admissions are told by stay, codes stand in 2 columns, first to second" in page.text
+    assert "admission ids in column stay; codes in 2 columns, first to second" in page.text
     result = pd.read_excel(io.BytesIO(fetch(web, page)), engine="calamine", dtype={"admission_id": str})
     assert result["admission_id"].tolist() == ["007", "8"]
     np.testing.assert_allclose(result["score"], strictly(index, lists)["score"], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("many", "said"), [(1, "One admission; a"), (3, "All 3 admissions; a"), (201, "The first 200 admissions; a")]
+    ("many", "said"),
+    [(1, "One admission; click"), (3, "All 3 admissions; click"), (201, "The first 200 admissions; click")],
 )
 def test_a_table_of_scores_says_whether_it_is_the_whole(web, many, said):
     page = scored(web, "a.csv", b"admission_id,codes\n" + b"".join(b"%d,A000\n" % row for row in range(many)))
@@ -562,7 +563,7 @@ def test_a_file_comes_back_scored(web, index, name, kind):
     frame.to_parquet(stream) if name == "a.parquet" else frame.to_csv(stream, index=False)
     content = gzip.compress(stream.getvalue()) if name.endswith("gz") else stream.getvalue()
     page = scored(web, name, content, kind=kind)
-    assert f"{len(lists)} admissions are read" in page.text
+    assert f"{len(lists)} admissions read" in page.text
     assert page.text.count("<tr>") == 1 + len(lists)
     result = io.BytesIO(fetch(web, page))
     result = csv.read_csv(result).to_pandas() if kind == "csv" else pd.read_parquet(result)
@@ -610,7 +611,7 @@ def test_how_many_codes_are_unknown_is_said_in_words(web, codes, said):
 
 
 def test_what_is_no_table_is_refused_at_once(web):
-    assert "is not named as a table" in refused(web.post("/files", files={"file": ("a.exe", b"x")}), 422)
+    assert "is not a table" in refused(web.post("/files", files={"file": ("a.exe", b"x")}), 422)
     assert "file is missing" in refused(web.post("/files", data={"kind": "csv"}), 422)
 
 
@@ -693,7 +694,7 @@ def test_scores_are_forgotten_in_time_and_files_never_pile_up(index, tmp_path, m
         while any(tmp_path.iterdir()) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not any(tmp_path.iterdir())
-        assert "are gone" in refused(client.get(str(page.url)), 404)
+        assert "have been deleted" in refused(client.get(str(page.url)), 404)
     with running(index) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
         for _ in range(9):  # the oldest makes room
             scored(client, "a.csv", b"admission_id,codes\n1,I509\n")
@@ -759,7 +760,7 @@ def test_a_server_that_is_told_to_stop_says_no_traceback(model_file, tmp_path, n
 def test_a_taken_port_is_one_sentence(mlci_cli, model_file):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = mlci_cli("serve", model_file, "--port", taken.getsockname()[1], code=2)
-    assert "--port takes another" in done.stderr
+    assert "choose another --port" in done.stderr
 
 
 def test_the_application_can_be_made_without_a_server(index):

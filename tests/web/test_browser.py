@@ -106,7 +106,7 @@ def test_search_by_words_with_the_keyboard_alone(page, index):
     expect(page.get_by_label("Diagnosis codes of one admission")).to_be_focused()
     page.keyboard.type("N17.9")
     page.keyboard.press("Tab")
-    expect(page.get_by_label("Find a code by words")).to_be_focused()
+    expect(page.get_by_label("Find a code")).to_be_focused()
     page.keyboard.type("heart failure")
     expect(page.locator("#found li").first).to_contain_text("I50.9 Heart failure")
     page.keyboard.press("ArrowDown")
@@ -114,7 +114,7 @@ def test_search_by_words_with_the_keyboard_alone(page, index):
     page.keyboard.press("Enter")
     expect(page.locator("#score")).to_have_text(shown(index.score([["N179", "I509"]])[0]))
     expect(page.get_by_label("Diagnosis codes of one admission")).to_have_value("N17.9 I50.9")
-    expect(page.get_by_label("Find a code by words")).to_have_value("")
+    expect(page.get_by_label("Find a code")).to_have_value("")
     wait_for_address(page, codes=["N17.9 I50.9"])
     leave_out = page.get_by_label("leave out N17.9")
     leave_out.focus()
@@ -131,14 +131,14 @@ def test_what_if_removes_and_adds_codes_and_shows_the_change(page, index):
     banner = page.locator("#whatif")
     expect(banner).to_contain_text("What if without N17.9")
     expect(banner).to_contain_text(f"from {shown(before)} to {shown(without)}")
-    page.get_by_label("What if there were also").fill("a41.9")
+    page.get_by_label("What if this code were added?").fill("a41.9")
     page.get_by_role("button", name="Try").click()
     expect(banner).to_contain_text("without N17.9, with A41.9")
     expect(banner).to_contain_text(f"from {shown(before)} to {shown(with_more)}")
     wait_for_address(page, codes=["I50.9 N17.9"], off=["N179"], plus=["a41.9"])
     page.get_by_label("added A41.9").click()  # uncheck() would look at a box that is gone with its row
     expect(banner).not_to_contain_text("A41.9")
-    page.get_by_role("link", name="Take these as recorded").click()
+    page.get_by_role("link", name="Keep these codes").click()
     expect(banner).to_have_count(0)
     expect(page.locator("#score")).to_have_text(shown(without))
     expect(page.get_by_label("Diagnosis codes of one admission")).to_have_value("I509")
@@ -159,7 +159,7 @@ def held(page: Page) -> None:
 def test_what_is_typed_while_the_page_renews_stays_and_counts_once_it_is_tried(page, index):
     page.goto("/?codes=I50.9+N17.9")
     page.evaluate(HELD)  # an answer comes when the test says so
-    box = page.get_by_label("What if there were also")
+    box = page.get_by_label("What if this code were added?")
     box.fill("a4")
     page.get_by_label("leave out N17.9").click()
     held(page)
@@ -195,7 +195,7 @@ def test_codes_that_are_typed_while_one_is_added_stay(page):
 def test_what_is_not_understood_is_offered_right_and_never_counts(page, index):
     page.goto("/?codes=I50.9+N17.9")
     both = shown(index.score([["I509", "N179"]])[0])
-    page.get_by_label("What if there were also").fill("sepsis")
+    page.get_by_label("What if this code were added?").fill("sepsis")
     page.get_by_role("button", name="Try").click()
     expect(page.locator("#unknown")).to_contain_text("sepsis: words, not a code")
     expect(page.locator("#score")).to_have_text(both)
@@ -205,9 +205,9 @@ def test_what_is_not_understood_is_offered_right_and_never_counts(page, index):
     expect(page.locator("#charlson")).to_contain_text("congestive heart failure")
     codes = page.get_by_label("Diagnosis codes of one admission")
     codes.fill("428.0, 584.9")
-    expect(page.get_by_role("alert")).to_contain_text("Too little is understood")
+    expect(page.get_by_role("alert")).to_contain_text("Too few codes are understood")
     expect(page.locator("#score, #verdict, figure.risk")).to_have_count(0)
-    page.get_by_role("link", name="Take the first counterpart of all 2 ICD-9 codes").click()
+    page.get_by_role("link", name="Replace all 2 ICD-9 codes by the first suggestion").click()
     expect(codes).to_have_value("I50.9, N17.9")
     expect(page.locator("#score")).to_contain_text(shown(index.score([["I509", "N179", "A419"]])[0]))
 
@@ -215,7 +215,7 @@ def test_what_is_not_understood_is_offered_right_and_never_counts(page, index):
 @pytest.mark.parametrize(("typed", "code"), [("chf", "I50.9"), ("heart attack", "I21.9"), ("sepsys", "A41.9")])
 def test_search_by_what_people_say(page, typed, code):
     page.goto("/")
-    page.get_by_label("Find a code by words").press_sequentially(typed)
+    page.get_by_label("Find a code").press_sequentially(typed)
     expect(page.locator("#found li").first).to_contain_text(code)
 
 
@@ -240,7 +240,7 @@ def test_a_print_has_model_date_and_codes_and_no_controls(page):
     expect(page.locator(".effects")).to_contain_text("N17.9")
     for hidden in ("#codes", "#show", "nav", "#plus", "#compare", "h1"):
         expect(page.locator(hidden)).not_to_be_visible()
-    assert "discharge. mlci" in " ".join(page.locator("footer").inner_text().split())  # no dot of a link that is gone
+    assert "severity. mlci" in " ".join(page.locator("footer").inner_text().split())  # no dot of a link that is gone
 
 
 def test_a_print_of_scores_says_of_which_file(page):
@@ -259,7 +259,7 @@ def test_a_file_is_scored_sorted_and_fetched(page, index):
     content = frame.to_csv(index=False).encode()
     page.get_by_label("Drop a file here").set_input_files({"name": "a.csv", "mimeType": "text/csv", "buffer": content})
     page.get_by_role("button", name="Score the file").click()
-    expect(page.get_by_text("80 admissions are read")).to_be_visible()
+    expect(page.get_by_text("80 admissions read")).to_be_visible()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wanted = index.table(lists, strict=True)
@@ -278,7 +278,7 @@ def test_a_file_is_scored_sorted_and_fetched(page, index):
     opened.value.close()
     for _ in range(2):  # it stays while the page is open
         with page.expect_download() as download:
-            page.get_by_role("link", name="Fetch scores.csv").click()
+            page.get_by_role("link", name="Download scores.csv").click()
         assert pd.read_csv(download.value.path())["score"].equals(wanted["score"])
     with page.expect_request(re.compile(r"/leave\?load=\d+$")):
         page.evaluate("dispatchEvent(new Event('pagehide'))")
@@ -292,8 +292,8 @@ def test_progress_of_a_large_file_and_a_bad_one(page):
     large = {"name": "large.parquet", "mimeType": "", "buffer": stream.getvalue()}
     page.get_by_label("Drop a file here").set_input_files(large)
     page.get_by_role("button", name="Score the file").click()
-    expect(page.get_by_role("status")).to_contain_text(re.compile("(admissions so far|are read)"))
-    expect(page.get_by_text("100,000 admissions are read")).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text(re.compile("(admissions so far|admissions read)"))
+    expect(page.get_by_text("100,000 admissions read")).to_be_visible()
     page.get_by_role("button", name="Delete now").click()
     expect(page).to_have_url("/files")
     page.get_by_label("Drop a file here").set_input_files({"name": "b.csv", "mimeType": "", "buffer": b"who\n1\n"})
@@ -321,7 +321,7 @@ def test_it_works_without_script(browser, address, index):
     page = context.new_page()
     page.goto("/")
     page.get_by_label("Diagnosis codes of one admission").fill("I50.9 N17.9")
-    page.get_by_label("Find a code by words").fill("sepsis")
+    page.get_by_label("Find a code").fill("sepsis")
     page.get_by_role("button", name="Show").click()
     expect(page.locator("#score")).to_have_text(shown(index.score([["I509", "N179"]])[0]))
     page.get_by_role("button", name="Add A41.9").click()
@@ -333,7 +333,7 @@ def test_it_works_without_script(browser, address, index):
     file = {"name": "a.csv", "mimeType": "", "buffer": b"admission_id,codes\n1,I509\n"}
     page.get_by_label("Drop a file here").set_input_files(file)
     page.get_by_role("button", name="Score the file").click()
-    expect(page.get_by_text("1 admission is read")).to_be_visible()
+    expect(page.get_by_text("1 admission read")).to_be_visible()
     context.close()
 
 
@@ -342,7 +342,7 @@ def test_a_server_that_is_gone_is_told(tab, index):
     with running(index) as address:
         page.goto(f"{address}/?codes=I10")
     page.get_by_label("Diagnosis codes of one admission").press_sequentially(" ")
-    expect(page.get_by_text("The server does not answer")).to_be_visible()
+    expect(page.get_by_text("The server does not respond")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
@@ -368,7 +368,7 @@ def test_axe_finds_no_barrier(tab, scheme):
         {"name": "a.csv", "mimeType": "", "buffer": b"admission_id,codes\n1,I509\n"}
     )
     page.get_by_role("button", name="Score the file").click()
-    expect(page.get_by_role("link", name="Fetch scores.csv")).to_be_visible()
+    expect(page.get_by_role("link", name="Download scores.csv")).to_be_visible()
     page.wait_for_load_state()
     found = axe.run(page, options=VIOLATIONS)
     assert not found.response["violations"], found.generate_report()

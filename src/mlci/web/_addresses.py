@@ -1,4 +1,4 @@
-"""The addresses that the page of one admission links to: the same admission, with a piece of it changed."""
+"""The addresses that the page of one admission links to: the same admission with a change."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from mlci.codes.parse import Missed, Suggestion
 
 @dataclass(frozen=True)
 class CaseAddress:
-    """An admission as the page is asked for it: what was typed, which codes are off, which were added."""
+    """An admission as given in an address: the typed text, the codes left out, and the codes added."""
 
     codes: str
     off: tuple[str, ...]
@@ -21,7 +21,7 @@ class CaseAddress:
     sex: str = ""
 
     def plain(self, codes: str, *, off: Sequence[str] = (), plus: Sequence[str] = ()) -> str:
-        """Give the address of other codes, as recorded unless some are off or added.
+        """Return the address of other codes, with some left out or added.
 
         >>> CaseAddress("I50.9", (), (), 10, said=False).plain("I10", off=["I10"])
         '/?codes=I10&off=I10'
@@ -31,11 +31,11 @@ class CaseAddress:
         return "/?" + urlencode([*fields, *([("icd", self.version)] if self.said else []), *person])
 
     def with_codes(self, codes: str) -> str:
-        """Give the address of other codes with the same ones off and added."""
+        """Return the address of other codes, with the same ones left out and added."""
         return self.plain(codes, off=self.off, plus=self.plus)
 
     def offered(self, missed: Missed, suggestion: Suggestion, *, added: bool = False) -> str:
-        """Give the address with a piece replaced by what may have been meant."""
+        """Return the address with a piece of text replaced by a suggestion."""
         instead = self._written(suggestion)
         if added:
             plus = [text.replace(missed.text, instead, 1) for text in self.plus]
@@ -43,7 +43,7 @@ class CaseAddress:
         return self.with_codes(self.codes.replace(missed.text, instead, 1))
 
     def translated(self, pieces: Sequence[Missed]) -> str:
-        """Give the address with every code of the other version replaced by its first counterpart."""
+        """Return the address with every code of the other ICD version replaced by the first suggestion."""
         text = self.codes
         for missed in pieces:
             text = text.replace(missed.text, self._written(missed.suggestions[0]), 1)

@@ -1,7 +1,7 @@
-"""What an index says of admissions, as the JSON API answers it and the page shows it.
+"""The answers of an index about admissions, for the JSON API and the pages.
 
-In come an index and lists of codes; out come `Answer`s, equal to `index.score`, `risk` and `explain` to the last digit,
-with Charlson and Elixhauser beside them.
+Turn lists of codes into `Answer`s: the same numbers as `index.score`, `risk` and `explain`, to the last digit, together
+with Charlson and Elixhauser.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,42 +22,45 @@ from mlci.web._clinical import Clinical, clinical
 
 
 class CodeEffect(BaseModel):
-    """What one recorded code did to the score."""
+    """The effect of one recorded code on the score."""
 
     code: str
-    title: str | None = Field(description="official title, where the code is in the ICD table")
+    title: str | None = Field(description="official title, if the code is in the ICD table")
     known: bool = Field(description="whether the model knows the code")
     effect: float = Field(
-        description="share of the score by a table, where shares add up; by a network, score minus score_without"
+        description="contribution to the score; contributions add up for a table; for a network, it is score minus "
+        "score_without"
     )
     score_without: float = Field(description="score of the admission without the code")
     log_odds: dict[str, float] | None = Field(
-        description="effect on each outcome's log-odds, likewise; null where the model has none of its own"
+        description="effect on the log-odds of each outcome; null if the model has no log-odds of its own"
     )
 
 
 class Answer(BaseModel):
-    """One admission; everything about severity is null where too little was understood."""
+    """One admission; everything about severity is null if fewer than half of its codes are understood."""
 
-    scored: bool = Field(description="false: fewer than half of the codes are understood, or there is none")
-    understood: float | None = Field(description="share of the recorded codes; null without codes")
-    score: float | None = Field(description="larger means more severe")
-    percentile: float | None = Field(description="share (0 to 100) of the training admissions that score no higher")
-    risk: dict[str, float] | None = Field(description="of each outcome")
-    risk_interval: dict[str, tuple[float, float]] | None = Field(
-        description="95%, of each risk that has one: how far the reference admissions determine it"
+    scored: bool = Field(description="false if fewer than half of the codes are understood, or there are none")
+    understood: float | None = Field(description="share of the recorded codes that are understood; null without codes")
+    score: float | None = Field(description="a higher score is more severe")
+    percentile: float | None = Field(
+        description="share (0 to 100) of the training admissions with the same or a lower score"
     )
-    high_severity: bool | None = Field(description="whether the score lies at or above the cutoff")
+    risk: dict[str, float] | None = Field(description="risk of each outcome")
+    risk_interval: dict[str, tuple[float, float]] | None = Field(
+        description="95% interval of each risk that has one: the uncertainty of the estimate"
+    )
+    high_severity: bool | None = Field(description="whether the score is at or above the cutoff")
     unknown: list[str] = Field(description="codes that the model does not know; they do not count")
     charlson: Clinical = Field(description="Charlson index, original weights")
     elixhauser: Clinical = Field(description="Elixhauser index, van Walraven's weights")
     effects: list[CodeEffect] | None = Field(
-        description="one for each code, in order; null unless asked for and scored"
+        description="one for each code, in order; null unless requested and scored"
     )
 
 
 def model_version(model: Model) -> int:
-    """Return the ICD version that codes are of where nobody says it: the model's, or 10 if that has both or none.
+    """Return the default ICD version of codes: that of the model, or 10 if it has both or none.
 
     >>> from mlci.index.estimator import load
     >>> model_version(load("us2010").model_)
@@ -68,7 +71,7 @@ def model_version(model: Model) -> int:
 
 
 def said_version(model: Model, said: str) -> int:
-    """Return the ICD version that somebody `said`, or else that of `model_version`.
+    """Return the ICD version in the field `said`, or the default if it is not 9 or 10.
 
     >>> from mlci.index.estimator import load
     >>> said_version(load("us2010").model_, "9")
@@ -86,11 +89,11 @@ def answers(
     uncounted: int = 0,
     people: np.ndarray | None = None,
 ) -> tuple[list[Answer], list[str]]:
-    """Return an answer for each admission, and what the user should be told about their codes, a sentence each.
+    """Return an answer for each admission, and warnings about their codes.
 
-    Codes that the model does not understand are left out: they neither raise nor lower a score. `uncounted` is how many
-    further diagnoses were recorded for each admission, of which no code is known at all; `people` are rows of age and
-    sex, for risks that take them.
+    Codes that the model does not know are left out: they neither raise nor lower a score. `uncounted` is the number of
+    further diagnoses of each admission whose code is not known; `people` are rows of age and sex, for risks that use
+    them.
     """
     model, admissions = index.model_, as_admissions(lists, icd_version=icd_version)
     reading, how = model.read_strictly(admissions, people), model.understanding(admissions)
@@ -126,21 +129,21 @@ def answers(
 
 
 def _rows(reading: Reading, rows: np.ndarray) -> Reading:
-    """Return what was read of some admissions' codes."""
+    """Return the reading of some admissions."""
     return Reading(reading.score[rows], None if reading.log_odds is None else reading.log_odds[rows])
 
 
 def _effects(
     model: Model, admissions: Admissions, known: np.ndarray, reading: Reading, icd_version: int
 ) -> Iterator[list[CodeEffect]]:
-    """Yield what each recorded code of each admission does; one that is not understood does nothing.
+    """Yield the effects of the recorded codes of each admission; a code that is not known has none.
 
-    All are explained together, once the first is asked for: one by one they would look up each other's codes again.
+    All admissions are explained together when the first is requested, so that each code is looked up only once.
     """
     effects = iter(effects_of(model, admissions.keep(known), reading))
     for score, (start, end) in zip(reading.score.tolist(), pairwise(admissions.offsets.tolist())):
         yield [
-            CodeEffect.model_construct(**vars(next(effects)))  # our own figures need no check
+            CodeEffect.model_construct(**vars(next(effects)))  # computed here, so not validated
             if known[code]
             else CodeEffect(
                 code=(text := str(admissions.values[code])),

@@ -1,4 +1,4 @@
-"""The JSON API: admissions in, scores, risks and reasons out; what a model is; codes found by words."""
+"""The JSON API: score and explain admissions, describe the model, and find codes."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,9 +16,9 @@ from mlci.web._answers import Answer, answers, model_version
 from mlci.web._case import MOST_CODES
 from mlci.web._turns import Turns
 
-MOST_ADMISSIONS = 1_000  # of a call of the API; more go as a file
-FEW, FEW_CODES = 10, 200  # admissions, and codes of all of them, that are answered within some milliseconds
-MOST_LEFT_OUT = 5_000_000  # codes to score again when effects are asked for
+MOST_ADMISSIONS = 1_000  # in one request; upload a file for more
+FEW, FEW_CODES = 10, 200  # admissions, and codes in total, that take only a few milliseconds
+MOST_LEFT_OUT = 5_000_000  # codes to score again for the effects of one request
 
 IcdCode = Annotated[str, Field(max_length=40)]
 
@@ -34,21 +34,23 @@ class Question(BaseModel):
         max_length=MOST_ADMISSIONS, description="the codes of each admission; dots and case do not matter"
     )
     icd_version: Literal[9, 10] | None = Field(
-        None, description="of all codes; null: the model's, or 10 if that has both"
+        None, description="ICD version of all codes; null: that of the model, or 10 if it has both"
     )
     age: list[Annotated[float, Field(ge=0, lt=130, strict=True)] | None] | None = Field(
-        None, max_length=MOST_ADMISSIONS, description="years, of each admission, for a model whose risks take them"
+        None, max_length=MOST_ADMISSIONS, description="age in years of each admission, if the model's risks use it"
     )
     sex: list[Literal["F", "M"] | None] | None = Field(
-        None, max_length=MOST_ADMISSIONS, description="of each admission, for a model whose risks take it"
+        None, max_length=MOST_ADMISSIONS, description="sex of each admission, if the model's risks use it"
     )
-    explain: StrictBool = Field(False, description="also say what each code did to the score")
+    explain: StrictBool = Field(False, description="also return the effect of each code on the score")
 
 
 class Answers(BaseModel):
+    """The answers for all admissions of a question."""
+
     icd_version: int
     admissions: list[Answer] = Field(description="one for each admission, in order")
-    warnings: list[str] = Field(description="sentences about what the model was not made for, or does not get")
+    warnings: list[str] = Field(description="sentences about codes or admissions that do not suit the model")
 
 
 class Found(BaseModel):
@@ -70,6 +72,8 @@ class Side(BaseModel):
 
 
 class ContrastAnswer(BaseModel):
+    """An outcome's rates on both sides of the cutoff."""
+
     outcome: str
     above: Side
     below: Side
@@ -79,47 +83,49 @@ class CutoffAnswer(BaseModel):
     """High severity is a score of at least `score`."""
 
     score: float
-    certificate: float = Field(description="rho squared of the shared direction: 1 if that is exactly this cut")
-    share: float = Field(description="of the training and validation admissions at or above it")
+    certificate: float = Field(description="rho squared with the shared direction; 1 if it is exactly this cut")
+    share: float = Field(description="share of the training and validation admissions at or above it")
     contrasts: list[ContrastAnswer]
 
 
 class ModelCard(BaseModel):
-    """What a model is and what it was made from."""
+    """What a model is and how it was made."""
 
-    mlci: str = Field(description="version of the program that answers")
+    mlci: str = Field(description="version of mlci that answers")
     outcomes: dict[str, str] = Field(description="name and rule of each outcome")
-    icd_versions: list[int] = Field(description="of the training codes; 0 where nobody said")
-    vocabulary: int = Field(description="distinct codes (their first characters) that the model knows")
-    percentiles: dict[str, float] = Field(description="of the training scores")
+    icd_versions: list[int] = Field(description="ICD versions of the training codes; 0 if unknown")
+    vocabulary: int = Field(description="number of codes and code prefixes that the model knows")
+    percentiles: dict[str, float] = Field(description="percentiles of the training scores")
     cutoff: CutoffAnswer
     validation: dict[str, dict[str, float]] = Field(
-        description="of each outcome on the validation split: counts, AUROC, observed and expected rate, slope"
+        description="for each outcome on the validation split: counts, AUROC, observed and expected rate, slope"
     )
     training: dict[str, Any] = Field(description="recipe, seed, config, cohort, counts, outcome weights, record")
     about: dict[str, str] = Field(description="the model card: data, dates, counts, recipe, cutoff, licence, in words")
-    limits: list[str] = Field(description="what the model must not be used for")
+    limits: list[str] = Field(description="limits of use")
 
 
 class Problem(BaseModel):
     detail: str = Field(description="one sentence")
 
 
-LIMITS = [  # of any page like this; those of the index itself are in its file
-    "It is not a physiological severity measure: it sees diagnosis codes, no vital sign, laboratory value or note.",
-    "A code's effect says what the index uses, not what causes an outcome.",
-    "Coding habits differ between hospitals and years: judge it on local admissions (mlci report) before using it.",
+LIMITS = [  # of every index; the model file has its own
+    "It does not measure physiological severity: it uses diagnosis codes, but no vital signs, laboratory values or "
+    "notes.",
+    "The effect of a code shows what the index uses, not what causes an outcome.",
+    "Coding practice differs between hospitals and years: evaluate it on local admissions (mlci report) before use.",
 ]
 REFUSALS: dict[int | str, dict] = {
-    408: {"model": Problem, "description": "The request arrived too slowly"},
+    408: {"model": Problem, "description": "The request took too long to arrive"},
     413: {"model": Problem, "description": "The request is too large"},
-    422: {"model": Problem, "description": "The request is not understood"},
+    422: {"model": Problem, "description": "The request is not valid"},
 }
 
 
 def api(index: MLCI) -> APIRouter:
+    """Return the routes of the API."""
     api, model = APIRouter(prefix="/api", tags=["api"]), index.model_
-    scoring, searching = Turns(), Turns()  # who looks up a code does not wait for those who score thousands
+    scoring, searching = Turns(), Turns()  # separate, so that a search does not wait for a large request
 
     @api.post("/score", responses=REFUSALS)
     async def score(question: Question) -> Answers:
@@ -133,28 +139,26 @@ def api(index: MLCI) -> APIRouter:
             most = model.vocabulary.max_codes
             again = sum(min(len(codes), most) * min(len(codes), most + 1) for codes in question.admissions)
             if again > MOST_LEFT_OUT:
-                raise InputError("explain: that is too much to explain at once; send fewer admissions.")
-        said = {name: values for name in ("age", "sex") if (values := getattr(question, name)) is not None}
-        age, sex = (said.get(name) if name in model.people else None for name in ("age", "sex"))
+                raise InputError("explain: there are too many codes to explain at once; send fewer admissions.")
+        given = {name: values for name in ("age", "sex") if (values := getattr(question, name)) is not None}
+        age, sex = (given.get(name) if name in model.people else None for name in ("age", "sex"))
         people = of_persons(model.people, age, sex, len(question.admissions))
         options = {"icd_version": version, "explain": question.explain, "people": people}
         found, doubts = answers(index, question.admissions, **options)
-        aside = [
-            f"The risks of this index do not take {name}; it was left aside."
-            for name in said
-            if name not in model.people
+        ignored = [
+            f"The risks of this index do not use {name}; it was ignored." for name in given if name not in model.people
         ]
-        return Answers(icd_version=version, admissions=found, warnings=[*doubts, *aside])
+        return Answers(icd_version=version, admissions=found, warnings=[*doubts, *ignored])
 
     @api.get("/model")
     def card() -> ModelCard:
-        """Return what the model is: outcomes, training cohort, versions, figures, limits of use."""
+        """Describe the model: outcomes, training cohort, versions, figures, limits of use."""
         return model_card(index)
 
     @api.get("/codes", responses={422: REFUSALS[422]})
     async def codes(
         q: Annotated[str, Query(max_length=200, description="the beginning of a code, or words of its title")],
-        icd_version: Annotated[int | None, Query(ge=9, le=10, description="the model's unless given")] = None,
+        icd_version: Annotated[int | None, Query(ge=9, le=10, description="ICD version; default: the model's")] = None,
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
     ) -> list[Found]:
         """Find codes by their beginning or by words."""

@@ -1,8 +1,8 @@
-"""The page of one admission: what was typed, what follows from it, and what would follow if a code came or went.
+"""The page of one admission: its scores and risks, the effect of each code, and what-if changes of the codes.
 
-In come the fields of the form; out comes a `Case`, all that the template needs. A case is the recorded codes; a
-"what if" leaves some of them out (`off`) or adds others (`plus`). What is not understood is shown with what may have
-been meant, and does not count.
+Turn the fields of the form into a `Case`, which holds all that the template needs. A case is the recorded codes; a
+what-if leaves some of them out (`off`) or adds others (`plus`). Text that is not understood is shown with suggestions,
+and does not count.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,30 +21,32 @@ from mlci.tokens import UNK
 from mlci.web._answers import Answer, answers
 
 MOST_CODES, MOST_TEXT = 500, 20_000
-HARDLY = 0.005  # a change of the score that nobody would see
+NEGLIGIBLE = 0.005  # change of the score that does not show in two decimals
 
 
 @dataclass(frozen=True)
 class Row:
-    """One code of the case and what it does."""
+    """One code of the case, and its effect."""
 
     code: str
     title: str | None
     state: Literal["recorded", "off", "plus"]
     again: bool  # recorded before
-    effect: float | None  # None where the code does not count
+    effect: float | None  # None if the code does not count
     words: str
 
 
 @dataclass(frozen=True)
 class Case:
+    """An admission as typed, and its answers."""
+
     codes: list[str]  # recorded and understood, normalised
     off: list[str]
     plus: list[str]
     missed: list[Missed]  # typed as recorded, not understood
-    missed_plus: list[Missed]  # the same of the what-if
+    missed_plus: list[Missed]  # added in a what-if, not understood
     recorded: Answer
-    now: Answer  # the same unless something is left out or added
+    now: Answer  # with the what-if; equal to `recorded` without one
     rows: list[Row]
     doubts: list[str]
 
@@ -70,11 +72,13 @@ def typed(index: MLCI, text: str, version: int) -> Parsed:
     ['I509', 'N179']
     """
     if len(text) > MOST_TEXT:
-        raise InputError(f"That is too much text: {len(text):,} characters; the page takes {MOST_TEXT:,}.")
+        raise InputError(f"The text is too long: {len(text):,} characters; the page accepts {MOST_TEXT:,}.")
     reading = parsed(index.model_, text, version)
     if len(reading.codes) > MOST_CODES:
-        many = f"Those are {len(reading.codes):,} codes; the page takes {MOST_CODES} at once."
-        raise InputError(f"{many} Send many admissions as a file.")
+        raise InputError(
+            f"There are too many codes: {len(reading.codes):,}; the page accepts {MOST_CODES}. To score many "
+            "admissions, upload a file."
+        )
     return reading
 
 
@@ -87,7 +91,7 @@ def read_case(
     version: int,
     people: np.ndarray | None = None,
 ) -> Case | None:
-    """Return the case, or None if nothing typed could be a diagnosis; `people` is the row of its age and sex."""
+    """Return the case, or None if nothing in the text could be a diagnosis; `people` is the row of its age and sex."""
     reading, added = typed(index, text, version), typed(index, "\n".join(plus), version)
     codes, left_out = [understood.code for understood in reading.codes], {icd.normalise(code) for code in off}
     off = [code for code in dict.fromkeys(codes) if code in left_out]
@@ -96,10 +100,10 @@ def read_case(
         return None
     uncounted = sum(missed.counts for missed in reading.missed)
     counted = [code for code in codes if code not in off] + plus
-    said = {"icd_version": version, "uncounted": uncounted, "people": people}
+    options = {"icd_version": version, "uncounted": uncounted, "people": people}
     admissions = Admissions.from_lists([counted], icd_version=version)
-    (now,), doubts = answers(index, admissions, explain=True, **said)
-    recorded = answers(index, [codes], **said)[0][0] if off or plus else now
+    (now,), doubts = answers(index, admissions, explain=True, **options)
+    recorded = answers(index, [codes], **options)[0][0] if off or plus else now
     known = {understood.code: understood for understood in (*reading.codes, *added.codes)}
     return Case(
         codes=codes,
@@ -123,6 +127,7 @@ def _rows(
     admissions: Admissions,
     known: dict[str, Understood],
 ) -> Iterator[Row]:
+    """Yield a row for each recorded code and each added one."""
     counted, version = [str(code) for code in admissions.values[admissions.indices]], int(admissions.versions[0])
     back = answers(index, [[*counted, code] for code in off], icd_version=version)[0] if off else []
     returned = {code: answer.score for code, answer in zip(off, back)}
@@ -141,25 +146,26 @@ def _rows(
         if not effect.known:
             yield Row(code, title, state, again, None, _uncounted(code, version, index))
         elif place > limit:
-            yield Row(code, title, state, again, None, f"does not count: the model takes the first {limit} codes")
+            yield Row(code, title, state, again, None, f"does not count: the model uses only the first {limit} codes")
         else:
             words = _change(effect.score_without, now.score)
             if read_as[code] != code:
                 words += f"; read as {icd.dotted(read_as[code], version)}"
             if not known[code].exact:
-                words += f"; not a code of ICD-{version}-CM, read by its category"
+                words += f"; not a valid ICD-{version}-CM code, read as its category"
             yield Row(code, title, state, again, effect.effect, words)
 
 
 def _uncounted(code: str, version: int, index: MLCI) -> str:
-    beginnings = [text.split(":")[1] for text in index.model_.vocabulary.ignored if text.startswith(f"{version}:")]
-    if code.startswith(tuple(beginnings)):
-        return "does not count: it tells the outcome, and the model leaves such codes out"
-    return "does not count: the model has never seen it, nor a code that begins like it"
+    """Return why a code does not count."""
+    prefixes = [text.split(":")[1] for text in index.model_.vocabulary.ignored if text.startswith(f"{version}:")]
+    if code.startswith(tuple(prefixes)):
+        return "does not count: it reveals an outcome, and the model ignores such codes"
+    return "does not count: the model knows neither this code nor one with the same beginning"
 
 
 def _read_as(index: MLCI, admissions: Admissions) -> dict[str, str]:
-    """Return what the model reads a code as: the longest of its beginnings that it has seen, as far as it looks."""
+    """Return what the model reads each code as: its longest prefix in the vocabulary."""
     vocabulary = index.model_.vocabulary
     names = {
         str(value): vocabulary.tokens[leaf - 2] if leaf > UNK else ""
@@ -170,12 +176,12 @@ def _read_as(index: MLCI, admissions: Admissions) -> dict[str, str]:
 
 
 def _change(before: float | None, after: float | None) -> str:
-    """Return the way from one score to another, in words."""
+    """Return the change from one score to another, in words."""
     if before is None or after is None:
-        return "makes a score possible" if before is None else "leaves too little for a score"
+        return "makes a score possible" if before is None else "leaves too few codes for a score"
     if before == after:
         return "does not change the score"
     old, new = f"{before:.2f}", f"{after:.2f}"
-    if abs(after - before) < HARDLY or old == new:
+    if abs(after - before) < NEGLIGIBLE or old == new:
         return f"hardly changes the score (by {after - before:+.4f})".replace("-", "−")
     return f"{'raises' if after > before else 'lowers'} the score from {old} to {new}".replace("-", "−")

@@ -1,7 +1,7 @@
-"""Charlson and Elixhauser beside an index: admissions in, points and the comorbidities behind them out.
+"""Charlson and Elixhauser of admissions: the points, and the comorbidities behind them.
 
-What each code of the ICD tables stands for is looked up once for all requests: a page of a dozen codes would else spend
-a fifth of its time on it.
+The comorbidities of each ICD code are looked up once for all requests; otherwise a page of a dozen codes would spend a
+fifth of its time on it.
 """
 
 from functools import cache, reduce
@@ -19,14 +19,14 @@ INDICES = {"charlson": "cci_charlson", "elixhauser": "eci_vw"}  # with the weigh
 
 
 class Comorbidity(BaseModel):
-    """A comorbidity that some of the codes stand for."""
+    """A comorbidity, and the codes of the admission that belong to it."""
 
     words: str
     codes: list[str]
 
 
 class Clinical(BaseModel):
-    """A clinical index; a milder form is dropped where the severer one was found."""
+    """A clinical index; a milder form of a disease is dropped if the severe form is present."""
 
     score: int
     categories: list[Comorbidity]
@@ -61,7 +61,7 @@ def clinical(admissions: Admissions) -> list[dict[str, Clinical]]:
 
 
 def _categories(word: int, of_code: dict[str, int], column: str) -> list[Comorbidity]:
-    """Return the categories among an admission's bits that belong to the index, each with its codes."""
+    """Return the categories of the index that are set in an admission's bits, each with its codes."""
     return [
         Comorbidity.model_construct(words=words, codes=[code for code, own in of_code.items() if own & bit])
         for bit, words in _of_index(column)
@@ -89,7 +89,7 @@ def _bits(code: str, version: int) -> int:
 
 @cache
 def _listed(version: int) -> dict[str, int]:
-    """Return the bits of every code of an ICD table that stands for some category."""
+    """Return the bits of every code of an ICD table that belongs to some category."""
     codes = icd.all_codes(version)
     bits = rules().code_bits(codes, version)[0]
     return {code: word for code, word in zip(codes.to_pylist(), bits.tolist()) if word}

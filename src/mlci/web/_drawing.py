@@ -1,4 +1,4 @@
-"""Small pictures of a model, as numbers for the templates' inline SVG: made once, so a page only adds its marks."""
+"""Small figures of a model, as coordinates for inline SVG: computed once, so that a page only adds its marks."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from mlci.judging.kept import Smooth
 WIDTH, HEIGHT = 340, 150
 LEFT, RIGHT, TOP, BOTTOM = 34, 12, 26, 24  # room for labels
 BARS, POINTS = 40, 80
-TAIL = 0.5  # percent of the training admissions at either end that lie beyond the picture
+TAIL = 0.5  # percent of the training admissions at either end that are outside the figure
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class RiskLine:
     """The risk of one outcome along the score."""
 
     points: str  # of an SVG polyline
-    band: str  # of an SVG polygon; empty where the curve has none
+    band: str  # of an SVG polygon; empty if the curve has no interval
     top: float  # risk at the upper edge
     ticks: list[tuple[float, float]]  # risk, y
     middle: float  # risk at the median score of the training admissions
-    ends: tuple[float, float]  # risk at either end of the picture
+    ends: tuple[float, float]  # risk at either end of the figure
 
     def y(self, risk: float) -> float:
         return _round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * risk / self.top)
@@ -31,7 +31,7 @@ class RiskLine:
 
 @dataclass(frozen=True)
 class Drawing:
-    """All pictures share the score axis, so that a mark stands at the same place in each."""
+    """The figures of a model; all share the score axis, so that a mark is at the same place in each."""
 
     model: Model
 
@@ -46,18 +46,18 @@ class Drawing:
         return (float(low), float(high)) if low < high else (float(low) - 1, float(high) + 1)
 
     def x(self, score: float) -> float:
-        """Return where a score lies; beyond the picture, its edge."""
+        """Return the x coordinate of a score; outside the figure, that of its edge."""
         low, high = self.limits
         return _round(LEFT + (WIDTH - LEFT - RIGHT) * min(max((score - low) / (high - low), 0.0), 1.0))
 
     @cached_property
     def ticks(self) -> list[tuple[float, float]]:
-        """Score and x of the numbers below a picture."""
+        """Score and x of the tick labels."""
         return [(score, self.x(score)) for score in _nice(*self.limits)]
 
     @cached_property
     def bars(self) -> list[tuple[float, float, float, float]]:
-        """x, y, width, height: the share of the training admissions in each of `BARS` equal steps of the score."""
+        """x, y, width and height of each bar: the share of training admissions in equal steps of the score."""
         edges = np.linspace(*self.limits, BARS + 1)
         share = np.diff(self.model.percentile(edges))
         heights = (self.floor - TOP) * share / max(share.max(), 1e-12)
@@ -68,7 +68,7 @@ class Drawing:
         ]
 
     def below(self, x: float) -> int:
-        """Return how many of the bars have their middle at a place or left of it."""
+        """Return how many bars have their middle at `x` or to the left of it."""
         return sum(left + width / 2 <= x for left, _, width, _ in self.bars)
 
     @cached_property
@@ -97,7 +97,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Bars:
-    """How many admissions of a file lie in each twentieth of the reference admissions."""
+    """A histogram: how many admissions of a file are in each twentieth of the reference admissions."""
 
     counts: np.ndarray
 
@@ -118,7 +118,7 @@ class Bars:
 
     @property
     def even(self) -> float:
-        """Height of a bar if the file were like the reference admissions."""
+        """The y of the top of all bars if the file were like the reference admissions."""
         mean = self.counts.sum() / len(self.counts)
         return _round(self.floor - (self.floor - TOP) * mean / max(self.counts.max(), 1))
 

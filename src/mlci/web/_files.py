@@ -1,4 +1,4 @@
-"""The pages of many admissions: a file in, its progress, its scores, and its end."""
+"""The pages for many admissions: upload a file, watch its progress, download and delete its scores."""
 
 from collections.abc import Callable
 from typing import Annotated, Literal
@@ -23,7 +23,7 @@ def _row_address(row: dict) -> str:
 def _present(job: Job | None) -> Job:
     if job is None:
         raise HTTPException(
-            404, "These scores are gone: they are deleted when their page is left, or after ten minutes."
+            404, "These scores have been deleted, because their page was left or ten minutes have passed."
         )
     return job
 
@@ -47,7 +47,7 @@ def files(index: MLCI, uploads: Uploads, render: Callable[..., str], upload_limi
         try:
             token = uploads.add(file.file, file.filename or "", kind=kind, **named)
         except Busy:
-            raise HTTPException(503, "Too many files are in work; try again in a minute.") from None
+            raise HTTPException(503, "Too many files are being scored; try again in a minute.") from None
         return RedirectResponse(f"/files/{token}", 303)
 
     def kept(token: str) -> Job:
@@ -66,14 +66,14 @@ def files(index: MLCI, uploads: Uploads, render: Callable[..., str], upload_limi
 
     @router.post("/{token}/leave", status_code=204)
     def leave(token: str, load: int = 0) -> None:
-        """Note that the page was left, or is being loaded anew; `load` says which of its loads it was."""
+        """Note that the page was left or is being reloaded; `load` is the number of the load that ended."""
         uploads.left(token, load)
 
     @router.get("/{token}/scores")
     def scores(token: str) -> FileResponse:
         job = kept(token)
         if not job.done.is_set() or job.error:
-            raise HTTPException(404, "The scores are not made yet.")
+            raise HTTPException(404, "The scores are not ready yet.")
         return FileResponse(job.target, filename=job.target.name)
 
     @router.post("/{token}/forget")

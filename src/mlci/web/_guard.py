@@ -1,4 +1,4 @@
-"""The outermost layer: how much and how slowly a client may send, what headers an answer bears, and no traceback."""
+"""The outermost layer: limits of size and time of requests, security headers, and no tracebacks."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ class Guard:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         if scope["method"] not in ("GET", "HEAD") and _is_foreign(Headers(scope=scope)):
-            sentence = "This can only be sent from the page itself."
+            sentence = "This request must come from the page itself."
             return await JSONResponse({"detail": sentence}, 403, headers=HEADERS)(scope, receive, send)
         limit, seconds = self.limits[scope["path"] == "/files"]
         deadline = asyncio.get_running_loop().time() + seconds
@@ -48,11 +48,11 @@ class Guard:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
-                raise HTTPException(408, f"The request did not arrive whole within {seconds:g} seconds.") from None
+                raise HTTPException(408, f"The request took longer than {seconds:g} seconds to arrive.") from None
             whole = not message.get("more_body")
             size += len(message.get("body", b""))
             if size > limit:
-                raise HTTPException(413, f"The request is too large; {limit:,} bytes are allowed.")
+                raise HTTPException(413, f"The request is too large; the limit is {limit:,} bytes.")
             return message
 
         async def dressed(message: Message) -> None:
@@ -66,17 +66,16 @@ class Guard:
 
         try:
             await self.app(scope, limited, dressed)
-        except Exception as error:  # the last door: a traceback could show a patient's codes
-            # The place, not the text: that may hold codes.
+        except Exception as error:  # no traceback and no text of the error: both could show a patient's codes
             place = traceback.extract_tb(error.__traceback__)[-1]
             log.error("%s at %s:%s", type(error).__name__, place.filename, place.lineno)
             if not begun:
-                sentence = "Something went wrong inside; the server's log says where."
+                sentence = "There was an internal error; see the server's log."
                 await JSONResponse({"detail": sentence}, 500)(scope, receive, dressed)
 
 
 def _is_foreign(headers: Headers) -> bool:
-    """Return whether a browser says that another site's page sent this; programs other than browsers say nothing."""
+    """Return whether a browser reports that a page of another site sent the request; other programs report nothing."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin == "null" and site is not None:  # our pages send no referrer, and a form then no origin
         return site not in ("same-origin", "none")

@@ -1,6 +1,6 @@
-"""The pages that people see: one admission, two beside each other, and what the model is.
+"""The pages for one admission, for two cases side by side, and about the model.
 
-In comes an index and what renders; out come routers. Pages work without JavaScript; a small script saves reloading.
+Pages work without JavaScript; a small script saves reloading.
 """
 
 import re
@@ -23,8 +23,8 @@ from mlci.web._api import found_code, model_card
 from mlci.web._case import MOST_TEXT, read_case
 from mlci.web._turns import Turns
 
-OLDEST = 130  # years that nobody has reached
-FEW, LONGEST = 40, 10  # codes of a short page, and characters of each
+AGE_LIMIT = 130  # years
+FEW, LONGEST = 40, 10  # largest number of codes of a quick request, and of characters of each
 BETWEEN, HAS_DIGIT = re.compile(r"[\s,;]+"), re.compile(r"\d")
 EXAMPLES = {
     10: {
@@ -64,8 +64,8 @@ def pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
         def answered() -> Response:
             case, error = None, ""
             try:
-                if age and not (re.fullmatch("[0-9]{1,3}", age) and int(age) < OLDEST):
-                    raise InputError(f"Age: whole years are needed, from 0 to {OLDEST - 1}.")
+                if age and not (re.fullmatch("[0-9]{1,3}", age) and int(age) < AGE_LIMIT):
+                    raise InputError(f"The age must be a whole number of years, from 0 to {AGE_LIMIT - 1}.")
                 people = of_person(index.model_.people, float(age) if age else None, sex or None)
                 case = read_case(index, codes, off=off, plus=plus, version=version, people=people)
             except InputError as problem:
@@ -88,14 +88,14 @@ def pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
             )
             return HTMLResponse(page, 422 if error else 200)
 
-        # Long lists and words to look up, which take longer, must not hold up others.
+        # Long lists and words to look up take longer and must not hold up other requests.
         return await turns(answered, short=not q and _are_few_codes(codes, *plus))
 
     return router
 
 
 def _are_few_codes(*typed: str) -> bool:
-    """Return whether nothing but a few codes was typed: every word is short and has a digit."""
+    """Return whether the text is only a few codes: every word is short and has a digit."""
     words = BETWEEN.split(" ".join(typed), FEW)
     return len(words) <= FEW and all(len(word) <= LONGEST and (not word or HAS_DIGIT.search(word)) for word in words)
 

@@ -1,7 +1,7 @@
-"""HTTP as uvicorn speaks it, for clients that never finish what they begin.
+"""uvicorn's HTTP protocol, hardened against clients that never finish their requests.
 
-A connection on which no whole request has arrived is closed after some seconds, and at once where others wait for
-its place: however many of them are opened, the page goes on answering.
+A connection without a complete request is closed after some seconds, or at once if other connections need its place. So
+the server keeps answering, however many connections are opened.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import time
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
-MOST_CONNECTIONS = 200  # below what the server itself would refuse
+MOST_CONNECTIONS = 200  # less than the limit of the server itself
 
 
 class PatientProtocol(H11Protocol):
@@ -46,7 +46,7 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def is_idle(self) -> bool:
-        """Return whether no request is being read or answered; a body that is slow to come is the guard's business."""
+        """Return whether no request is being read or answered; a slow body is handled by `Guard`."""
         return self.cycle is None or self.cycle.response_complete
 
     def _wait(self) -> None:

@@ -1,4 +1,4 @@
-"""Templates and the words of their figures: a view in, a page out."""
+"""Templates and the formats of their numbers: a view in, a page out."""
 
 from collections.abc import Callable
 from datetime import date
@@ -31,13 +31,13 @@ def renderer(index: MLCI, name: str):
         "place": place,
         "cell": cell,
     }
-    kept: dict[tuple[object, ...], str] = {}
+    rendered: dict[tuple[object, ...], str] = {}
 
     def remembered(*key: object, caller: Callable[[], str]) -> str:
-        """Return what a part of a template renders, once for each key: for parts that depend on model and key alone."""
-        if key not in kept:
-            kept[key] = caller()
-        return kept[key]
+        """Render a part of a template once for each key; it must depend only on the model and the key."""
+        if key not in rendered:
+            rendered[key] = caller()
+        return rendered[key]
 
     environment.globals |= {
         "remembered": remembered,
@@ -56,7 +56,7 @@ def renderer(index: MLCI, name: str):
 
 
 def percent(risk: float) -> str:
-    """Return a `risk` with as many digits as a person can use; never 0 or 100%.
+    """Return a `risk` as text with a sensible number of digits; never 0 or 100%.
 
     >>> percent(0.0004), percent(0.123), percent(0.9999)
     ('under 0.1%', '12.3%', 'over 99.9%')
@@ -77,7 +77,7 @@ def span(bounds: tuple[float, float]) -> str:
 
 
 def place(percentile: float) -> str:
-    """Return a `percentile` as text; never 100, which would say that nobody could be graver.
+    """Return a `percentile` as text; never 100, which would suggest that nothing could be more severe.
 
     >>> place(61.4), place(99.96)
     ('61', '99.9')

@@ -1,8 +1,8 @@
-"""Files of admissions on their way through: scored one after the other, handed back, and forgotten.
+"""Uploaded files: scored one after the other, offered for download, and deleted.
 
-In comes an upload; out comes its scores file with a summary and the first rows, while `Job` tells how far it is. The
-upload goes as soon as it is scored; the scores stay while their page is open, or for ten minutes where no script
-tells that it is.
+Turn an upload into a file of scores with a summary and the first rows; `Job` holds the progress. The upload is deleted
+as soon as it is scored. The scores stay while their page is open, or for ten minutes if the browser runs no script to
+keep them.
 """
 
 import re
@@ -29,28 +29,28 @@ from mlci.web._case import MOST_CODES
 
 KEEP_SECONDS = 600
 MOST_JOBS = 8  # waiting, running or kept
-MOST_ERRORS = 64  # files that could not be read and whose sentence waits for its reader
-MOST_ADMISSIONS = 50_000_000  # beyond that, the command line
+MOST_ERRORS = 64  # failed files whose error message is kept
+MOST_ADMISSIONS = 50_000_000  # larger files need the command line
 FIRST_ROWS = 200
-GRACE_SECONDS = 20  # after a page is left: it may only be loaded anew
+GRACE_SECONDS = 20  # after a page is left, since it may only be reloading
 BARS = 20  # of the histogram, each a twentieth of the reference admissions
 NAMES = r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$|\.(parquet|pq)$|\.xlsx$"
 
 
 class Busy(Exception):
-    """Too many files at once."""
+    """There are too many files in progress."""
 
 
 @dataclass
 class Job:
-    """One file, from upload to scores."""
+    """One uploaded file and its scores."""
 
-    name: str  # of the file, as its owner calls it
+    name: str  # of the uploaded file
     folder: TemporaryDirectory
     source: Path
     target: Path
     written: int = 0  # admissions scored so far
-    understood: str = ""  # which columns hold what
+    understood: str = ""  # how its columns were read
     tally: Tally | None = None
     rows: list[dict] = field(default_factory=list)  # the first, with their codes
     bars: np.ndarray = field(default_factory=lambda: np.zeros(BARS, dtype=np.int64))
@@ -58,16 +58,16 @@ class Job:
     high: int = 0
     error: str = ""
     timer: Timer | None = None
-    loads: int = 0  # of its page
+    loads: int = 0  # how often its page was loaded
     stopped: Event = field(default_factory=Event)
     done: Event = field(default_factory=Event)
 
     def take(self, admissions: Admissions, columns: Mapping[str, np.ndarray]) -> None:
-        """Sum up a batch, and keep its rows while they are among the first."""
+        """Add a batch to the summary, and keep its rows if they are among the first."""
         percentile = columns["percentile"][~np.isnan(columns["percentile"])]
         self.bars += np.bincount(np.minimum(percentile * BARS / 100, BARS - 1).astype(int), minlength=BARS)
         self.scored += len(percentile)
-        self.high += int((columns["high_severity"] == True).sum())  # noqa: E712  (None where there is no score)
+        self.high += int((columns["high_severity"] == True).sum())  # noqa: E712  (None if there is no score)
         for row in range(min(len(admissions), FIRST_ROWS - len(self.rows))):
             recorded = admissions.indices[admissions.offsets[row] : admissions.offsets[row + 1]]
             versions = {int(version) for version in admissions.versions[recorded]}
@@ -86,18 +86,20 @@ class _Stopped(Exception):
 
 
 class Uploads:
+    """All jobs by their secret names."""
+
     def __init__(self, model: Model, *, keep_seconds: float = KEEP_SECONDS):
         self.model, self.keep_seconds = model, keep_seconds
         self.jobs: dict[str, Job] = {}
-        self.lock = RLock()  # of jobs and their timers: requests come by many threads
+        self.lock = RLock()  # of jobs and their timers, which many threads use
         self.worker = ThreadPoolExecutor(1)  # scoring itself uses every core
 
     def add(self, file: IO[bytes], name: str, *, kind: str, icd_version: int, id: str = "", codes: str = "") -> str:
-        """Take a file and, maybe, the names of its columns; the answer is the secret name of its job."""
+        """Store a file, queue it for scoring, and return the secret name of its job."""
         suffix = re.search(NAMES, name.lower())
         if not suffix:
             raise InputError(
-                f"{name or 'the file'}: is not named as a table; .csv, .csv.gz, .tsv, .xlsx or .parquet is needed."
+                f"{name or 'the file'}: is not a table; its name must end in .csv, .csv.gz, .tsv, .xlsx or .parquet."
             )
         self._make_room()
         folder = TemporaryDirectory(prefix="mlci-", ignore_cleanup_errors=True)
@@ -106,7 +108,7 @@ class Uploads:
             with job.source.open("wb") as copy:
                 shutil.copyfileobj(file, copy, 1 << 20)
             if not job.source.stat().st_size:
-                raise InputError(f"{name}: is empty; it has no byte.")
+                raise InputError(f"{name}: is empty.")
         except BaseException:
             folder.cleanup()
             raise
@@ -117,7 +119,7 @@ class Uploads:
         return token
 
     def _make_room(self) -> None:
-        """Forget the oldest scores where there are too many; files in work are not forgotten."""
+        """Delete the oldest finished job if there are too many; raise `Busy` if none is finished."""
         with self.lock:
             jobs = list(self.jobs.items())
             if sum(not job.error for _, job in jobs) >= MOST_JOBS:
@@ -129,7 +131,7 @@ class Uploads:
                 self.forget(token)
 
     def opened(self, token: str) -> Job | None:
-        """Return a job whose page is being loaded, and keep it."""
+        """Return the job whose page is being loaded, and keep it."""
         with self.lock:
             if job := self.jobs.get(token):
                 job.loads += 1
@@ -137,13 +139,13 @@ class Uploads:
             return job
 
     def left(self, token: str, load: int) -> None:
-        """Forget the job soon, unless its page was loaded again since: what is said on leaving may come late."""
+        """Delete the job soon, unless its page was loaded again since: the message on leaving may arrive late."""
         with self.lock:
             if (job := self.jobs.get(token)) and job.loads == load:
                 self.keep(token, GRACE_SECONDS)
 
     def keep(self, token: str, seconds: float | None = None) -> None:
-        """Forget the job, but not before so many seconds (by default those of a page nobody watches)."""
+        """Delete the job after so many seconds (by default `keep_seconds`), and not before."""
         with self.lock:
             if (job := self.jobs.get(token)) and job.done.is_set():
                 if job.timer:
@@ -155,13 +157,13 @@ class Uploads:
                 timer.start()
 
     def _expire(self, token: str, timer: Timer) -> None:
-        """Forget the job, unless it was kept while its timer rang."""
+        """Delete the job, unless its timer was replaced meanwhile."""
         with self.lock:
             if (job := self.jobs.get(token)) and job.timer is timer:
                 self.forget(token)
 
     def forget(self, token: str) -> None:
-        """Stop the job and delete what is left of it."""
+        """Stop the job and delete its files."""
         with self.lock:
             job = self.jobs.pop(token, None)
             if job and job.timer:
@@ -181,7 +183,7 @@ class Uploads:
             if job.stopped.is_set():
                 raise _Stopped
             if written > MOST_ADMISSIONS:
-                raise InputError(f"more than {MOST_ADMISSIONS:,} admissions; `mlci score` takes any number.")
+                raise InputError(f"the file has more than {MOST_ADMISSIONS:,} admissions; use `mlci score` for it.")
 
         try:
             job.understood = _understood(job.source, id, codes)
@@ -201,7 +203,7 @@ class Uploads:
             job.error = str(error).replace(str(job.source), job.name)
         except _Stopped:
             pass
-        except Exception as error:  # a person waits for an answer; the text of the error may hold what is in the file
+        except Exception as error:  # report it without its text, which may quote the file
             job.error = f"{job.name}: could not be read as a table of admissions ({type(error).__name__})."
         job.source.unlink(missing_ok=True)
         if job.stopped.is_set():
@@ -211,11 +213,11 @@ class Uploads:
 
 
 def _understood(path: Path, id: str | None, codes: str | None) -> str:
-    """Return which columns of a file hold what, in words."""
+    """Return how the columns of a file are read, in words."""
     with open_table(path) as table:
         layout = file_layout(table, id=id, codes=codes)
-    many = len(layout.codes)
-    named = f"{many} columns, {layout.codes[0]} to {layout.codes[-1]}" if many > 1 else f"the column {layout.codes[0]}"
-    row = "a row is a code" if layout.form == "long" else "a row is an admission"
-    version = f"; their ICD version in {layout.version}" if layout.version else ""
-    return f"admissions are told by {layout.id}, codes stand in {named} ({row}){version}"
+    count = len(layout.codes)
+    columns = f"{count} columns, {layout.codes[0]} to {layout.codes[-1]}" if count > 1 else f"column {layout.codes[0]}"
+    row = "one code per row" if layout.form == "long" else "one admission per row"
+    version = f"; ICD version in column {layout.version}" if layout.version else ""
+    return f"admission ids in column {layout.id}; codes in {columns} ({row}){version}"

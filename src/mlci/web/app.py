@@ -1,7 +1,6 @@
-"""The page and the JSON API as one ASGI application.
+"""The web pages and the JSON API of a fitted index, as one ASGI application.
 
-In comes a fitted index; out comes the application. Everything a request brings is escaped, limited in size and never
-logged.
+Everything in a request is escaped, limited in size and never logged.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ from mlci.web._uploads import KEEP_SECONDS, Uploads
 
 HERE = Path(__file__).parent
 HOSTS = ("127.0.0.1", "localhost")
-LIMIT, SECONDS = 4_000_000, 30  # bytes and seconds that a request may take to arrive
+LIMIT, SECONDS = 4_000_000, 30  # largest request in bytes, and the time it may take to arrive
 UPLOAD_LIMIT, UPLOAD_SECONDS = 1_000_000_000, 600
 
 
@@ -43,16 +42,16 @@ def create_app(
     keep_seconds: float = KEEP_SECONDS,
     name: str = "",
 ) -> FastAPI:
-    """Return the page and the API of an index, for any ASGI server.
+    """Return the web application of an index, for any ASGI server.
 
     Args:
-        index: what scores.
+        index: the index that scores.
         hosts: the host names that requests may be sent to; `*` for any.
-        limit: bytes of a request at most.
-        upload_limit: bytes of an uploaded file at most.
-        seconds: that a request may take to arrive.
-        keep_seconds: that a scored file waits to be fetched.
-        name: of the model, on printed pages.
+        limit: largest size of a request in bytes.
+        upload_limit: largest size of an uploaded file in bytes.
+        seconds: the time that a request may take to arrive.
+        keep_seconds: how long the scores of a file are kept for download.
+        name: name of the model, shown on printed pages.
 
     >>> app = create_app(mlci.load("us2010"))
     >>> sorted(app.openapi()["paths"])
@@ -68,8 +67,8 @@ def create_app(
     app = FastAPI(
         title="MLCI",
         version=mlci.__version__,
-        description="A machine-learned comorbidity index: diagnosis codes in, one severity number out.",
-        docs_url=None,  # those pages would ask the network for their script
+        description="A machine-learned comorbidity index: diagnosis codes in, one severity score out.",
+        docs_url=None,  # these pages would load a script from the network
         redoc_url=None,
         openapi_url="/api/openapi.json",
         lifespan=lifespan,
@@ -82,10 +81,10 @@ def create_app(
     app.add_api_route("/static/style.css", _style, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=HERE / "static"))
 
-    _refuse_in_words(app, render)
+    _handle_errors(app, render)
     app.add_middleware(
         TrustedHostMiddleware,
-        # a page elsewhere whose host name is made to mean this machine must not be answered
+        # against DNS rebinding: a foreign host name that resolves to this machine gets no answer
         allowed_hosts=list(hosts),
         www_redirect=False,
     )
@@ -95,33 +94,34 @@ def create_app(
     return app
 
 
-def _refuse_in_words(app: FastAPI, render: Callable[..., str]) -> None:
-    """Answer what is refused by one sentence: as JSON to the API, as a page to people."""
+def _handle_errors(app: FastAPI, render: Callable[..., str]) -> None:
+    """Answer every error with one sentence: as JSON for the API, else as a page."""
 
-    def refuse(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
+    def respond(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
         if request.url.path.startswith("/api/"):
             return JSONResponse({"detail": sentence}, status, headers)
         return HTMLResponse(render("error", status=status, sentence=sentence), status, headers)
 
     @app.exception_handler(AnyHTTPException)
-    def refused(request: Request, error: AnyHTTPException) -> Response:
-        if error.status_code == 400:  # FastAPI's word for a body that it cannot even decode
-            return refuse(request, 422, "The body of the request cannot be read.")
-        sentence = {404: "There is nothing at this address.", 405: "This address is not used in this way."}
-        told = error.detail if isinstance(error, HTTPException) else sentence.get(error.status_code, error.detail)
-        return refuse(request, error.status_code, told, error.headers)
+    def http_error(request: Request, error: AnyHTTPException) -> Response:
+        if error.status_code == 400:  # FastAPI's status for a body that it cannot decode
+            return respond(request, 422, "The body of the request cannot be read.")
+        sentences = {404: "There is no page at this address.", 405: "This address does not support this method."}
+        own = isinstance(error, HTTPException)
+        sentence = error.detail if own else sentences.get(error.status_code, error.detail)
+        return respond(request, error.status_code, sentence, error.headers)
 
     @app.exception_handler(InputError)
-    def bad_input(request: Request, error: InputError) -> Response:
-        return refuse(request, 422, str(error))
+    def input_error(request: Request, error: InputError) -> Response:
+        return respond(request, 422, str(error))
 
     @app.exception_handler(RequestValidationError)
-    def not_understood(request: Request, error: RequestValidationError) -> Response:
-        return refuse(request, 422, _sentence(error.errors()))
+    def validation_error(request: Request, error: RequestValidationError) -> Response:
+        return respond(request, 422, _sentence(error.errors()))
 
 
 def _sentence(errors: Sequence[Any]) -> str:
-    """Return the first of pydantic's complaints: where, and what; the value itself is not repeated."""
+    """Return where and what the first validation error is, without the value itself."""
     first = errors[0]
     if first["type"] == "json_invalid":
         return "The body of the request is not JSON."
@@ -129,5 +129,5 @@ def _sentence(errors: Sequence[Any]) -> str:
 
 
 def _style() -> FileResponse:
-    """Return the style sheet of the report, which the page shares."""
+    """Return the style sheet of the report, which the web pages share."""
     return FileResponse(Path(mlci.__file__).parent / "showing" / "style.css", headers={"Cache-Control": "no-cache"})

@@ -1,4 +1,4 @@
-"""Run the page: one process, bound to this machine alone unless told otherwise, leaving nothing behind."""
+"""Run the web pages in one process, by default reachable only from this machine, without leaving files behind."""
 
 import contextlib
 import logging
@@ -23,20 +23,20 @@ CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], igno
 
 
 def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None], name: str = "") -> None:
-    """Serve the page until interrupted.
+    """Serve the pages until interrupted.
 
     Args:
-        index: what scores.
+        index: the index that scores.
         host: the address to listen on, such as 127.0.0.1.
-        port: its port; 0 takes any that is free.
-        on_ready: called with the page's address.
-        name: of the model, on printed pages.
+        port: the port; 0 takes any free port.
+        on_ready: called with the address of the page.
+        name: name of the model, shown on printed pages.
 
     >>> import mlci
     >>> with socket.create_server(("127.0.0.1", 0)) as other:  # a port that is in use
     ...     serve(mlci.load("us2010"), host="127.0.0.1", port=other.getsockname()[1], on_ready=print)
     Traceback (most recent call last):
-    mlci.base.errors.InputError: 127.0.0.1, port 8000: cannot be used (Address already in use); --port takes another.
+    mlci.base.errors.InputError: 127.0.0.1, port 8000: cannot be used (Address already in use); choose another --port.
     """
     import uvicorn
 
@@ -46,8 +46,8 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None],
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise InputError(f"{host}, port {port}: cannot be used ({error.strerror}); --port takes another.") from error
-    # Connections inherit it: without it an answer's body waits 40 ms for the client to confirm its head.
+        raise InputError(f"{host}, port {port}: cannot be used ({error.strerror}); choose another --port.") from error
+    # Connections inherit this; otherwise the body of an answer waits 40 ms for the client to acknowledge the headers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if ":" in host else host
     # Requests are not logged: their addresses hold codes.
@@ -68,7 +68,7 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None],
 
 
 def _server(config: "uvicorn.Config") -> "uvicorn.Server":
-    """Return a server that a hangup ends as any other request to stop does: when what was asked is answered."""
+    """Return a server that handles SIGHUP like other stop signals: it finishes open requests, then ends."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -85,7 +85,7 @@ def _server(config: "uvicorn.Config") -> "uvicorn.Server":
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a `host`.
+    """Return whether `host` is reachable only from this machine.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -95,10 +95,10 @@ def is_loopback(host: str) -> bool:
 
 @contextlib.contextmanager
 def _private_temporary_folder() -> Iterator[str]:
-    """Keep all temporary files of this process in one folder, which another process deletes when this one is gone.
+    """Keep all temporary files of this process in one folder, which a second process deletes when this one ends.
 
-    That process waits for the end of a pipe, and the pipe ends whatever this process dies of. Should both be killed,
-    the next run finds the folder without a lock.
+    The second process waits until a pipe closes, which happens however this process ends. If both are killed, the next
+    run finds the folder without a lock and deletes it.
     """
     before = tempfile.tempdir
     with scratch() as folder:

@@ -1,13 +1,13 @@
-// What the server renders already works; this only spares the reloading.
+// The pages work without this script; it only saves reloading them.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
 const form = byId("case");
 let running = null, pause;
 
-// Ask the server for the page that the form describes and take over the parts that changed; what is typed meanwhile stays.
+// Fetch the page that the form describes, and replace the parts that changed; text typed meanwhile stays.
 async function refresh(url, submitter, tried) {
-  clearTimeout(pause); // what was typed before this would undo it
+  clearTimeout(pause); // a pending request for older text would undo this one
   const asked = { codes: byId("codes").value, q: byId("q").value };
   running?.abort();
   running = new AbortController();
@@ -16,7 +16,7 @@ async function refresh(url, submitter, tried) {
     response = await fetch(url, { signal: running.signal });
     page = new DOMParser().parseFromString(await response.text(), "text/html");
   } catch (error) {
-    if (error.name !== "AbortError") byId("said").textContent = "The server does not answer; is mlci serve still running?";
+    if (error.name !== "AbortError") byId("said").textContent = "The server does not respond; is mlci serve still running?";
     byId("said").classList.toggle("hidden", error.name === "AbortError");
     return;
   }
@@ -36,7 +36,7 @@ async function refresh(url, submitter, tried) {
   history.replaceState(null, "", address.pathname + address.search);
 }
 
-// What stands in the box of "what if" counts once it is tried, not while somebody still types there.
+// Text in the what-if box counts only after "Try" is pressed, not while it is being typed.
 function ask(submitter) {
   const fields = new URLSearchParams(new FormData(form, submitter));
   if (!submitter) {
@@ -77,23 +77,23 @@ if (form) {
   });
 }
 
-// A file that the server would refuse is not sent at all; one that is dropped or chosen is sent at once.
+// Do not send a file that the server would reject for its size.
 byId("upload")?.addEventListener("submit", (event) => {
   const [file] = byId("file").files;
   const limit = Number(event.target.dataset.limit);
   if (!file || file.size <= limit) return;
   event.preventDefault();
-  byId("too-large").textContent = `${file.name} has ${file.size.toLocaleString("en")} bytes; ${limit.toLocaleString("en")} are allowed. mlci score takes files of any size.`;
+  byId("too-large").textContent = `${file.name} is too large: ${file.size.toLocaleString("en")} bytes; the limit is ${limit.toLocaleString("en")} bytes. Use mlci score for files of any size.`;
   byId("too-large").hidden = false;
 });
 
-// Scores are kept while their page is open, and no longer.
+// Keep the scores only while their page is open.
 function hold(job) {
   if (!job || job.querySelector("[role=alert]")) return;
   const tell = (what) => navigator.sendBeacon(`/files/${job.dataset.token}/${what}`);
-  setInterval(() => tell("keep"), 10_000); // before another tab of it that is closed could end it
+  setInterval(() => tell("keep"), 10_000); // closing another tab with the same page must not delete the scores
   addEventListener("pagehide", () => tell(`leave?load=${job.dataset.load}`));
-  addEventListener("pageshow", (event) => { // back from the browser's memory: the page was left, and may be too late
+  addEventListener("pageshow", (event) => { // restored from the browser's cache: the scores may have been deleted
     if (event.persisted) location.reload();
   });
 }
@@ -108,7 +108,7 @@ async function watch() {
   try {
     page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), "text/html");
   } catch {
-    return watch(); // no answer this time
+    return watch(); // no response: try again
   }
   if (!page.getElementById("job")) return location.reload();
   byId("job").replaceWith(page.getElementById("job"));
@@ -127,7 +127,7 @@ function sortable() {
       const order = (a, b) => down * value(a).localeCompare(value(b), "en", { numeric: true });
       const numeric = (a, b) => down * (value(a) - value(b));
       const rows = [...body.rows].filter((row) => value(row));
-      const without = [...body.rows].filter((row) => !value(row)); // no score: last, whichever way
+      const without = [...body.rows].filter((row) => !value(row)); // rows without a value stay last
       body.append(...rows.sort(rows.every((row) => isFinite(value(row))) ? numeric : order), ...without);
     });
   }
