@@ -1,7 +1,7 @@
-"""A machine-learned comorbidity index: diagnosis codes in, one severity number out.
+"""A machine-learned comorbidity index: one severity score from diagnosis codes.
 
-The names below are the public surface. Each is loaded when it is first used, so that `import mlci` and `mlci --help`
-cost nothing. `__init__.pyi` shows the same names to type checkers.
+The names below are the public API. Each is imported on first use, so that `import mlci` and `mlci --help` are fast.
+`__init__.pyi` declares the same names for type checkers.
 """
 
 from importlib import import_module

@@ -54,7 +54,7 @@ def test_admissions_of_no_weight_are_told_as_such(files, mlci_cli):
     table = cohort.table.append_column("half", [np.arange(len(cohort)) % 2.0])
     type(cohort)(table, cohort.source, cohort.outcomes).write(files / "cohort.parquet")
     said = mlci_cli(*WORDS, "--weights", "half", "-o", "page.html", "--score", "age").stdout
-    told = "2,030 admissions are left out: their group or outcome is not known, or half, their weight, is 0."
+    told = "2,030 admissions are left out: their group or outcome is unknown, or their weight (half) is 0."
     assert told in " ".join(said.split())
     assert told in (files / "page.html").read_text()
 

@@ -42,9 +42,7 @@ def test_a_patients_admissions_belong_together_unless_a_cluster_is_named(cohort)
 def test_what_was_asked_for_is_said_and_nothing_else(cohort):
     assert design_words(cohort) == ""
     said = design_words(cohort, weights="weight", cluster="ward", strata="region")
-    assert said.startswith(
-        "weighted by weight: 60 admissions count as 150 and are worth 50 of equal weight; 10 clusters"
-    )
+    assert said.startswith("weighted by weight: 60 admissions represent 150, effective sample size 50; 10 clusters")
     assert "patient" not in said
 
 

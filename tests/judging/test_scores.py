@@ -84,9 +84,9 @@ def test_identifiers_keep_their_zeros_through_a_csv_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("admission_id,score\n1,a\n", "no numeric column beside admission_id"),
+        ("admission_id,score\n1,a\n", "no numeric column other than admission_id"),
         ("id,score\n1,2\n", "lacks the column admission_id; it has id, score"),
-        ("admission_id,score\n1,2\n1,3\n", "column admission_id, row 2: repeats an earlier one"),
+        ("admission_id,score\n1,2\n1,3\n", "column admission_id, row 2: repeats an earlier row"),
         ("admission_id,score\n1,2\n2,\n", "column score, row 2: is empty or not a finite number"),
         ("admission_id,score\n1,2,3\n", "row 2: 3 cells where the header has 2"),
     ],

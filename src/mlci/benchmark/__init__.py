@@ -1,1 +1,1 @@
-"""Models beside one another: the models, their runs on a cohort, and the tables of the paper."""
+"""Compare models: the models, their runs on a cohort, and the paper's tables."""

@@ -1,6 +1,6 @@
-"""Runs that were computed elsewhere: the NPZ file of `benchmarks/gpu_models.py`, checked before anything is written.
+"""Read runs that were computed on another machine: the NPZ file of `benchmarks/gpu_models.py`, validated before use.
 
-A file names models and seeds, and both become names of folders: nothing but a known model and a whole number may.
+Models and seeds in the file become names of folders, so only known models and integers are accepted.
 """
 
 import json
@@ -19,7 +19,7 @@ from mlci.base.tensors import refuse_constant
 from mlci.benchmark import models as baselines
 from mlci.benchmark.models import Baseline
 
-MOST_FACTS, MOST_CELL = 16 << 20, 16  # bytes; of one score at most
+MOST_FACTS, MOST_CELL = 16 << 20, 16  # bytes of the facts, and of one score
 
 
 class _Checked(BaseModel):
@@ -54,7 +54,7 @@ class Imported:
 
 
 def read_archive(path: str | Path, *, digest: str, admissions: int) -> Iterator[Imported]:
-    """Yield the runs of a file, if it belongs to the cohort of this digest and size."""
+    """Yield the runs of a file, after a check that it belongs to the cohort with this digest and size."""
     where = name_of(path)
     with reading(path, "an archive of runs"):
         try:
@@ -71,17 +71,17 @@ def read_archive(path: str | Path, *, digest: str, admissions: int) -> Iterator[
         except InputError:
             raise
         except ValidationError as error:
-            said = complaint(
+            reason = complaint(
                 error.errors(include_url=False, include_input=False, include_context=False), whole="its facts"
             )
-            raise InputError(f"{where}: {said}.") from None
-        # What NumPy, zipfile and a model's own checks raise of bytes that anybody may have written.
+            raise InputError(f"{where}: {reason}.") from None
+        # Errors of NumPy, zipfile and a model's own checks on arbitrary bytes.
         except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError, zipfile.BadZipFile):
-            raise InputError(f"{where}: is not an archive of runs, as benchmarks/gpu_models.py writes it.") from None
+            raise InputError(f"{where}: is not an archive of runs written by benchmarks/gpu_models.py.") from None
 
 
 def _model(fields: dict[str, Any]) -> Baseline:
-    """Return the model with these hyper-parameters, of a name that the benchmark knows."""
+    """Return the model of a known name with these hyperparameters."""
     found = baselines.discover().get(fields.get("name", ""))
     if found is None:
         raise ValueError("a model that is not known")

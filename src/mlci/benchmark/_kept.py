@@ -1,7 +1,7 @@
-"""What a run keeps of its fit: an index where a recipe made it, so that `mlci score` and `mlci report` take it.
+"""Save the model of a run as `model.safetensors`.
 
-In come a model's result and the splits it learned from; out comes `model.safetensors`. A model that no recipe made
-(trees, neighbours, Bayes, ...), or whose fit gives no index, is kept as its arrays alone.
+A model fitted by a recipe is saved as an index, which `mlci score` and `mlci report` can use. Other models (trees,
+neighbours, naive Bayes, ...), and fits without enough data for an index, are saved as plain arrays.
 """
 
 from dataclasses import asdict
@@ -23,14 +23,14 @@ def keep(path: Path, model: Baseline, seed: int, result: Result, parts: Parts, c
         card = {"recipe": model.recipe, "seed": seed, "config": asdict(model.config()), "baseline": asdict(model)}
         try:
             model_of(result.fit, _splits(parts, list(result.fit.weights), cohort), card).save(path)
-        except InputError:  # too little for curves or a cutoff: its scores stand nevertheless
+        except InputError:  # too few data for risk curves or a cutoff
             baselines.save(path, model, result.state)
         return
     baselines.save(path, model, result.state)
 
 
 def _splits(parts: Parts, names: list[str], cohort: Cohort) -> Splits:
-    """Return what an index says it learned from: the outcomes of the fit alone."""
+    """Return the splits for an index, restricted to the outcomes of the fit."""
     recorded = parts["train"].admissions
     versions = () if recorded is None else np.unique(recorded.versions[recorded.indices]).tolist()
     return Splits(

@@ -1,7 +1,4 @@
-"""Is this the paper's data? Source, cohort and splits counted, beside what the paper counts.
-
-In come a cohort and the totals of its source; out come a frame and the sentence that a reader must see first.
-"""
+"""Compare the counts of source, cohort and splits with the paper's, to see whether the data are the same."""
 
 from collections.abc import Mapping
 
@@ -25,7 +22,7 @@ WORDS = {
 
 
 def counted(cohort: Cohort, source: Mapping[str, int]) -> dict[str, float]:
-    """Return every figure of `WORDS`, here; `source` may be empty, where nobody counted it."""
+    """Return our counts for the quantities in `WORDS`; `source` holds the totals of the source, if known."""
     split, patients = cohort.column("split"), cohort.column("subject_id")
     found: dict[str, float] = {f"source_{name}": number for name, number in source.items()}
     if source:
@@ -36,7 +33,7 @@ def counted(cohort: Cohort, source: Mapping[str, int]) -> dict[str, float]:
 
 
 def beside(ours: Mapping[str, float], paper: Mapping[str, float]) -> pd.DataFrame:
-    """Return ours beside the paper's, where either has counted; the paper does not print every figure.
+    """Return our counts next to the paper's, which does not print every figure.
 
     >>> beside({"train": 700}, {"train": 800})["difference"].tolist()
     [-100.0]
@@ -47,13 +44,13 @@ def beside(ours: Mapping[str, float], paper: Mapping[str, float]) -> pd.DataFram
 
 
 def as_grid(frame: pd.DataFrame) -> Grid:
-    """Return the same in words."""
+    """Return the comparison as a formatted table."""
     rows = [[row.words, _text(row.ours), _text(row.paper), _text(row.difference)] for row in frame.itertuples()]
-    return grid("data", "The data, beside the paper's", ["figure", "ours", "paper", "difference"], rows)
+    return grid("data", "The data, compared with the paper's", ["figure", "ours", "paper", "difference"], rows)
 
 
 def remark(ours: Mapping[str, float], paper: Mapping[str, float]) -> str:
-    """Return whether this is the paper's cohort, and what follows for the comparison if not.
+    """Return a sentence on whether this is the paper's cohort, and what follows if it is not.
 
     >>> remark({"train": 700, "valid": 100, "test": 200}, {"train": 700, "valid": 100, "test": 200})
     "The cohort has the paper's size in every split: 700, 100, 200."
@@ -62,13 +59,13 @@ def remark(ours: Mapping[str, float], paper: Mapping[str, float]) -> str:
     if all(sizes[name] == paper[name] for name in SPLITS):
         return f"The cohort has the paper's size in every split: {', '.join(f'{n:,}' for n in sizes.values())}."
     listed = "; ".join(f"{name} {sizes[name]:,} (paper {int(paper[name]):,})" for name in SPLITS)
-    said = f"The cohort is not the paper's: {listed}."
+    sentences = f"The cohort is not the paper's: {listed}."
     if sizes["test"] < paper["test"] / 2:
-        said += (
-            f" Its test split has {sizes['test'] / paper['test']:.2%} of the paper's admissions: that everything ran "
-            "is all it shows, and the differences below mean nothing."
+        sentences += (
+            f" Its test split has {sizes['test'] / paper['test']:.2%} of the paper's admissions: this shows only that "
+            "everything runs, and the differences below mean nothing."
         )
-    return said
+    return sentences
 
 
 def _text(value: float) -> str:

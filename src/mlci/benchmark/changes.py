@@ -1,7 +1,7 @@
-"""What a person changes of the benchmark's models: a TOML file in, models with other settings out.
+"""Change the settings of the benchmark's models by a TOML file.
 
-A table of the file is named after a model or a family of models, and holds their own settings (`k = 20` of `knn`). Of
-a model that a recipe fits it may hold sections of the recipe's config too, as `mlci fit --config` takes them:
+A table of the file is named after a model or a family of models, and holds their settings (such as `k = 20` for `knn`).
+For a model that is fitted by a recipe, it may also hold sections of the recipe's config, as in `mlci fit --config`:
 
     [knn]
     k = 20
@@ -20,11 +20,11 @@ from typing import Any
 from mlci.base.errors import InputError, reading
 from mlci.benchmark.models import FAMILIES, Baseline, Learned, discover, merged
 
-FIXED = ("name", "title", "family", "needs", "constants")  # what a model is, not how it is fitted
+FIXED = ("name", "title", "family", "needs", "constants")  # fields that cannot be changed
 
 
 def read_changes(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Read a TOML file of other settings; a model, family or setting that is not known is an `InputError`.
+    """Read a TOML file of settings; an unknown model, family or setting raises an `InputError`.
 
     Args:
         path: the file.
@@ -44,43 +44,43 @@ def read_changes(path: str | Path) -> dict[str, dict[str, Any]]:
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{path}: is not TOML: {error}.") from None
     models = discover()
-    for name, given in found.items():
-        if not isinstance(given, dict) or (name not in models and name not in FAMILIES):
+    for name, settings in found.items():
+        if not isinstance(settings, dict) or (name not in models and name not in FAMILIES):
             known = f"families {', '.join(FAMILIES)}; models {', '.join(models)}"
-            raise InputError(f"{path}: '{name}' is no table of a model or a family; known are {known}.")
+            raise InputError(f"{path}: {name!r} is not a table of a model or a family; allowed are {known}.")
         for model in models.values():
             if name in (model.name, model.family):
-                changed(model, {name: given}, where=f"{path}: {name}")
+                changed(model, {name: settings}, where=f"{path}: {name}")
     return found
 
 
 def changed(model: Baseline, changes: Mapping[str, Mapping[str, Any]], *, where: str = "config") -> Baseline:
-    """Return a model with other settings: those of its family, and over them its own.
+    """Return a model with the settings of its family, overridden by its own.
 
     Args:
         model: any model of the benchmark.
-        changes: settings by model or family, as `read_changes` returns them.
-        where: what a message calls their place.
+        changes: settings by model or family, from `read_changes`.
+        where: their place, for error messages.
 
     >>> [knn] = [model for model in discover().values() if model.name == "knn"]
     >>> changed(knn, {"knn": {"k": 20}}).k
     20
     """
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for table in (model.family, model.name):
-        given = merged(given, changes.get(table, {}))
+        settings = merged(settings, changes.get(table, {}))
     own = {field.name for field in fields(model)} - set(FIXED)
-    plain = {name: value for name, value in given.items() if name in own and not isinstance(value, dict)}
-    rest = {name: value for name, value in given.items() if name not in plain}
+    plain = {name: value for name, value in settings.items() if name in own and not isinstance(value, dict)}
+    sections = {name: value for name, value in settings.items() if name not in plain}
     for name, value in plain.items():
-        usual = getattr(model, name)
-        if type(value) is not type(usual) and not (isinstance(usual, float) and isinstance(value, int)):
-            raise InputError(f"{where}: {name} is {value!r}; it must be of the kind of {usual!r}.")
-    if rest and not isinstance(model, Learned):
+        default = getattr(model, name)
+        if type(value) is not type(default) and not (isinstance(default, float) and isinstance(value, int)):
+            raise InputError(f"{where}: {name} is {value!r}; it must have the same type as {default!r}.")
+    if sections and not isinstance(model, Learned):
         raise InputError(
-            f"{where}: {next(iter(rest))} is no setting of {model.name}; allowed is {', '.join(sorted(own))}."
+            f"{where}: {next(iter(sections))} is not a setting of {model.name}; allowed are {', '.join(sorted(own))}."
         )
-    made = replace(model, **plain, **({"constants": json.dumps(rest, sort_keys=True)} if rest else {}))
-    if isinstance(made, Learned):
-        made.config()  # an unknown section, or a value out of range, is told now
-    return made
+    result = replace(model, **plain, **({"constants": json.dumps(sections, sort_keys=True)} if sections else {}))
+    if isinstance(result, Learned):
+        result.config()  # raises an error for an unknown section or a value out of range
+    return result

@@ -1,6 +1,6 @@
-"""The theory's tables of a benchmark: test scores of our models in, the paper's Tables 3, 4, 5 and 8 out.
+"""Make the paper's Tables 3, 4, 5 and 8 from the test scores of a benchmark's MLCI models.
 
-They follow the authors' protocol (`mlci.judging.theory`, protocol "paper"), seed by seed.
+They follow the authors' protocol (`mlci.judging.theory`, protocol "paper"), for each seed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ PROTOCOL = "By the authors' protocol: n admissions of the test split, scores sca
 
 @dataclass(frozen=True)
 class Diagnosed:
-    """One model: its figures by seed, and how far each risk rises over all seeds."""
+    """The diagnostics of one model: its figures by seed, and the trend of each risk over all seeds."""
 
     figures: Mapping[int, dict[tuple[str, str], float]]
     trends: tuple[Trend, ...]
@@ -34,12 +34,12 @@ def diagnose(
     """Diagnose the test scores of every finished model of the family `mlci`.
 
     Args:
-        runs: as `run_benchmark` returns them.
-        cohort: the cohort that they are about.
-        sample: how many test admissions to take; without it all.
+        runs: from `run_benchmark`.
+        cohort: of the runs.
+        sample: number of test admissions to use; by default all.
 
     Returns:
-        The figures by model, and sentences that say why some models have none.
+        The figures by model, and a sentence for each model that has none.
 
     >>> import pandas as pd
     >>> visits = pd.DataFrame({"visit_id": range(9), "codes": [["I50.9"]] * 9, "died": [1, 0, 0] * 3})
@@ -66,14 +66,14 @@ def _figures(score: np.ndarray, labels: np.ndarray, names: list[str], sample: in
 
 
 def tables(found: Mapping[str, Diagnosed], *, paper: Mapping[str, Mapping] | None = None) -> list[Grid]:
-    """Make the paper's Tables 3, 4, 5 and 8: a row for each model and seed, for their mean, and for the paper.
+    """Make the paper's Tables 3, 4, 5 and 8, with rows for each model and seed, for their mean, and for the paper.
 
     Args:
-        found: models, as `diagnose` returns them.
+        found: models, from `diagnose`.
         paper: rows that the paper prints, by name: "figures" by quantity and outcome, "changes" by outcome.
 
     Returns:
-        The tables; none where nothing was found.
+        The tables; an empty list without models.
 
     >>> score, died = np.linspace(0, 1, 200), np.linspace(0, 1, 200)[:, None] > 0.6
     >>> found = Diagnosed({11: _figures(score, died, ["died"], None)}, trends([score], died, ["died"]))

@@ -1,6 +1,6 @@
-"""What a score is worth on a cohort: scores and outcomes in, each metric of the benchmark for each outcome out.
+"""Evaluate scores by every metric of the benchmark for each outcome.
 
-Every score is measured alike: that of a run, of regressions on comorbidity flags, of a person's own file.
+All scores are evaluated in the same way: those of runs, of regressions on comorbidity flags, and of the user's files.
 """
 
 from collections.abc import Mapping
@@ -22,16 +22,16 @@ SKILLS = ("deviance", "nagelkerke", "brier_skill")  # of risks
 def measure(
     score: np.ndarray, judged: Cohort, *, learned: tuple[np.ndarray, Cohort] | None = None
 ) -> dict[str, dict[str, float | None]]:
-    """Measure a score by each metric of the benchmark, on the admissions whose outcome is known.
+    """Evaluate a score by each metric of the benchmark, on the admissions whose outcome is known.
 
     Args:
         score: one number per admission.
         judged: the admissions.
-        learned: scores of other admissions, and those: a smooth curve through them gives each outcome's risk by the
-            score, which some metrics need.
+        learned: scores of other admissions, and these admissions. A smooth risk curve fitted to them turns the score
+            into the risks that some metrics need.
 
     Returns:
-        Metric → outcome → value; None where it is not defined.
+        Metric → outcome → value; None if it is undefined.
 
     >>> import pandas as pd
     >>> visits = pd.DataFrame({"visit_id": range(60), "codes": [["C78.0"], ["E11.9"]] * 30, "died": [1, 0] * 30})
@@ -58,10 +58,10 @@ def _values(pairs: Mapping[str, Pair]) -> dict[str, dict[str, float | None]]:
 
 
 def rival_metrics(cohort: Cohort) -> dict[str, dict]:
-    """Measure regressions on age, sex and comorbidity flags, fitted to the training split for each outcome.
+    """Evaluate regressions on age, sex and comorbidity flags, fitted to the training split for each outcome.
 
     Args:
-        cohort: with columns `age` and `sex`; its test split is judged.
+        cohort: with columns `age` and `sex`; the evaluation is on its test split.
 
     Returns:
         Name of the regression → metric (AUROC and skills) → outcome → value.
@@ -81,15 +81,15 @@ def rival_metrics(cohort: Cohort) -> dict[str, dict]:
 
 
 def own_metrics(name: str, path: str | Path, cohort: Cohort) -> dict[str, dict]:
-    """Measure the scores of a person's own file on the test split.
+    """Evaluate the scores of the user's own file on the test split.
 
     Args:
-        name: what the score is called.
+        name: of the score.
         path: the file; it must cover the test split.
         cohort: the admissions and their outcomes.
 
     Returns:
-        Name of each column (`name` where there is one) → metric → outcome → value.
+        Name of each column (`name` if there is only one) → metric → outcome → value.
 
     >>> from tempfile import TemporaryDirectory
     >>> import pandas as pd
@@ -104,6 +104,6 @@ def own_metrics(name: str, path: str | Path, cohort: Cohort) -> dict[str, dict]:
     scores, found = match(read_scores(path), test, where=str(path))
     if len(found) < len(test):
         lacking = len(test) - len(found)
-        raise InputError(f"{path}: lacks {lacking:,} of {len(test):,} test admissions; a comparison needs them all.")
+        raise InputError(f"{path}: lacks {lacking:,} of {len(test):,} test admissions; the comparison needs all.")
     names = [name] if scores.shape[1] == 1 else [f"{name}.{column}" for column in scores]
     return {name: measure(scores[column].to_numpy(), test) for name, column in zip(names, scores)}

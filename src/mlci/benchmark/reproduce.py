@@ -1,7 +1,7 @@
-"""The paper again, on a person's own copy of MIMIC: cohort, models, diagnostics and curves beside the paper's figures.
+"""Reproduce the paper on a copy of MIMIC: cohort, models, diagnostics and curves, compared with the paper's figures.
 
-In comes the location of the tables; out come a folder with everything `mlci benchmark` leaves there and three frames
-that set our figures beside the paper's: scores, diagnostics, curves.
+Turn the tables of MIMIC into a benchmark folder, and into frames that compare our figures with the paper's: scores,
+diagnostics, curves and data.
 """
 
 import csv
@@ -25,21 +25,21 @@ from mlci.cohort import build_cohort, read_cohort
 TITLES = {"mimic3": "MIMIC-III", "mimic4": "MIMIC-IV"}
 COMPARED = ("scores", "diagnostics", "curves", "data")
 SOURCE = "source.json"
-SAMPLE = {"mimic4": 5000, "mimic3": 11909}  # admissions that the paper's diagnostics take
-INDEX = "paper"  # the model that diagnostics and curves are about
+SAMPLE = {"mimic4": 5000, "mimic3": 11909}  # admissions of the paper's diagnostics
+INDEX = "paper"  # the model of diagnostics and curves
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The runs of a benchmark on MIMIC, and our figures beside those that the paper prints."""
+    """The runs of a benchmark on MIMIC, and frames that compare our figures with the paper's."""
 
     runs: list[Run]
     tables: list[Grid]
-    scores: pd.DataFrame  # model, metric, outcome: ours beside the paper's
-    diagnostics: pd.DataFrame  # quantity, outcome, seed: likewise
-    curves: pd.DataFrame  # outcome: likewise
-    data: pd.DataFrame  # quantity: source, cohort and splits, likewise
-    remarks: tuple[str, ...]  # what a reader must know before comparing
+    scores: pd.DataFrame  # by model, metric and outcome
+    diagnostics: pd.DataFrame  # by quantity, outcome and seed
+    curves: pd.DataFrame  # by outcome
+    data: pd.DataFrame  # counts of source, cohort and splits
+    remarks: tuple[str, ...]  # to read before comparing
 
 
 def reproduce(
@@ -52,19 +52,19 @@ def reproduce(
     jobs: int = 1,
     on_change: Callable[[list[Run]], None] | None = None,
 ) -> Reproduction:
-    """Build a cohort of MIMIC, benchmark the models on it, and set our figures beside the paper's.
+    """Build a cohort of MIMIC, benchmark the models on it, and compare our figures with the paper's.
 
     Args:
         dataset: mimic3 or mimic4.
         location: a folder with the tables, or a database URL.
-        directory: where everything is kept; the cohort and the runs found there are not made again.
-        models: names of models or families; without it all.
+        directory: the output folder; a cohort and runs that exist there are reused.
+        models: names of models or families; by default all.
         settings: seeds, epochs, anchor and device.
-        jobs: how many runs at a time.
-        on_change: called with all runs when one of them begins or ends.
+        jobs: number of runs at a time.
+        on_change: called with all runs when one of them starts or ends.
 
     Returns:
-        The runs, the paper's tables with our figures, and both side by side.
+        The runs, the paper's tables with our figures, and the comparisons.
 
     >>> reproduce("mimic5", "tables", "runs")
     Traceback (most recent call last):
@@ -77,17 +77,17 @@ def reproduce(
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "cohort.parquet"
     if not path.exists():
-        # By the paper's rule a stay is longer than 7 days or not: one that ends before it begins is not.
+        # By the paper's rule, a stay that ends before it begins is not longer than 7 days.
         built = build_cohort(dataset, str(location), negative_stays="short")
         totals = import_module(f"mlci.sources.{dataset}").totals(str(location))
         write(directory, {SOURCE: json.dumps(totals, indent=1)})
         built.write(path)
     cohort = read_cohort(path)
     if cohort.source != dataset:
-        raise InputError(f"{path}: is a cohort of {cohort.source}, not of {dataset}; choose another folder.")
+        raise InputError(f"{path}: is a cohort from {cohort.source}, not from {dataset}; choose another folder.")
     runs = run_benchmark(path, directory, models=models, settings=settings, jobs=jobs, on_change=on_change)
     frame = tables.results(runs)
-    diagnosed, silent = diagnostics.diagnose(runs, cohort, sample=SAMPLE[dataset])
+    diagnosed, undiagnosed = diagnostics.diagnose(runs, cohort, sample=SAMPLE[dataset])
     notes = [f"{run.model.title}: {run.status}, {run.message}" for run in runs if run.message]
     ours, paper = _sizes.counted(cohort, _source(directory)), paper_figures(dataset)
     made = [_sizes.as_grid(_sizes.beside(ours, paper)), *tables.tables(frame, notes)]
@@ -100,7 +100,7 @@ def reproduce(
         diagnostics=_compare_diagnostics(diagnosed.get(INDEX), dataset),
         curves=_compare_curves(diagnosed.get(INDEX), dataset),
         data=_sizes.beside(ours, paper),
-        remarks=(_sizes.remark(ours, paper), *cohort.notes, *_failures(runs), *silent),
+        remarks=(_sizes.remark(ours, paper), *cohort.notes, *_failures(runs), *undiagnosed),
     )
     files = {f"beside_paper_{name}.csv": getattr(found, name).to_csv(index=False) for name in COMPARED}
     write(directory / "tables", files | {"remarks.txt": "\n".join([*found.remarks, ""])})
@@ -125,16 +125,16 @@ def paper_diagnostics(dataset: str) -> pd.DataFrame:
 
 
 def beside(ours: pd.DataFrame, paper: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Set our figures beside the paper's.
+    """Compare our figures with the paper's.
 
     Args:
         ours: columns `keys`, mean and sd.
         paper: columns `keys`, value and sd.
-        keys: the columns that say which figure it is.
+        keys: the columns that identify a figure.
 
     Returns:
-        `ours` with the paper's figure, the difference, and `in_sds`, the difference in its standard deviations: the
-        root of the sum of both squared deviations over seeds. Where neither side has a deviation, it is NaN.
+        `ours` with the paper's figure, the difference, and `in_sds`, the difference in units of its standard deviation:
+        the root of the sum of both variances over seeds. If neither side has an SD, it is NaN.
 
     >>> ours = pd.DataFrame({"outcome": ["mortality"], "mean": [0.31], "sd": [0.03]})
     >>> paper = pd.DataFrame({"outcome": ["mortality"], "value": [0.36], "sd": [0.04]})
@@ -150,7 +150,7 @@ def beside(ours: pd.DataFrame, paper: pd.DataFrame, keys: list[str]) -> pd.DataF
 
 
 def _compare_scores(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
-    """Return dCorr and MI of every model, unscaled, beside the paper's."""
+    """Compare dCorr and MI of every model, unscaled, with the paper's."""
     cells = [cell for cell in baselines.paper_scores() if cell["dataset"] == dataset]
     paper = pd.DataFrame(cells).rename(columns={"model": "title"})
     for name in ("value", "sd"):
@@ -169,7 +169,7 @@ def _paper_row(dataset: str) -> dict[str, dict]:
 
 
 def _compare_diagnostics(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
-    """Return the figures of the three diagnostic tables for each seed, beside the paper's."""
+    """Compare the figures of the three diagnostic tables for each seed with the paper's."""
     figures = found.figures if found else {}
     rows = [(*key, seed, value) for seed, values in figures.items() for key, value in values.items()]
     ours = pd.DataFrame(rows, columns=["quantity", "outcome", "seed", "value"])
@@ -179,7 +179,7 @@ def _compare_diagnostics(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
 
 
 def _compare_curves(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
-    """Return how far the isotonic risk rises from the 5th to the 95th percentile of the score, beside the paper's."""
+    """Compare the rise of the isotonic risk from the 5th to the 95th percentile of the score with the paper's."""
     rows = [("delta", trend.outcome, trend.mean, trend.sd, trend.verdict) for trend in (found.trends if found else ())]
     ours = pd.DataFrame(rows, columns=["quantity", "outcome", "mean", "sd", "verdict"])
     joined = beside(ours, paper_diagnostics(dataset), ["quantity", "outcome"])
@@ -187,7 +187,7 @@ def _compare_curves(found: Diagnosed | None, dataset: str) -> pd.DataFrame:
 
 
 def paper_figures(dataset: str) -> dict[str, float]:
-    """Return what the paper counts of its data.
+    """Return the paper's counts of its data.
 
     Args:
         dataset: mimic3 or mimic4.
@@ -200,7 +200,7 @@ def paper_figures(dataset: str) -> dict[str, float]:
 
 
 def _source(directory: Path) -> dict[str, int]:
-    """Return the totals of the source, as they were counted when the cohort was built."""
+    """Return the totals of the source from the time when the cohort was built; empty if unknown."""
     path = directory / SOURCE
     return json.loads(path.read_text()) if path.exists() else {}
 

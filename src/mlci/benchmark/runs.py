@@ -1,7 +1,8 @@
-"""Models x seeds on one cohort: a cohort file in, run folders out; `mlci.benchmark.tables` makes tables of them.
+"""Run a benchmark: fit, score and evaluate every model with every seed on one cohort, each run in a folder of its own.
 
-A run is a folder `DIR/<model>/<seed>/` with its config, the fitted model, the scores of valid and test, the metrics of
-test, and DONE, written last: what has it is kept, what lacks it is done again.
+A run is a folder `DIR/<model>/<seed>/` with its config, the fitted model, the scores of the splits valid and test, the
+metrics of test, and the file DONE, which is written last. Runs with DONE are kept; others are repeated.
+`mlci.benchmark.tables` makes tables of the runs.
 """
 
 import hashlib
@@ -41,7 +42,7 @@ MODEL = "model.safetensors"
 
 @dataclass
 class Run:
-    """One model and one seed, and how far it is."""
+    """One model with one seed, and its status."""
 
     model: Baseline
     seed: int
@@ -54,9 +55,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a benchmark depends on besides the cohort; `epochs` and `anchor` go to the models that have them.
+    """The settings of a benchmark; `epochs` and `anchor` apply to the models that have them.
 
-    `changes` are other settings of models, by name or family (`mlci.benchmark.changes`).
+    `changes` are further settings of models, by name or family (`mlci.benchmark.changes`).
     """
 
     seeds: tuple[int, ...] = SEEDS
@@ -66,19 +67,19 @@ class Settings:
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def adapt(self, model: Baseline) -> Baseline:
-        """Return a model with these settings, as far as it has such.
+        """Return a model with these settings, as far as they apply to it.
 
         >>> Settings(epochs=3).adapt(baselines.discover()["paper"]).epochs
         3
         """
-        known = {field.name for field in fields(model)}
-        given = {"epochs": self.epochs, "anchor": self.anchor}
-        model = replace(model, **{name: value for name, value in given.items() if name in known and value is not None})
+        names = {field.name for field in fields(model)}
+        common = {"epochs": self.epochs, "anchor": self.anchor}
+        model = replace(model, **{name: value for name, value in common.items() if name in names and value is not None})
         return changed(model, self.changes)
 
 
 def fingerprint(parts: Mapping[str, Split]) -> str:
-    """Return a digest of all that models and metrics see of a cohort; it is the same on any machine.
+    """Return a digest of everything that models and metrics read from a cohort; it is the same on every machine.
 
     Args:
         parts: the three splits of the cohort (`mlci.benchmark.models.parts`).
@@ -95,17 +96,17 @@ def fingerprint(parts: Mapping[str, Split]) -> str:
         digest.update(json.dumps([name, part.names, part.vocabulary_size]).encode())
         digest.update(part.tokens.ids.astype("<i4").tobytes())
         digest.update(part.tokens.offsets.astype("<i8").tobytes())
-        # Null compares unequal to itself: a byte for yes, no and not known.
+        # NaN is unequal to itself, so outcomes are encoded as bytes: no, yes and unknown.
         digest.update(np.nan_to_num(part.outcomes, nan=2).astype(np.int8).tobytes())
     return digest.hexdigest()
 
 
 def plan(directory: Path, models: Iterable[Baseline], settings: Settings) -> list[Run]:
-    """List the runs that are wanted, and say which of them are done.
+    """List the runs of a benchmark, with the status of each.
 
     Args:
         directory: the folder of the benchmark.
-        models: a model with a fixed seed has one run; a model whose library is missing is skipped.
+        models: to run. A model with a fixed seed has one run; a model whose library is missing is skipped.
         settings: seeds, epochs and anchor.
 
     Returns:
@@ -129,14 +130,16 @@ def plan(directory: Path, models: Iterable[Baseline], settings: Settings) -> lis
 
 
 def _check_config(run: Run) -> None:
-    """Refuse a finished run that was made with other settings."""
+    """Raise an error if a finished run has other settings."""
     found = json.loads((run.folder / "config.json").read_text())["model"]
     wanted = json.loads(json.dumps(asdict(run.model)))
     for name in wanted.keys() - {"title", "family", "needs"}:
-        before = found.get(name, "" if name == "constants" else None)  # runs of older versions changed none
+        before = found.get(name, "" if name == "constants" else None)  # absent in runs of older versions
         if before != wanted[name]:
-            was = f"{name} {before}, not {wanted[name]}"
-            raise InputError(f"{run.folder}: is a run with other settings ({was}); remove it or choose another folder.")
+            difference = f"{name} is {before}, not {wanted[name]}"
+            raise InputError(
+                f"{run.folder}: is a run with other settings ({difference}); remove it or choose another folder."
+            )
 
 
 def run_benchmark(
@@ -148,18 +151,18 @@ def run_benchmark(
     jobs: int = 1,
     on_change: Callable[[list[Run]], None] | None = None,
 ) -> list[Run]:
-    """Fit, score and measure models on a cohort, each with several seeds; runs that are done are kept.
+    """Fit, score and evaluate models on a cohort with several seeds; finished runs are kept.
 
     Args:
         cohort: a cohort file.
         directory: the folder of the runs.
-        models: names of models or families; without it all.
-        settings: seeds, epochs, anchor, device and other settings of models.
-        jobs: how many runs at a time, each in a process of its own; with 1, in this process.
-        on_change: called with all runs when one of them begins or ends.
+        models: names of models or families; by default all.
+        settings: seeds, epochs, anchor, device and further settings of models.
+        jobs: number of runs at a time. With 1, they run in this process, otherwise each in a process of its own.
+        on_change: called with all runs when one of them starts or ends.
 
     Returns:
-        The runs; one that failed says why.
+        The runs; a failed run has a message.
 
     >>> from tempfile import TemporaryDirectory
     >>> import pandas as pd
@@ -171,7 +174,7 @@ def run_benchmark(
     ('done', {'mortality': 1.0})
     """
     settings, directory = settings or Settings(), Path(directory)
-    tell = on_change or (lambda runs: None)
+    notify = on_change or (lambda runs: None)
     chosen = baselines.choose(models)
     table = read_cohort(cohort)
     if any(field.name == "anchor" for model in chosen for field in fields(model)):
@@ -180,26 +183,26 @@ def run_benchmark(
     views = cache(partial(baselines.parts, table))
     _claim(directory, table, views(TokenConfig()))
     runs = plan(directory, chosen, settings)
-    tell(runs)
+    notify(runs)
 
     children = Children()
 
-    def work(some: list[Run]) -> None:
-        for run in some:
+    def work(batch: list[Run]) -> None:
+        for run in batch:
             run.status, run.started = "running", time.monotonic()
-        tell(runs)
+        notify(runs)
         try:
             if jobs == 1:
-                _execute(some, views(some[0].model.tokens), table, device=settings.device)
+                _execute(batch, views(batch[0].model.tokens), table, device=settings.device)
             else:
                 threads = max(1, (os.cpu_count() or 1) // jobs)
-                _in_process(some[0], cohort, directory, settings, threads=threads, children=children)
-            for run in some:
+                _in_process(batch[0], cohort, directory, settings, threads=threads, children=children)
+            for run in batch:
                 run.status, run.seconds = "done", read_metrics(run.folder)["seconds"]
         except InputError as error:
-            for run in some:
+            for run in batch:
                 run.status, run.message = "failed", str(error)
-        tell(runs)
+        notify(runs)
 
     left = [run for run in runs if run.status == "left"]
     if jobs == 1:
@@ -220,12 +223,12 @@ def _check_anchor(cohort: Cohort, anchor: str) -> None:
     if anchor not in cohort.outcomes:
         known = ", ".join(cohort.outcomes)
         raise InputError(
-            f"cohort: has no outcome '{anchor}' to anchor the neural models; --anchor takes one of {known}."
+            f"the cohort has no outcome {anchor!r} to anchor the neural models; --anchor takes one of {known}."
         )
 
 
 def _claim(directory: Path, cohort: Cohort, parts: Mapping[str, Split]) -> None:
-    """Mark the folder as this cohort's; refuse one that holds the runs of another."""
+    """Record the cohort in the folder; raise an error if it holds the runs of another cohort."""
     path, digest = directory / "cohort.json", fingerprint(parts)
     if path.exists():
         found = json.loads(path.read_text())
@@ -248,7 +251,7 @@ def _claim(directory: Path, cohort: Cohort, parts: Mapping[str, Split]) -> None:
 
 
 def _execute(runs: Sequence[Run], parts: Parts, cohort: Cohort, *, device: str = "cpu") -> None:
-    """Fit a model with the seeds of these runs, score and measure each; DONE comes last."""
+    """Fit a model with the seeds of these runs; score and evaluate each; write DONE last."""
     results = baselines.run(runs[0].model, [run.seed for run in runs], parts, device=device)
     for run, result in zip(runs, results):
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -257,7 +260,7 @@ def _execute(runs: Sequence[Run], parts: Parts, cohort: Cohort, *, device: str =
 
 
 def _finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, object], cohort: Cohort) -> None:
-    """Write what a run leaves behind, wherever its scores were computed."""
+    """Write the files of a run: config, scores, metrics and DONE."""
     run.folder.mkdir(parents=True, exist_ok=True)
     splits = {name: cohort.split(name) for name in ("valid", "test")}
     for name, split in splits.items():
@@ -275,11 +278,11 @@ def _finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, objec
 
 
 def import_runs(path: str | Path, cohort: str | Path, directory: str | Path) -> list[Run]:
-    """Take over runs that were computed on another machine.
+    """Import runs that were computed on another machine.
 
     Args:
-        path: scores per model and seed, as `benchmarks/gpu_models.py` writes them.
-        cohort: the cohort file that they are about.
+        path: scores per model and seed, written by `benchmarks/gpu_models.py`.
+        cohort: the cohort file that they belong to.
         directory: the folder of the runs.
 
     Returns:
@@ -330,19 +333,19 @@ def _run_alone(*, cohort: str, directory: str, model: str, seed: int, settings: 
         [run] = plan(Path(directory), baselines.choose([model]), Settings(**settings))
         table = read_cohort(cohort)
         _execute([run], baselines.parts(table, run.model.tokens), table, device=settings["device"])
-    except Exception as error:  # the parent tells what this line says
-        sys.exit(sentence(error) or f"a fault of the program ({type(error).__name__})")
+    except Exception as error:  # the parent process reports this message
+        sys.exit(sentence(error) or f"internal error ({type(error).__name__})")
 
 
 def remaining(runs: Sequence[Run], jobs: int = 1) -> float | None:
-    """Estimate the seconds that are left, by the times of finished runs: of the same model, else family, else all.
+    """Estimate the remaining time from the finished runs of the same model, or else family, or else of all.
 
     Args:
         runs: all runs of a benchmark.
-        jobs: how many are done at a time.
+        jobs: number of runs at a time.
 
     Returns:
-        The seconds; None while nothing is finished.
+        The seconds; None while no run is finished.
 
     >>> [knn] = baselines.choose(["knn"])
     >>> done, left = Run(knn, 1, Path("1"), status="done", seconds=30.0), Run(knn, 2, Path("2"))
@@ -374,7 +377,7 @@ def remaining(runs: Sequence[Run], jobs: int = 1) -> float | None:
 
 
 def read_metrics(folder: Path) -> dict:
-    """Return what a finished run measured: its seconds and its `metrics`.
+    """Return the costs (`seconds` and others) and the `metrics` of a finished run.
 
     Args:
         folder: of the run.

@@ -1,4 +1,4 @@
-"""The paper's tables of a benchmark: finished runs in; text, Markdown, LaTeX and CSV out."""
+"""Make the paper's tables from the finished runs of a benchmark, as text, Markdown, LaTeX and CSV."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ TABLES = PAPER | {
     for name, metric in benchmarked().items()
     if name not in {metric for _, metric, _ in PAPER.values()}
 }
-HEADLINE = ("auroc", *SKILLS, "dcorr", "mi")  # what the means over outcomes are of
+HEADLINE = ("auroc", *SKILLS, "dcorr", "mi")  # metrics in the table of means over outcomes
 OWN = "Own scores"
 RIVALS = "Refitted on the training split, one score per outcome"
 
@@ -37,12 +37,12 @@ def results(
     """Collect the metrics of a benchmark.
 
     Args:
-        runs: those that are finished are taken.
-        own: metrics of a person's own scores, by name (`own_metrics`).
+        runs: of a benchmark; unfinished ones are skipped.
+        own: metrics of the user's own scores, by name (`own_metrics`).
         rivals: metrics of regressions, by name (`rival_metrics`).
 
     Returns:
-        One row per figure: family, model, title, seed, metric, outcome and value.
+        One row per value: family, model, title, seed, metric, outcome and value.
 
     >>> results([], {"ward": {"auroc": {"mortality": 0.8}}}).drop(columns="title").to_dict("records")
     [{'family': 'Own scores', 'model': 'ward', 'seed': 0, 'metric': 'auroc', 'outcome': 'mortality', 'value': 0.8}]
@@ -64,7 +64,7 @@ def test_scores(runs: Iterable[Run], cohort: Cohort) -> dict[str, dict[int, np.n
 
     Args:
         runs: of a benchmark.
-        cohort: the cohort that they are about.
+        cohort: of the runs.
 
     Returns:
         Name of the model → seed → scores.
@@ -98,7 +98,7 @@ def summarise(frame: pd.DataFrame) -> pd.DataFrame:
     """Return means and standard deviations (n - 1) over seeds.
 
     Args:
-        frame: as `results` returns it; models and outcomes keep their order.
+        frame: from `results`; models and outcomes keep their order.
 
     >>> frame = pd.DataFrame({"seed": [1, 2], "value": [0.2, 0.4]})
     >>> frame = frame.assign(family="f", model="m", title="M", metric="dcorr", outcome="mortality")
@@ -114,11 +114,11 @@ def tables(frame: pd.DataFrame, notes: Sequence[str] = ()) -> list[Grid]:
     """Make the tables of a benchmark: means over outcomes, the paper's tables, and one per further metric.
 
     Args:
-        frame: as `results` returns it.
-        notes: sentences that stand below each table.
+        frame: from `results`.
+        notes: sentences below each table.
 
     Returns:
-        The tables that have a row.
+        The tables that have at least one row.
 
     >>> from mlci.base.grids import as_text
     >>> found = results([], {"ward": {"auroc": {"mortality": 0.8}}, "nurse": {"auroc": {"mortality": 0.7}}})
@@ -137,7 +137,7 @@ def tables(frame: pd.DataFrame, notes: Sequence[str] = ()) -> list[Grid]:
     built = [_headline(frame, notes)] if len(frame) else []
     for name, (number, metric, title) in TABLES.items():
         part = summary[summary["metric"] == metric]
-        if number in ("1", "2"):  # the main tables leave out what the paper shows in the wide ones only
+        if number in ("1", "2"):  # the main tables omit models that the paper shows only in the wide tables
             part = part.loc[[number in reported.get(title, (0, [number]))[1] for title in part["title"]]]
             part = part[part["family"] != FAMILIES["ablation"]]
         if len(part):
@@ -146,7 +146,7 @@ def tables(frame: pd.DataFrame, notes: Sequence[str] = ()) -> list[Grid]:
 
 
 def _headline(frame: pd.DataFrame, notes: Sequence[str] = ()) -> Grid:
-    """Make the table of means over outcomes, with their spread over seeds, in hundredths."""
+    """Make the table of means over outcomes, with their SD over seeds, times 100."""
     about = ["family", "model", "title"]
     runs = frame[frame["metric"].isin(HEADLINE)].groupby([*about, "seed", "metric"], sort=False)["value"]
     found = runs.agg(lambda values: values.mean(skipna=False)).groupby([*about, "metric"], sort=False)
@@ -190,13 +190,13 @@ def _table(name: str, title: str, part: pd.DataFrame, metric: str, notes: tuple[
 
 
 def _scaled(cell: Mapping, exponent: int) -> str:
-    """Return the mean, with its deviation where there are several seeds."""
+    """Return the mean, with its SD if there are several seeds."""
     spread = f" ± {cell['sd'] * 10**exponent:.2f}" if cell["seeds"] > 1 else ""
     return f"{cell['mean'] * 10**exponent:.2f}{spread}"
 
 
 def _power_of_ten(values: np.ndarray) -> int:
-    """Return the paper's scaling of a column of mutual information: the middle cell has two digits before the point.
+    """Return the paper's scaling of a column of mutual information: its median has two digits before the point.
 
     >>> _power_of_ten(np.array([0.0021, 0.0034])), _power_of_ten(np.array([0.12]))
     (4, 2)
@@ -206,7 +206,7 @@ def _power_of_ten(values: np.ndarray) -> int:
 
 
 def _costs(runs: Iterable[Run]) -> pd.DataFrame:
-    """Return what each finished run took: seconds and the process's peak memory."""
+    """Return the costs of each finished run: seconds and the process's peak memory."""
     done = [(run, read_metrics(run.folder)) for run in runs if run.status == "done"]
     columns = ("device", "fit_seconds", "seconds", "cpu_seconds", "process_peak_mb")
     return pd.DataFrame(
@@ -219,9 +219,9 @@ def write_tables(directory: Path, made: Sequence[Grid], frame: pd.DataFrame, run
     """Write each table as text, Markdown and LaTeX, and all results and costs as CSV.
 
     Args:
-        directory: the folder of the benchmark; the files go into its folder `tables`.
+        directory: the folder of the benchmark; the files go into its subfolder `tables`.
         made: the tables.
-        frame: as `results` returns it.
+        frame: from `results`.
         runs: of the benchmark.
 
     Returns:

@@ -1,1 +1,1 @@
-"""What is kept of a fit: the estimator, its model file, and a scorer that needs no torch."""
+"""The fitted index: the estimator, its model file, and scorers that need no torch."""

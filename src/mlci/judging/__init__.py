@@ -1,1 +1,1 @@
-"""Scores and outcomes in, tables out: nothing here knows which model made a score."""
+"""Evaluate scores against outcomes: turn them into tables, whichever model the scores come from."""

@@ -1,4 +1,4 @@
-"""Columns that a cohort carries along, as those who judge need them: numbers, words, weights, clusters and strata."""
+"""Read the columns of a cohort that an evaluation needs: covariates, survey weights, clusters and strata."""
 
 import numpy as np
 
@@ -10,52 +10,52 @@ from mlci.measures.weighted import effective
 
 
 def column(cohort: Cohort, name: str) -> np.ndarray:
-    """Return a column in its own kind of number or word; `age_band` is made from age."""
+    """Return a column in its own type; `age_band` is computed from age."""
     return cohort.table[name].to_pandas().to_numpy() if name in cohort.table.column_names else subgroup(cohort, name)
 
 
 def weights_of(cohort: Cohort, name: str) -> np.ndarray:
-    """Return a column of survey weights: numbers from 0."""
+    """Return a column of survey weights, which must be numbers of 0 or more."""
     values = column(cohort, name)
     try:
         weight = values.astype(float)
     except (TypeError, ValueError) as error:
-        raise InputError(f"column {name}: is not numeric; a weight is a number from 0.") from error
+        raise InputError(f"column {name}: is not numeric; a weight is a number of 0 or more.") from error
     if not np.isfinite(weight).all() or (weight < 0).any():
         row = int(np.argmax(~np.isfinite(weight) | (weight < 0)))
-        raise InputError(f"column {name}, row {row + 1}: is empty or negative; a weight is a number from 0.")
+        raise InputError(f"column {name}, row {row + 1}: is empty or negative; a weight is a number of 0 or more.")
     return weight
 
 
 def why_left_out(part: str, weights: str | None) -> str:
-    """Return why admissions take no part in a comparison; `part` is what else must be known of them."""
-    return f"their {part} or outcome is not known{f', or {weights}, their weight, is 0' if weights else ''}"
+    """Return why admissions are left out of a comparison; `part` is the other value that must be known."""
+    return f"their {part} or outcome is unknown{f', or their weight ({weights}) is 0' if weights else ''}"
 
 
 def design_of(
     cohort: Cohort, *, weights: str | None = None, cluster: str | None = None, strata: str | None = None
 ) -> Design:
-    """Return how the admissions were drawn, by names of columns; without `cluster` a patient's belong together."""
-    together = cohort.column("subject_id") if cluster is None else column(cohort, cluster)
+    """Return the survey design from the names of columns; by default admissions are clustered by patient."""
+    clusters = cohort.column("subject_id") if cluster is None else column(cohort, cluster)
     weight = None if weights is None else weights_of(cohort, weights)
     if weight is not None and not weight.any():
-        raise InputError(f"column {weights}: all weights are 0; one at least must count.")
-    return Design.of(together, weights=weight, strata=None if strata is None else column(cohort, strata))
+        raise InputError(f"column {weights}: all weights are 0; at least one must be positive.")
+    return Design.of(clusters, weights=weight, strata=None if strata is None else column(cohort, strata))
 
 
 def design_words(
     cohort: Cohort, *, weights: str | None = None, cluster: str | None = None, strata: str | None = None
 ) -> str:
-    """Return a sentence on what was asked for, and on what weights and clusters leave of the sample; else nothing."""
-    said = []
+    """Describe the survey design in words, with the effective sample size; empty if there is none."""
+    parts = []
     if weights is not None:
         weight = weights_of(cohort, weights)
-        said.append(
-            f"weighted by {weights}: {len(weight):,} admissions count as {weight.sum():,.0f} and are worth "
-            f"{effective(weight):,.0f} of equal weight"
+        parts.append(
+            f"weighted by {weights}: {len(weight):,} admissions represent {weight.sum():,.0f}, effective sample size "
+            f"{effective(weight):,.0f}"
         )
     if cluster is not None:
-        said.append(f"{design_of(cohort, cluster=cluster).clusters:,} clusters by {cluster} come and go together")
+        parts.append(f"{design_of(cohort, cluster=cluster).clusters:,} clusters by {cluster}")
     if strata is not None:
-        said.append(f"drawn within strata of {strata}")
-    return "; ".join(said)
+        parts.append(f"stratified by {strata}")
+    return "; ".join(parts)

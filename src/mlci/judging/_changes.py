@@ -1,7 +1,4 @@
-"""Several scores of one index, made of different codes: AUROC and dCorr of each, and how far they lie from the first's.
-
-Scores by name and the judged admissions come in, rows of a table go out; differences are paired.
-"""
+"""Compare several versions of one index, computed from different codes: AUROC and dCorr, and paired differences."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,18 +13,18 @@ from mlci.judging.evaluate import judge
 
 METRICS = ("auroc", "dcorr")
 CHANGE = ("change", "change_low", "change_high")
-LEAST = 10  # admissions with an outcome and without it, or its row is left out
-Scores = Callable[[Cohort, Cohort], tuple[np.ndarray, ...]]  # of the training and the judged admissions
+LEAST = 10  # admissions with an outcome, and without it, that a row needs
+Scores = Callable[[Cohort, Cohort], tuple[np.ndarray, ...]]  # of the training and the evaluated admissions
 
 
 def published(names: str | Sequence[str]) -> dict[str, Scores]:
-    """Give the scores of indices whose weights are published.
+    """Return functions that score admissions by indices with published weights.
 
     Args:
-        names: of indices, as `mlci indices --list` has them.
+        names: of indices, from `mlci indices --list`.
 
     Returns:
-        Column → a function of the training and the judged admissions.
+        Column → a function of the training and the evaluated admissions.
 
     >>> import pandas as pd
     >>> visits = pd.DataFrame({"visit_id": [1, 2], "codes": [["I50.9"], ["J18.9"]], "died": [1, 0]})
@@ -49,17 +46,17 @@ def _points(name: str, column: str, *parts: Cohort) -> tuple[np.ndarray, ...]:
 def changes(
     scores: Mapping[str, np.ndarray], judged: Cohort, *, head: str, resamples: int, seed: int
 ) -> Iterator[dict]:
-    """Judge each score, and say how far it lies from the first.
+    """Evaluate each score, and its difference from the first.
 
     Args:
         scores: name → one number per admission.
         judged: the admissions.
-        head: the column of the names.
-        resamples: of patients; 0 gives no intervals.
+        head: name of the column that holds the names.
+        resamples: number of bootstrap samples of patients; 0 gives no intervals.
         seed: of the resampling.
 
     Returns:
-        An iterator over rows: figures with intervals, and the differences with theirs.
+        An iterator over rows: metrics and differences, with their intervals.
 
     >>> import pandas as pd
     >>> visits = pd.DataFrame({"visit_id": range(40), "codes": [["I50.9"]] * 40, "died": [0, 1] * 20})

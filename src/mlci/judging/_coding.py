@@ -1,9 +1,9 @@
-"""Codes per admission against expected: who records more than others would for the same kind of patient.
+"""Coding intensity: codes per admission of each group, observed and expected for the same kind of patients.
 
-An index believes the codes. A hospital that records more of them looks as if its patients were sicker, and its deaths
-as if they were fewer than expected. So beside every comparison stands how many codes each group records, against how
-many the other groups record for patients of the same age, sex and kind of principal diagnosis (the first character of
-the first code), which are harder to embellish than a list of secondary diagnoses.
+An index takes codes at face value. If a hospital records more codes, its patients look sicker, and its deaths fewer
+than expected. So every comparison also reports how many codes each group records, relative to the other groups' average
+for patients of the same age, sex and kind of principal diagnosis (the first character of the first code). These are
+harder to upcode than a list of secondary diagnoses.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from mlci.judging.evaluate import AGES
 from mlci.measures.ratios import TRIM
 
 COLUMNS = ["group", "n", "codes", "expected", "ratio", "z", "verdict"]
-REACH = 3.090232  # standard errors that 99.8% of groups lie within
+REACH = 3.090232  # standard errors of the 99.8% limits
 
 
 def coding(cohort: Cohort, group: np.ndarray, names: list[str]) -> pd.DataFrame:
@@ -24,12 +24,12 @@ def coding(cohort: Cohort, group: np.ndarray, names: list[str]) -> pd.DataFrame:
 
     Args:
         cohort: the admissions.
-        group: the group of each, as a place among the names; -1 for admissions that do not count.
+        group: the group of each, as an index into the names; -1 for admissions that do not count.
         names: of the groups.
 
     Returns:
-        One row per group: codes per admission, expected ones, their ratio, its distance from 1 in standard errors, with
-        room for usual differences between groups, and the verdict (few, as expected, many).
+        One row per group: codes per admission, observed and expected, their ratio, its z-score with allowance for
+        overdispersion, and the verdict (few, as expected, many).
 
     >>> visits = pd.DataFrame({"visit_id": range(60), "codes": [["I50.9", "N17.9"], ["I50.9"]] * 30})
     >>> cohort = Cohort.from_frame(visits.assign(died=[0, 1] * 30), icd_version=10)
@@ -50,7 +50,7 @@ def coding(cohort: Cohort, group: np.ndarray, names: list[str]) -> pd.DataFrame:
     many, total = by_cell(np.ones(len(counts))), by_cell(counts)
     others, codes = many.sum(axis=1, keepdims=True) - many, total.sum(axis=1, keepdims=True) - total
     usual = (total.sum() - total.sum(axis=0)) / np.maximum(many.sum() - many.sum(axis=0), 1)
-    mean = np.where(others > 0, codes / np.maximum(others, 1), usual)  # of a kind that nobody else has: of any kind
+    mean = np.where(others > 0, codes / np.maximum(others, 1), usual)  # of a kind that no other group has: of all
     n, expected = many.sum(axis=0), (many * mean).sum(axis=0)
     spread = np.bincount(group, (counts - mean[kind, group]) ** 2, minlength=size)
     error = np.sqrt(np.maximum(spread, 1e-12)) / np.maximum(expected, 1e-12)
@@ -62,7 +62,7 @@ def coding(cohort: Cohort, group: np.ndarray, names: list[str]) -> pd.DataFrame:
 
 
 def _between(distance: np.ndarray, error: np.ndarray) -> float:
-    """Return variance between groups (DerSimonian and Laird) from z-scores whose outer tenths are reined in."""
+    """Return the variance between groups (DerSimonian and Laird) from z-scores with winsorised outer tenths."""
     z, precision = distance / error, 1 / error**2
     z = np.clip(z - np.median(z), *np.quantile(z - np.median(z), [TRIM, 1 - TRIM]))
     spare = precision.sum() - np.sum(precision**2) / precision.sum()
@@ -70,7 +70,7 @@ def _between(distance: np.ndarray, error: np.ndarray) -> float:
 
 
 def _kinds(cohort: Cohort) -> np.ndarray:
-    """Return which admissions are alike: by ICD version, first character of the first code, age band and sex."""
+    """Return the stratum of each admission: by ICD version, first character of the first code, age band and sex."""
     codes = cohort.table["codes"].combine_chunks()
     offsets = codes.offsets.to_numpy()
     full = offsets[1:] > offsets[:-1]
@@ -90,5 +90,5 @@ def _kinds(cohort: Cohort) -> np.ndarray:
 
 
 def _numbers(words: pa.Array) -> np.ndarray:
-    """Return a number for each word, from 1; 0 where there is none."""
+    """Return a number from 1 for each word, and 0 for null."""
     return pc.fill_null(pc.dictionary_encode(words).indices.cast(pa.int64()), -1).to_numpy() + 1

@@ -1,4 +1,4 @@
-"""Scores and outcomes as people hand them over: a mapping, a frame, an array; columns by name out."""
+"""Turn scores or outcomes in any form (a mapping, a frame, an array) into columns by name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def columns_of(data: Any, name: str) -> dict[str, Any]:
-    """Return columns by name; what has no names is called `name`, with a number where there are several.
+    """Return columns by name; columns without names are called `name`, and numbered if there are several.
 
     >>> columns_of(np.eye(2), "score")["score_2"]
     array([0., 1.])

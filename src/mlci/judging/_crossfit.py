@@ -1,10 +1,10 @@
-"""Expected risks by models that have not seen the group they judge.
+"""Expected risks by leave-one-group-out cross-fitting of a logistic regression.
 
-In come a score, columns to adjust by, an outcome and groups of admissions; out come risks from a logistic model, smooth
-in the score, whose every group is left out once: no hospital's own events decide what is expected of it. The model is
-fitted to all admissions; leaving a group out is a Newton step from there, repeated until it stands still for groups so
-large or so unusual that the first step could fall short. What resampling needs of the fit is kept, so that a resample
-of patients costs sums, not fits.
+Turn a score, adjustment columns, an outcome and groups of admissions into expected risks. The model is a logistic
+regression, smooth in the score; the risks of each group come from a fit without that group, so a hospital's own events
+do not influence what is expected of it. The model is fitted once to all admissions, and a group is left out by one
+Newton step from there. For groups that are large or unusual, Newton steps are repeated until convergence. The gradients
+are kept, so that a bootstrap sample of patients needs sums instead of new fits.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from mlci.judging._ramps import penalty as smoothness
 from mlci.judging._ramps import ramps
 from mlci.measures.discrimination import expit
 
-LEVELS = (0.05, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.995)  # quantiles of the score at which its line may bend
-BENDS = (0.25, 0.5, 0.75)  # of another number's
-LARGE = 0.05  # share of the admissions from which a group is left out to convergence
-MOVED = 0.02  # and change of the expected count by the first step from which it is
+LEVELS = (0.05, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.995)  # quantiles of the score for the knots of its linear spline
+BENDS = (0.25, 0.5, 0.75)  # the same for another numeric column
+LARGE = 0.05  # share of the admissions from which leaving a group out is iterated to convergence
+MOVED = 0.02  # relative change of the expected count by the first step from which it is iterated too
 STEPS = 30
-CLOSE = 1e-4  # of a step, in units of standardised columns; the last step is taken, and its error is the square of it
-PIECE = 2**12  # rows that are looked at together
-PART = 20_000  # rows that a fit of many begins with
+CLOSE = 1e-4  # convergence: a step in units of standardised columns; the error after it is of the order of its square
+PIECE = 2**12  # rows per block
+PART = 20_000  # rows of the subsample that gives starting values
 MOST_CATEGORIES = 50
 
 
 @dataclass(frozen=True)
 class LogisticModel:
-    """Columns of a logistic model with the penalty on their weights."""
+    """The design matrix of a logistic regression and the quadratic penalty on its coefficients."""
 
     columns: np.ndarray
     penalty: np.ndarray
@@ -39,15 +39,15 @@ class LogisticModel:
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Risks of admissions sorted by group, and how a group's expected count answers to the rest's events."""
+    """Risks of admissions sorted by group, and the sensitivity of a group's expected count to the other groups."""
 
     risk: np.ndarray
-    gradient: np.ndarray  # admissions x columns: what each says about the weights of the model of all
-    answer: np.ndarray  # groups x columns: change of the expected count per unit of the rest's gradient
+    gradient: np.ndarray  # admissions x columns: each admission's score contribution in the model of all admissions
+    answer: np.ndarray  # groups x columns: change of the expected count per unit of the other groups' gradient
 
 
 def design(score: np.ndarray, others: Sequence[tuple[str, np.ndarray]] = ()) -> LogisticModel:
-    """Lay out a model: a line in the score that may bend, and the other columns, numbers bent and words as flags."""
+    """Return the model: splines of the score and of other numeric columns, and dummies of categories."""
     x = (score - score.mean()) / max(float(score.std()), 1e-12)
     bends = np.unique(np.quantile(x, LEVELS))
     bends = bends[(bends > x.min()) & (bends < x.max())]
@@ -63,13 +63,13 @@ def design(score: np.ndarray, others: Sequence[tuple[str, np.ndarray]] = ()) -> 
 
 
 def _spread_out(name: str, values: np.ndarray) -> np.ndarray:
-    """Return a column as numbers: bent lines and a flag of the missing, or a flag for each word."""
+    """Return a column as regressors: a linear spline and a missing indicator, or one dummy per category."""
     series = pd.Series(values)
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
         number = series.to_numpy(dtype=float)
         missing = np.isnan(number)
         if missing.all():
-            raise InputError(f"column {name}: is empty; it cannot be adjusted by.")
+            raise InputError(f"column {name}: is empty and cannot be adjusted for.")
         number = np.where(missing, np.median(number[~missing]), number)
         knots = np.unique(np.quantile(number, BENDS))
         return np.column_stack([number, *(np.maximum(number - knot, 0) for knot in knots), missing.astype(float)])
@@ -85,7 +85,7 @@ def _standardised(columns: np.ndarray) -> np.ndarray:
 
 
 def fit(model: LogisticModel, outcome: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return the weights of the model of all rows."""
+    """Return the coefficients fitted to all rows."""
     rows = _Rows(model.columns, outcome, weight, model.penalty)
     return _newton(rows, _start(rows), [slice(0, len(outcome))])
 
@@ -93,7 +93,11 @@ def fit(model: LogisticModel, outcome: np.ndarray, weight: np.ndarray) -> np.nda
 def cross_fit(model: LogisticModel, outcome: np.ndarray, weight: np.ndarray, starts: np.ndarray) -> CrossFit:
     """Fit a model with each group left out once.
 
-    `weight` is what each admission counts; the rows are sorted by group, and `starts` is where each group begins.
+    Args:
+        model: of rows sorted by group.
+        outcome: 0 or 1 of each row.
+        weight: of each row.
+        starts: the first row of each group.
     """
     rows = _Rows(model.columns, outcome, weight, model.penalty)
     columns, size = model.columns, len(outcome)
@@ -116,7 +120,7 @@ def cross_fit(model: LogisticModel, outcome: np.ndarray, weight: np.ndarray, sta
 
 @dataclass(frozen=True)
 class _Look:
-    """The likelihood at some weights: minus its logarithm, its slope and its curvature, without the penalty."""
+    """The unpenalised log-likelihood at some coefficients: its negative value, gradient and negative Hessian."""
 
     loss: float
     slope: np.ndarray
@@ -131,7 +135,7 @@ class _Rows:
     penalty: np.ndarray
 
     def look(self, at: np.ndarray, parts: Sequence[slice]) -> _Look:
-        """Sum over some rows, a piece at a time, so that what is computed stays near the processor."""
+        """Sum over some rows in blocks that fit in the processor's cache."""
         loss, slope, bend = 0.0, np.zeros(len(at)), np.zeros((len(at), len(at)))
         for part in parts:
             for start in range(part.start, part.stop, PIECE):
@@ -146,10 +150,10 @@ class _Rows:
 
 
 def _start(rows: _Rows) -> np.ndarray:
-    """Return the weights to begin with: the bare rate, or those of a part of many rows, each so-manieth of them."""
+    """Return starting values: the intercept alone, or with many rows the fit of a systematic subsample."""
     rate = float(rows.weight @ rows.outcome / rows.weight.sum())
     if not 0 < rate < 1:
-        raise InputError(f"the outcome happened to {'all' if rate else 'none'} of the admissions; both are needed.")
+        raise InputError(f"{'all' if rate else 'none'} of the admissions have the outcome; both classes are needed.")
     bare = np.append(np.log(rate / (1 - rate)), np.zeros(rows.columns.shape[1] - 1))
     step = len(rows.outcome) // PART
     if step < 2:
@@ -159,7 +163,7 @@ def _start(rows: _Rows) -> np.ndarray:
 
 
 def _newton(rows: _Rows, at: np.ndarray, parts: Sequence[slice]) -> np.ndarray:
-    """Maximise the penalised likelihood of some rows, from a given start; a step that overshoots is halved."""
+    """Maximise the penalised likelihood of some rows by Newton's method with step halving."""
     seen = rows.look(at, parts)
     for _ in range(STEPS):
         step = np.linalg.solve(seen.bend + rows.penalty, seen.slope - rows.penalty @ at)

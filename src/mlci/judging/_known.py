@@ -1,4 +1,4 @@
-"""What a risk curve is drawn of: scores whose outcome is known."""
+"""The input of a risk curve: the admissions whose outcome is known."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +17,7 @@ def known_outcomes(score: ArrayLike, outcome: ArrayLike) -> tuple[np.ndarray, np
         raise InputError(f"a risk curve needs one outcome per score; got shapes {score.shape} and {outcome.shape}.")
     known = ~np.isnan(outcome)
     if not known.any():
-        raise InputError("a risk curve needs admissions whose outcome is known; there is none.")
+        raise InputError("a risk curve needs admissions whose outcome is known; there are none.")
     if not np.isfinite(score[known]).all():
         raise InputError("a risk curve needs finite scores; some are missing or infinite.")
     return score[known], outcome[known]

@@ -1,10 +1,10 @@
-"""Two treatments compared, adjusted by an index: the other everyday use of Charlson.
+"""Compare two treatments with adjustment for an index: inverse probability weighting by propensity scores.
 
-A cohort, scores of its admissions, a column that tells the treated from the others and an outcome come in. For each
-score the chance to be treated (propensity) is fitted from the score, age and sex; admissions are weighted by the
-inverse of the chance of what they got, so that both groups look like all admissions. Out come standardised differences
-before and after weighting, of every score and covariate, and effects: unadjusted, weighted, and by regression.
-Intervals take a patient's admissions together and know that propensities were estimated (influence functions).
+Turn a cohort, scores of its admissions, a treatment column and an outcome into treatment effects. For each score, the
+propensity of treatment is fitted from the score, age and sex, and admissions are weighted by the inverse probability of
+the treatment they received. The results are standardised differences of every score and covariate before and after
+weighting, and effects: unadjusted, weighted, and by regression. Intervals are clustered by patient and allow for the
+estimation of the propensities (influence functions).
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ from mlci.measures.design import numbered
 from mlci.measures.discrimination import expit
 
 Z = 1.959964
-LEAST = 10  # admissions of each treatment with and without the outcome
-RARE = 0.005  # a chance to be treated, or not to be, below which a weight would speak for 200 others
+LEAST = 10  # admissions of each treatment with the outcome, and without it
+RARE = 0.005  # lower bound of a propensity and its complement, so that no weight exceeds 200
 UNADJUSTED = "unadjusted"
 MEASURES = {"difference": "risk difference", "ratio": "risk ratio", "odds": "odds ratio"}
 
@@ -35,9 +35,11 @@ MEASURES = {"difference": "risk difference", "ratio": "risk ratio", "odds": "odd
 class Balance(Shown):
     """A treatment's effect on an outcome.
 
-    `effects` has a row per model, method (weighting, regression) and measure; `differences` one per covariate with its
-    standardised difference before and, in a column per model, after weighting; `arms` counts the two groups; `models`
-    tells how well each score predicts the treatment and how many admissions its weights are worth.
+    - `effects`: one row per model, method (weighting, regression) and measure.
+    - `differences`: one row per covariate, with its standardised difference before weighting and, in one column per
+      model, after weighting.
+    - `arms`: counts of the two groups.
+    - `models`: the propensity model's AUROC and the effective sample sizes after weighting, one row per score.
     """
 
     treatment: str
@@ -75,13 +77,13 @@ def balance(
     Args:
         cohort: the admissions.
         scores: one number per admission, or a frame or mapping of several scores.
-        treatment: a column of two values; true, 1, or the later of two words is the treatment.
-        outcome: the outcome it may change.
-        adjust: columns that propensities know beside the score; by default age and sex where the cohort has them.
+        treatment: a column with two values; true, 1, or the later of two words in sort order is the treatment.
+        outcome: the outcome that the treatment may change.
+        adjust: columns to adjust for in addition to the score; by default age and sex, if the cohort has them.
         weights: a column of survey weights.
 
     Returns:
-        How alike the two groups are, and the effect, unadjusted and by each score.
+        The balance of the two groups, and the effect, unadjusted and adjusted by each score.
 
     >>> visits = pd.DataFrame({"visit_id": range(400), "drug": [0, 1] * 200, "codes": [["I50.9"]] * 400})
     >>> visits["died"] = [0, 0, 1, 0, 0, 1, 1, 1] * 50
@@ -99,7 +101,7 @@ def balance(
     models = {name: as_scores(values, name) for name, values in columns_of(scores, "score").items()}
     for name, values in models.items():
         if len(values) != len(cohort):
-            raise InputError(f"{name}: has {len(values)} admissions and the cohort has {len(cohort)}.")
+            raise InputError(f"{name}: has {len(values)} admissions, but the cohort has {len(cohort)}.")
     others = [(name, column(cohort, name)[arms.rows]) for name in adjust]
     covariates = _covariates({name: values[arms.rows] for name, values in models.items()}, others)
     effects = _measured(UNADJUSTED, "none", arms, _risks(arms, None))
@@ -112,7 +114,7 @@ def balance(
         effects += _measured(name, "weighting", arms, _risks(arms, _Propensity(plan, chance)))
         effects.append((name, "regression", "odds", *_regressed(arms, plan)))
         differences[name] = _differences(covariates, arms, inverse)
-        summary.append((name, *_worth(arms, inverse), float(np.max(inverse)), _apart(chance, arms)))
+        summary.append((name, *_effective(arms, inverse), float(np.max(inverse)), _separation(chance, arms)))
     return Balance(
         treatment=treatment,
         treated=arms.word,
@@ -173,17 +175,17 @@ class _Propensity:
 
 
 def _risks(arms: _Arms, propensity: _Propensity | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return risks of the treated and the others, and what each admission moves them by (influence), admissions x 2."""
+    """Return the risks of the treated and the others, and the influence of each admission on them, admissions x 2."""
     risks, moved = np.empty(2), np.empty((len(arms.rows), 2))
-    for place, got in enumerate((arms.treated, 1 - arms.treated)):
-        share = arms.weight * got
+    for place, received in enumerate((arms.treated, 1 - arms.treated)):
+        share = arms.weight * received
         if propensity is not None:
             chance = propensity.chance if place == 0 else 1 - propensity.chance
             share = share / chance
         risks[place] = share @ arms.outcome / share.sum()
         moved[:, place] = share * (arms.outcome - risks[place]) / share.sum()
         if propensity is not None:
-            # The propensity was estimated: to first order its own chance is taken off.
+            # Correct the influence, to first order, for the estimation of the propensity.
             columns, sign = propensity.plan.columns, 1 if place == 0 else -1
             slope = -sign * columns.T @ (moved[:, place] * (1 - chance))
             spread = arms.weight * propensity.chance * (1 - propensity.chance)
@@ -194,7 +196,7 @@ def _risks(arms: _Arms, propensity: _Propensity | None) -> tuple[np.ndarray, np.
 
 
 def _measured(model: str, method: str, arms: _Arms, found: tuple[np.ndarray, np.ndarray]) -> list[tuple]:
-    """Return difference, ratio and odds ratio of two risks, with intervals from what each patient moves them by."""
+    """Return difference, ratio and odds ratio of two risks, with intervals from influence values summed by patient."""
     (treated, others), moved = found
     by_patient = np.column_stack([np.bincount(arms.patient, moved[:, place]) for place in (0, 1)])
     covariance = by_patient.T @ by_patient
@@ -228,7 +230,7 @@ def _regressed(arms: _Arms, plan: LogisticModel) -> tuple[float, float, float]:
 
 
 def _covariates(scores: dict[str, np.ndarray], others: list[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return what should be alike in both groups, as numbers: scores, numeric columns, a flag for each word but one."""
+    """Return the covariates to balance, as numbers: scores, numeric columns, and dummies of categories."""
     found = dict(scores)
     for name, values in others:
         series = pd.Series(values)
@@ -254,16 +256,16 @@ def _differences(covariates: dict[str, np.ndarray], arms: _Arms, inverse: np.nda
     return np.array(found)
 
 
-def _worth(arms: _Arms, inverse: np.ndarray) -> list[float]:
-    """Return how many unweighted admissions of each group the weights are worth (Kish)."""
+def _effective(arms: _Arms, inverse: np.ndarray) -> list[float]:
+    """Return the effective sample size of each group under the weights (Kish)."""
     weight = arms.weight * inverse
     return [
         float(weight[part].sum() ** 2 / (weight[part] ** 2).sum()) for part in (arms.treated == 1, arms.treated == 0)
     ]
 
 
-def _apart(chance: np.ndarray, arms: _Arms) -> float:
-    """Return how well the propensity tells the treated from the others."""
+def _separation(chance: np.ndarray, arms: _Arms) -> float:
+    """Return the AUROC of the propensity for the treatment."""
     from mlci.measures.discrimination import auroc
 
     return float(auroc(chance, arms.treated))

@@ -1,7 +1,7 @@
-"""How far missing outcomes could move a figure: every outcome that is not known taken as absent, then as present.
+"""Sensitivity to missing outcomes: recompute metrics with every unknown outcome set to absent, then to present.
 
-Scores, risks and outcomes come in, a table goes out. Where the two lie far apart, a figure of the known outcomes rests
-on the belief that the missing ones are like them.
+If the two differ much, a metric on the known outcomes relies on the assumption that missing outcomes are like known
+ones.
 """
 
 from collections.abc import Mapping
@@ -23,17 +23,17 @@ def bounds(
     risks: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     patients: Any = None,
 ) -> pd.DataFrame:
-    """Judge scores with missing outcomes left out, all taken as absent, and all taken as present.
+    """Evaluate scores with missing outcomes left out, all set to absent, and all set to present.
 
     Args:
         models: name → score of each admission.
-        outcomes: name → 0, 1 or NaN of each admission; those that are known everywhere are left out.
+        outcomes: name → 0, 1 or NaN of each admission; outcomes without missing values are left out.
         risks: model → outcome → probability.
-        patients: whose admission each one is, or a `Design`, whose weights then count.
+        patients: the patient of each admission, or a `Design` with weights.
 
     Returns:
-        One row per model, outcome and figure: how many are missing, `known`, `all_absent` and `all_present`. The
-        figures are the share with the outcome, AUROC, dCorr, and of risks deviance explained and observed / expected.
+        One row per model, outcome and metric: the number missing, `known`, `all_absent` and `all_present`. The metrics
+        are the event rate, AUROC, dCorr, and for risks the deviance explained and observed / expected.
 
     >>> frame = bounds({"a": np.arange(4.0)}, {"died": np.array([0.0, np.nan, 0.0, 1.0])})
     >>> frame.set_index("figure").loc["auroc", ["known", "all_absent", "all_present"]].round(2).tolist()

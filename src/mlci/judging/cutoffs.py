@@ -1,7 +1,7 @@
-"""How far a cutoff moves when patients are drawn again.
+"""The sampling variability of a cutoff: a bootstrap interval over patients.
 
-In come scores, outcomes and patients; out comes the interval of the cutoff that the same rule would choose. A cutoff is
-the place of a maximum, so it may move far while hardly anything is lost; a reader should see how far.
+A cutoff is the location of a maximum, so it may vary widely although the maximum itself hardly changes. The interval
+shows how widely.
 """
 
 import numpy as np
@@ -11,17 +11,17 @@ from mlci.measures import resample
 from mlci.measures.design import as_design
 from mlci.measures.intervals import Interval, Reach, percentile
 
-CELLS = 1000  # places for a cut; where there are more distinct scores, neighbours share one
+CELLS = 1000  # candidate cuts; with more distinct scores, neighbours share one
 
 
 def cutoff_range(
     score, outcomes, names, *, weights=None, patients, resamples: int = 200, level: float = 0.95, seed: int = 0
 ) -> Interval:
-    """Return the cutoff that `theory.cutoff` chooses, with its percentile interval over resampled patients.
+    """Return the cutoff that `theory.cutoff` chooses, with its bootstrap percentile interval over patients.
 
     Args:
         score: one number per admission.
-        outcomes: n x T, NaN where not known.
+        outcomes: n x T, NaN if unknown.
         names: of the outcomes.
         weights: of the outcomes, by default equal.
         patients: the patient of each admission, or a `Design`.
@@ -45,7 +45,7 @@ def cutoff_range(
 
 
 def _cut(score: np.ndarray, outcomes: np.ndarray, alpha: np.ndarray) -> resample.Statistic:
-    """Return the score from which admissions lie beyond the cut most aligned with the outcomes' shared direction."""
+    """Return a statistic that computes, for resampled weights, the cutoff most aligned with the shared direction."""
     rows = np.flatnonzero(~np.isnan(outcomes).any(axis=1))
     rows = rows[np.argsort(score[rows], kind="stable")]
     score, outcomes = score[rows], outcomes[rows]

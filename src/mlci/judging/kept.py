@@ -1,7 +1,7 @@
-"""What a model file keeps of its judgement: risk curves and the cutoff, ready to be applied.
+"""Fitted risk curves and cutoffs, as a model file stores them.
 
-In come facts of a file, or what `mlci.judging.smooth`, `curves` and `theory` fitted; out come risks, intervals and
-flags of scores. They stand apart from their fitting because scoring must start fast: NumPy alone is needed.
+They turn scores into risks, intervals and flags. `mlci.judging.smooth`, `curves` and `theory` fit them; they are in a
+module of their own so that scoring, which must start fast, needs only NumPy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,19 @@ import numpy as np
 
 from mlci.base.pieces import Pieces
 
-FLOOR = 12.0  # log-odds beyond which nothing is said
+FLOOR = 12.0  # log-odds are clipped to this absolute value
 Z = 1.959964  # of a 95% band
 
 
 @dataclass(frozen=True)
 class Isotonic:
-    """The best nondecreasing risk, as knots: linear between them, constant beyond the ends."""
+    """An isotonic regression of the risk, as knots: linear between them, constant beyond the ends."""
 
     score: np.ndarray
     risk: np.ndarray
 
     def __call__(self, score) -> np.ndarray:
-        """Return risk at new scores."""
+        """Return the risk at new scores."""
         return self._pieces(score)
 
     @cached_property
@@ -33,7 +33,7 @@ class Isotonic:
         return Pieces(self.score, self.risk)
 
     def to_dict(self) -> dict[str, list[float]]:
-        """Return the curve as a model file keeps it.
+        """Return the curve in the form of a model file.
 
         >>> Isotonic(np.array([0.0]), np.array([0.2])).to_dict()
         {'score': [0.0], 'risk': [0.2]}
@@ -52,22 +52,22 @@ class Isotonic:
 
 @dataclass(frozen=True)
 class Smooth:
-    """Log-odds of an outcome at knots of the score, each with its standard error; beyond the ends the slopes go on."""
+    """Log-odds of an outcome at knots of the score, each with its standard error, extrapolated linearly."""
 
     score: np.ndarray
     logit: np.ndarray
     error: np.ndarray
 
     def __call__(self, score) -> np.ndarray:
-        """Return risk at new scores."""
+        """Return the risk at new scores."""
         return _risk(_through(score, self.score, self.logit))
 
     def around(self, risk, score) -> tuple[np.ndarray, np.ndarray]:
-        """Return the 95% interval around risks.
+        """Return the 95% interval around risks, with the curve's standard errors.
 
         Args:
-            risk: the curve's own, or one that was read off more finely.
-            score: where the curve says how sure it is.
+            risk: the curve's own risks, or more detailed ones.
+            score: at which to read the standard errors.
 
         >>> curve = Smooth(np.array([0.0, 1.0]), np.array([-2.0, 0.0]), np.array([0.1, 0.1]))
         >>> [float(bound.round(2)) for bound in curve.around(0.5, 1.0)]
@@ -87,7 +87,7 @@ class Smooth:
         return Smooth(self.score, shift + slope * self.logit, slope * self.error)
 
     def to_dict(self) -> dict[str, list[float]]:
-        """Return the curve as a model file keeps it.
+        """Return the curve in the form of a model file.
 
         >>> curve = Smooth(np.array([0.0, 1.0]), np.array([-2.0, 0.0]), np.array([0.1, 0.1]))
         >>> curve.to_dict()["logit"]
@@ -106,7 +106,7 @@ class Smooth:
 
 
 def curve_from(data: Mapping[str, Sequence[float]]) -> Smooth | Isotonic:
-    """Return a curve from the `data` of a model file: smooth, or by steps in a file of version 0.1.
+    """Return a curve from the `data` of a model file: smooth, or isotonic in a file of version 0.1.
 
     >>> float(curve_from({"score": [0.0, 1.0], "risk": [0.1, 0.3]})(0.5))
     0.2
@@ -116,7 +116,7 @@ def curve_from(data: Mapping[str, Sequence[float]]) -> Smooth | Isotonic:
 
 @dataclass(frozen=True)
 class Rate:
-    """Events among admissions, with the 95% Wilson interval; of weighted admissions, their weighted rate with it."""
+    """Events among admissions with the 95% Wilson interval; with survey weights, also the weighted rate."""
 
     positives: int
     n: int
@@ -133,7 +133,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Contrast:
-    """One outcome on both sides of a cutoff, among the admissions where it is known."""
+    """The rates of one outcome on both sides of a cutoff, among the admissions where it is known."""
 
     outcome: str
     above: Rate
@@ -149,16 +149,16 @@ class Cutoff:
     tail: int
     n: int
     contrasts: tuple[Contrast, ...]
-    held_out: float | None = None  # the certificate of such a cut on admissions that had no part in choosing it
-    left_out: Mapping[str, str] = field(default_factory=dict)  # outcome -> why it could not take part in the choice
-    weighted: float | None = None  # the share at or above it, where admissions count unequally
+    held_out: float | None = None  # the certificate on admissions that had no part in choosing the cutoff
+    left_out: Mapping[str, str] = field(default_factory=dict)  # outcome -> why it had no part in the choice
+    weighted: float | None = None  # the weighted share at or above it, with survey weights
 
     @property
     def share(self) -> float:
         return self.tail / self.n if self.weighted is None else self.weighted
 
     def flag(self, score) -> np.ndarray:
-        """Return whether each `score` is of high severity.
+        """Return whether each `score` is high severity.
 
         >>> rate = Rate(1, 2, 0.1, 0.9)
         >>> cutoff = Cutoff(0.5, 0.8, 2, 4, (Contrast("died", rate, rate),))
@@ -168,7 +168,7 @@ class Cutoff:
         return np.asarray(score, dtype=float) >= self.score
 
     def to_dict(self) -> dict:
-        """Return the cutoff as a model file keeps it.
+        """Return the cutoff in the form of a model file.
 
         >>> rate = Rate(1, 2, 0.1, 0.9)
         >>> cutoff = Cutoff(0.5, 0.8, 2, 4, (Contrast("died", rate, rate),))
@@ -177,7 +177,7 @@ class Cutoff:
         """
         found = asdict(self)
         rates = (contrast[side] for contrast in found["contrasts"] for side in ("above", "below"))
-        for part in (found, *rates):  # a file of admissions that count alike says nothing of weights
+        for part in (found, *rates):  # without survey weights the file has no entry for them
             if part["weighted"] is None:
                 del part["weighted"]
         return found
@@ -200,6 +200,7 @@ class Cutoff:
 
 
 def _through(x, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Interpolate linearly through the knots, and extrapolate with the end slopes."""
     low, high = np.diff(values)[[0, -1]] / np.diff(knots)[[0, -1]]
     beyond = np.minimum(np.asarray(x) - knots[0], 0) * low + np.maximum(np.asarray(x) - knots[-1], 0) * high
     return np.interp(x, knots, values) + beyond
@@ -210,7 +211,7 @@ def _risk(logit: np.ndarray) -> np.ndarray:
 
 
 def expit(logit: np.ndarray) -> np.ndarray:
-    """Return the risk of log-odds (`logit`).
+    """Return the logistic function of log-odds (`logit`), which is the risk.
 
     >>> expit(np.array([0.0]))
     array([0.5])

@@ -1,9 +1,9 @@
-"""What an index leaves on the table: scores, codes and outcomes in, the codes that say more than the score does out.
+"""Find what a score misses: the categories of codes that add most to it in predicting an outcome.
 
-Beside a curve of the score itself, whose shape is held, each category of codes (three characters) is tried alone: the
-log-odds of its presence, and how much of an outcome's deviance a weight for it would explain (partial deviance). The
-deviance's interval is that of its signed root; admissions count as independent. Categories of fewer than ten admissions
-are passed over.
+Each category of codes (three characters) is added alone to the risk curve of the score, which is held fixed as an
+offset. The table has the log-odds of the category and its partial deviance: how much of the outcome's deviance a weight
+for it would explain. The interval of the deviance comes from its signed root. Admissions count as independent.
+Categories of fewer than ten admissions are skipped.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ from mlci.codes.rules import rules
 from mlci.cohort import Cohort
 from mlci.judging.smooth import smooth
 
-LEAST = 10  # admissions with a category and without it, with an outcome and without it
+LEAST = 10  # admissions with a category, without it, with an outcome, and without it
 SURE = 1.96
-STEPS, SHRINKAGE = 30, 0.01  # of Newton's method, and a little pull to 0 where all or none have the outcome
+STEPS, SHRINKAGE = 30, 0.01  # Newton steps, and a small ridge for categories where all or none have the outcome
 
 
 def missed(scores: Mapping[str, np.ndarray], cohort: Cohort) -> pd.DataFrame:
@@ -34,10 +34,10 @@ def missed(scores: Mapping[str, np.ndarray], cohort: Cohort) -> pd.DataFrame:
         cohort: the admissions with their codes and outcomes.
 
     Returns:
-        One row per score, outcome and category, the most missed first: admissions that have it, its log-odds beyond the
-        score with an interval, the deviance that it would explain with an interval, and that as a share of the deviance
-        of a constant risk. Of a published index (by the name of its column) a category has two rows if the index
-        counts some of its codes and not the others: `inside` says which, and is empty for other scores.
+        One row per score, outcome and category, the largest deviance first: the number of admissions with the category,
+        its log-odds given the score, the deviance that it would explain, both with intervals, and that deviance as a
+        share of the null deviance. For a published index (recognised by the name of its column), a category has two
+        rows if the index counts only some of its codes: `inside` tells them apart, and is empty for other scores.
 
     >>> import pandas as pd
     >>> visits = pd.DataFrame({"visit_id": range(400), "codes": [["A41.9"], ["I10"]] * 200, "died": [1, 0] * 200})
@@ -51,7 +51,7 @@ def missed(scores: Mapping[str, np.ndarray], cohort: Cohort) -> pd.DataFrame:
     for model, score in scores.items():
         if len(score) != len(cohort):
             raise InputError(
-                f"{model}: has {len(score)} admissions and the cohort has {len(cohort)}; they must be equal."
+                f"{model}: has {len(score)} admissions, but the cohort has {len(cohort)}; they must be equal."
             )
         names, row, category = _present(admissions, _counted(model, admissions))
         many = np.bincount(category, minlength=len(names))
@@ -79,7 +79,7 @@ COLUMNS = [
 def _present(
     admissions: Admissions, counted: np.ndarray | None
 ) -> tuple[list[tuple[int, str, bool | None]], np.ndarray, np.ndarray]:
-    """Return the categories, split where an index counts a part, and each pair of an admission and its category."""
+    """Return the categories, split if an index counts only a part, and all pairs of an admission and a category."""
     inside: list[bool | None] = [None] * len(admissions.values) if counted is None else counted.tolist()
     keys = [(int(v), value[:3], part) for value, v, part in zip(admissions.values, admissions.versions, inside)]
     names = sorted({*keys}, key=lambda key: (key[0], key[1], bool(key[2])))
@@ -91,7 +91,7 @@ def _present(
 
 
 def _counted(model: str, admissions: Admissions) -> np.ndarray | None:
-    """Return whether an index counts each distinct code, where its lists are known."""
+    """Return whether a published index counts each distinct code; None for other scores."""
     column = model.rpartition(":")[2]
     short = {"cci", "eci"} if column == "cci_eci" else {column.partition("_")[0]}
     indices = tuple(index.name for index in family().values() if index.short in short)
@@ -106,7 +106,7 @@ def _counted(model: str, admissions: Admissions) -> np.ndarray | None:
 
 
 def _titles(admissions: Admissions) -> dict[tuple[int, str], str]:
-    """Return what each category is called: by its own name, or else by that of its commonest code."""
+    """Return the title of each category, or else that of its most frequent code."""
     found: dict[tuple[int, str], str] = {}
     for place in np.argsort(-admissions.mentions, kind="stable"):
         code, version = str(admissions.values[place]), int(admissions.versions[place])
@@ -119,10 +119,10 @@ def _titles(admissions: Admissions) -> dict[tuple[int, str], str]:
 def _added(
     score: np.ndarray, y: np.ndarray, known: np.ndarray, row: np.ndarray, category: np.ndarray, size: int
 ) -> pd.DataFrame:
-    """Return what each category adds to a curve of the score: logistic regressions on one category each, all at once.
+    """Return what each category adds to the risk curve of the score: one logistic regression per category, vectorised.
 
-    The admissions that have the category and those that lack it are fitted apart: the former by Newton's method, the
-    latter, which the curve fits already but for what the former took with them, by one step of it.
+    Admissions with and without the category get separate intercepts. Those with it are fitted by Newton's method. Those
+    without it are fitted by a single Newton step, because the curve already fits them up to the excess of the others.
     """
     risk = smooth(score[known], y[known])(score)
     row, category = row[known[row]], category[known[row]]
@@ -137,11 +137,11 @@ def _added(
         information = total(fitted * (1 - fitted)) + SHRINKAGE
         step = (total(happened - fitted) - SHRINKAGE * effect) / information
         effect += np.clip(step, -1, 1)
-    unlike = ((y - risk) * known).sum() - total(happened - expit(logit))
+    residual = ((y - risk) * known).sum() - total(happened - expit(logit))  # of those without the category
     weight = np.maximum((risk * (1 - risk) * known).sum() - total(expit(logit) * expit(-logit)), 1e-9)
     gained = total(_likelihood(happened, logit + effect[category]) - _likelihood(happened, logit))
-    deviance = np.where(total(np.ones(len(row))) > 0, np.maximum(2 * gained, 0) + unlike**2 / weight, np.nan)
-    effect, error = effect - unlike / weight, np.sqrt(1 / information + 1 / weight)
+    deviance = np.where(total(np.ones(len(row))) > 0, np.maximum(2 * gained, 0) + residual**2 / weight, np.nan)
+    effect, error = effect - residual / weight, np.sqrt(1 / information + 1 / weight)
     rate = y[known].mean()
     null = -2 * known.sum() * (rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
     return pd.DataFrame(

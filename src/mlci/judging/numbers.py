@@ -1,10 +1,13 @@
-"""Scores against outcomes that are numbers: days in hospital, cost, how many readmissions.
+"""Evaluate scores against numeric outcomes: days in hospital, cost, number of readmissions.
 
-Scores and numeric columns come in, a tidy table goes out: Spearman's rank correlation and the concordance index with
-intervals that take a patient's admissions together, distance correlation with and without its bias, the test of
-independence, nHSIC, mutual information; and of expected values, where there are such, observed over expected with its
-interval and the share of the variance they explain. An admission whose number is not known is left out. With weights
-the figures that have a weighted definition are those of the population, and the others are not given.
+Turn scores and numeric columns into a tidy table with:
+
+- Spearman's rank correlation and the concordance index, with intervals clustered by patient;
+- distance correlation, its bias-corrected form and the test of independence, nHSIC, and mutual information;
+- for expected values, observed / expected with its interval, and the share of variance explained (R²).
+
+Admissions with an unknown value are left out. With survey weights, metrics that have a weighted definition describe the
+population, and the others are omitted.
 """
 
 from collections.abc import Mapping
@@ -26,7 +29,7 @@ from mlci.measures.numeric import (
 )
 from mlci.measures.weighted import mean
 
-LEAST = 10  # admissions whose number is known
+LEAST = 10  # admissions with a known value
 INTERVALS = ("spearman", "c_index", "observed_expected")
 COLUMNS = [
     *("model", "outcome", "n"),
@@ -36,7 +39,7 @@ COLUMNS = [
 
 
 def numeric_column(cohort: Cohort, name: str) -> np.ndarray:
-    """Return the numeric column `name` of a `cohort`, NaN where not known.
+    """Return the numeric column `name` of a `cohort`, NaN if unknown.
 
     >>> from mlci.cohort import build_cohort
     >>> numeric_column(build_cohort("synthetic", 300), "age").dtype
@@ -44,7 +47,7 @@ def numeric_column(cohort: Cohort, name: str) -> np.ndarray:
     """
     kept = cohort.table.to_pandas().select_dtypes("number").columns
     if name not in kept:
-        raise InputError(f"cohort: has no numeric column {name}; it has {', '.join(kept)}.")
+        raise InputError(f"the cohort has no numeric column {name}; it has {', '.join(kept)}.")
     return cohort.table[name].to_pandas().to_numpy(dtype=float)
 
 
@@ -56,18 +59,18 @@ def judge_numbers(
     expected: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     level: float = 0.95,
 ) -> pd.DataFrame:
-    """Judge every score against every numeric outcome.
+    """Evaluate every score against every numeric outcome.
 
     Args:
         models: name → score of each admission.
-        columns: name → number of each admission, NaN where not known.
-        patients: whose admission each one is, or a `Design`.
+        columns: name → number of each admission, NaN if unknown.
+        patients: the patient of each admission, or a `Design`.
         expected: model → outcome → expected number of each admission, in the number's unit.
-        level: the share of intervals that hold the true figure.
+        level: the confidence level.
 
     Returns:
-        One row per score and outcome; an outcome that fewer than ten admissions have is left out, and figures that a
-        row cannot have (no expected values, weights) are NaN.
+        One row per score and outcome. An outcome known for fewer than ten admissions is left out, and metrics that do
+        not apply (no expected values, or weights) are NaN.
 
     >>> score = np.arange(50.0)
     >>> found = judge_numbers({"a": score}, {"days": score**2}, patients=np.arange(50))
@@ -81,11 +84,11 @@ def judge_numbers(
             continue
         drawn, y = design.take(known), column[known]
         for model, score in models.items():
-            x, wanted = score[known], (expected or {}).get(model, {}).get(name)
+            x, predicted = score[known], (expected or {}).get(model, {}).get(name)
             row = {"model": model, "outcome": name, "n": len(y)}
             row |= _ranks(x, y, drawn, level)
-            if wanted is not None:
-                row |= _true(wanted[known], y, drawn, level)
+            if predicted is not None:
+                row |= _calibration(predicted[known], y, drawn, level)
             if drawn.weight is None:
                 row |= _dependence(x, y)
             rows.append(row)
@@ -93,7 +96,7 @@ def judge_numbers(
 
 
 def _ranks(x: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[str, float]:
-    """Return the rank correlation on Fisher's scale, and the concordance index on that of log-odds, with intervals."""
+    """Return rank correlation and concordance index, with intervals on Fisher's z scale and the log-odds scale."""
     quantile, found = float(stdtrit(design.degrees, (1 + level) / 2)), {}
     for name, measure, there, back in (
         ("spearman", spearman, np.arctanh, np.tanh),
@@ -102,7 +105,7 @@ def _ranks(x: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[s
         value, influence = measure(x, y, weight=design.weight)
         found[name] = value
         centred = 2 * value - 1 if name == "c_index" else value
-        if not abs(centred) < 1 - 1e-12:  # all or nothing in order: no spread to tell an interval by
+        if not abs(centred) < 1 - 1e-12:  # perfect order, forward or reversed: no variance for an interval
             continue
         slope = (2 if name == "c_index" else 1) / (1 - centred**2)
         half = quantile * slope * np.sqrt(design.variance(influence))
@@ -110,8 +113,8 @@ def _ranks(x: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[s
     return found
 
 
-def _true(expected: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[str, float]:
-    """Return observed over expected, its interval linearised on the log scale, and the share of variance explained."""
+def _calibration(expected: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[str, float]:
+    """Return observed / expected with its interval, linearised on the log scale, and the variance explained."""
     weight = np.ones(len(y)) if design.weight is None else design.weight
     ratio = float(weight @ y / (weight @ expected))
     rest = mean((y - expected) ** 2, weight) / mean((y - mean(y, weight)) ** 2, weight)
@@ -124,7 +127,7 @@ def _true(expected: np.ndarray, y: np.ndarray, design: Design, level: float) -> 
 
 
 def _dependence(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """Return what has no weighted definition here."""
+    """Return the metrics of dependence, which have no weighted definition here."""
     from sklearn.feature_selection import mutual_info_regression
 
     unbiased, p = numeric_independence(x, y)

@@ -1,7 +1,7 @@
-"""The paper's Tables 3, 4, 5 and 8 of any scores: figures in, tables of words out.
+"""The paper's Tables 3, 4, 5 and 8 for any scores: turn figures into formatted tables.
 
-A row is a name (a seed, an index, the paper) and its figures by quantity and outcome, so that computed rows and printed
-ones fit in one table. Places of a maximum (j, tail) are shown seed by seed and never averaged.
+A row is a name (a seed, an index, the paper) with its figures by quantity and outcome, so computed rows and those
+printed in the paper fit in one table. Locations of a maximum (j, tail) are shown for each seed and never averaged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from mlci.judging.curves import Trend, verdict
 from mlci.judging.theory import Diagnosis
 
 Spread = tuple[float, float]  # mean, and standard deviation over seeds
-Figures = Mapping[tuple[str, str], float | Spread]  # by quantity and outcome, which is empty where there is none
-AVERAGED = ("energy_ratio", "J", "J1", "gamma", "nhsic", "rho2")  # what a mean over seeds has a meaning for
+Figures = Mapping[tuple[str, str], float | Spread]  # by quantity and outcome (empty for figures of all outcomes)
+AVERAGED = ("energy_ratio", "J", "J1", "gamma", "nhsic", "rho2")  # quantities whose mean over seeds is meaningful
 MISSING = "–"
 
 
@@ -37,7 +37,7 @@ def figures(diagnosis: Diagnosis) -> dict[tuple[str, str], float]:
 
 
 def averages(seeds: Sequence[Mapping[tuple[str, str], float]]) -> dict[tuple[str, str], Spread]:
-    """Return mean and standard deviation (n - 1) over seeds of the figures for which they mean something.
+    """Return mean and standard deviation (n - 1) over seeds of the figures in `AVERAGED`.
 
     >>> averages([{("J", ""): 0.5, ("j_v", ""): 10}, {("J", ""): 0.7, ("j_v", ""): 900}])
     {('J', ''): (0.6, 0.14142135623730948)}
@@ -51,7 +51,7 @@ def averages(seeds: Sequence[Mapping[tuple[str, str], float]]) -> dict[tuple[str
 
 
 def diagnostic_tables(rows: Mapping[str, Figures], *notes: str) -> list[Grid]:
-    """Return Tables 3, 4 and 5, with the retention and the tail's share beside what the paper prints.
+    """Return Tables 3, 4 and 5, with retention and tail share in addition to the paper's columns.
 
     Args:
         rows: name of each row → its figures.
@@ -112,7 +112,7 @@ def _number(row: Figures, quantity: str, digits: int, outcome: str = "") -> str:
 
 
 def changes(trends: Sequence[Trend]) -> dict[str, Spread]:
-    """Return mean and deviation of each outcome's change of risk from its `trends`, as `curve_table` takes them.
+    """Return the mean and SD of each outcome's change of risk from its `trends`, as input for `curve_table`.
 
     >>> changes([Trend("mortality", (0.2, 0.4), 100, 10)])
     {'mortality': (0.30000000000000004, 0.14142135623730953)}
@@ -121,11 +121,11 @@ def changes(trends: Sequence[Trend]) -> dict[str, Spread]:
 
 
 def curve_table(rows: Mapping[str, Mapping[str, Spread]], *notes: str) -> Grid:
-    """Return Table 8: how far each risk rises along the score, and whether that is an increase.
+    """Return Table 8: the change of each risk along the score, and its classification.
 
     Args:
-        rows: by name, for each outcome the change and its deviation over seeds (NaN: one seed).
-        *notes: below the table.
+        rows: name of each row → outcome → the change and its SD over seeds (NaN for one seed).
+        *notes: sentences below the table.
 
     >>> curve_table({"paper": {"mortality": (0.053, 0.009)}}).sections[0].rows[0][1][0].text
     'increasing (Δ = 0.053 ± 0.009)'

@@ -1,9 +1,9 @@
-"""What present-on-admission flags cost or save: a cohort with flags comes in, out comes a table.
+"""The effect of present-on-admission flags: compare each index with and without codes that arose after admission.
 
-Each index is made three times: of all codes, of those present on admission, and of those that tell no outcome. What an
-index loses without later codes is what it knew from complications. Calibrated on the training split, its expected
-events are set against the observed ones, in all and where something arose after admission: an index that reads
-complications expects them to be deadly, and forgives them.
+Each index is computed three times: from all codes, from those present on admission, and without codes that reveal an
+outcome. What an index loses without later codes is what it knew from complications. After calibration on the training
+split, observed and expected events are compared for all admissions and for those with a code that arose after
+admission. An index that counts complications expects more events there, and so hides them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,18 +27,18 @@ ALL, PRESENT, UNTOLD = "all codes", "present on admission", "without telling cod
 def compare_codes(
     cohort: Cohort, indices: Mapping[str, Scores], *, grade: str = "complication", resamples: int = 200, seed: int = 0
 ) -> pd.DataFrame:
-    """Compare each index of all codes with itself of fewer.
+    """Compare each index from all codes with the same index from fewer codes.
 
     Args:
-        cohort: with flags of what was present on admission (`poa`) and with a training and a test split.
-        indices: name → what gives its scores from the training and the judged admissions of one choice of codes.
-        grade: of the codes that tell an outcome, which are left out with all surer ones (`mlci.codes.outcome`).
-        resamples: of patients, for intervals; 0 gives none.
+        cohort: with present-on-admission flags (`poa`), and with a training and a test split.
+        indices: name → a function that returns scores from the training and the evaluated admissions of one choice.
+        grade: of the codes that reveal an outcome; these and all surer ones are left out (`mlci.codes.outcome`).
+        resamples: number of bootstrap samples of patients for intervals; 0 gives none.
         seed: of the resampling.
 
     Returns:
-        One row per index, outcome, choice of codes and figure (auroc, dcorr, o_e, and o_e_later of the admissions with
-        a code that arose later): value and interval, and the paired difference from all codes with its own.
+        One row per index, outcome, choice of codes and metric (auroc, dcorr, o_e, and o_e_later for admissions with a
+        code that arose after admission): the value and the paired difference from all codes, both with intervals.
 
     >>> from mlci.cohort import build_cohort
     >>> from mlci.judging._changes import published
@@ -51,7 +51,7 @@ def compare_codes(
     for name, part in zip(("train", "test"), parts):
         if not len(part):
             raise InputError(
-                f"the cohort has no admission in the split {name}; indices are made on train, judged on test."
+                f"the cohort has no admission in the split {name}; indices are calibrated on train and judged on test."
             )
     later = _has_later(parts[1])
     views = {choice: tuple(view(part) for part in parts) for choice, view in _choices(grade).items()}
@@ -70,7 +70,7 @@ def _choices(grade: str) -> dict[str, Callable[[Cohort], Cohort]]:
 
 
 def _untold(cohort: Cohort, grade: str) -> Cohort:
-    """Return the cohort without the codes that tell an outcome."""
+    """Return the cohort without the codes that reveal an outcome."""
     kept = without(cohort.admissions(), telling(grade))
     codes = pa.array(kept.values, pa.string()).take(pa.array(kept.indices))
     lists = pa.ListArray.from_arrays(pa.array(kept.offsets.astype(np.int32)), codes)
@@ -79,7 +79,7 @@ def _untold(cohort: Cohort, grade: str) -> Cohort:
 
 
 def _has_later(cohort: Cohort) -> np.ndarray:
-    """Return whether something arose after admission, for each admission."""
+    """Return whether each admission has a code that arose after admission."""
     before, after = (np.diff(part.admissions().offsets) for part in (cohort, cohort.present()))
     return after < before
 
@@ -87,7 +87,7 @@ def _has_later(cohort: Cohort) -> np.ndarray:
 def _ratios(
     scores: Mapping, parts: tuple[Cohort, Cohort], later: np.ndarray, resamples: int, seed: int
 ) -> Iterator[dict]:
-    """Yield observed over expected events, in all and where something arose later."""
+    """Yield observed / expected events, for all admissions and for those with a code that arose after admission."""
     train, judged = parts
     patient = numbered(judged.column("subject_id"))
     for outcome in judged.outcomes:
@@ -101,7 +101,7 @@ def _ratios(
             for choice, risk in risks.items() if observed >= LEAST else ():
                 expected = float(risk[rows].sum())
                 low, high = interval([observed], [expected])
-                gap = _apart(y[rows], risk[rows], risks[ALL][rows], patient[rows], resamples, seed)
+                gap = _difference(y[rows], risk[rows], risks[ALL][rows], patient[rows], resamples, seed)
                 yield {
                     "codes": choice,
                     "outcome": outcome,
@@ -115,10 +115,10 @@ def _ratios(
                 }
 
 
-def _apart(
+def _difference(
     y: np.ndarray, risk: np.ndarray, first: np.ndarray, patient: np.ndarray, resamples: int, seed: int
 ) -> tuple[float, float, float]:
-    """Return the difference of two ratios of the same admissions, and its interval from resampled patients."""
+    """Return the difference of two ratios on the same admissions, with its bootstrap interval over patients."""
     sums = np.stack([np.bincount(patient, values) for values in (y, risk, first)])
     sums = sums[:, np.bincount(patient, minlength=sums.shape[1]) > 0]
     value = sums[0].sum() / sums[1].sum() - sums[0].sum() / sums[2].sum()

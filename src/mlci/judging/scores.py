@@ -1,4 +1,4 @@
-"""Score files: `admission_id` and numeric columns: Parquet, CSV or Excel; read, and matched with a cohort."""
+"""Read score files (Parquet, CSV or Excel with `admission_id` and numeric columns) and match them with a cohort."""
 
 import contextlib
 import json
@@ -27,8 +27,8 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
 
     Args:
         path: Parquet, CSV or Excel with `admission_id` and at least one numeric column.
-        columns: those to read; by default `score`, or else every numeric column. What `mlci score` writes beside the
-            score (percentile, risk_*, expected_*, unknown_share) is no score.
+        columns: those to read; by default `score`, or else every numeric column. The other columns that `mlci score`
+            writes (percentile, risk_*, expected_*, unknown_share) are not scores.
         risks: read the risk_* and expected_* columns too.
 
     Returns:
@@ -57,13 +57,13 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
     plain = [name for name in numeric if name not in (*BESIDE, *risky)]
     chosen = list(columns) or (["score"] if "score" in numeric else plain)
     if not chosen:
-        raise InputError(f"{path}: has no numeric column beside {KEY}; one score column at least is needed.")
+        raise InputError(f"{path}: has no numeric column other than {KEY}; at least one score column is needed.")
     chosen += [name for name in risky if risks and name not in chosen]
     values = {name: table[name].cast(pa.float64()).to_numpy() for name in chosen}
     frame = pd.DataFrame(values, index=pd.Index(table[KEY].to_pylist(), name=KEY))
     if not frame.index.is_unique:
         row = int(np.argmax(frame.index.duplicated())) + 1
-        raise InputError(f"{path}: column {KEY}, row {row}: repeats an earlier one; one row per admission is needed.")
+        raise InputError(f"{path}: column {KEY}, row {row}: repeats an earlier row; one row per admission is needed.")
     for name in chosen:
         wrong = ~np.isfinite(frame[name].to_numpy())
         if wrong.any():
@@ -73,7 +73,7 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
 
 
 def read_weights(path: str | Path) -> dict[str, float]:
-    """Return the weights of the outcomes that `mlci score` leaves in the Parquet file `path`, if there are any.
+    """Return the weights of outcomes that `mlci score` stored in the Parquet file `path`, if there are any.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -88,15 +88,16 @@ def read_weights(path: str | Path) -> dict[str, float]:
 
 
 def match(scores: pd.DataFrame, cohort: Cohort, *, where: str = "scores") -> tuple[pd.DataFrame, Cohort]:
-    """Bring scores and a cohort together by admission.
+    """Match scores and a cohort by admission.
 
     Args:
-        scores: indexed by admission, as `read_scores` gives them.
-        cohort: the admissions to judge by.
-        where: what messages call the scores.
+        scores: indexed by admission, from `read_scores`.
+        cohort: the admissions to evaluate on.
+        where: the name of the scores in error messages.
 
     Returns:
-        The scores in the cohort's order, and the cohort's admissions that have one; if none has, an `InputError`.
+        The scores in the cohort's order, and the cohort's admissions that have a score. If there are none, an
+        `InputError` is raised.
 
     >>> visits = pd.DataFrame({"visit_id": [1, 2], "codes": [["I50.9"], ["J18.9"]], "died": [1, 0]})
     >>> cohort = Cohort.from_frame(visits, icd_version=10)
@@ -105,9 +106,9 @@ def match(scores: pd.DataFrame, cohort: Cohort, *, where: str = "scores") -> tup
     ([0.5], [2])
     """
     own = ids = pd.Index(cohort.table[KEY].to_pylist(), name=KEY)
-    if ids.inferred_type != scores.index.inferred_type:  # a CSV file does not say whether 17 is a number or a name
+    if ids.inferred_type != scores.index.inferred_type:  # in a CSV file, 17 may be a number or text
         ids, written = ids.astype(str), scores.index.astype(str)
-        whole = written.str.removesuffix(".0")  # a frame with gaps makes 17.0 of 17
+        whole = written.str.removesuffix(".0")  # pandas turns integers with missing values into 17.0
         scores = scores.set_axis(whole if own.inferred_type == "integer" and whole.is_unique else written)
     place = scores.index.get_indexer(ids)
     found = place >= 0
@@ -119,15 +120,15 @@ def match(scores: pd.DataFrame, cohort: Cohort, *, where: str = "scores") -> tup
 def read_seeds(
     paths: Sequence[str | Path], cohort: Cohort, *, columns: Sequence[str] = ()
 ) -> tuple[dict[str, list[np.ndarray]], Cohort]:
-    """Read score files as indices and their seeds: a column that several files have is one index, a seed in each.
+    """Read score files as indices with seeds: a column that several files share is one index, one seed per file.
 
     Args:
-        paths: of score files; the only column `score` of a single file goes by the file's name.
-        cohort: the admissions to judge by.
+        paths: of score files; the column `score` of a single file is named after the file.
+        cohort: the admissions to evaluate on.
         columns: those to read, as in `read_scores`.
 
     Returns:
-        By index an array of scores for each seed, and the cohort's admissions that every file has, in that order.
+        For each index an array of scores per seed, and the cohort's admissions that every file has, in their order.
 
     >>> import tempfile
     >>> cohort = Cohort.from_frame(pd.DataFrame({"visit_id": [1], "codes": [["I50.9"]], "died": [1]}), icd_version=10)
@@ -152,15 +153,15 @@ def read_seeds(
 def read_models(
     paths: Sequence[str | Path], cohort: Cohort, *, columns: Sequence[str] = ()
 ) -> tuple[dict[str, np.ndarray], Cohort]:
-    """Read score files as models: every column of every file is one.
+    """Read score files as models: every column of every file is one model.
 
     Args:
-        paths: of score files; a file's only column, or its column `score`, goes by the file's name.
-        cohort: the admissions to judge by.
+        paths: of score files; a file's only column, or its column `score`, is named after the file.
+        cohort: the admissions to evaluate on.
         columns: those to read, as in `read_scores`.
 
     Returns:
-        An array of scores for each model, and the cohort's admissions that every file has, in that order.
+        An array of scores for each model, and the cohort's admissions that every file has, in their order.
 
     >>> import tempfile
     >>> cohort = Cohort.from_frame(pd.DataFrame({"visit_id": [1], "codes": [["I50.9"]], "died": [1]}), icd_version=10)
@@ -188,12 +189,12 @@ def _is_parquet(path: str | Path) -> bool:
 
 
 def _read_sheet(path: str | Path) -> pa.Table:
-    """Read identifiers as text: 007 is not 7, and the cohort says which of the two it has."""
+    """Read a table with identifiers as text, because 007 is not 7; `match` compares them with the cohort's type."""
     with open_table(path) as file:
         table = pa.concat_tables(file.read([name for name in file.names if name]))
     for place, name in enumerate(table.column_names):
         if name != KEY and table[name].null_count < len(table):
-            with contextlib.suppress(pa.ArrowInvalid):  # a column of words stays one
+            with contextlib.suppress(pa.ArrowInvalid):  # a column of text remains text
                 table = table.set_column(place, name, table[name].cast(pa.float64()))
     return table
 

@@ -1,9 +1,9 @@
-"""A smooth risk curve: a logistic line over the score that bends only as far as the events prove, with a band.
+"""A smooth monotone risk curve: a penalised linear spline of the log-odds over the score, with a confidence band.
 
-In come scores and outcomes; out comes a `Smooth`, by which no score has a risk of 0 or 1. The log-odds rise piecewise
-linearly and never fall. Differences between neighbouring slopes, and the slopes themselves, are shrunk, so that few
-events give a plain, flatter logistic curve and many give the shape they have. (A curve of steps by isotonic regression
-says 0 and 1 at its ends, and with few events says it of most admissions.) Fitting needs SciPy, applying NumPy alone.
+Turn scores and outcomes into a `Smooth`, whose risks are never 0 or 1. The log-odds are piecewise linear and
+nondecreasing. A penalty shrinks the slopes and the differences between neighbouring slopes, so few events give a plain,
+flatter logistic curve, and many events show the shape in the data. (Isotonic regression gives risks of 0 and 1 at its
+ends, and with few events for most admissions.) Fitting needs SciPy; applying a curve needs only NumPy.
 """
 
 import numpy as np
@@ -15,22 +15,22 @@ from mlci.judging.kept import Smooth, expit
 from mlci.measures import weighted
 from mlci.measures.weighted import effective
 
-GROUPS = 400  # neighbours in score are summed up before fitting
+GROUPS = 400  # groups of neighbouring scores, aggregated before fitting
 MOST_KNOTS = 8
 EVENTS_PER_KNOT = 10
 
 
 def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None) -> Smooth:
-    """Fit the risk of an outcome along a score.
+    """Fit the risk of an outcome as a smooth, nondecreasing function of a score.
 
-    With weights the admissions count together as many as they are worth (Kish), so that curve and band bend no further
-    than a weighted sample proves.
+    Survey weights are scaled to sum to the effective sample size (Kish), so that curve and band are no more detailed
+    than the weighted sample supports.
 
     Args:
         score: one number per admission.
-        outcome: 0, 1, or NaN where not known.
-        least: admissions behind each knot.
-        weight: of each admission.
+        outcome: 0, 1, or NaN if unknown.
+        least: number of admissions over which the end knots are averaged.
+        weight: survey weight of each admission.
 
     Returns:
         The curve.
@@ -51,7 +51,7 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
     mean, scale = weighted.mean(score, weight), max(weighted.spread(score, weight), 1e-12)
     x, n, events = _grouped((score - mean) / scale, outcome, weight)
     knots = _knots((score - mean) / scale, outcome, least, weight)
-    if not outcome.any() or outcome.all():  # half an event of the kind that never happened
+    if not outcome.any() or outcome.all():  # add half an observation of the class that does not occur
         n, events = np.append(n, 0.5), np.append(events, 0.0 if outcome.all() else 0.5)
         x = np.append(x, 0.0)
     design = np.column_stack([np.ones(len(x)), ramps(x, knots)])
@@ -68,12 +68,12 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
     bounds = [(None, None), *[(0, None)] * (design.shape[1] - 1)]
     fitted = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 1000}).x
     at = np.column_stack([np.ones(len(knots)), ramps(knots, knots)])
-    level = np.maximum.accumulate(at @ fitted)  # where a slope is 0, the last digit could fall
+    level = np.maximum.accumulate(at @ fitted)  # rounding could make a slope of 0 negative
     return Smooth(mean + scale * knots, level, _errors(design, n, penalty, fitted, at))
 
 
 def _errors(design: np.ndarray, n: np.ndarray, penalty: np.ndarray, fitted: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return standard errors of the log-odds, by the curvature of the penalised likelihood in slopes that are not 0."""
+    """Return standard errors of the log-odds, from the Hessian of the penalised likelihood in the nonzero slopes."""
     risk = expit(design @ fitted)
     free = np.append(True, fitted[1:] > 1e-9)
     curvature = (design.T * (n * risk * (1 - risk))) @ design + penalty
@@ -82,7 +82,7 @@ def _errors(design: np.ndarray, n: np.ndarray, penalty: np.ndarray, fitted: np.n
 
 
 def _grouped(x: np.ndarray, outcome: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, ...]:
-    """Return mean score, admissions and events of groups of neighbours."""
+    """Return mean score, number of admissions and number of events for groups of neighbouring scores."""
     order = np.argsort(x, kind="stable")
     starts = np.unique(np.linspace(0, len(x), min(GROUPS, len(x)), endpoint=False).astype(int))
     n = np.diff(np.append(starts, len(x)))
@@ -92,7 +92,10 @@ def _grouped(x: np.ndarray, outcome: np.ndarray, weight: np.ndarray | None) -> t
 
 
 def _knots(x: np.ndarray, outcome: np.ndarray, least: int, weight: np.ndarray | None) -> np.ndarray:
-    """Return the ends, each a mean of several admissions, and quantiles of the rarer kind, `EVENTS_PER_KNOT` apart."""
+    """Return the knots: two ends, each a mean of several scores, and quantiles of the rarer class between them.
+
+    There is one inner knot for every `EVENTS_PER_KNOT` admissions of the rarer class, up to `MOST_KNOTS`.
+    """
     ordered = np.sort(x)
     rarer = outcome == (weighted.mean(outcome, weight) < 0.5)
     rare, own = x[rarer], None if weight is None else weight[rarer]

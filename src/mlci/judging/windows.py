@@ -1,8 +1,8 @@
-"""How long to look back: a cohort that knows when admissions began comes in, out comes a table of windows.
+"""Compare look-back windows: how well each index does with the codes of different periods before admission.
 
-Each index is made of the codes of each window, and judged on the same admissions; differences from the first window are
-paired. A window that is longer than a patient was observed finds no more than what there is: the table says how many
-were observed as long, and how many carry a code of the past at all.
+The cohort must have the dates of admission. Each index is computed from the codes of each window and evaluated on the
+same admissions; differences from the first window are paired. A window longer than a patient was observed adds nothing,
+so the table also states the share of admissions observed for as long, and the share with any code from the past.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,22 +27,22 @@ def compare_windows(
     resamples: int = 200,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Compare each index of the first window with itself of the others.
+    """Compare each index with the first window to the same index with the other windows.
 
     Args:
-        cohort: with `days_observed`, and without a look-back of its own.
-        indices: name → what gives its scores from the training and the judged admissions of one window.
-        windows: days to look back; 0 is an admission's own codes alone.
+        cohort: with the column `days_observed`, and without a look-back period of its own.
+        indices: name → a function that returns scores from the training and the evaluated admissions of one window.
+        windows: days to look back; 0 means an admission's own codes only.
         carry: which codes of the past count, as in `Cohort.looking_back`.
-        split: the splits whose admissions are judged; earlier admissions count whatever their split.
-        resamples: of patients, for intervals; 0 gives none.
+        split: the splits to evaluate; earlier admissions count whatever their split.
+        resamples: number of bootstrap samples of patients for intervals; 0 gives none.
         seed: of the resampling.
 
     Returns:
-        One row per index, window (`days`), outcome and figure (auroc, dcorr): value and interval, the paired difference
-        from the first window with its own, the share of admissions observed as long, and that of those which carry a
-        code. Outcomes that fewer than ten admissions have, or lack, are left out. `attrs["notes"]` has what looking
-        back found worth saying, a sentence each.
+        One row per index, window (`days`), outcome and metric (auroc, dcorr): the value and the paired difference from
+        the first window, both with intervals, the share of admissions observed for as long, and the share with any
+        code from the past. Outcomes that fewer than ten admissions have, or lack, are left out. `attrs["notes"]` holds
+        notes from the look-back, one sentence each.
 
     >>> from mlci.cohort import build_cohort
     >>> from mlci.judging._changes import published
@@ -52,8 +52,8 @@ def compare_windows(
     [0, 365]
     """
     if len({*windows}) < len(windows) or len(windows) < 2 or min(windows) < 0:
-        given = ",".join(f"{days:g}" for days in windows)
-        raise InputError(f"look_back: {given} is not allowed; allowed are two or more different numbers of days.")
+        listed = ",".join(f"{days:g}" for days in windows)
+        raise InputError(f"look_back: {listed} is not allowed; allowed are two or more different numbers of days.")
     looked = {f"{days:g}": cohort.looking_back(days, carry=carry) for days in windows}
     parts = {days: (part.split("train"), part.split(*split)) for days, part in looked.items()}
     judged = cohort.split(*split)

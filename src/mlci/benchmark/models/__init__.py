@@ -1,8 +1,9 @@
-"""Models to compare with. This folder is the registry: every model in a module's `MODELS` takes part in the benchmark.
+"""The models of the benchmark. This folder is the registry: every model in a module's `MODELS` takes part.
 
-A model is a frozen dataclass of its hyper-parameters with two methods: `fit` turns two splits of a cohort into a state,
-a dict of arrays; `score` turns a state and admissions into one number each. As a state is nothing but arrays, one pair
-of functions saves and loads every model. NumPy alone is imported here: neural models also run on a bare GPU machine.
+A model is a frozen dataclass of hyperparameters with two methods. `fit` turns two splits of a cohort into a state, a
+dictionary of arrays. `score` turns a state and admissions into one number per admission. Because a state is nothing but
+arrays, one pair of functions saves and loads every model. Only NumPy is imported here, so that the neural models also
+run on a bare GPU machine.
 """
 
 import csv
@@ -46,39 +47,39 @@ FAMILIES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(ABC):
-    """What every model says about itself; subclasses add their hyper-parameters as fields."""
+    """The base class of every model; subclasses add their hyperparameters as fields."""
 
-    name: str  # on the command line and as a folder
+    name: str  # on the command line, and of the folder
     title: str  # the row in the paper's tables
     family: str  # a key of FAMILIES
-    seed: int | None = None  # for models whose result does not depend on a seed, or whose randomness is fixed
+    seed: int | None = None  # the fixed seed of models that are deterministic or fitted with one seed only
     needs: str = ""  # an optional library
 
     @abstractmethod
     def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
-        """Learn a state.
+        """Fit the model.
 
         Args:
-            train: what to learn from.
-            valid: may choose among candidates and weigh outcomes, and nothing else.
-            seed: of all that is random.
+            train: the training split.
+            valid: the validation split, only for selecting candidates and weighting outcomes.
+            seed: of all random numbers.
             device: of torch, for models that use it.
 
         Returns:
-            Arrays by name: all that `score` needs.
+            The state: arrays by name, all that `score` needs.
         """
 
     @abstractmethod
     def score(self, state: State, part: Split) -> np.ndarray:
-        """Return a finite number for each admission of `part`, in order, by a state that `fit` returned."""
+        """Return a finite number for each admission of `part`, in order, from a state that `fit` returned."""
 
     @property
     def tokens(self) -> TokenConfig:
-        """How codes become the tokens that this model is given."""
+        """The configuration of this model's tokens."""
         return TokenConfig()
 
     def at_once(self, device: str) -> bool:
-        """Return whether fits of several seeds are best made at once on this `device`.
+        """Return whether several seeds are best fitted at once on this `device`.
 
         >>> discover()["knn"].at_once("cpu")
         False
@@ -87,19 +88,19 @@ class Baseline(ABC):
 
     @property
     def missing(self) -> str:
-        """The optional library that is needed and not installed, or nothing."""
+        """The optional library that is needed but not installed, or an empty string."""
         return self.needs if self.needs and importlib.util.find_spec(self.needs) is None else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned(Baseline):
-    """A model that is fitted by a recipe, so that each of its fits can be kept as an index."""
+    """A model that is fitted by a recipe, so that each fit can be saved as an index."""
 
     recipe: ClassVar[str]
-    constants: str = ""  # of the recipe's config, those that a person changed: JSON
+    constants: str = ""  # changes to the recipe's config, as JSON
 
     @abstractmethod
-    def usual(self) -> Any:
+    def default_config(self) -> Any:
         """Return the config of the fit, without the changes in `constants`."""
 
     def config(self) -> Any:
@@ -109,23 +110,22 @@ class Learned(Baseline):
         5
         """
         if not self.constants:
-            return self.usual()
-        return config_from(
-            merged(asdict(self.usual()), json.loads(self.constants)), recipe=self.recipe, where=self.name
-        )
+            return self.default_config()
+        sections = merged(asdict(self.default_config()), json.loads(self.constants))
+        return config_from(sections, recipe=self.recipe, where=self.name)
 
     @abstractmethod
     def fits(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list["Fit"]:
         """Fit the recipe.
 
         Args:
-            train: what to learn from.
-            valid: may choose among candidates and weigh outcomes, and nothing else.
-            seeds: of all that is random.
+            train: the training split.
+            valid: the validation split, only for selecting candidates and weighting outcomes.
+            seeds: of all random numbers.
             device: of torch, for recipes that use it.
 
         Returns:
-            A fit for each of the seeds.
+            One fit per seed.
         """
 
     def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
@@ -167,17 +167,17 @@ class Parts(Mapping[str, Split]):
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one model and seed."""
+    """The result of one model with one seed."""
 
     state: State
     scores: dict[str, np.ndarray]  # of valid and test
     cost: dict[str, float | str]
-    fit: "Fit | None" = None  # of a recipe, from which an index can be made
+    fit: "Fit | None" = None  # of a recipe, for an index
 
 
 @cache
 def paper_scores() -> tuple[dict[str, str], ...]:
-    """Return the cells of the paper's tables of dCorr and MI, as printed: scaled by 10 to the `power`.
+    """Return the cells of the paper's tables of dCorr and MI, as printed (scaled by 10 to the `power`).
 
     >>> cell = paper_scores()[0]
     >>> cell["model"], cell["outcome"], cell["value"], cell["power"]
@@ -189,7 +189,7 @@ def paper_scores() -> tuple[dict[str, str], ...]:
 
 @cache
 def paper_rows() -> dict[str, tuple[int, list[str]]]:
-    """Return where the paper reports each model, by title: its row in the widest tables, and the tables.
+    """Return where the paper reports each model, by title: its row in the widest tables, and the tables' numbers.
 
     >>> paper_rows()["Charlson (CCI)"][1]  # the tables that report it
     ['1', '2', '6', '7']
@@ -203,7 +203,7 @@ def paper_rows() -> dict[str, tuple[int, list[str]]]:
 
 @cache
 def discover() -> dict[str, Baseline]:
-    """Return every model by name, in the order of the paper's tables: of this folder, and of other packages.
+    """Return every model of this folder and of plug-in packages by name, in the order of the paper's tables.
 
     >>> discover()["knn"].family
     'classical'
@@ -219,7 +219,7 @@ def discover() -> dict[str, Baseline]:
 
 
 def choose(names: Sequence[str] = ()) -> list[Baseline]:
-    """Return the models with these names or of these families, in the paper's order; without `names`, all of them.
+    """Return the models with these names or of these families, in the paper's order; by default all.
 
     >>> [model.name for model in choose(["clinical"])]
     ['charlson', 'elixhauser', 'cci_eci']
@@ -228,7 +228,7 @@ def choose(names: Sequence[str] = ()) -> list[Baseline]:
     unknown = [name for name in names if name not in models and name not in FAMILIES]
     if unknown:
         known = f"families {', '.join(FAMILIES)}; models {', '.join(models)}"
-        raise InputError(f"models: '{unknown[0]}' is not known; known are {known}.")
+        raise InputError(f"models: {unknown[0]!r} is not known; allowed are {known}.")
     return [model for model in models.values() if not names or model.name in names or model.family in names]
 
 
@@ -236,8 +236,8 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> Parts:
     """Encode the three splits of a cohort, with the vocabulary of its training split.
 
     Args:
-        cohort: train, valid and test must each have an admission.
-        tokens: how codes become tokens; all models with the same tokens can share what is returned.
+        cohort: with at least one admission in each of train, valid and test.
+        tokens: the configuration of tokens; models with the same tokens can share the result.
 
     Returns:
         The splits by name, and the vocabulary.
@@ -251,7 +251,7 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> Parts:
     splits = {name: cohort.split(name) for name in ("train", "valid", "test")}
     for name, split in splits.items():
         if not len(split):
-            raise InputError(f"cohort: the split '{name}' has no admission; train, valid and test are all needed.")
+            raise InputError(f"the cohort has no admission in the split {name}; train, valid and test are all needed.")
     admissions = {name: split.admissions() for name, split in splits.items()}
     vocabulary = Vocabulary.fit(
         admissions["train"], **asdict((tokens or TokenConfig()).settled(len(admissions["train"])))
@@ -271,7 +271,7 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> Parts:
 
 
 def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[tuple[Baseline, list[int]]]:
-    """Return jobs, a model and a seed each, in groups that are best fitted at once on this device: a model with seeds.
+    """Group jobs (a model and a seed each) that are best fitted at once on this device: a model with its seeds.
 
     >>> [knn] = choose(["knn"])
     >>> [seeds for _, seeds in at_once([(knn, 1), (knn, 2)], "cpu")]  # one by one
@@ -284,17 +284,17 @@ def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[tuple[Bas
 
 
 def run(model: Baseline, seeds: Sequence[int], parts: Mapping[str, Split], *, device: str = "cpu") -> Iterator[Result]:
-    """Fit a model with some seeds, and score valid and test.
+    """Fit a model with some seeds, and score the splits valid and test.
 
     Args:
-        model: what to fit.
-        seeds: each is a fit of its own.
+        model: to fit.
+        seeds: one fit for each.
         parts: the splits of a cohort.
         device: of torch, for models that use it.
 
     Yields:
-        A result for each seed. Seeds share the time of their fits; processor time is what a run costs, however busy
-        the machine.
+        One result per seed. The time of a joint fit is divided equally among its seeds. Processor time does not depend
+        on the load of the machine.
 
     >>> import pandas as pd
     >>> visits = pd.DataFrame({"visit_id": range(60), "codes": [["C78.0"], ["E11.9"]] * 30, "died": [1, 0] * 30})
@@ -326,12 +326,12 @@ def _clocks() -> np.ndarray:
 
 
 def save(path: str | Path, model: Baseline, state: State) -> None:
-    """Write a fitted model: arrays and, in the header, its name and hyper-parameters.
+    """Write a fitted model: its arrays and, in the header, its name and hyperparameters.
 
     Args:
         path: the file.
-        model: what was fitted.
-        state: what its `fit` returned.
+        model: the model.
+        state: the result of its `fit`.
 
     >>> from tempfile import TemporaryDirectory
     >>> [model] = choose(["charlson"])
@@ -352,13 +352,13 @@ def _tuples(values: dict) -> dict:
 
 
 def load(path: str | Path) -> tuple[Baseline, State]:
-    """Read a fitted model that `mlci benchmark` wrote, as an index or as arrays alone.
+    """Read a fitted model that `mlci benchmark` wrote, either as an index or as plain arrays.
 
     Args:
         path: `model.safetensors` of a run.
 
     Returns:
-        The model, with the hyper-parameters that it was fitted with, and its state.
+        The model with the hyperparameters of its fit, and its state.
 
     >>> from tempfile import TemporaryDirectory
     >>> [model] = choose(["knn"])
@@ -379,5 +379,5 @@ def load(path: str | Path) -> tuple[Baseline, State]:
             )
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, KeyError, json.JSONDecodeError) as error:
-        raise InputError(f"{path}: is not a fitted baseline as `mlci benchmark` writes them.") from error
+        raise InputError(f"{path}: is not a model file written by `mlci benchmark`.") from error
     return type(choose([kept["name"]])[0])(**_tuples(kept)), state

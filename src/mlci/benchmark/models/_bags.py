@@ -1,6 +1,6 @@
-"""What the classical models share: sparse bags of prefixes, the validation loss of the deep models, outcome weights.
+"""Shared parts of the classical models: sparse bags of prefixes, the neural models' validation loss, outcome weights.
 
-In come tokens, out come SciPy CSR matrices (never dense) and the paper's two-stage weights.
+Turn tokens into SciPy CSR matrices (never dense), and validation losses into the paper's Stage 2 weights.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from mlci.fitting._weighting import stage2_weights
 
 Fitted = TypeVar("Fitted")
 
-BATCH = 256  # of the validation loss, as the deep models take it
-FEWEST = 10  # known outcomes in the training split that an outcome needs to take part
+BATCH = 256  # of the validation loss, as in the neural models
+FEWEST = 10  # known values in the training split that an outcome needs
 
 
 def counts(part: Split) -> sparse.csr_array:
-    """Return admissions x vocabulary; the column of <PAD> is left out, <UNK> has one. Order of codes is forgotten here.
+    """Return token counts, admissions x vocabulary; <UNK> has a column and <PAD> has none.
 
     >>> from mlci.tokens import Tokens
     >>> split = Split(Tokens(np.array([2, 3, 2]), np.array([0, 2, 3])), np.array([[1.0], [0.0]]), ("mortality",), 4)
@@ -36,21 +36,21 @@ def counts(part: Split) -> sparse.csr_array:
 
 
 def tfidf(part: Split, idf: np.ndarray) -> sparse.csr_array:
-    """Return counts times idf, each admission scaled to length one; an admission without codes stays zero."""
+    """Return counts times idf, each admission scaled to unit length; an admission without codes is zero."""
     from sklearn.preprocessing import normalize
 
     return cast(sparse.csr_array, normalize(sparse.csr_array(counts(part).multiply(idf))))
 
 
 def inverse_frequency(train: Split) -> np.ndarray:
-    """Smooth natural idf: ln((1 + n) / (1 + df)) + 1; <UNK>, never met in training, has the largest."""
+    """Return the smoothed idf, ln((1 + n) / (1 + df)) + 1; <UNK>, absent from training, has the largest."""
     from sklearn.feature_extraction.text import TfidfTransformer
 
     return TfidfTransformer().fit(counts(train)).idf_
 
 
 def cross_entropy(logit: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return binary cross-entropy of each admission, from logits; NaN where the outcome is not known.
+    """Return the binary cross-entropy of each admission from logits; NaN if the outcome is unknown.
 
     >>> cross_entropy(np.array([0.0, 2.0]), np.array([1.0, np.nan])).round(3)
     array([0.693,   nan])
@@ -59,7 +59,7 @@ def cross_entropy(logit: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def validation_loss(logit: np.ndarray, y: np.ndarray) -> float:
-    """Return the mean over batches of 256 of the batch's mean over known outcomes; a batch without any counts as zero.
+    """Return the mean over batches of 256 of the mean loss of known outcomes; a batch without any counts as zero.
 
     >>> round(validation_loss(np.zeros(300), np.ones(300)), 3)
     0.693
@@ -83,9 +83,9 @@ def known(part: Split, outcome: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def active(outcomes: np.ndarray) -> np.ndarray:
-    """Return which outcomes can be learned: enough known values, of both classes.
+    """Return which outcomes can be learned: enough known values, and both classes.
 
-    >>> active(np.array([[0, 0.0]] * 9 + [[0, 1.0]]))  # nobody has the first
+    >>> active(np.array([[0, 0.0]] * 9 + [[0, 1.0]]))  # the first has one class
     array([False,  True])
     """
     known = np.isfinite(outcomes).sum(axis=0)
@@ -94,25 +94,25 @@ def active(outcomes: np.ndarray) -> np.ndarray:
 
 
 def outcome_weights(losses: np.ndarray) -> np.ndarray:
-    """Return the paper's weights from validation losses: the harder the outcome, the heavier; their mean is 1.
+    """Return the paper's weights from validation losses: larger for harder outcomes, with mean 1.
 
-    A loss that is not finite marks an outcome that takes no part; its weight is zero.
+    A loss that is not finite marks an outcome that is left out; its weight is zero.
 
     >>> outcome_weights(np.array([0.2, 0.6, np.nan])).round(3)
     array([0.795, 1.205, 0.   ])
     """
-    weights, taking = np.zeros(len(losses)), np.isfinite(losses)
-    if taking.any():
-        weights[taking] = stage2_weights(np.maximum(np.log(2) - losses[taking], 0.0), WeightConfig())
+    weights, used = np.zeros(len(losses)), np.isfinite(losses)
+    if used.any():
+        weights[used] = stage2_weights(np.maximum(np.log(2) - losses[used], 0.0), WeightConfig())
     return weights
 
 
 def stage1(
     train: Split, valid: Split, fit: Callable[[int], tuple[Fitted, np.ndarray]]
 ) -> tuple[dict[int, Fitted], np.ndarray]:
-    """Return one fit per outcome that can be learned, then the weights of all outcomes from the validation losses.
+    """Return one fit per outcome that can be learned, and the weights of all outcomes from the validation losses.
 
-    `fit(outcome)` returns what it learned and its logits for all validation admissions.
+    `fit(outcome)` returns the fitted model and its logits for all validation admissions.
     """
     fits: dict[int, Fitted] = {}
     losses = np.full(len(train.names), np.nan)
@@ -123,9 +123,9 @@ def stage1(
 
 
 def pooled(part: Split, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each admission the weighted share of its known outcomes that happened, and the sum of their weights.
+    """Return for each admission the weighted share of its known outcomes that are present, and the sum of weights.
 
-    The loss of each admission once with these is that of each admission once per known outcome, all with one score.
+    The cross-entropy with these as target and weight equals the weighted sum over the known outcomes.
 
     >>> from mlci.tokens import Tokens
     >>> tokens = Tokens(np.array([2, 3]), np.array([0, 1, 2]))

@@ -1,4 +1,4 @@
-"""The clinical indices as scores: published weights; only their sum learns its scales from the training split."""
+"""Clinical indices: Charlson and Elixhauser with published weights, and the sum of their z-scores."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ def _indices(part: Split) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class ClinicalIndex(Baseline):
-    """A weighted sum of the two indices; `standardise` puts each on the scale of its training split first."""
+    """A weighted sum of the two indices; `standardise` first turns each into z-scores of the training split."""
 
     family: str = "clinical"
     seed: int | None = 0

@@ -1,4 +1,4 @@
-"""Factorization machine on the presence of prefixes: AdaGrad on the codes of each batch, outcomes pooled by weight."""
+"""Factorization machine on the presence of prefixes, trained by sparse AdaGrad, with outcomes pooled by weight."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from mlci.fitting import Split
 
 @dataclass(frozen=True, kw_only=True)
 class FactorizationMachine(Baseline):
-    """Score = constant + sum of w over codes + sum of <v, v'> over pairs of codes; the best epoch on validation."""
+    """Score = constant + sum of w over codes + sum of <v, v'> over pairs of codes; keeps the best validation epoch."""
 
     family: str = "classical"
     seed: int | None = 42

@@ -1,6 +1,6 @@
-"""Nearest neighbours by cosine of TF-IDF: per outcome a class-balanced reference set, logits averaged by weight.
+"""k nearest neighbours by cosine distance of TF-IDF: a class-balanced reference set per outcome, logits averaged.
 
-A fitted kNN *is* its reference admissions: unlike every other model here, its file holds rows of the training data.
+The state of a fitted kNN is its reference admissions: unlike every other model here, its file holds training data.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ class Neighbours(Baseline):
     family: str = "classical"
     seed: int | None = 42
     k: int = 50
-    reference: int = 20_000  # admissions kept per outcome, up to half of them positive
-    memory_mb: int = 128  # of one block of distances
+    reference: int = 20_000  # reference admissions per outcome, up to half of them positive
+    memory_mb: int = 128  # for one block of distances
 
     def fit(self, train: Split, valid: Split, *, seed: int, device: str = "cpu") -> State:
         from scipy import sparse
@@ -61,7 +61,7 @@ class Neighbours(Baseline):
         return score
 
     def _logits(self, reference, happened: np.ndarray, x) -> np.ndarray:
-        """Return log-odds of the distance-weighted share of positives among the nearest; blocks bound the memory."""
+        """Return the log-odds of the distance-weighted share of positives among the neighbours, in blocks."""
         from sklearn import config_context
         from sklearn.neighbors import KNeighborsClassifier
 

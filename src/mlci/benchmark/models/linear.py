@@ -1,6 +1,6 @@
-"""Linear models on TF-IDF: naive Bayes fused by weighted averaging, logistic regression fused by a second regression.
+"""Linear models on TF-IDF: naive Bayes fused by a weighted average, logistic regression fused by a second regression.
 
-Each fuses linear logits linearly, so what is kept is one weight per prefix and one constant.
+Both fuse linear logits linearly, so the state is one weight per prefix and one constant.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class _Linear(Baseline):
 
 @dataclass(frozen=True, kw_only=True)
 class NaiveBayes(_Linear):
-    """Log-odds of one naive Bayes per outcome, averaged with the outcomes' weights."""
+    """One naive Bayes classifier per outcome; their log-odds are averaged with the outcomes' weights."""
 
     complement: bool
     alpha: float = 1.0
@@ -37,7 +37,7 @@ class NaiveBayes(_Linear):
             rows, y = _bags.known(train, outcome)
             fitted = (ComplementNB if self.complement else MultinomialNB)(alpha=self.alpha).fit(x[rows], y)
             coefficients = np.diff(fitted.feature_log_prob_, axis=0)[0]
-            # With two classes the complement form takes no account of how frequent the outcome is.
+            # With two classes, complement naive Bayes ignores the class prior.
             constant = 0.0 if self.complement else np.diff(fitted.class_log_prior_)[0]
             return (coefficients, constant), x_valid @ coefficients + constant
 
@@ -52,7 +52,7 @@ class NaiveBayes(_Linear):
 
 @dataclass(frozen=True, kw_only=True)
 class FusedLogits(_Linear):
-    """One logistic regression per outcome, then one over their logits, pooled over outcomes with their weights."""
+    """One logistic regression per outcome, then one on their logits, pooled over outcomes with their weights."""
 
     c: float = 0.2  # inverse strength of the L2 penalty, Stage 1
     c_fusion: float = 1.0

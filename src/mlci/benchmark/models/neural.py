@@ -1,7 +1,7 @@
-"""Neural models: an encoder and an objective each, through the one training loop; MLCI itself is one line among them.
+"""Neural models: each is an encoder and an objective, trained by the same loop; MLCI is one of them.
 
-The BCE baselines and the nHSIC ablations follow the paper's protocol: two stages, the same budget, the same selection
-by the validation split. They differ in the encoder, its pooling, the loss and the kernel alone.
+The BCE baselines and the nHSIC ablations follow the paper's protocol: two stages, the same budget, and the same
+selection by the validation split. They differ only in the encoder, its pooling, the loss and the kernel.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Neural(Learned):
     anchor: str = "mortality"
     needs: str = "torch"
 
-    def usual(self) -> PaperConfig:
+    def default_config(self) -> PaperConfig:
         bce = self.objective == "bce"
         return PaperConfig(
             encoder=EncoderConfig(name=self.encoder, width=self.width, pooling=self.pooling),  # pyright: ignore[reportArgumentType]
@@ -72,7 +72,7 @@ class Neural(Learned):
 
 @dataclass(frozen=True, kw_only=True)
 class Deep(Learned):
-    """The recipe `deep`, with tokens of its own."""
+    """The recipe `deep` with its own tokens."""
 
     recipe: ClassVar = "deep"
 
@@ -83,7 +83,7 @@ class Deep(Learned):
     anchor: str = "mortality"
     needs: str = "torch"
 
-    def usual(self) -> DeepConfig:
+    def default_config(self) -> DeepConfig:
         return DeepConfig(
             encoder=EncoderConfig(width=self.width),
             posterior=PosteriorConfig(members=self.members, epochs=self.risk_epochs),

@@ -1,4 +1,4 @@
-"""The recipe `table` as a row of the benchmark: a weight for each token and outcome, and a rising curve per outcome."""
+"""The recipe `table` in the benchmark: a weight for each token and outcome, and a monotone curve per outcome."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TableBaseline(Learned):
-    """Learns from the outcomes that have both classes in the training split, with tokens of its own."""
+    """The recipe `table` with its own tokens, on the outcomes that have both classes in the training split."""
 
     recipe: ClassVar = "table"
     folds: int = 5
 
-    def usual(self) -> TableConfig:
+    def default_config(self) -> TableConfig:
         return TableConfig(penalty=PenaltyConfig(folds=self.folds))
 
     @property

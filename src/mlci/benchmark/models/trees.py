@@ -1,4 +1,4 @@
-"""Gradient-boosted trees on TF-IDF, by LightGBM: one booster per outcome for the weights, then one pooled booster."""
+"""Gradient-boosted trees (LightGBM) on TF-IDF: one booster per outcome for the weights, then one pooled booster."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from mlci.fitting import Split
 
 @dataclass(frozen=True, kw_only=True)
 class Trees(Baseline):
-    """Depth 4, rate 0.05, up to 2,000 rounds, cut at the round of lowest validation loss.
+    """Boosted trees with early stopping: the round with the lowest validation loss is kept.
 
-    Growing stops once that round lies `patience` rounds back: the trees after it would be cut off anyway.
+    Boosting stops when there was no improvement for `patience` rounds.
     """
 
     family: str = "classical"
@@ -30,13 +30,13 @@ class Trees(Baseline):
         idf = _bags.inverse_frequency(train)
         x_valid = _matrix(valid, idf)
         options = {
-            "objective": "cross_entropy",  # takes shares between 0 and 1, so outcomes pool without copies of rows
+            "objective": "cross_entropy",  # accepts targets between 0 and 1, so outcomes pool without duplicate rows
             "learning_rate": self.rate,
             "max_depth": self.depth,
             "num_leaves": 2**self.depth,
             "lambda_l2": 1.0,
             "min_sum_hessian_in_leaf": 1.0,
-            "min_data_in_leaf": 4,  # as the line above implies: one admission adds at most 1/4; drops the rarest codes
+            "min_data_in_leaf": 4,  # implied by the line above, as one admission adds at most 1/4; drops rare codes
             "deterministic": True,
             "force_row_wise": True,
             "seed": seed,
@@ -69,7 +69,7 @@ class Trees(Baseline):
 
 
 def _matrix(part: Split, idf: np.ndarray) -> sparse.csr_matrix:
-    """Return SciPy's older kind of sparse matrix, which LightGBM takes."""
+    """Return TF-IDF as SciPy's older `csr_matrix`, which LightGBM requires."""
     return sparse.csr_matrix(_bags.tfidf(part, idf))
 
 

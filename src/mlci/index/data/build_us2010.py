@@ -1,15 +1,19 @@
-"""Make the ready-made indices from the National Hospital Discharge Survey 2010, and say how they do.
+"""Build the ready-made indices from the National Hospital Discharge Survey 2010, and evaluate them.
 
     python src/mlci/index/data/build_us2010.py NHDS10.PU.txt.bz2 [--costs]
 
-In comes the survey's public-use file; out come, beside this file, `us2010.safetensors`, `us2010-early.safetensors`
-(without codes that tell the outcome), `us2010.csv`: how both do on the test split, with 95 % intervals, and the papers
-of `us2010` in `us2010.zip`: weights, model card, and the report on the test split. Both indices are tables, fitted on
-the training and validation splits (eight tenths of adult discharges) and on shortened copies of each admission, and
-carried over to ICD-10-CM by the equivalence maps. Penalties are chosen, and risks calibrated, by regressions that left
-out a region of the country: an outcome has as little of its own as a standard error between regions allows. A token of
-fewer than 10 training admissions is not learned, so none is shipped. The same file gives the same bytes. `--costs`
-prints what the copies cost on admissions as they are and gain on admissions cut in ways that training did not see.
+The input is the survey's public-use file. The script writes to its own folder:
+
+- `us2010.safetensors`, and `us2010-early.safetensors` without codes that reveal the outcome;
+- `us2010.csv`, their performance on the test split with 95 % intervals;
+- `us2010.zip`, the weights, the model card and the report of `us2010` on the test split.
+
+Both indices are tables. They are fitted to the training and validation splits (80 % of adult discharges) and to
+shortened copies of each admission, and carried over to ICD-10-CM by the General Equivalence Mappings. Penalties are
+chosen, and risks calibrated, by cross-validation over the regions of the country; the outcomes share as much as the
+one-standard-error rule allows. Tokens of fewer than 10 training admissions are not learned. The same input gives
+bit-for-bit identical files. `--costs` prints what the copies cost on admissions as recorded, and what they gain on
+admissions shortened in ways that training did not see.
 """
 
 import argparse
@@ -43,9 +47,9 @@ from mlci.judging.evaluate import evaluate
 from mlci.measures.discrimination import auroc
 
 FOLDER = Path(__file__).parent
-LEAST = 10  # training admissions behind every token of a table that is given away
+LEAST = 10  # training admissions of every token of a published table
 PLAIN = TableConfig(tokens=replace(TableConfig().tokens, min_admissions=LEAST))
-APART = "region"  # of the country: what a fold leaves out, as other hospitals; there are four
+APART = "region"  # of the country, of which there are four: a fold leaves one out, to imitate other hospitals
 STURDY = replace(
     PLAIN,
     copies=True,
@@ -59,7 +63,7 @@ CONFIGS = {
 SEED = 2010
 
 Form = Callable[[list[str], np.random.Generator], list[str]]
-FORMS: dict[str, Form] = {  # how the test split is cut; training saw the first alone
+FORMS: dict[str, Form] = {  # ways to shorten the test split; training saw only the first
     "as recorded": lambda codes, rng: codes,
     "codes cut to four characters": lambda codes, rng: [code[:4] for code in codes],
     "the first five codes": lambda codes, rng: codes[:5],
@@ -70,14 +74,14 @@ FORMS: dict[str, Form] = {  # how the test split is cut; training saw the first 
 
 
 def learned_from(cohort: Cohort) -> Cohort:
-    """Return the training and validation splits, as one to train on: the table chooses by folds of it."""
+    """Return the training and validation splits as one training split, as the table cross-validates within it."""
     known = cohort.split("train", "valid")
     place = known.table.column_names.index("split")
     return replace(known, table=known.table.set_column(place, "split", pa.array(["train"] * len(known))))
 
 
 def figures(index: MLCI, test: Cohort) -> pd.DataFrame:
-    """Return AUROC and dCorr of the score and AUROC of each outcome's own risk, with intervals."""
+    """Return AUROC and dCorr of the score, and AUROC of each outcome's own risk, with intervals."""
     risks = index.risk(test)
     found = [evaluate({"score": index.score(test)}, test, kernel="energy")]
     found += [
@@ -91,16 +95,16 @@ def figures(index: MLCI, test: Cohort) -> pd.DataFrame:
     return table[["model", "outcome", "metric", "value", "low", "high", "n", "positives"]]
 
 
-@single_thread()  # several would round the last digits otherwise
-def told(model: Model, test: Cohort) -> Model:
-    """Return the model with its figures on the test split in its card, for the page to show."""
+@single_thread()  # rounding depends on the number of threads
+def with_test_figures(model: Model, test: Cohort) -> Model:
+    """Return the model with its performance on the test split in its card, for the page to show."""
     reading, names = model.read(test.admissions()), list(test.outcomes)
     reached = held_out(reading.score, model.risks(reading), test.labels(), names, least=LEAST)
     return replace(model, card={**model.card, "validation": reached, "judged_on": "test"})
 
 
 def in_both(model: Model, cohort: Cohort) -> Model:
-    """Return the model with rows of ICD-10-CM, and the make-up that the training admissions would have had in it."""
+    """Return the model with rows for ICD-10-CM, and with the make-up of the training admissions mapped to it."""
     lists = cohort.table["codes"].to_pylist()
     best = {
         code: next((way.codes for way in counterparts(code, 9)), ()) for code in {c for codes in lists for c in codes}
@@ -117,7 +121,7 @@ def cut(test: Cohort, form: Form) -> list[list[str]]:
 
 
 def costs(cohort: Cohort, index: MLCI, test: Cohort) -> None:
-    """AUROC x 100 of the risks of each outcome by a table without copies and with them, form by form."""
+    """Print AUROC x 100 of each outcome's risk for tables fitted without and with copies, for each form."""
     plain, labels = MLCI(recipe="table", config=PLAIN, seed=SEED).fit(cohort), test.labels()
     print("| the test split | " + " | ".join(f"{name}: plain, copies" for name in test.outcomes) + " |")
     print("|---" * (1 + len(test.outcomes)) + "|")
@@ -132,10 +136,10 @@ def costs(cohort: Cohort, index: MLCI, test: Cohort) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-def papers(folder: Path, test: Cohort) -> None:
-    """Write what `mlci models us2010 -o FOLDER` unpacks: weights, model card, report.
+def documents(folder: Path, test: Cohort) -> None:
+    """Write the documents that `mlci models us2010 -o FOLDER` unpacks: weights, model card, report.
 
-    The commands run where their files lie, since the report tells the command that made it.
+    The commands run in the folder of their files, because the report shows the command that made it.
     """
     model = "us2010.safetensors"
     with tempfile.TemporaryDirectory() as place:
@@ -146,7 +150,7 @@ def papers(folder: Path, test: Cohort) -> None:
         Path(place, "model_card.md").write_text(model_card(load_model(folder / model), "us2010"))
         with zipfile.ZipFile(folder / "us2010.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for name in DOCUMENTS:
-                member = zipfile.ZipInfo(name)  # of 1980: the same contents give the same bytes
+                member = zipfile.ZipInfo(name)  # dated 1980, so that the same contents give the same bytes
                 member.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(member, Path(place, name).read_bytes())
 
@@ -155,19 +159,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("survey", help="NHDS10.PU.txt, or .bz2, .gz, .zip of it")
     parser.add_argument("--costs", action="store_true", help="print what the copies cost and gain")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where to write  [default: beside this file]")
-    words = parser.parse_args()
-    whole = mlci.build_cohort("nhds", words.survey, not_stated="null")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="output folder  [default: that of this script]")
+    options = parser.parse_args()
+    whole = mlci.build_cohort("nhds", options.survey, not_stated="null")
     cohort, test, judged = learned_from(whole), whole.split("test"), []
     for name, config in CONFIGS.items():
         index = MLCI(recipe="table", config=config, seed=SEED).fit(cohort, cluster=APART)
         judged.append(figures(index, test).assign(index=name))
-        told(in_both(index.model_, cohort), test).save(words.folder / f"{name}.safetensors")
-        if words.costs and not config.tokens.without_outcome_codes:
+        with_test_figures(in_both(index.model_, cohort), test).save(options.folder / f"{name}.safetensors")
+        if options.costs and not config.tokens.without_outcome_codes:
             costs(cohort, index, test)
-    papers(words.folder, test)
+    documents(options.folder, test)
     table = pd.concat(judged).set_index("index").reset_index()
-    table.to_csv(words.folder / "us2010.csv", index=False, float_format="%.4f")
+    table.to_csv(options.folder / "us2010.csv", index=False, float_format="%.4f")
     print(table.to_string(index=False, float_format="%.3f"))
 
 

@@ -18,6 +18,11 @@ def complete(score, outcomes, names: Sequence[str]) -> tuple[np.ndarray, np.ndar
     outcome is unknown exactly there (patients who died were not discharged). Such an outcome is left out, and the
     complete cases are selected again.
 
+    Args:
+        score: one number per admission.
+        outcomes: n x T, NaN if unknown.
+        names: of the outcomes.
+
     Returns:
         Scores, outcomes and names of the outcomes used; a dictionary of reasons for the outcomes left out.
 
