@@ -38,10 +38,10 @@ def test_models_and_families_take_their_tables(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[lstm]\nk = 1", "'lstm' is no table of a model or a family"),
-        ("k = 1", "'k' is no table"),
-        ("[knn]\nneighbours = 1", "neighbours is no setting of knn; allowed is k, memory_mb, reference, seed"),
-        ("[knn]\nk = 'many'", "k is 'many'; it must be of the kind of 50"),
+        ("[lstm]\nk = 1", "'lstm' is not a table of a model or a family"),
+        ("k = 1", "'k' is not a table"),
+        ("[knn]\nneighbours = 1", "neighbours is not a setting of knn; allowed are k, memory_mb, reference, seed"),
+        ("[knn]\nk = 'many'", "k is 'many'; it must have the same type as 50"),
         ("[paper.optimiser]\nbeta = 1", "optimiser.beta is not a known key; allowed are learning_rate"),
         ("[paper.objective]\nleast_rows = 1", "least_rows is 1; allowed is at least 2"),
         ("[paper", "is not TOML"),

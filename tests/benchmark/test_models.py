@@ -121,7 +121,7 @@ def test_save_and_load_round_trip(fitted, data, tmp_path):
 
 def test_a_foreign_file_is_refused(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"no model")
-    with pytest.raises(baselines.InputError, match="is not a fitted baseline"):
+    with pytest.raises(baselines.InputError, match="is not a model file written by"):
         baselines.load(tmp_path / "model.safetensors")
 
 

@@ -96,7 +96,7 @@ def test_the_index_may_be_absent(demos, tmp_path):
 
 def test_a_folder_of_the_other_dataset_is_refused(demos, tmp_path):
     module.reproduce("mimic3", demos / "mimic3_demo", tmp_path, models=["charlson"])
-    with pytest.raises(InputError, match="cohort of mimic3, not of mimic4"):
+    with pytest.raises(InputError, match="cohort from mimic3, not from mimic4"):
         module.reproduce("mimic4", demos / "mimic4_demo", tmp_path, models=["charlson"])
 
 

@@ -157,7 +157,7 @@ def test_another_cohort_is_refused(done, tmp_path):
 
 
 def test_a_run_with_other_settings_is_refused(done, cohort):
-    with pytest.raises(InputError, match="epochs 1, not 2"):
+    with pytest.raises(InputError, match="epochs is 1, not 2"):
         run_benchmark(cohort, done[0], models=["paper"], settings=Settings(seeds=(11,), epochs=2))
 
 

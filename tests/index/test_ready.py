@@ -38,7 +38,7 @@ def test_models_lists_what_is_there(mlci_cli):
     for name in ready_made():
         assert f"{name}: ICD-9 and ICD-10" in told
         assert {row["outcome"] for row in judged(name)} == set(load_model(model_path(name)).outcomes)
-    assert "Without codes that tell the outcome" in told
+    assert "Without codes that reveal an outcome" in told
 
 
 def test_the_papers_of_a_ready_made_index_come_with_the_package(mlci_cli, tmp_path):

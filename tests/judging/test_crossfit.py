@@ -81,5 +81,5 @@ def test_words_missing_numbers_and_odd_columns():
         design(np.arange(3.0), [("age", np.full(3, np.nan))])
     with pytest.raises(mlci.InputError, match="column name: has 60 different values"):
         design(np.arange(60.0), [("name", np.array([f"p{i}" for i in range(60)], dtype=object))])
-    with pytest.raises(mlci.InputError, match="happened to none"):
+    with pytest.raises(mlci.InputError, match="none of the admissions have the outcome"):
         cross_fit(design(np.arange(6.0)), np.zeros(6), np.ones(6), np.array([0, 3]))

@@ -101,7 +101,7 @@ def test_constant_scores_give_one_bin_and_the_prevalence():
 @pytest.mark.parametrize(
     ("score", "outcome", "options", "said"),
     [
-        ([1, 2], [np.nan, np.nan], {}, "there is none"),
+        ([1, 2], [np.nan, np.nan], {}, "there are none"),
         ([1, 2, 3], [0, 1], {}, r"shapes \(3,\) and \(2,\)"),
         ([1, np.nan], [0, 1], {}, "finite"),
         ([1, 2], [0, 1], {"bins": 0}, "bins: 0"),

@@ -90,7 +90,7 @@ def test_rare_categories_and_rare_outcomes_are_passed_over(hospital):
     cohort, score = hospital
     few = cohort.where(np.arange(len(cohort)) < 30)
     assert missed({"points": score[:30]}, few).empty or missed({"points": score[:30]}, few)["admissions"].min() >= 10
-    with pytest.raises(mlci.InputError, match="points: has 3 admissions and the cohort has"):
+    with pytest.raises(mlci.InputError, match="points: has 3 admissions, but the cohort has"):
         missed({"points": np.zeros(3)}, cohort)
 
 

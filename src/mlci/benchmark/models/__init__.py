@@ -271,7 +271,7 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> Parts:
 
 
 def at_once(jobs: Iterable[tuple[Baseline, int]], device: str) -> list[tuple[Baseline, list[int]]]:
-    """Group jobs (a model and a seed each) that are best fitted at once on this device: a model with its seeds.
+    """Return jobs (a model and a seed each) in groups that are best fitted at once on this device.
 
     >>> [knn] = choose(["knn"])
     >>> [seeds for _, seeds in at_once([(knn, 1), (knn, 2)], "cpu")]  # one by one
